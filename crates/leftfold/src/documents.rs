@@ -1,0 +1,306 @@
+//! Documents: where read models are kept, each with the mark of what it has folded.
+//!
+//! The trait asks for nothing but conditional writes of single documents. Stores with transactions commit
+//! a batch as one; the others write documents first and the checkpoint last, and the guards make up for it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use compact_str::CompactString;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Invalid, Result};
+use crate::event::{DocumentId, EventKind, Partition, Position, Revision, StreamId};
+use crate::json::Json;
+use crate::mark::Mark;
+
+/// The name of a collection, which is also that of the projection that fills it.
+///
+/// A letter, then letters, digits or `_`, 63 at most: it becomes part of table names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "CompactString", into = "CompactString")]
+pub struct Collection(CompactString);
+
+impl Collection {
+    const STREAMS: &'static str = "~streams";
+
+    /// Checks the name.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, Invalid> {
+        let name = name.as_ref();
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(fits) || name.len() > 63
+        {
+            return Err(Invalid::new("collection", name, "a letter, then letters, digits or _, 63 at most"));
+        }
+        Ok(Self(CompactString::from(name)))
+    }
+
+    /// The hidden collection that remembers which streams this one has set aside.
+    pub fn streams(&self) -> Self {
+        Self(compact_str::format_compact!("{}{}", self.0, Self::STREAMS))
+    }
+
+    /// Whether readers are meant to see it.
+    pub fn is_hidden(&self) -> bool {
+        self.0.ends_with(Self::STREAMS)
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl TryFrom<CompactString> for Collection {
+    type Error = Invalid;
+
+    fn try_from(name: CompactString) -> Result<Self, Invalid> {
+        Self::new(name)
+    }
+}
+
+impl From<Collection> for CompactString {
+    fn from(collection: Collection) -> Self {
+        collection.0
+    }
+}
+
+/// Why a document (or a stream, where events are not routed by it) is set aside, by reference: the events
+/// themselves stay in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parked {
+    /// The stream of the event that failed.
+    pub stream: StreamId,
+    /// Its revision.
+    pub revision: Revision,
+    /// Its type.
+    pub kind: EventKind,
+    /// The partition it is in.
+    pub partition: Partition,
+    /// Its place there.
+    pub position: Position,
+    /// What went wrong.
+    pub error: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Since when.
+    pub since: Timestamp,
+    /// Everything up to here is folded or concerns others.
+    pub from: Mark,
+    /// The last events set aside.
+    pub through: Mark,
+    /// How many events wait, the failing one included.
+    pub waiting: u64,
+}
+
+/// What guards a document: a write names the header it was computed from, and happens only if that is still
+/// the one stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// What it has folded.
+    pub mark: Mark,
+    /// Whether and why it is set aside.
+    pub parked: Option<Parked>,
+}
+
+/// A document as stored. One without a body is not there for readers: it was deleted, or its first event
+/// failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Its id.
+    pub id: DocumentId,
+    /// What guards it.
+    pub header: Header,
+    /// What readers see.
+    pub body: Option<Json>,
+}
+
+/// A guarded write of one document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// The header it was computed from; `None` if there was no record.
+    pub expected: Option<Header>,
+    /// What is to be stored.
+    pub record: Record,
+}
+
+/// The guarded writes to one collection.
+#[derive(Clone, Debug)]
+pub struct Changes {
+    /// The collection.
+    pub collection: Collection,
+    /// At most one write per document.
+    pub writes: Vec<Write>,
+}
+
+/// How far a projection is: a mark with the partitions as lanes, and what it has counted on the way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Checkpoint {
+    /// Up to where every event is folded, set aside or of no concern.
+    pub mark: Mark,
+    /// What was counted up to there.
+    pub tally: Tally,
+}
+
+/// What a projection has counted since it began. Kept with the checkpoint, so that it is exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tally {
+    /// Events read.
+    pub events: u64,
+    /// Applications of an event to a document.
+    pub applied: u64,
+    /// Applications that were there already.
+    pub skipped: u64,
+    /// Events of types the projection does not know.
+    pub ignored: u64,
+    /// Applications left for a parked document or stream.
+    pub set_aside: u64,
+    /// Folds tried again.
+    pub retried: u64,
+    /// Documents and streams parked.
+    pub parked: u64,
+    /// Documents refolded because somebody else had changed them.
+    pub conflicts: u64,
+    /// The last thing that went wrong.
+    pub last_error: Option<String>,
+}
+
+/// A step of a checkpoint, guarded by where it was.
+#[derive(Clone, Debug)]
+pub struct Advance {
+    /// The projection.
+    pub projection: Collection,
+    /// Where it must be now.
+    pub from: Mark,
+    /// Where it goes, with what was counted.
+    pub to: Checkpoint,
+}
+
+/// What is to be written together.
+///
+/// A store with transactions writes the checkpoint first and then all documents, or nothing. Another writes each
+/// document under its own guard, then the checkpoint, and that only if all documents are written.
+#[derive(Clone, Debug, Default)]
+pub struct Commit {
+    /// The step of the checkpoint, if the writes belong to one.
+    pub advance: Option<Advance>,
+    /// The writes.
+    pub changes: Vec<Changes>,
+}
+
+/// What became of a commit.
+#[derive(Debug)]
+#[must_use = "only `Applied` means that it is stored"]
+pub enum Outcome {
+    /// It is stored, durably.
+    Applied,
+    /// Guards did not hold. In a store with transactions nothing is written; elsewhere the writes that are
+    /// not named are, and the checkpoint is not.
+    Conflict(Conflict),
+    /// It can't be told whether it was written, in whole or in part, or will be later. Repeat the same commit:
+    /// its guards make that harmless.
+    Unknown(crate::Error),
+}
+
+/// Which guards did not hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conflict {
+    /// The checkpoint was not where it was expected: somebody else does this work.
+    pub checkpoint: bool,
+    /// These documents had other headers. May be empty where the checkpoint conflicts.
+    pub documents: Vec<(Collection, DocumentId)>,
+}
+
+/// Who works on a projection. A lease avoids double work; nothing depends on it being right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The work is ours until the lease ends.
+    Ours,
+    /// Somebody else has it for so long, if they don't renew it.
+    Theirs {
+        /// When to ask again.
+        ends_in: Duration,
+    },
+}
+
+/// How many documents a collection has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Documents that readers see.
+    pub documents: u64,
+    /// Parked ones, seen or not.
+    pub parked: u64,
+}
+
+/// A store of documents and of the checkpoints that say how far they are.
+pub trait Documents: Send + Sync + 'static {
+    /// Makes the collection and its [hidden one](Collection::streams) if they are not there yet.
+    fn prepare(&self, collection: &Collection) -> impl Future<Output = Result<()>> + Send;
+
+    /// The records with these ids, in any order; those that don't exist are left out.
+    fn load(
+        &self,
+        collection: &Collection,
+        ids: Vec<DocumentId>,
+    ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+
+    /// Writes guarded by what each was computed from. `Err` means that nothing was written.
+    fn commit(&self, commit: Arc<Commit>) -> impl Future<Output = Result<Outcome>> + Send;
+
+    /// The documents that readers see, by id, after an id.
+    fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+
+    /// The parked records, by id, after an id.
+    fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+
+    /// How many documents there are.
+    fn count(&self, collection: &Collection) -> impl Future<Output = Result<Counts>> + Send;
+
+    /// How far a projection is; at the beginning if it never ran.
+    fn checkpoint(&self, projection: &Collection) -> impl Future<Output = Result<Checkpoint>> + Send;
+
+    /// Waits until the checkpoint's mark is another than this one. An idle wait costs close to nothing.
+    fn advanced(&self, projection: &Collection, from: &Mark) -> impl Future<Output = Result<()>> + Send;
+
+    /// Takes or renews the lease on a projection, unless another owner's has not ended, by the store's clock.
+    fn claim(
+        &self,
+        projection: &Collection,
+        owner: &str,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Claim>> + Send;
+
+    /// Gives the lease back, if it is this owner's.
+    fn release(&self, projection: &Collection, owner: &str) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What holds both the log and the documents. Cloning gives another handle to the same store.
+pub trait Store: crate::log::Append + Documents + Clone {}
+
+impl<S: crate::log::Append + Documents + Clone> Store for S {}

@@ -1,0 +1,40 @@
+//! The outside world as a port: the wall clock and randomness. Waiting goes through tokio's clock, which
+//! tests can pause.
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::event::EventId;
+
+/// Where time and chance come from. Correctness depends on neither.
+pub trait Env: Send + Sync + 'static {
+    /// The time of day.
+    fn now(&self) -> Timestamp;
+
+    /// A random number.
+    fn random(&self) -> u64;
+}
+
+/// The machine's own clock and randomness.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System;
+
+impl Env for System {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn random(&self) -> u64 {
+        Uuid::now_v7().as_u64_pair().1
+    }
+}
+
+/// A fresh event id: a UUID of version 7, so that ids made one after the other are neighbours in an index.
+pub(crate) fn event_id(env: &dyn Env) -> EventId {
+    let mut random = [0; 10];
+    random[..8].copy_from_slice(&env.random().to_le_bytes());
+    random[8..].copy_from_slice(&env.random().to_le_bytes()[..2]);
+    let millis = u64::try_from(env.now().as_millisecond()).unwrap_or(0);
+    let id = uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
+    EventId::stored(id.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+}

@@ -1,0 +1,355 @@
+//! What happened: events, the streams they belong to, and the numbers that order them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use compact_str::CompactString;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Invalid;
+use crate::json::Json;
+
+/// The longest stream id, event id, event type or document id, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        ///
+        /// 1 to 255 bytes of text without control characters.
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "CompactString", into = "CompactString")]
+        pub struct $name(CompactString);
+
+        impl $name {
+            /// Checks the text and makes it a name.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
+                let text = text.as_ref();
+                check_name($what, text)?;
+                Ok(Self(CompactString::from(text)))
+            }
+
+            /// Takes back what a store kept: it was checked when it went in.
+            pub fn stored(text: &str) -> Self {
+                Self(CompactString::from(text))
+            }
+
+            /// The text itself.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(self.as_str(), f)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<CompactString> for $name {
+            type Error = Invalid;
+
+            fn try_from(text: CompactString) -> Result<Self, Invalid> {
+                check_name($what, &text)?;
+                Ok(Self(text))
+            }
+        }
+
+        impl From<$name> for CompactString {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+    };
+}
+
+name!(
+    /// The name of a stream: the events of one aggregate.
+    StreamId,
+    "stream id"
+);
+name!(
+    /// What tells one event from all others, and a repeated append from a new one.
+    EventId,
+    "event id"
+);
+name!(
+    /// An event's type, such as `product-item-added`.
+    EventKind,
+    "event type"
+);
+name!(
+    /// The id of a document in its collection.
+    DocumentId,
+    "document id"
+);
+
+impl From<&StreamId> for DocumentId {
+    fn from(stream: &StreamId) -> Self {
+        Self(stream.0.clone())
+    }
+}
+
+fn check_name(what: &'static str, text: &str) -> Result<(), Invalid> {
+    let fault = if text.is_empty() {
+        "it is empty".to_owned()
+    } else if text.len() > MAX_NAME_BYTES {
+        format!("it has {} bytes", text.len())
+    } else if let Some(bad) = text.chars().find(|c| c.is_control()) {
+        format!("it holds the control character {bad:?}")
+    } else {
+        return Ok(());
+    };
+    let expected = format!("1 to {MAX_NAME_BYTES} bytes of text without control characters; {fault}");
+    Err(Invalid::new(what, text, expected))
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number!(
+    /// The place of an event in its stream: 1, 2, 3 …; 0 means nothing yet.
+    Revision(u64)
+);
+number!(
+    /// The place of an event in its partition of the log: 1 or more; 0 is before the first event.
+    Position(u64)
+);
+number!(
+    /// A part of the log with a total order of its own. A stream lives in one partition.
+    Partition(u16)
+);
+
+impl Partition {
+    /// The partition in which a stream lives, of `count` in all. Stable for ever: 64-bit FNV-1a of the id.
+    pub fn of(stream: &StreamId, count: u16) -> Self {
+        if count <= 1 {
+            return Self(0);
+        }
+        let hash = stream.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(u16::try_from(hash % u64::from(count)).expect("a remainder of a u16 fits a u16"))
+    }
+}
+
+/// An event in the log. `D` is its data: [`Json`] as stored, or the type a projection decodes it into.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event<D = Json> {
+    /// Tells this event from all others.
+    pub id: EventId,
+    /// The stream it belongs to.
+    pub stream: StreamId,
+    /// Its place in the stream.
+    pub revision: Revision,
+    /// Its type.
+    pub kind: EventKind,
+    /// When it happened, as its producer says, to the microsecond. Never used to order events.
+    pub time: Timestamp,
+    /// What happened.
+    pub data: D,
+    /// What else its producer wanted to say: a JSON object.
+    pub metadata: Option<Json>,
+    /// The partition of the log it is in.
+    pub partition: Partition,
+    /// Its place in the partition.
+    pub position: Position,
+}
+
+impl<D> Event<D> {
+    /// The token of this event, as its append returned it.
+    pub fn token(&self) -> Token {
+        Token {
+            stream: self.stream.clone(),
+            revision: self.revision,
+            partition: self.partition,
+            position: self.position,
+        }
+    }
+
+    /// The same event with other data.
+    pub(crate) fn with_data<E>(self, data: E) -> Event<E> {
+        Event {
+            id: self.id,
+            stream: self.stream,
+            revision: self.revision,
+            kind: self.kind,
+            time: self.time,
+            data,
+            metadata: self.metadata,
+            partition: self.partition,
+            position: self.position,
+        }
+    }
+}
+
+/// An event to be appended.
+///
+/// Made from any serde enum or struct with [`NewEvent::encode`], or from its parts:
+///
+/// ```
+/// use leftfold::{Json, NewEvent};
+/// #[derive(serde::Serialize)]
+/// #[serde(rename_all = "kebab-case")]
+/// enum Cart {
+///     ItemAdded { product: String, quantity: u32 },
+/// }
+///
+/// let added = NewEvent::encode(&Cart::ItemAdded { product: "shoes".into(), quantity: 2 })?;
+/// let same = NewEvent::new("item-added", Json::parse(r#"{"product":"shoes","quantity":2}"#)?)?;
+/// assert_eq!(added, same);
+/// # Ok::<(), leftfold::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewEvent {
+    /// Its id. Set it to make the append safe to repeat; without one each append makes a new event.
+    pub id: Option<EventId>,
+    /// Its type.
+    pub kind: EventKind,
+    /// When it happened; now, if left out.
+    pub time: Option<Timestamp>,
+    /// What happened.
+    pub data: Json,
+    /// What else there is to say: a JSON object.
+    pub metadata: Option<Json>,
+}
+
+impl NewEvent {
+    /// An event of this type with this data.
+    pub fn new(kind: impl AsRef<str>, data: Json) -> Result<Self, Invalid> {
+        Ok(Self { id: None, kind: EventKind::new(kind)?, time: None, data, metadata: None })
+    }
+
+    /// Takes the type from an enum's variant or a struct's name, as serde sees them, and the data from its
+    /// content.
+    pub fn encode(event: &impl Serialize) -> Result<Self, Invalid> {
+        let (kind, data) = crate::encode::encode(event)?;
+        Self::new(kind, data)
+    }
+
+    /// Sets the event's id.
+    pub fn with_id(mut self, id: impl AsRef<str>) -> Result<Self, Invalid> {
+        self.id = Some(EventId::new(id)?);
+        Ok(self)
+    }
+
+    /// Sets when it happened.
+    #[must_use]
+    pub fn at(mut self, time: Timestamp) -> Self {
+        self.time = Some(time);
+        self
+    }
+
+    /// Sets the metadata, which must serialize to a JSON object.
+    pub fn with_metadata(mut self, metadata: &impl Serialize) -> Result<Self, Invalid> {
+        let json = Json::of(metadata)?;
+        if !json.as_str().starts_with('{') {
+            return Err(Invalid::new("metadata", json.as_str(), "a JSON object"));
+        }
+        self.metadata = Some(json);
+        Ok(self)
+    }
+}
+
+/// What an append returns: where its last event is. A read can wait for it.
+///
+/// As text, `partition:position:revision:stream`, it travels through URLs and headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The stream appended to.
+    pub stream: StreamId,
+    /// The revision of the stream after the append.
+    pub revision: Revision,
+    /// The partition the stream lives in.
+    pub partition: Partition,
+    /// The place of the last appended event in the partition.
+    pub position: Position,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}:{}", self.partition, self.position, self.revision, self.stream)
+    }
+}
+
+impl FromStr for Token {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let invalid =
+            || Invalid::new("token", text, "partition:position:revision:stream, as an append returned it");
+        let mut parts = text.splitn(4, ':');
+        let mut next = || parts.next().ok_or_else(invalid);
+        Ok(Self {
+            partition: Partition(next()?.parse().map_err(|_| invalid())?),
+            position: Position(next()?.parse().map_err(|_| invalid())?),
+            revision: Revision(next()?.parse().map_err(|_| invalid())?),
+            stream: StreamId::new(next()?)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_survives_its_text() {
+        let token = Token {
+            stream: StreamId::new("cart:42").unwrap(),
+            revision: Revision(3),
+            partition: Partition(1),
+            position: Position(99),
+        };
+        assert_eq!(token.to_string(), "1:99:3:cart:42");
+        assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
+        for bad in ["", "1:2:3", "1:2:3:", "x:1:1:s", "70000:1:1:s", "0:-1:1:s"] {
+            assert!(bad.parse::<Token>().is_err(), "{bad:?} is no token");
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(StreamId::new("a".repeat(255)).is_ok());
+        let long = StreamId::new("a".repeat(256)).unwrap_err().to_string();
+        assert!(long.contains("stream id") && long.contains("256 bytes"), "{long}");
+        let nul = EventId::new("a\0b").unwrap_err().to_string();
+        assert!(nul.contains("event id") && nul.contains("control character"), "{nul}");
+        assert!(DocumentId::new("").unwrap_err().to_string().contains("it is empty"));
+    }
+
+    /// Streams must stay in their partition for the life of a log: these numbers never change.
+    #[test]
+    fn partitions_are_stable() {
+        let of = |text| Partition::of(&StreamId::new(text).unwrap(), 16).0;
+        assert_eq!(["cart-1", "cart-2", "cart-42", "ünïcode"].map(of), [5, 12, 12, 11]);
+        assert_eq!(Partition::of(&StreamId::new("cart-1").unwrap(), 1), Partition(0));
+    }
+}

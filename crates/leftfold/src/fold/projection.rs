@@ -1,0 +1,184 @@
+//! What users write: how events become documents.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use smallvec::SmallVec;
+
+use crate::error::Invalid;
+use crate::event::{DocumentId, Event};
+
+/// A pure function from events to documents.
+///
+/// `fold` must depend on nothing but its arguments: it is called again after a crash, a conflict or a repair,
+/// and must come to the same document. [`testing::spec`](crate::testing::spec) checks that.
+///
+/// ```
+/// use leftfold::{Event, Projection, fold};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Deserialize)]
+/// #[serde(rename_all = "kebab-case")]
+/// enum Counted { Incremented { by: u64 }, Removed }
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Total { sum: u64 }
+///
+/// struct Totals;
+/// impl Projection for Totals {
+///     type Event = Counted;
+///     type Document = Total;
+///     fn name(&self) -> &str { "totals" }
+///     fn fold(&self, total: Option<Total>, event: &Event<Counted>) -> Result<Option<Total>, fold::Error> {
+///         let sum = total.map_or(0, |total| total.sum);
+///         Ok(match event.data {
+///             Counted::Incremented { by } => Some(Total { sum: sum + by }),
+///             Counted::Removed => None,
+///         })
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a projection",
+    note = "implement `leftfold::Projection`: name the event enum, the document type, and write `fold`"
+)]
+pub trait Projection: Send + Sync + 'static {
+    /// What it understands: usually a plain serde enum with one variant per event type (not a tagged one: the
+    /// type is the tag). Types it has no variant for are ignored. A type that is no enum is decoded from every
+    /// event's data.
+    type Event: DeserializeOwned + Send;
+
+    /// What it makes.
+    type Document: Serialize + DeserializeOwned + Send;
+
+    /// The name of the projection and of the collection it fills.
+    fn name(&self) -> &str;
+
+    /// Which documents an event belongs to; by default the one named like its stream.
+    fn route(&self) -> Route<Self::Event> {
+        Route::Stream
+    }
+
+    /// Lifts a stored event of an old shape to the current one, wherever events are read.
+    fn upcast(&self, event: Event) -> Event {
+        event
+    }
+
+    /// The next document. `None` means that there is none: before the first event, or after a delete.
+    fn fold(
+        &self,
+        document: Option<Self::Document>,
+        event: &Event<Self::Event>,
+    ) -> Result<Option<Self::Document>, Error>;
+}
+
+/// Which documents an event belongs to.
+pub enum Route<E> {
+    /// The one named like the event's stream. An event that can't be decoded parks just that document.
+    Stream,
+    /// Those a function names. As an event that can't be decoded can't be routed either, it parks its stream
+    /// for this projection.
+    By(RouteFn<E>),
+}
+
+type RouteFn<E> = Box<dyn Fn(&Event<E>) -> Result<Ids, Invalid> + Send + Sync>;
+
+impl<E> Route<E> {
+    /// Routes by the event's content.
+    ///
+    /// ```
+    /// # use leftfold::fold::{Ids, Route};
+    /// struct Confirmed { client: String }
+    /// let by_client: Route<Confirmed> = Route::by(|event| Ids::one(&event.data.client));
+    /// ```
+    pub fn by(route: impl Fn(&Event<E>) -> Result<Ids, Invalid> + Send + Sync + 'static) -> Self {
+        Self::By(Box::new(route))
+    }
+}
+
+/// The ids of the documents an event belongs to: none, one or several, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids(SmallVec<[DocumentId; 1]>);
+
+impl Ids {
+    /// The event concerns no document.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The event concerns one document.
+    pub fn one(id: impl AsRef<str>) -> Result<Self, Invalid> {
+        Self::many([id])
+    }
+
+    /// The event concerns these documents.
+    pub fn many(ids: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Invalid> {
+        let mut unique = SmallVec::new();
+        for id in ids {
+            let id = DocumentId::new(id)?;
+            if !unique.contains(&id) {
+                unique.push(id);
+            }
+        }
+        Ok(Self(unique))
+    }
+
+    pub(crate) fn stream<D>(event: &Event<D>) -> Self {
+        Self(SmallVec::from_iter([DocumentId::from(&event.stream)]))
+    }
+
+    pub(crate) fn as_slice(&self) -> &[DocumentId] {
+        &self.0
+    }
+}
+
+/// Why an event could not be folded. Parks the document, after as many retries as the policy allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    message: String,
+    transient: bool,
+}
+
+impl Error {
+    /// The event can't be folded as things are.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), transient: false }
+    }
+
+    /// It may work if tried again.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self { message: message.into(), transient: true }
+    }
+
+    /// Whether trying again may help.
+    pub fn is_transient(&self) -> bool {
+        self.transient
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<&str> for Error {
+    fn from(message: &str) -> Self {
+        Self::new(message)
+    }
+}
+
+impl From<String> for Error {
+    fn from(message: String) -> Self {
+        Self::new(message)
+    }
+}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::new(invalid.to_string())
+    }
+}

@@ -1,0 +1,239 @@
+//! The log: each stream in order, each event once.
+//!
+//! Reading and appending are two traits, so that a feed which is itself replayable and ordered can be read
+//! without a copy.
+
+use std::future::Future;
+
+use jiff::Timestamp;
+
+use crate::error::{Error, Invalid, Result};
+use crate::event::{Event, EventId, EventKind, Partition, Position, Revision, StreamId, Token};
+use crate::json::Json;
+use crate::mark::Mark;
+
+/// How much a read may bring back: whatever is reached first, but always one event if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// At most so many events.
+    pub events: usize,
+    /// At most so many bytes of data and metadata.
+    pub bytes: usize,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self { events: 10_000, bytes: 1 << 20 }
+    }
+}
+
+/// A piece of a partition, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The events.
+    pub events: Vec<Event>,
+    /// Everything up to here has been read: no event will ever appear at or before it that is not in
+    /// this page or an earlier one.
+    pub through: Position,
+    /// Whether the limit ended the page, so that there is more to read at once.
+    pub more: bool,
+}
+
+/// The reading half of a log.
+///
+/// **Nothing is ever skipped**: a reader that has read a partition up to a position never finds a new
+/// event at or behind it.
+pub trait Log: Send + Sync + 'static {
+    /// How many partitions there are. Fixed when the log is made.
+    fn partitions(&self) -> u16;
+
+    /// The last position of each partition.
+    fn heads(&self) -> impl Future<Output = Result<Mark>> + Send;
+
+    /// The events of a partition after a position, in order.
+    fn read(
+        &self,
+        partition: Partition,
+        after: Position,
+        limit: Limit,
+    ) -> impl Future<Output = Result<Page>> + Send;
+
+    /// The events of a stream after a revision, in order; fewer than there are only where the limit cuts.
+    fn read_stream(
+        &self,
+        stream: &StreamId,
+        after: Revision,
+        limit: Limit,
+    ) -> impl Future<Output = Result<Vec<Event>>> + Send;
+
+    /// Waits until some partition's head is beyond this mark. An idle wait costs close to nothing.
+    fn grown(&self, beyond: &Mark) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What the stream must be at for an append to be accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expected {
+    /// Whatever it is.
+    #[default]
+    Any,
+    /// Exactly this revision; 0 for a stream that does not exist yet.
+    Revision(Revision),
+}
+
+impl Expected {
+    /// The stream must not exist yet.
+    pub const NONE: Self = Self::Revision(Revision(0));
+}
+
+impl From<Revision> for Expected {
+    fn from(revision: Revision) -> Self {
+        Self::Revision(revision)
+    }
+}
+
+/// An event ready to be appended: complete but for its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its id.
+    pub id: EventId,
+    /// Its type.
+    pub kind: EventKind,
+    /// When it happened, to the microsecond.
+    pub time: Timestamp,
+    /// What happened.
+    pub data: Json,
+    /// What else there is to say.
+    pub metadata: Option<Json>,
+}
+
+impl Entry {
+    /// Whether a stored event is this one: same type, data and metadata. The time may differ, as that of a
+    /// repeated append does.
+    pub fn is(&self, stored: &Event) -> bool {
+        let same = |a: &Option<Json>, b: &Option<Json>| match (a, b) {
+            (Some(a), Some(b)) => a.same_as(b),
+            (None, None) => true,
+            _ => false,
+        };
+        self.kind == stored.kind && self.data.same_as(&stored.data) && same(&self.metadata, &stored.metadata)
+    }
+}
+
+/// What an append did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// The events are in the log, durably.
+    New(Token),
+    /// They were there already: this append, or a twin of it, came through before.
+    Duplicate(Token),
+}
+
+impl Appended {
+    /// Where the last event is.
+    pub fn into_token(self) -> Token {
+        match self {
+            Self::New(token) | Self::Duplicate(token) => token,
+        }
+    }
+}
+
+/// Why an append was not accepted. Nothing was written, unless it says [`Error::is_unknown`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// Somebody else appended first.
+    #[error(
+        "stream {stream} is at revision {actual}, not at {expected} as this append expects; \
+         read what came in between and decide again"
+    )]
+    WrongRevision {
+        /// The stream.
+        stream: StreamId,
+        /// What the append named.
+        expected: Revision,
+        /// What it is.
+        actual: Revision,
+    },
+    /// An event id is taken by another event.
+    #[error(
+        "event id {id} belongs to revision {} of stream {}, whose content differs from this event's; \
+         give a new event a new id, and repeat an append as it was",
+        stored.revision, stored.stream
+    )]
+    IdTaken {
+        /// The id.
+        id: EventId,
+        /// The event that has it.
+        stored: Token,
+    },
+    /// Some of the events are in the log already, others are not, or not one after the other.
+    #[error(
+        "event {id} is in the log already, at revision {} of stream {}, but this append as a whole is not; \
+         repeat an append with the same events in the same order",
+        stored.revision, stored.stream
+    )]
+    PartlyThere {
+        /// The first id that is there.
+        id: EventId,
+        /// Where it is.
+        stored: Token,
+    },
+    /// The input can't be accepted.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+/// The writing half of a log.
+pub trait Append: Log {
+    /// Appends all events to one stream, or none.
+    ///
+    /// An append whose event ids are all in the stream already, one after the other and with the same content,
+    /// is a repetition: it answers [`Appended::Duplicate`] whatever revision it expects. Appends of concurrent
+    /// callers share a commit.
+    fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> impl Future<Output = Result<Appended, AppendError>> + Send;
+}
+
+/// What a log decides about an append, from what it finds stored. Pure, so that all logs decide alike.
+///
+/// `stored` holds for each entry the event that has its id, if any; `current` is the stream's revision.
+/// `Ok(Some(event))` means the append was done before and ended there; `Ok(None)` means it may go ahead.
+pub fn judge_append(
+    stream: &StreamId,
+    expected: Expected,
+    entries: &[Entry],
+    stored: &[Option<Event>],
+    current: Revision,
+) -> Result<Option<Token>, AppendError> {
+    let found = entries.iter().zip(stored).filter_map(|(entry, stored)| Some((entry, stored.as_ref()?)));
+    let mut first = None;
+    for (entry, event) in found {
+        if event.stream != *stream || !entry.is(event) {
+            return Err(AppendError::IdTaken { id: entry.id.clone(), stored: event.token() });
+        }
+        first.get_or_insert(event);
+    }
+    if let Some(first) = first {
+        let in_a_row = stored
+            .iter()
+            .zip(first.revision.0..)
+            .all(|(stored, revision)| stored.as_ref().is_some_and(|event| event.revision.0 == revision));
+        return match stored.last() {
+            Some(Some(last)) if in_a_row => Ok(Some(last.token())),
+            _ => Err(AppendError::PartlyThere { id: first.id.clone(), stored: first.token() }),
+        };
+    }
+    match expected {
+        Expected::Revision(expected) if expected != current => {
+            Err(AppendError::WrongRevision { stream: stream.clone(), expected, actual: current })
+        }
+        _ => Ok(None),
+    }
+}
