@@ -1,18 +1,23 @@
 //! Leftfold keeps read models right: it folds events into documents, each exactly once and in order.
 
+mod app;
 pub mod documents;
 mod encode;
 mod env;
 mod error;
 mod event;
 pub mod fold;
+pub mod guarded;
 mod json;
 pub mod log;
 mod mark;
+mod memory;
+mod read;
 mod retry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use app::{App, Leftfold, Unit};
 pub use documents::{Collection, Documents, Store};
 pub use env::{Env, System};
 pub use error::{Error, Invalid, Kind, Result};
@@ -21,7 +26,10 @@ pub use event::{
     Token,
 };
 pub use fold::{Projection, Route};
+pub use guarded::{Guarded, Rule};
 pub use json::Json;
 pub use log::{Append, AppendError, Appended, Expected, Log};
 pub use mark::{Lane, Mark, Verdict};
+pub use memory::Memory;
+pub use read::{Get, ReadError};
 pub use retry::Backoff;

@@ -237,3 +237,31 @@ pub fn judge_append(
         _ => Ok(None),
     }
 }
+
+/// The most data, or metadata, an event may have unless a store is told otherwise: 1 MiB.
+pub const MAX_EVENT_BYTES: usize = 1 << 20;
+
+/// The most events in one append.
+pub const MAX_EVENTS: usize = 10_000;
+
+/// What every log refuses to append.
+pub fn check_entries(entries: &[Entry], max_event_bytes: usize) -> Result<(), Invalid> {
+    if entries.is_empty() || entries.len() > MAX_EVENTS {
+        let count = entries.len().to_string();
+        return Err(Invalid::new("number of events", &count, format!("1 to {MAX_EVENTS} in one append")));
+    }
+    for entry in entries {
+        for (what, json) in [("data", Some(&entry.data)), ("metadata", entry.metadata.as_ref())] {
+            let Some(json) = json.filter(|json| json.as_str().len() > max_event_bytes) else { continue };
+            let size = json.as_str().len();
+            let expected = format!("at most {max_event_bytes} bytes; event {} has {size}", entry.id);
+            return Err(Invalid::new(what, json.as_str(), expected));
+        }
+    }
+    let mut ids: Vec<_> = entries.iter().map(|entry| &entry.id).collect();
+    ids.sort_unstable();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(Invalid::new("event id", twice[0].as_str(), "each id once in an append")),
+        None => Ok(()),
+    }
+}

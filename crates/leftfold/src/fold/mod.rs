@@ -1,6 +1,32 @@
 //! Fold: the log becomes documents, by a pure function per projection.
+//!
+//! | module | what it is for |
+//! | --- | --- |
+//! | `projection` | what users write |
+//! | `decode` | from a stored event to a projection's own type |
+//! | `slot` | one document in memory, and what an event does to it |
+//! | `working` | the documents at hand: the batch's, and a bounded cache |
+//! | `batch` | the pure core: from (documents at hand, events) to (what to write, what failed, what waits) |
+//! | `projector` | the shell that reads, calls the core and commits |
+//! | `replay` | reading the log again for documents that must be folded anew |
 
+mod batch;
 mod decode;
+mod explain;
+mod mend;
 mod projection;
+mod projector;
+mod replay;
+mod slot;
+mod status;
+mod working;
 
+pub(crate) use batch::Folder;
+pub use batch::Occurrence;
+pub use explain::{Change, Effect, Explained};
+pub use mend::Mended;
 pub use projection::{Error, Ids, Projection, Route};
+pub use projector::Options;
+pub(crate) use projector::{Projector, Pulse, SharedPulse};
+pub(crate) use status::distance;
+pub use status::{Activity, Status};

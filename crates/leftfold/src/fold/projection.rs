@@ -47,10 +47,10 @@ pub trait Projection: Send + Sync + 'static {
     /// What it understands: usually a plain serde enum with one variant per event type (not a tagged one: the
     /// type is the tag). Types it has no variant for are ignored. A type that is no enum is decoded from every
     /// event's data.
-    type Event: DeserializeOwned + Send;
+    type Event: DeserializeOwned + Send + 'static;
 
     /// What it makes.
-    type Document: Serialize + DeserializeOwned + Send;
+    type Document: Serialize + DeserializeOwned + Send + 'static;
 
     /// The name of the projection and of the collection it fills.
     fn name(&self) -> &str;

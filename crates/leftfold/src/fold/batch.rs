@@ -1,0 +1,345 @@
+//! The pure core of the fold: from (documents at hand, events) to (what to write, what failed, what waits).
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::decode::{Decoded, decode};
+use super::slot::{Effect, Place, Slot};
+use super::working::Working;
+use super::{Error, Ids, Projection, Route};
+use crate::documents::{Collection, Tally};
+use crate::error::Result;
+use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
+use crate::log::Page;
+use crate::mark::{Lane, Mark};
+
+/// A projection as the engine uses it.
+pub(crate) struct Folder<P: Projection> {
+    pub(crate) projection: P,
+    pub(crate) collection: Collection,
+    route: Route<P::Event>,
+}
+
+/// A page of the log, decoded and routed.
+pub(crate) struct Routed<E> {
+    pub(crate) partition: Partition,
+    pub(crate) through: Position,
+    pub(crate) more: bool,
+    pub(crate) events: u64,
+    ignored: u64,
+    steps: VecDeque<Step<E>>,
+}
+
+/// What one event is to a projection.
+enum Step<E> {
+    Fold(Event<E>, Ids, usize),
+    Broken(Event, Error),
+}
+
+/// An event without its data: enough to find it again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Occurrence {
+    /// Its stream.
+    pub stream: StreamId,
+    /// Its place in the stream.
+    pub revision: Revision,
+    /// Its type.
+    pub kind: EventKind,
+    /// Its id.
+    pub id: EventId,
+    /// When it happened.
+    pub time: Timestamp,
+    /// The partition it is in.
+    pub partition: Partition,
+    /// Its place there.
+    pub position: Position,
+}
+
+impl Occurrence {
+    fn of<D>(event: &Event<D>) -> Self {
+        Self {
+            stream: event.stream.clone(),
+            revision: event.revision,
+            kind: event.kind.clone(),
+            id: event.id.clone(),
+            time: event.time,
+            partition: event.partition,
+            position: event.position,
+        }
+    }
+}
+
+impl<E> Routed<E> {
+    /// What the next event is to a document.
+    pub(crate) fn next_for(&self, id: &DocumentId, by_stream: bool) -> Option<Next> {
+        Some(match self.steps.front()? {
+            Step::Fold(event, ids, _) if ids.as_slice().contains(id) => Next::Concerns(Occurrence::of(event)),
+            Step::Broken(event, _) if by_stream && event.stream.as_str() == id.as_str() => {
+                Next::Concerns(Occurrence::of(event))
+            }
+            _ => Next::Other,
+        })
+    }
+}
+
+/// What an event is to a document.
+pub(crate) enum Next {
+    Concerns(Occurrence),
+    Other,
+}
+
+/// Everything a fold works on.
+pub(crate) struct Desk<D> {
+    pub(crate) documents: Working<D>,
+    /// Streams that are set aside, where events are not routed by them. A stream that is not here is not parked.
+    pub(crate) streams: Working<()>,
+    /// Up to where each lane was presented.
+    pub(crate) progress: Mark,
+    /// Whether to keep what is needed to park a document at once: for repairs, which are rare.
+    pub(crate) careful: bool,
+    /// Whether some document has to be folded anew before the batch can end.
+    pub(crate) suspect: bool,
+    /// What was counted and belongs to no single document.
+    pub(crate) tally: Tally,
+}
+
+impl<D> Desk<D> {
+    pub(crate) fn new(progress: Mark, cache_bytes: usize) -> Self {
+        Self {
+            documents: Working::new(cache_bytes),
+            streams: Working::new(cache_bytes / 8),
+            progress,
+            careful: false,
+            suspect: false,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Works only on what is put on it, and keeps what is needed to park.
+    pub(crate) fn careful(progress: Mark) -> Self {
+        Self { careful: true, ..Self::new(progress, usize::MAX) }
+    }
+}
+
+impl<D> Desk<D> {
+    /// Whether an event's stream is set aside where the event stands.
+    pub(crate) fn is_set_aside(&self, event: &Occurrence) -> bool {
+        let parked = self.streams.get(&DocumentId::from(&event.stream)).and_then(Slot::parked);
+        parked.is_some_and(|parked| event.position >= parked.position)
+    }
+}
+
+impl<P: Projection> Folder<P> {
+    pub(crate) fn new(projection: P) -> Result<Self> {
+        let collection = Collection::new(projection.name())?;
+        let route = projection.route();
+        Ok(Self { projection, collection, route })
+    }
+
+    pub(crate) fn routes_by_stream(&self) -> bool {
+        matches!(self.route, Route::Stream)
+    }
+
+    /// Lifts, decodes and routes a page.
+    pub(crate) fn route(&self, partition: Partition, page: Page) -> Routed<P::Event> {
+        let mut routed = Routed {
+            partition,
+            through: page.through,
+            more: page.more,
+            events: page.events.len() as u64,
+            ignored: 0,
+            steps: VecDeque::with_capacity(page.events.len()),
+        };
+        for event in page.events {
+            match self.understand(event) {
+                Some(step) => routed.steps.push_back(step),
+                None => routed.ignored += 1,
+            }
+        }
+        routed
+    }
+
+    fn understand(&self, event: Event) -> Option<Step<P::Event>> {
+        let bytes = event.data.as_str().len();
+        let event = match decode(self.projection.upcast(event)) {
+            Decoded::Known(event) => event,
+            Decoded::Ignored => return None,
+            Decoded::Broken(event, error) => return Some(Step::Broken(event, Error::new(error))),
+        };
+        match &self.route {
+            Route::Stream => {
+                let ids = Ids::stream(&event);
+                Some(Step::Fold(event, ids, bytes))
+            }
+            Route::By(route) => match route(&event) {
+                Ok(ids) => Some(Step::Fold(event, ids, bytes)),
+                Err(error) => {
+                    let error = Error::new(format!("can't route {}: {error}", event.kind));
+                    Some(Step::Broken(event.with_data(crate::Json::stored("null")), error))
+                }
+            },
+        }
+    }
+
+    /// The documents an event belongs to, or why that can't be told.
+    pub(crate) fn documents_of(&self, event: Event) -> Result<Ids, Error> {
+        match self.understand(event) {
+            Some(Step::Fold(_, ids, _)) => Ok(ids),
+            Some(Step::Broken(_, error)) => Err(error),
+            None => Ok(Ids::none()),
+        }
+    }
+
+    /// The documents a page needs that are not at hand, in order of need.
+    pub(crate) fn missing(&self, desk: &Desk<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
+        let mut seen = HashSet::new();
+        let mut missing = Vec::new();
+        let mut need = |id: &DocumentId| {
+            if !desk.documents.contains(id) && seen.insert(id.clone()) {
+                missing.push(id.clone());
+            }
+        };
+        for step in &page.steps {
+            match step {
+                Step::Fold(_, ids, _) => ids.as_slice().iter().for_each(&mut need),
+                Step::Broken(event, _) if self.routes_by_stream() => need(&DocumentId::from(&event.stream)),
+                Step::Broken(..) => {}
+            }
+        }
+        missing
+    }
+
+    /// The streams a page needs to know about that are not at hand: all, if some are parked; else those with an
+    /// event that can't be decoded.
+    pub(crate) fn missing_streams(
+        &self,
+        desk: &Desk<P::Document>,
+        page: &Routed<P::Event>,
+        some_parked: bool,
+    ) -> Vec<DocumentId> {
+        if self.routes_by_stream() {
+            return Vec::new();
+        }
+        let mut seen = HashSet::new();
+        let streams = page.steps.iter().filter_map(|step| match step {
+            Step::Fold(event, ..) if some_parked => Some(&event.stream),
+            Step::Broken(event, _) => Some(&event.stream),
+            Step::Fold(..) => None,
+        });
+        streams
+            .map(DocumentId::from)
+            .filter(|id| !desk.streams.contains(id) && seen.insert(id.clone()))
+            .collect()
+    }
+
+    /// Folds a page into the documents at hand, at most so many events of it; whether that was all. Documents that
+    /// are not at hand are left alone.
+    pub(crate) fn apply(
+        &self,
+        desk: &mut Desk<P::Document>,
+        page: &mut Routed<P::Event>,
+        most: usize,
+        now: Timestamp,
+    ) -> bool {
+        let lane = Lane::from(page.partition);
+        desk.tally.events += std::mem::take(&mut page.events);
+        desk.tally.ignored += std::mem::take(&mut page.ignored);
+        for _ in 0..most {
+            let Some(step) = page.steps.pop_front() else { break };
+            let number = match &step {
+                Step::Fold(event, ..) => event.position.0,
+                Step::Broken(event, _) => event.position.0,
+            };
+            match step {
+                Step::Fold(event, ids, bytes) => {
+                    self.fold_into(desk, (&lane, number, now), &event, &ids, bytes)
+                }
+                Step::Broken(event, error) => self.set_aside(desk, (&lane, number, now), &event, &error),
+            }
+            desk.progress.advance(&lane, number);
+        }
+        if page.steps.is_empty() {
+            desk.progress.advance(&lane, page.through.0);
+        }
+        page.steps.is_empty()
+    }
+
+    fn fold_into(
+        &self,
+        desk: &mut Desk<P::Document>,
+        (lane, number, now): (&Lane, u64, Timestamp),
+        event: &Event<P::Event>,
+        ids: &Ids,
+        bytes: usize,
+    ) {
+        let place = Place { lane, number, before: &desk.progress, now };
+        if !self.routes_by_stream() && waits(&mut desk.streams, place, event) {
+            return;
+        }
+        for id in ids.as_slice() {
+            let Some(slot) = desk.documents.touch(id, bytes) else { continue };
+            match slot.fold(place, event, desk.careful, |document| self.fold(document, event)) {
+                Effect::Skipped => desk.tally.skipped += 1,
+                Effect::Failed => desk.suspect = true,
+                Effect::Applied | Effect::SetAside => {}
+            }
+        }
+    }
+
+    /// An event that can't be decoded or routed stops its document, or its stream where the route is not the stream.
+    fn set_aside(
+        &self,
+        desk: &mut Desk<P::Document>,
+        (lane, number, now): (&Lane, u64, Timestamp),
+        event: &Event,
+        error: &Error,
+    ) {
+        let place = Place { lane, number, before: &desk.progress, now };
+        let id = DocumentId::from(&event.stream);
+        if self.routes_by_stream() {
+            let failed = desk.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
+            desk.suspect |= failed == Some(Effect::Failed);
+        } else if !waits(&mut desk.streams, place, event) {
+            if !desk.streams.contains(&id) {
+                desk.streams.insert(id.clone(), Slot::absent());
+            }
+            if let Some(slot) = desk.streams.touch(&id, 0) {
+                slot.fail(place, event, error);
+                slot.park(1);
+            }
+        }
+    }
+
+    /// The user's fold. A panic is a failure like any other.
+    fn fold(
+        &self,
+        document: Option<P::Document>,
+        event: &Event<P::Event>,
+    ) -> Result<Option<P::Document>, Error> {
+        catch_unwind(AssertUnwindSafe(|| self.projection.fold(document, event))).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(Error::new(format!("the fold panicked: {}", said.as_deref().unwrap_or("no message"))))
+        })
+    }
+}
+
+/// Whether the event's stream is set aside at this place; if so the event waits with it.
+fn waits<E>(streams: &mut Working<()>, place: Place<'_>, event: &Event<E>) -> bool {
+    if streams.is_empty() {
+        return false;
+    }
+    let id = DocumentId::from(&event.stream);
+    let parked = streams.get(&id).and_then(Slot::parked);
+    if parked.is_none_or(|parked| event.position < parked.position) {
+        return false;
+    }
+    if let Some(slot) = streams.touch(&id, 0) {
+        slot.set_aside(place);
+    }
+    true
+}

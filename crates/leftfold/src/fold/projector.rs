@@ -1,0 +1,533 @@
+//! The projector: folds the log into one projection's documents, for as long as it runs.
+//!
+//! Reading and decoding, folding, and committing overlap: pages are read ahead by a task of their own, a batch
+//! is folded while the one before it is being committed. A batch ends where the log ends, at a bound in bytes or
+//! in time, or where a fold failed; each document it changed is then written once.
+//!
+//! **Invariant**: what is in memory is only ever ahead of the store by the batch in hand and the one in flight. On
+//! any doubt both are forgotten and the work goes on from the stored checkpoint.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::batch::{Desk, Folder, Routed};
+use super::replay::Replay;
+use super::slot::Delta;
+use super::status::Activity;
+use super::{Error as FoldError, Projection};
+use crate::documents::{Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Store, Tally};
+use crate::env::Env;
+use crate::error::{Error, Kind, Result};
+use crate::event::Partition;
+use crate::log::Limit;
+use crate::mark::Mark;
+use crate::retry::Backoff;
+
+/// How a projector works. The defaults suit most.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// About how much memory the cache of documents may take, in bytes.
+    pub cache_bytes: usize,
+    /// A batch ends when what it touched takes about so many bytes.
+    pub batch_bytes: usize,
+    /// A batch ends when it has been open for so long.
+    pub batch_time: Duration,
+    /// The largest page read from the log, in bytes of data.
+    pub page_bytes: usize,
+    /// How often a fold is tried again before its document is parked.
+    pub retry: Backoff,
+    /// Which failures of a fold are worth another try; by default those that say so.
+    pub should_retry: fn(&FoldError) -> bool,
+    /// How long a worker that went silent keeps others from taking its place.
+    pub lease: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 32 << 20,
+            batch_bytes: 24 << 20,
+            batch_time: Duration::from_secs(1),
+            page_bytes: 1 << 20,
+            retry: Backoff::default(),
+            should_retry: FoldError::is_transient,
+            lease: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What others can see of a running projector.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pulse {
+    pub(crate) activity: Activity,
+    pub(crate) events_per_second: f64,
+    pub(crate) last_error: Option<String>,
+}
+
+pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
+
+/// Folds one projection.
+pub(crate) struct Projector<S, P: Projection> {
+    pub(crate) store: S,
+    pub(crate) folder: Arc<Folder<P>>,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) options: Options,
+    pub(crate) owner: String,
+    pub(crate) pulse: SharedPulse,
+}
+
+/// A batch that is being committed.
+struct InFlight {
+    task: JoinSet<Result<Settled>>,
+    commit: Arc<Commit>,
+    deltas: Vec<Delta>,
+    batch: u64,
+    /// The part of its tally that belongs to no single document.
+    tally: Tally,
+}
+
+/// What became of a commit, with all doubt removed.
+enum Settled {
+    Applied,
+    Conflict(Conflict),
+}
+
+/// Why a run ended.
+enum End {
+    Stopped,
+    /// Somebody else does this work.
+    Replaced,
+}
+
+/// The state of one run, from a stored checkpoint on.
+struct Run<'a, S, P: Projection> {
+    projector: &'a Projector<S, P>,
+    pages: mpsc::Receiver<Result<Routed<P::Event>>>,
+    desk: Desk<P::Document>,
+    /// What is stored.
+    checkpoint: Checkpoint,
+    in_flight: Option<InFlight>,
+    /// When the batch in hand was begun.
+    begun: Option<Instant>,
+    at_head: bool,
+    some_streams_parked: bool,
+    rate: Rate,
+    _reader: JoinSet<()>,
+}
+
+impl<S: Store, P: Projection> Projector<S, P> {
+    /// Runs until told to stop, finishing the batch in hand. Nothing ends it but that: where the store fails it
+    /// waits and goes on from the checkpoint.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let patience =
+            Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(15)).without_limit();
+        let mut delays = patience.delays(self.env.random());
+        loop {
+            let before = Instant::now();
+            let wait = match self.work(&mut stop).await {
+                Ok(End::Stopped) => break,
+                Ok(End::Replaced) => Duration::ZERO,
+                Err(error) => {
+                    tracing::warn!(projection = %self.folder.collection, %error, "projection failed, will go on");
+                    self.show(|pulse| {
+                        pulse.activity = Activity::Failing;
+                        pulse.last_error = Some(error.to_string());
+                    });
+                    if before.elapsed() > Duration::from_secs(60) {
+                        delays = patience.delays(self.env.random());
+                    }
+                    delays.next().unwrap_or(Duration::from_secs(15))
+                }
+            };
+            tokio::select! { biased;
+                () = stopped(&mut stop) => break,
+                () = sleep(wait) => {}
+            }
+        }
+        if let Err(error) = self.store.release(&self.folder.collection, &self.owner).await {
+            tracing::debug!(projection = %self.folder.collection, %error, "lease not released, it will end by itself");
+        }
+        self.show(|pulse| pulse.activity = Activity::Stopped);
+    }
+
+    /// Takes the lease, then works from the stored checkpoint on.
+    async fn work(&self, stop: &mut watch::Receiver<bool>) -> Result<End> {
+        loop {
+            match self.claim().await? {
+                Claim::Ours => break,
+                Claim::Theirs { ends_in } => {
+                    self.show(|pulse| pulse.activity = Activity::Standby);
+                    tokio::select! { biased;
+                        () = stopped(stop) => return Ok(End::Stopped),
+                        () = sleep(ends_in) => {}
+                    }
+                }
+            }
+        }
+        let checkpoint = self.store.checkpoint(&self.folder.collection).await?;
+        let some_streams_parked = !self.folder.routes_by_stream()
+            && !self.store.parked(&self.folder.collection.streams(), None, 1).await?.is_empty();
+        let (sender, pages) = mpsc::channel(1);
+        let mut reader = JoinSet::new();
+        reader.spawn(read_ahead(
+            self.store.clone(),
+            self.folder.clone(),
+            checkpoint.mark.clone(),
+            self.options.page_bytes,
+            sender,
+        ));
+        let run = Run {
+            projector: self,
+            pages,
+            desk: Desk::new(checkpoint.mark.clone(), self.options.cache_bytes),
+            checkpoint,
+            in_flight: None,
+            begun: None,
+            at_head: false,
+            some_streams_parked,
+            rate: Rate::default(),
+            _reader: reader,
+        };
+        run.go(stop).await
+    }
+
+    async fn claim(&self) -> Result<Claim> {
+        self.store.claim(&self.folder.collection, &self.owner, self.options.lease).await
+    }
+
+    fn show(&self, change: impl FnOnce(&mut Pulse)) {
+        change(&mut self.pulse.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl<S: Store, P: Projection> Run<'_, S, P> {
+    async fn go(mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
+        let mut renewal = Instant::now() + self.projector.options.lease / 3;
+        loop {
+            self.show();
+            tokio::select! { biased;
+                () = stopped(stop) => {
+                    return Ok(if self.finish().await? { End::Stopped } else { End::Replaced });
+                }
+                settled = wait_for(&mut self.in_flight) => {
+                    if !self.settled(settled?).await? || !self.cut_if_due().await? {
+                        return Ok(End::Replaced);
+                    }
+                }
+                () = sleep_until(renewal) => {
+                    if self.projector.claim().await? != Claim::Ours {
+                        return Ok(End::Replaced);
+                    }
+                    renewal = Instant::now() + self.projector.options.lease / 3;
+                }
+                page = self.pages.recv() => {
+                    let gone = || Error::new(Kind::Stopped, "reading the log ahead: the reader ended");
+                    self.fold(page.ok_or_else(gone)??).await?;
+                    if !self.cut_if_due().await? {
+                        return Ok(End::Replaced);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Folds a page into the batch in hand.
+    async fn fold(&mut self, mut page: Routed<P::Event>) -> Result<()> {
+        let Projector { store, folder, env, .. } = self.projector;
+        let missing = folder.missing(&self.desk, &page);
+        if !missing.is_empty() {
+            folder.load_documents(store, &mut self.desk, missing).await?;
+        }
+        let streams = folder.missing_streams(&self.desk, &page, self.some_streams_parked);
+        if !streams.is_empty() {
+            self.some_streams_parked = true;
+            folder.load_streams(store, &mut self.desk, streams).await?;
+        }
+        self.at_head = !page.more;
+        self.begun.get_or_insert_with(Instant::now);
+        folder.apply_all(&mut self.desk, &mut page, &**env).await;
+        Ok(())
+    }
+
+    /// Ends the batch if it is time to. `false` means that somebody else does this work.
+    async fn cut_if_due(&mut self) -> Result<bool> {
+        let Some(begun) = self.begun else { return Ok(true) };
+        let options = &self.projector.options;
+        let due = (self.at_head && self.in_flight.is_none())
+            || self.desk.documents.touched_bytes() > options.batch_bytes
+            || begun.elapsed() > options.batch_time
+            || self.desk.suspect;
+        if due { self.cut().await } else { Ok(true) }
+    }
+
+    /// Writes what is in hand and waits for it.
+    async fn finish(&mut self) -> Result<bool> {
+        if self.begun.is_some() && !self.cut().await? {
+            return Ok(false);
+        }
+        self.wait().await
+    }
+
+    /// Ends the batch: repairs what failed, then hands its writes to the store.
+    async fn cut(&mut self) -> Result<bool> {
+        if !self.wait().await? {
+            return Ok(false);
+        }
+        let documents = loop {
+            self.repair().await?;
+            match self.desk.documents.cut() {
+                Ok(cut) => break cut,
+                Err(_) => self.desk.suspect = true,
+            }
+        };
+        let streams = self.desk.streams.cut().unwrap_or_default();
+        self.begun = None;
+        let (of_documents, of_streams) = (documents.total(), streams.total());
+        let counted = std::mem::take(&mut self.desk.tally);
+        let mut tally = self.checkpoint.tally.clone();
+        tally.events += counted.events;
+        tally.ignored += counted.ignored;
+        tally.skipped += counted.skipped;
+        tally.retried += counted.retried;
+        tally.conflicts += counted.conflicts;
+        tally.applied += of_documents.applied;
+        tally.set_aside += of_documents.set_aside + of_streams.set_aside;
+        tally.parked += of_documents.parked + of_streams.parked;
+        if let Some(error) = &counted.last_error {
+            tally.last_error = Some(error.clone());
+        }
+        let collection = &self.projector.folder.collection;
+        let mut changes = vec![Changes { collection: collection.clone(), writes: documents.writes }];
+        if !streams.writes.is_empty() {
+            changes.push(Changes { collection: collection.streams(), writes: streams.writes });
+        }
+        self.desk.streams.settle(streams.batch);
+        let to = Checkpoint { mark: self.desk.progress.clone(), tally };
+        let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
+        let commit = Arc::new(Commit { advance: Some(advance), changes });
+        let mut task = JoinSet::new();
+        task.spawn(submit(self.projector.store.clone(), commit.clone(), self.projector.env.random()));
+        self.in_flight =
+            Some(InFlight { task, commit, deltas: documents.deltas, batch: documents.batch, tally: counted });
+        Ok(true)
+    }
+
+    /// Waits until nothing is in flight.
+    async fn wait(&mut self) -> Result<bool> {
+        while self.in_flight.is_some() {
+            let settled = wait_for(&mut self.in_flight).await?;
+            if !self.settled(settled).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Deals with what became of the batch in flight. `false` means that somebody else does this work.
+    async fn settled(&mut self, settled: Settled) -> Result<bool> {
+        let Some(InFlight { commit, deltas, batch, tally, .. }) = self.in_flight.take() else {
+            return Ok(true);
+        };
+        let Some(advance) = &commit.advance else { return Ok(true) };
+        match settled {
+            Settled::Applied => {
+                self.rate.count(tally.events);
+                self.checkpoint = advance.to.clone();
+                self.desk.documents.settle(batch);
+                Ok(true)
+            }
+            Settled::Conflict(conflict) => {
+                let collection = &self.projector.folder.collection;
+                // A stream that was set aside in this batch, or no longer is: rare enough to begin anew.
+                if conflict.checkpoint || commit.changes.len() > 1 {
+                    return Ok(false);
+                }
+                tracing::debug!(projection = %collection, documents = conflict.documents.len(), "conflict, folding anew");
+                // The batch becomes part of the one in hand again, and what somebody else changed is folded anew.
+                let writes = commit.changes.iter().filter(|changes| changes.collection == *collection);
+                let undone = writes.flat_map(|changes| &changes.writes);
+                let undone = undone.map(|write| (write.record.id.clone(), write.expected.clone()));
+                self.desk.documents.undo(undone.zip(deltas));
+                self.desk.suspect = true;
+                for (_, id) in &conflict.documents {
+                    if let Some(slot) = self.desk.documents.touch(id, 0) {
+                        slot.distrust();
+                    }
+                }
+                let counted = &mut self.desk.tally;
+                counted.events += tally.events;
+                counted.ignored += tally.ignored;
+                counted.skipped += tally.skipped;
+                counted.retried += tally.retried;
+                counted.conflicts += tally.conflicts + conflict.documents.len() as u64;
+                self.begun.get_or_insert_with(Instant::now);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Folds anew, from what is stored, the documents whose fold failed or that somebody else changed; parks
+    /// those that keep failing.
+    async fn repair(&mut self) -> Result<()> {
+        let Projector { store, folder, env, options, .. } = self.projector;
+        let mut delays = options.retry.delays(env.random());
+        let mut attempts = 1;
+        loop {
+            if !std::mem::take(&mut self.desk.suspect) {
+                return Ok(());
+            }
+            let lost = self.desk.documents.lost();
+            attempts += 1;
+            let mut desk = Desk::careful(self.checkpoint.mark.clone());
+            folder.load_documents(store, &mut desk, lost.clone()).await?;
+            let range =
+                Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
+            folder.replay(store, &**env, &mut desk, range).await?;
+            let worth_it = |failure: &FoldError| (options.should_retry)(failure);
+            let failing = lost.iter().filter_map(|id| desk.documents.get(id)?.loss());
+            let again = failing.filter_map(|loss| loss.error.as_ref()).any(worth_it);
+            let delay = if again { delays.next() } else { None };
+            for id in lost {
+                let Some(mut slot) = desk.documents.take(&id) else { continue };
+                let keep_trying =
+                    delay.is_some() && slot.loss().and_then(|loss| loss.error.as_ref()).is_some_and(worth_it);
+                if let Some(loss) = slot.loss() {
+                    self.desk.tally.last_error = loss.failure.as_ref().map(|failure| {
+                        format!(
+                            "{id}: {} (revision {} of {})",
+                            failure.error, failure.revision, failure.stream
+                        )
+                    });
+                    if keep_trying {
+                        self.desk.suspect = true;
+                        self.desk.tally.retried += 1;
+                    } else {
+                        slot.park(attempts);
+                    }
+                }
+                self.desk.documents.replace(id, slot);
+            }
+            if let Some(delay) = delay {
+                sleep(delay).await;
+            }
+        }
+    }
+
+    fn show(&self) {
+        let activity =
+            if self.at_head && self.begun.is_none() { Activity::Live } else { Activity::CatchingUp };
+        let rate = self.rate.per_second();
+        self.projector.show(|pulse| {
+            pulse.activity = activity;
+            pulse.events_per_second = rate;
+            pulse.last_error = None;
+        });
+    }
+}
+
+/// Reads the log on from a mark, page by page, and decodes it, one page ahead of who listens.
+async fn read_ahead<S: Store, P: Projection>(
+    store: S,
+    folder: Arc<Folder<P>>,
+    mut cursor: Mark,
+    page_bytes: usize,
+    pages: mpsc::Sender<Result<Routed<P::Event>>>,
+) {
+    const FIRST_PAGE_BYTES: usize = 1 << 16;
+    let mut bytes = FIRST_PAGE_BYTES.min(page_bytes);
+    loop {
+        let mut found = false;
+        for partition in (0..store.partitions()).map(Partition) {
+            let limit = Limit { events: usize::MAX, bytes };
+            let page = match store.read(partition, cursor.position(partition), limit).await {
+                Ok(page) if page.events.is_empty() && page.through <= cursor.position(partition) => continue,
+                Ok(page) => page,
+                Err(error) => return drop(pages.send(Err(error)).await),
+            };
+            found = true;
+            // Far behind, larger pages cost less; near the head there is no need for them.
+            bytes = if page.more { (bytes * 2).min(page_bytes) } else { FIRST_PAGE_BYTES.min(page_bytes) };
+            cursor.advance(&partition.into(), page.through.0);
+            let routed = folder.route(partition, page);
+            if pages.send(Ok(routed)).await.is_err() {
+                return;
+            }
+        }
+        if !found && let Err(error) = store.grown(&cursor).await {
+            return drop(pages.send(Err(error)).await);
+        }
+    }
+}
+
+/// Commits, and repeats the same commit for as long as its outcome is unknown: that is harmless, since its guards
+/// hold at most once.
+async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Settled> {
+    let mut delays = Backoff::default().limit(8).delays(seed);
+    loop {
+        let doubt = match store.commit(commit.clone()).await {
+            Ok(Outcome::Applied) => return Ok(Settled::Applied),
+            Ok(Outcome::Conflict(conflict)) => return examine(&store, &commit, conflict).await,
+            Ok(Outcome::Unknown(error)) => error,
+            Err(error) if error.is_transient() => error,
+            Err(error) => return Err(error),
+        };
+        let Some(delay) = delays.next() else { return Err(doubt) };
+        tracing::debug!(error = %doubt, "outcome of a commit unknown, repeating it");
+        sleep(delay).await;
+    }
+}
+
+/// A guard that does not hold may mean that this very commit came through before, in whole or in part.
+async fn examine<S: Store>(store: &S, commit: &Commit, conflict: Conflict) -> Result<Settled> {
+    if let Some(advance) = &commit.advance
+        && conflict.checkpoint
+        && store.checkpoint(&advance.projection).await?.mark == advance.to.mark
+    {
+        return Ok(Settled::Applied);
+    }
+    Ok(Settled::Conflict(conflict))
+}
+
+async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<Settled> {
+    let Some(in_flight) = in_flight else { return std::future::pending().await };
+    match in_flight.task.join_next().await {
+        Some(Ok(settled)) => settled,
+        Some(Err(error)) => {
+            Err(Error::new(Kind::Stopped, "committing a batch: the task ended").with_source(error))
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that nobody is left who could say stop, which is as good.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Events per second, averaged over the last seconds.
+#[derive(Debug, Default)]
+struct Rate {
+    last: Option<Instant>,
+    smooth: f64,
+}
+
+impl Rate {
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people to read")]
+    fn count(&mut self, events: u64) {
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            let seconds = (now - last).as_secs_f64().max(1e-6);
+            let weight = (seconds / 5.0).min(1.0);
+            self.smooth += weight * (events as f64 / seconds - self.smooth);
+        }
+    }
+
+    fn per_second(&self) -> f64 {
+        let idle = self.last.map_or(0.0, |last| last.elapsed().as_secs_f64());
+        self.smooth / (1.0 + (idle / 5.0).powi(2))
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading the log again, in pages: for documents that must be folded anew.
+
+use super::Projection;
+use super::batch::{Desk, Folder, Routed};
+use super::slot::Slot;
+use crate::documents::Store;
+use crate::env::Env;
+use crate::error::{Kind, Result};
+use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
+use crate::log::{Limit, Log, Page};
+use crate::mark::Mark;
+
+/// A part of the log to be read again.
+#[derive(Debug)]
+pub(crate) enum Replay {
+    /// Of these partitions what comes after `from`, up to `through`.
+    Range { from: Mark, through: Mark },
+    /// Of this stream what comes after a revision, up to a position.
+    Stream { stream: StreamId, after: Revision, through: Position },
+}
+
+impl Replay {
+    /// The next page, or `None` at the end.
+    pub(crate) async fn next(&mut self, log: &impl Log) -> Result<Option<(Partition, Page)>> {
+        match self {
+            Self::Range { from, through } => {
+                let behind = through.lanes().find_map(|(lane, end)| {
+                    let partition = lane.partition()?;
+                    (from.position(partition).0 < end).then_some((partition, Position(end)))
+                });
+                let Some((partition, end)) = behind else { return Ok(None) };
+                let mut page = log.read(partition, from.position(partition), Limit::default()).await?;
+                if page.events.is_empty() && page.through < end {
+                    let message = format!("reading partition {partition} up to {end}: the log ends before");
+                    return Err(crate::Error::new(Kind::Format, message));
+                }
+                from.advance(&partition.into(), page.through.0);
+                page.events.retain(|event| event.position <= end);
+                Ok(Some((partition, page)))
+            }
+            Self::Stream { stream, after, through } => {
+                let mut events = log.read_stream(stream, *after, Limit::default()).await?;
+                events.retain(|event| event.position <= *through);
+                let Some(last) = events.last() else { return Ok(None) };
+                *after = last.revision;
+                let (partition, position) = (last.partition, last.position);
+                Ok(Some((partition, Page { events, through: position, more: true })))
+            }
+        }
+    }
+}
+
+impl<P: Projection> Folder<P> {
+    /// The part of the log that holds all events of a document up to `through`, and `after` of its own stream.
+    pub(crate) fn replay_of(
+        &self,
+        id: &DocumentId,
+        after: Revision,
+        from: Mark,
+        through: Mark,
+        log: &impl Log,
+    ) -> Result<Replay> {
+        if !self.routes_by_stream() {
+            return Ok(Replay::Range { from, through });
+        }
+        let stream = StreamId::new(id)?;
+        let through = through.position(Partition::of(&stream, log.partitions()));
+        Ok(Replay::Stream { stream, after, through })
+    }
+
+    /// Folds a part of the log into what is on the desk, and nothing else.
+    pub(crate) async fn replay<S: Store>(
+        &self,
+        store: &S,
+        env: &dyn Env,
+        desk: &mut Desk<P::Document>,
+        mut replay: Replay,
+    ) -> Result<()> {
+        while let Some((partition, page)) = replay.next(store).await? {
+            let mut page = self.route(partition, page);
+            let streams = self.missing_streams(desk, &page, true);
+            if !streams.is_empty() {
+                self.load_streams(store, desk, streams).await?;
+            }
+            self.apply_all(desk, &mut page, env).await;
+        }
+        Ok(())
+    }
+
+    /// Folds a page into what is on the desk, letting others work in between.
+    pub(crate) async fn apply_all(
+        &self,
+        desk: &mut Desk<P::Document>,
+        page: &mut Routed<P::Event>,
+        env: &dyn Env,
+    ) {
+        const AT_ONCE: usize = 512;
+        while !self.apply(desk, page, AT_ONCE, env.now()) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Puts these documents on the desk, as they are stored.
+    pub(crate) async fn load_documents<S: Store>(
+        &self,
+        store: &S,
+        desk: &mut Desk<P::Document>,
+        ids: Vec<DocumentId>,
+    ) -> Result<()> {
+        let records = store.load(&self.collection, ids.clone()).await?;
+        ids.into_iter().for_each(|id| desk.documents.insert(id, Slot::absent()));
+        for record in records {
+            desk.documents.insert(record.id.clone(), Slot::loaded(record));
+        }
+        Ok(())
+    }
+
+    /// Puts what is known about these streams on the desk.
+    pub(crate) async fn load_streams<S: Store>(
+        &self,
+        store: &S,
+        desk: &mut Desk<P::Document>,
+        ids: Vec<DocumentId>,
+    ) -> Result<()> {
+        let records = store.load(&self.collection.streams(), ids.clone()).await?;
+        ids.into_iter().for_each(|id| desk.streams.insert(id, Slot::absent()));
+        for record in records {
+            let id = record.id.clone();
+            desk.streams.insert(id, Slot::loaded(record));
+        }
+        Ok(())
+    }
+}

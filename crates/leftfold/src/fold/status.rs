@@ -1,0 +1,53 @@
+//! How a projection is doing.
+
+use serde::Serialize;
+
+use crate::documents::Tally;
+use crate::mark::Mark;
+
+/// What a worker does with a projection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activity {
+    /// No worker of this process runs it.
+    #[default]
+    Stopped,
+    /// Another worker has it; this one stands by.
+    Standby,
+    /// It folds what is in the log.
+    CatchingUp,
+    /// It has folded all there is and waits for more.
+    Live,
+    /// The store failed; it will try again.
+    Failing,
+}
+
+/// How a projection is doing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub projection: String,
+    /// What this process does with it.
+    pub activity: Activity,
+    /// Up to where it is folded, per partition.
+    pub position: Mark,
+    /// Where the log ends, per partition.
+    pub head: Mark,
+    /// How many events it is behind.
+    pub lag: u64,
+    /// Events folded per second by this process, lately.
+    pub events_per_second: f64,
+    /// Documents that readers see.
+    pub documents: u64,
+    /// Parked documents.
+    pub parked_documents: u64,
+    /// Parked streams.
+    pub parked_streams: u64,
+    /// What was counted since it began, and the last thing that went wrong.
+    pub tally: Tally,
+}
+
+/// How many events lie between two marks.
+pub(crate) fn distance(from: &Mark, to: &Mark) -> u64 {
+    to.lanes().map(|(lane, number)| number.saturating_sub(from.get(lane))).sum()
+}

@@ -1,0 +1,172 @@
+//! The documents at hand: those of the current batch, and a bounded cache of earlier ones.
+
+use std::collections::HashMap;
+use std::mem;
+
+use serde::Serialize;
+
+use super::slot::{Delta, Slot};
+use crate::documents::{Header, Write};
+use crate::event::DocumentId;
+
+/// A set of slots. What the current batch touched stays; the rest is kept while there is room.
+#[derive(Debug)]
+pub(crate) struct Working<D> {
+    recent: HashMap<DocumentId, Slot<D>>,
+    older: HashMap<DocumentId, Slot<D>>,
+    /// What the current batch touched, in the order of first touch.
+    touched: Vec<DocumentId>,
+    recent_bytes: usize,
+    touched_bytes: usize,
+    budget: usize,
+    batch: u64,
+    /// Slots of later batches can't be dropped: what they stand for is not stored yet.
+    settled: u64,
+}
+
+/// The writes of a batch, with what each counts for.
+#[derive(Debug, Default)]
+pub(crate) struct Cut {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) deltas: Vec<Delta>,
+    pub(crate) batch: u64,
+}
+
+impl Cut {
+    pub(crate) fn total(&self) -> Delta {
+        self.deltas.iter().fold(Delta::default(), |sum, delta| Delta {
+            applied: sum.applied + delta.applied,
+            set_aside: sum.set_aside + delta.set_aside,
+            parked: sum.parked + delta.parked,
+        })
+    }
+}
+
+impl<D> Working<D> {
+    /// Keeps about so many bytes beyond the current batch.
+    pub(crate) fn new(budget: usize) -> Self {
+        Self {
+            recent: HashMap::new(),
+            older: HashMap::new(),
+            touched: Vec::new(),
+            recent_bytes: 0,
+            touched_bytes: 0,
+            budget,
+            batch: 1,
+            settled: 0,
+        }
+    }
+
+    /// About how many bytes the current batch has touched.
+    pub(crate) fn touched_bytes(&self) -> usize {
+        self.touched_bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.recent.is_empty() && self.older.is_empty()
+    }
+
+    pub(crate) fn contains(&self, id: &DocumentId) -> bool {
+        self.recent.contains_key(id) || self.older.contains_key(id)
+    }
+
+    pub(crate) fn insert(&mut self, id: DocumentId, mut slot: Slot<D>) {
+        slot.batch = self.settled;
+        self.recent_bytes += slot.bytes;
+        self.older.remove(&id);
+        self.recent.insert(id, slot);
+    }
+
+    pub(crate) fn take(&mut self, id: &DocumentId) -> Option<Slot<D>> {
+        self.recent.remove(id).or_else(|| self.older.remove(id))
+    }
+
+    /// Puts a slot in place that was folded anew, as touched by the current batch.
+    pub(crate) fn replace(&mut self, id: DocumentId, slot: Slot<D>) {
+        self.insert(id.clone(), slot);
+        self.touch(&id, 0);
+    }
+
+    pub(crate) fn get(&self, id: &DocumentId) -> Option<&Slot<D>> {
+        self.recent.get(id).or_else(|| self.older.get(id))
+    }
+
+    /// The slot, as touched by the current batch with so many bytes more.
+    pub(crate) fn touch(&mut self, id: &DocumentId, bytes: usize) -> Option<&mut Slot<D>> {
+        if !self.recent.contains_key(id) {
+            let (id, slot) = self.older.remove_entry(id)?;
+            self.recent_bytes += slot.bytes;
+            self.recent.insert(id, slot);
+        }
+        let slot = self.recent.get_mut(id)?;
+        if slot.batch != self.batch {
+            slot.batch = self.batch;
+            self.touched.push(id.clone());
+            self.touched_bytes += slot.bytes;
+        }
+        slot.bytes += bytes;
+        self.touched_bytes += bytes;
+        self.recent_bytes += bytes;
+        Some(slot)
+    }
+
+    /// The touched slots that have to be folded anew.
+    pub(crate) fn lost(&self) -> Vec<DocumentId> {
+        let lost = |id: &&DocumentId| self.recent.get(*id).is_some_and(|slot| slot.loss().is_some());
+        self.touched.iter().filter(lost).cloned().collect()
+    }
+
+    /// Ends the batch: takes the write of every touched document that has one. `Err` names those that can't be
+    /// serialized; they are marked as lost and the batch goes on.
+    pub(crate) fn cut(&mut self) -> Result<Cut, Vec<DocumentId>>
+    where
+        D: Serialize,
+    {
+        let mut cut = Cut { batch: self.batch, ..Cut::default() };
+        let mut failed = Vec::new();
+        for id in &self.touched {
+            let Some(slot) = self.recent.get_mut(id).filter(|slot| slot.is_dirty()) else { continue };
+            let before = slot.bytes;
+            match slot.write(id) {
+                Some(write) => {
+                    cut.writes.push(write);
+                    cut.deltas.push(mem::take(&mut slot.delta));
+                }
+                None => {
+                    slot.distrust();
+                    failed.push(id.clone());
+                }
+            }
+            self.recent_bytes = (self.recent_bytes + slot.bytes).saturating_sub(before);
+        }
+        if !failed.is_empty() {
+            self.undo(cut.writes.into_iter().map(|write| (write.record.id, write.expected)).zip(cut.deltas));
+            return Err(failed);
+        }
+        self.touched.clear();
+        self.touched_bytes = 0;
+        self.batch += 1;
+        Ok(cut)
+    }
+
+    /// Takes writes back that did not happen: their documents belong to the current batch again.
+    pub(crate) fn undo(&mut self, writes: impl IntoIterator<Item = ((DocumentId, Option<Header>), Delta)>) {
+        for ((id, expected), delta) in writes {
+            if let Some(slot) = self.touch(&id, 0) {
+                slot.unwrite(expected, delta);
+            }
+        }
+    }
+
+    /// A batch is stored, and with it all before it: what they touched may be dropped when room is needed.
+    pub(crate) fn settle(&mut self, batch: u64) {
+        self.settled = batch;
+        if self.recent_bytes > self.budget / 2 {
+            let (recent, older): (HashMap<_, _>, HashMap<_, _>) =
+                mem::take(&mut self.recent).into_iter().partition(|(_, slot)| slot.batch > batch);
+            self.recent_bytes = recent.values().map(|slot| slot.bytes).sum();
+            self.recent = recent;
+            self.older = older;
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The guarded read-modify-write by hand, for those with a consumer of their own.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
+use crate::documents::{Changes, Collection, Commit, Header, Outcome, Record, Store, Write};
+use crate::env::{Env, System};
+use crate::error::{Error, Kind, Result};
+use crate::event::DocumentId;
+use crate::fold;
+use crate::json::Json;
+use crate::mark::{Lane, Verdict};
+use crate::retry::Backoff;
+
+/// Documents of one type, each guarded by the mark of what was folded into it.
+///
+/// ```
+/// use leftfold::{Guarded, Lane, Memory, Rule, guarded::Answer};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
+/// let totals = Guarded::<u64, _>::new(Memory::default(), "totals").await?;
+/// // Revision 1 of cart-7 adds 20; it is delivered twice, and revision 3 comes too early.
+/// let add = |total: Option<u64>| Ok(Some(total.unwrap_or(0) + 20));
+/// let cart = Lane::named("cart-7");
+/// assert_eq!(totals.fold("ann", &cart, 1, Rule::Contiguous, add).await?, Answer::Applied(Some(20)));
+/// assert_eq!(totals.fold("ann", &cart, 1, Rule::Contiguous, add).await?, Answer::Skipped);
+/// assert_eq!(totals.fold("ann", &cart, 3, Rule::Contiguous, add).await?, Answer::Gap { expected: 2 });
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Guarded<D, S> {
+    store: S,
+    collection: Collection,
+    retry: Backoff,
+    document: std::marker::PhantomData<fn() -> D>,
+}
+
+/// Which numbers are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Any that is beyond the last: gaps are normal.
+    Growing,
+    /// Only the one after the last: each event counts.
+    Contiguous,
+}
+
+/// What became of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Answer<D> {
+    /// It is folded; this is the document now.
+    Applied(Option<D>),
+    /// It was folded before.
+    Skipped,
+    /// It came too early; hold it back until this one was folded.
+    Gap {
+        /// The number that must come first.
+        expected: u64,
+    },
+}
+
+impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
+    /// Documents in this collection, which is made if it is not there yet.
+    pub async fn new(store: S, collection: &str) -> Result<Self> {
+        let collection = Collection::new(collection)?;
+        store.prepare(&collection).await?;
+        let retry = Backoff::default().first(Duration::from_millis(2)).limit(20);
+        Ok(Self { store, collection, retry, document: std::marker::PhantomData })
+    }
+
+    /// How often to try again when others change the same document at the same time.
+    #[must_use]
+    pub fn retry(self, retry: Backoff) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// The document, if there is one.
+    pub async fn get(&self, id: &str) -> Result<Option<D>> {
+        let id = DocumentId::new(id)?;
+        self.document(&id, self.load(&id).await?.as_ref())
+    }
+
+    /// Folds one event into one document, exactly once: loads it, decides by its mark, applies `change`, and
+    /// writes under guard; tries again if somebody else was faster. `change` may be called several times, and gets
+    /// and gives `None` for a document that is not there.
+    pub async fn fold(
+        &self,
+        id: &str,
+        lane: &Lane,
+        number: u64,
+        rule: Rule,
+        change: impl Fn(Option<D>) -> Result<Option<D>, fold::Error> + Send,
+    ) -> Result<Answer<D>> {
+        let id = DocumentId::new(id)?;
+        let mut delays = self.retry.delays(System.random());
+        let mut doubtful = None;
+        loop {
+            let record = self.load(&id).await?;
+            let header = record.as_ref().map(|record| &record.header);
+            if header.is_some() && header == doubtful.as_ref() {
+                return Ok(Answer::Applied(self.document(&id, record.as_ref())?));
+            }
+            let mut mark = header.map(|header| header.mark.clone()).unwrap_or_default();
+            let verdict = match rule {
+                Rule::Growing => mark.judge(lane, number),
+                Rule::Contiguous => mark.judge_contiguous(lane, number),
+            };
+            match verdict {
+                Verdict::Apply => {}
+                Verdict::Skip => return Ok(Answer::Skipped),
+                Verdict::Gap { expected } => return Ok(Answer::Gap { expected }),
+            }
+            let changed = change(self.document(&id, record.as_ref())?).map_err(|error| {
+                let message = format!("folding {number} of {lane} into {id} of {}: {error}", self.collection);
+                Error::new(Kind::Invalid, message)
+            })?;
+            mark.advance(lane, number);
+            let header = Header { mark, parked: None };
+            let body = changed.as_ref().map(Json::of).transpose()?;
+            let write = Write {
+                expected: record.map(|record| record.header),
+                record: Record { id: id.clone(), header: header.clone(), body },
+            };
+            let changes = vec![Changes { collection: self.collection.clone(), writes: vec![write] }];
+            match self.store.commit(std::sync::Arc::new(Commit { advance: None, changes })).await? {
+                Outcome::Applied => return Ok(Answer::Applied(changed)),
+                Outcome::Conflict(_) => {}
+                Outcome::Unknown(_) => doubtful = Some(header),
+            }
+            let Some(delay) = delays.next() else {
+                let message = format!(
+                    "folding {number} of {lane} into {id} of {}: others keep changing it; \
+                     deliver it again",
+                    self.collection
+                );
+                return Err(Error::new(
+                    if doubtful.is_some() { Kind::Unknown } else { Kind::Conflict },
+                    message,
+                ));
+            };
+            sleep(delay).await;
+        }
+    }
+
+    async fn load(&self, id: &DocumentId) -> Result<Option<Record>> {
+        Ok(self.store.load(&self.collection, vec![id.clone()]).await?.pop())
+    }
+
+    fn document(&self, id: &DocumentId, record: Option<&Record>) -> Result<Option<D>> {
+        let body = record.and_then(|record| record.body.as_ref());
+        body.map(Json::to).transpose().map_err(|error| {
+            let message =
+                format!("reading {id} from {}: it is not of the type asked for: {error}", self.collection);
+            Error::new(Kind::Format, message)
+        })
+    }
+}

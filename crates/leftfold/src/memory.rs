@@ -1,0 +1,312 @@
+//! A store in memory: the reference for all others, and what tests run on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::documents::{
+    Checkpoint, Claim, Collection, Commit, Conflict, Counts, Documents, Header, Outcome, Record,
+};
+use crate::error::{Error, Kind, Result};
+use crate::event::{DocumentId, Event, EventId, Partition, Position, Revision, StreamId, Token};
+use crate::json::Json;
+use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page, judge_append};
+use crate::mark::Mark;
+
+/// A log and documents that live as long as the last handle to them.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    partitions: Vec<Vec<Event>>,
+    streams: HashMap<StreamId, Vec<Position>>,
+    ids: HashMap<EventId, (Partition, Position)>,
+    collections: HashMap<Collection, BTreeMap<DocumentId, (Header, Option<Json>)>>,
+    checkpoints: HashMap<Collection, Checkpoint>,
+    leases: HashMap<Collection, (String, Instant)>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new(1)
+    }
+}
+
+impl Memory {
+    /// An empty store whose log has so many partitions; at least one.
+    pub fn new(partitions: u16) -> Self {
+        let state = State { partitions: vec![Vec::new(); partitions.max(1).into()], ..State::default() };
+        Self(Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(()) }))
+    }
+
+    /// A panic elsewhere can't leave the state half-changed: nothing below panics while it changes it.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool + Send) -> Result<()> {
+        let mut changed = self.0.changed.subscribe();
+        while !holds(&self.state()) {
+            let gone = |_| Error::new(Kind::Stopped, "waiting for a change: the store is gone");
+            changed.changed().await.map_err(gone)?;
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn count(&self) -> u16 {
+        u16::try_from(self.partitions.len()).unwrap_or(u16::MAX)
+    }
+
+    fn event(&self, partition: Partition, position: Position) -> Option<&Event> {
+        let at = usize::try_from(position.0).ok()?.checked_sub(1)?;
+        self.partitions.get(usize::from(partition.0))?.get(at)
+    }
+
+    fn heads(&self) -> Mark {
+        let numbered = self.partitions.iter().zip(0..);
+        numbered.map(|(events, partition)| (Partition(partition).into(), events.len() as u64)).collect()
+    }
+
+    fn collection(&self, collection: &Collection) -> Result<&BTreeMap<DocumentId, (Header, Option<Json>)>> {
+        self.collections.get(collection).ok_or_else(|| missing(collection))
+    }
+}
+
+fn missing(collection: &Collection) -> Error {
+    Error::new(Kind::Store, format!("collection {collection} does not exist; prepare it first"))
+}
+
+fn record(id: &DocumentId, (header, body): &(Header, Option<Json>)) -> Record {
+    Record { id: id.clone(), header: header.clone(), body: body.clone() }
+}
+
+/// As many events as the limit allows, and whether that was all.
+fn cut<'a>(mut events: impl Iterator<Item = &'a Event>, limit: Limit) -> (Vec<Event>, bool) {
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    while page.is_empty() || (page.len() < limit.events && bytes < limit.bytes) {
+        let Some(event) = events.next() else { return (page, false) };
+        bytes += event.data.as_str().len() + event.metadata.as_ref().map_or(0, |json| json.as_str().len());
+        page.push(event.clone());
+    }
+    (page, events.next().is_some())
+}
+
+impl Log for Memory {
+    fn partitions(&self) -> u16 {
+        self.state().count()
+    }
+
+    async fn heads(&self) -> Result<Mark> {
+        Ok(self.state().heads())
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        let state = self.state();
+        let events = state.partitions.get(usize::from(partition.0)).map_or(&[][..], Vec::as_slice);
+        let from = usize::try_from(after.0).unwrap_or(usize::MAX).min(events.len());
+        let (events, more) = cut(events[from..].iter(), limit);
+        let through = events.last().map_or(after, |event| event.position);
+        Ok(Page { events, through, more })
+    }
+
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        let state = self.state();
+        let partition = Partition::of(stream, state.count());
+        let positions = state.streams.get(stream).map_or(&[][..], Vec::as_slice);
+        let from = usize::try_from(after.0).unwrap_or(usize::MAX).min(positions.len());
+        let events = positions[from..].iter().filter_map(|position| state.event(partition, *position));
+        Ok(cut(events, limit).0)
+    }
+
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        self.until(|state| !beyond.covers(&state.heads())).await
+    }
+}
+
+impl Append for Memory {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        crate::log::check_entries(&entries, crate::log::MAX_EVENT_BYTES)?;
+        let token = {
+            let mut state = self.state();
+            let stored: Vec<_> = entries
+                .iter()
+                .map(|entry| state.ids.get(&entry.id).and_then(|(p, at)| state.event(*p, *at)).cloned())
+                .collect();
+            let mut revision = Revision(state.streams.get(&stream).map_or(0, Vec::len) as u64);
+            if let Some(token) = judge_append(&stream, expected, &entries, &stored, revision)? {
+                return Ok(Appended::Duplicate(token));
+            }
+            let partition = Partition::of(&stream, state.count());
+            let mut position = state.heads().position(partition);
+            for entry in entries {
+                revision.0 += 1;
+                position.0 += 1;
+                state.ids.insert(entry.id.clone(), (partition, position));
+                state.streams.entry(stream.clone()).or_default().push(position);
+                state.partitions[usize::from(partition.0)].push(Event {
+                    id: entry.id,
+                    stream: stream.clone(),
+                    revision,
+                    kind: entry.kind,
+                    time: entry.time,
+                    data: entry.data,
+                    metadata: entry.metadata,
+                    partition,
+                    position,
+                });
+            }
+            Token { stream, revision, partition, position }
+        };
+        self.0.changed.send_replace(());
+        Ok(Appended::New(token))
+    }
+}
+
+impl Documents for Memory {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        let mut state = self.state();
+        state.collections.entry(collection.clone()).or_default();
+        state.collections.entry(collection.streams()).or_default();
+        Ok(())
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        let state = self.state();
+        let documents = state.collection(collection)?;
+        Ok(ids.iter().filter_map(|id| Some(record(id, documents.get(id)?))).collect())
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        {
+            let mut state = self.state();
+            if let Some(advance) = &commit.advance {
+                let at =
+                    state.checkpoints.get(&advance.projection).map(|at| at.mark.clone()).unwrap_or_default();
+                if at != advance.from {
+                    return Ok(Outcome::Conflict(Conflict { checkpoint: true, documents: Vec::new() }));
+                }
+            }
+            let mut conflict = Conflict::default();
+            for changes in &commit.changes {
+                let documents = state.collection(&changes.collection)?;
+                for write in &changes.writes {
+                    if documents.get(&write.record.id).map(|(header, _)| header) != write.expected.as_ref() {
+                        conflict.documents.push((changes.collection.clone(), write.record.id.clone()));
+                    }
+                }
+            }
+            if !conflict.documents.is_empty() {
+                return Ok(Outcome::Conflict(conflict));
+            }
+            for changes in &commit.changes {
+                let documents = state.collections.entry(changes.collection.clone()).or_default();
+                for Record { id, header, body } in changes.writes.iter().map(|write| &write.record) {
+                    documents.insert(id.clone(), (header.clone(), body.clone()));
+                }
+            }
+            if let Some(advance) = &commit.advance {
+                state.checkpoints.insert(advance.projection.clone(), advance.to.clone());
+            }
+        }
+        self.0.changed.send_replace(());
+        Ok(Outcome::Applied)
+    }
+
+    async fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.list(collection, after, limit, |(_, body)| body.is_some())
+    }
+
+    async fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.list(collection, after, limit, |(header, _)| header.parked.is_some())
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<Counts> {
+        let state = self.state();
+        let mut counts = Counts::default();
+        for (header, body) in state.collection(collection)?.values() {
+            counts.documents += u64::from(body.is_some());
+            counts.parked += u64::from(header.parked.is_some());
+        }
+        Ok(counts)
+    }
+
+    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
+        Ok(self.state().checkpoints.get(projection).cloned().unwrap_or_default())
+    }
+
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+        self.until(|state| {
+            state.checkpoints.get(projection).map_or(*from != Mark::default(), |at| at.mark != *from)
+        })
+        .await
+    }
+
+    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
+        let now = Instant::now();
+        let mut state = self.state();
+        match state.leases.get(projection) {
+            Some((other, ends)) if other != owner && *ends > now => {
+                Ok(Claim::Theirs { ends_in: *ends - now })
+            }
+            _ => {
+                state.leases.insert(projection.clone(), (owner.to_owned(), now + lease));
+                Ok(Claim::Ours)
+            }
+        }
+    }
+
+    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
+        let mut state = self.state();
+        if state.leases.get(projection).is_some_and(|(other, _)| other == owner) {
+            state.leases.remove(projection);
+        }
+        Ok(())
+    }
+}
+
+impl Memory {
+    fn list(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+        wanted: impl Fn(&(Header, Option<Json>)) -> bool,
+    ) -> Result<Vec<Record>> {
+        let state = self.state();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let documents = state.collection(collection)?.range((from, Bound::Unbounded));
+        Ok(documents
+            .filter(|(_, kept)| wanted(kept))
+            .map(|(id, kept)| record(id, kept))
+            .take(limit)
+            .collect())
+    }
+}

@@ -1,0 +1,195 @@
+//! Reading documents, and waiting for one's own writes to be in them.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::documents::{Collection, Parked, Record, Store};
+use crate::event::{DocumentId, Token};
+use crate::fold::distance;
+use crate::mark::Mark;
+
+/// A read of one document. Await it as it is, or let it wait for an event with [`at_least`](Get::at_least).
+#[must_use = "a read does nothing until it is awaited"]
+#[derive(Debug)]
+pub struct Get<S, D> {
+    store: S,
+    request: Result<(Collection, DocumentId), crate::Error>,
+    token: Option<Token>,
+    patience: Duration,
+    document: std::marker::PhantomData<fn() -> D>,
+}
+
+/// Why a read could not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The event is in the log, but the projection has not folded it yet.
+    #[error(
+        "{collection} has not folded position {} of partition {} yet: it is at {at}, {behind} events behind; \
+         read again, or look at its status if this stays so", token.position, token.partition
+    )]
+    Lagging {
+        /// The collection.
+        collection: Collection,
+        /// What was waited for.
+        token: Token,
+        /// How far the projection is.
+        at: Mark,
+        /// How many events it is behind the end of the log.
+        behind: u64,
+    },
+    /// The document, or the event's stream, is set aside: an event could not be folded.
+    #[error(
+        "{id} in {collection} is parked since revision {} of stream {}: {}; mend the cause, then retry it",
+        parked.revision, parked.stream, parked.error
+    )]
+    Parked {
+        /// The collection.
+        collection: Collection,
+        /// The document.
+        id: DocumentId,
+        /// Why, since when, and how many events wait.
+        parked: Box<Parked>,
+    },
+    /// No such event is in this log.
+    #[error("token {token} names no event of this log; use a token that an append to this log returned")]
+    Unknown {
+        /// What was waited for.
+        token: Token,
+    },
+    /// The store failed, or the document can't be read as this type.
+    #[error(transparent)]
+    Store(#[from] crate::Error),
+}
+
+impl<S: Store, D: DeserializeOwned> Get<S, D> {
+    pub(crate) fn new(store: S, collection: &str, id: &str) -> Self {
+        let request =
+            Collection::new(collection).and_then(|collection| Ok((collection, DocumentId::new(id)?)));
+        Self {
+            store,
+            request: request.map_err(Into::into),
+            token: None,
+            patience: Duration::from_secs(5),
+            document: std::marker::PhantomData,
+        }
+    }
+
+    /// Answers once the event of this token is folded, or says why it is not: after five seconds, unless
+    /// [`within`](Self::within) says otherwise; at once where waiting can't help.
+    pub fn at_least(self, token: Token) -> Self {
+        Self { token: Some(token), ..self }
+    }
+
+    /// How long to wait.
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    async fn read(self) -> Result<Option<D>, ReadError> {
+        let (collection, id) = self.request?;
+        let record = match &self.token {
+            None => load(&self.store, &collection, &id).await?,
+            Some(token) => folded(&self.store, &collection, &id, token, self.patience).await?,
+        };
+        let Some(body) = record.and_then(|record| record.body) else { return Ok(None) };
+        let unreadable = |error| {
+            let message = format!("reading {id} from {collection}: it is not of the type asked for: {error}");
+            crate::Error::new(crate::Kind::Format, message)
+        };
+        Ok(Some(body.to().map_err(unreadable)?))
+    }
+}
+
+impl<S: Store, D: DeserializeOwned + Send + 'static> IntoFuture for Get<S, D> {
+    type Output = Result<Option<D>, ReadError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.read())
+    }
+}
+
+async fn load<S: Store>(
+    store: &S,
+    collection: &Collection,
+    id: &DocumentId,
+) -> Result<Option<Record>, crate::Error> {
+    Ok(store.load(collection, vec![id.clone()]).await?.pop())
+}
+
+/// The record, once the token's event is folded.
+async fn folded<S: Store>(
+    store: &S,
+    collection: &Collection,
+    id: &DocumentId,
+    token: &Token,
+    patience: Duration,
+) -> Result<Option<Record>, ReadError> {
+    if !exists(store, token).await? {
+        return Err(ReadError::Unknown { token: token.clone() });
+    }
+    let waiting = async {
+        loop {
+            // The checkpoint first: the record is then at least as new.
+            let at = store.checkpoint(collection).await?.mark;
+            let record = load(store, collection, id).await?;
+            if let Some(parked) = hindrance(store, collection, token, record.as_ref()).await? {
+                let (collection, id, parked) = (collection.clone(), id.clone(), Box::new(parked));
+                return Err(ReadError::Parked { collection, id, parked });
+            }
+            let reached = |mark: &Mark| mark.position(token.partition) >= token.position;
+            if reached(&at) || record.as_ref().is_some_and(|record| reached(&record.header.mark)) {
+                return Ok(record);
+            }
+            store.advanced(collection, &at).await?;
+        }
+    };
+    match timeout(patience, waiting).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let at = store.checkpoint(collection).await?.mark;
+            let behind = distance(&at, &store.heads().await?);
+            Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
+        }
+    }
+}
+
+/// Whether the token's event is in the log where the token says.
+async fn exists<S: Store>(store: &S, token: &Token) -> Result<bool, crate::Error> {
+    let Some(before) = token.revision.0.checked_sub(1) else { return Ok(false) };
+    let limit = crate::log::Limit { events: 1, bytes: 0 };
+    let found = store.read_stream(&token.stream, crate::Revision(before), limit).await?;
+    Ok(found.first().is_some_and(|event| event.token() == *token))
+}
+
+/// What keeps the token's event from being folded into this document, if something does.
+async fn hindrance<S: Store>(
+    store: &S,
+    collection: &Collection,
+    token: &Token,
+    record: Option<&Record>,
+) -> Result<Option<Parked>, crate::Error> {
+    let waits = |parked: &Parked| {
+        let from = parked.from.position(token.partition);
+        token.position > from
+            && token.position <= parked.through.position(token.partition).max(parked.position)
+    };
+    if let Some(parked) = record.and_then(|record| record.header.parked.as_ref()) {
+        return Ok(Some(parked.clone()).filter(waits));
+    }
+    let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
+    let parked = stream.and_then(|record| record.header.parked);
+    Ok(parked.filter(|parked| token.position >= parked.position))
+}
+
+impl fmt::Display for Parked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "revision {} of {} ({}): {}", self.revision, self.stream, self.kind, self.error)
+    }
+}
