@@ -3,4 +3,6 @@
 mod decode;
 mod projection;
 
+#[cfg(feature = "testing")]
+pub(crate) use decode::{Decoded, decode};
 pub use projection::{Error, Ids, Projection, Route};
