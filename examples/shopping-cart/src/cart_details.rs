@@ -101,6 +101,9 @@ impl Cart {
         quantity: u32,
         unit_price: u32,
     ) -> Result<(), fold::Error> {
+        if quantity == 0 {
+            return Err(format!("0 of {product_id} can't be added").into());
+        }
         let item = self.items.entry(product_id.to_owned()).or_insert_with(|| Item {
             name: name.to_owned(),
             quantity: 0,

@@ -128,6 +128,7 @@ mod cart_details {
     fn absurd_numbers_are_errors() {
         let open = || spec(CartDetails).given("cart-1", [opened("ann"), added("hat", u32::MAX, u32::MAX)]);
         open().given("cart-1", [added("hat", 1, 1)]).then_fails("more than a cart holds");
+        open().given("cart-1", [added("shoes", 0, 1)]).then_fails("0 of shoes can't be added");
         open().given("cart-1", [added("shoes", u32::MAX, u32::MAX)]).then_fails("nobody can pay");
     }
 }
