@@ -194,6 +194,7 @@ impl<S: Store> App<S> {
         self.0.store.append(StreamId::new(stream)?, expected.into(), entries).await
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
     /// A document, as the projection's type. Await it, or let it wait for a token first.
     pub fn get<P: Projection>(&self, projection: P, id: &str) -> Get<S, P::Document> {
         self.get_as(projection.name(), id)

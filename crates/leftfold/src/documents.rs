@@ -39,6 +39,7 @@ impl Collection {
     }
 
     /// The hidden collection that remembers which streams this one has set aside.
+    #[must_use]
     pub fn streams(&self) -> Self {
         Self(compact_str::format_compact!("{}{}", self.0, Self::STREAMS))
     }

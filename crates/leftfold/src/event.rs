@@ -156,7 +156,7 @@ impl Partition {
         let hash = stream.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Self(u16::try_from(hash % u64::from(count)).expect("a remainder of a u16 fits a u16"))
+        Self(u16::try_from(hash % u64::from(count)).unwrap_or_default())
     }
 }
 

@@ -124,8 +124,8 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
                 expected: record.map(|record| record.header),
                 record: Record { id: id.clone(), header: header.clone(), body },
             };
-            let changes = vec![Changes { collection: self.collection.clone(), writes: vec![write] }];
-            match self.store.commit(std::sync::Arc::new(Commit { advance: None, changes })).await? {
+            let writes = vec![Changes { collection: self.collection.clone(), writes: vec![write] }];
+            match self.store.commit(std::sync::Arc::new(Commit { advance: None, changes: writes })).await? {
                 Outcome::Applied => return Ok(Answer::Applied(changed)),
                 Outcome::Conflict(_) => {}
                 Outcome::Unknown(_) => doubtful = Some(header),

@@ -150,14 +150,12 @@ async fn folded<S: Store>(
             store.advanced(collection, &at).await?;
         }
     };
-    match timeout(patience, waiting).await {
-        Ok(answer) => answer,
-        Err(_) => {
-            let at = store.checkpoint(collection).await?.mark;
-            let behind = distance(&at, &store.heads().await?);
-            Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
-        }
+    if let Ok(answer) = timeout(patience, waiting).await {
+        return answer;
     }
+    let at = store.checkpoint(collection).await?.mark;
+    let behind = distance(&at, &store.heads().await?);
+    Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
 }
 
 /// Whether the token's event is in the log where the token says.

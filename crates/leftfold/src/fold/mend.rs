@@ -180,7 +180,9 @@ impl<P: Projection> Folder<P> {
         let mut desk = Desk::careful(Mark::default());
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
-        ids.iter().for_each(|id| desk.documents.insert(id.clone(), Slot::refolded(None)));
+        for id in ids {
+            desk.documents.insert(id.clone(), Slot::refolded(None));
+        }
         for Record { id, header, .. } in store.load(&self.collection, ids.to_vec()).await? {
             through.merge(&header.mark);
             if let Some(parked) = &header.parked {

@@ -23,6 +23,8 @@ mod working;
 
 pub(crate) use batch::Folder;
 pub use batch::Occurrence;
+#[cfg(feature = "testing")]
+pub(crate) use decode::{Decoded, decode};
 pub use explain::{Change, Effect, Explained};
 pub use mend::Mended;
 pub use projection::{Error, Ids, Projection, Route};

@@ -88,9 +88,9 @@ impl<E> Route<E> {
     /// Routes by the event's content.
     ///
     /// ```
-    /// # use leftfold::fold::{Ids, Route};
+    /// # use leftfold::{Event, fold::{Ids, Route}};
     /// struct Confirmed { client: String }
-    /// let by_client: Route<Confirmed> = Route::by(|event| Ids::one(&event.data.client));
+    /// let by_client = Route::by(|event: &Event<Confirmed>| Ids::one(&event.data.client));
     /// ```
     pub fn by(route: impl Fn(&Event<E>) -> Result<Ids, Invalid> + Send + Sync + 'static) -> Self {
         Self::By(Box::new(route))

@@ -137,7 +137,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
                         pulse.activity = Activity::Failing;
                         pulse.last_error = Some(error.to_string());
                     });
-                    if before.elapsed() > Duration::from_secs(60) {
+                    if before.elapsed() > Duration::from_mins(1) {
                         delays = patience.delays(self.env.random());
                     }
                     delays.next().unwrap_or(Duration::from_secs(15))
@@ -214,7 +214,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                     return Ok(if self.finish().await? { End::Stopped } else { End::Replaced });
                 }
                 settled = wait_for(&mut self.in_flight) => {
-                    if !self.settled(settled?).await? || !self.cut_if_due().await? {
+                    if !self.settled(settled?) || !self.cut_if_due().await? {
                         return Ok(End::Replaced);
                     }
                 }
@@ -320,7 +320,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn wait(&mut self) -> Result<bool> {
         while self.in_flight.is_some() {
             let settled = wait_for(&mut self.in_flight).await?;
-            if !self.settled(settled).await? {
+            if !self.settled(settled) {
                 return Ok(false);
             }
         }
@@ -328,23 +328,23 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     }
 
     /// Deals with what became of the batch in flight. `false` means that somebody else does this work.
-    async fn settled(&mut self, settled: Settled) -> Result<bool> {
+    fn settled(&mut self, settled: Settled) -> bool {
         let Some(InFlight { commit, deltas, batch, tally, .. }) = self.in_flight.take() else {
-            return Ok(true);
+            return true;
         };
-        let Some(advance) = &commit.advance else { return Ok(true) };
+        let Some(advance) = &commit.advance else { return true };
         match settled {
             Settled::Applied => {
                 self.rate.count(tally.events);
                 self.checkpoint = advance.to.clone();
                 self.desk.documents.settle(batch);
-                Ok(true)
+                true
             }
             Settled::Conflict(conflict) => {
                 let collection = &self.projector.folder.collection;
                 // A stream that was set aside in this batch, or no longer is: rare enough to begin anew.
                 if conflict.checkpoint || commit.changes.len() > 1 {
-                    return Ok(false);
+                    return false;
                 }
                 tracing::debug!(projection = %collection, documents = conflict.documents.len(), "conflict, folding anew");
                 // The batch becomes part of the one in hand again, and what somebody else changed is folded anew.
@@ -365,7 +365,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 counted.retried += tally.retried;
                 counted.conflicts += tally.conflicts + conflict.documents.len() as u64;
                 self.begun.get_or_insert_with(Instant::now);
-                Ok(true)
+                true
             }
         }
     }
@@ -409,7 +409,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                         slot.park(attempts);
                     }
                 }
-                self.desk.documents.replace(id, slot);
+                self.desk.documents.replace(&id, slot);
             }
             if let Some(delay) = delay {
                 sleep(delay).await;

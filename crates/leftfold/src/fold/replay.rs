@@ -108,7 +108,9 @@ impl<P: Projection> Folder<P> {
         ids: Vec<DocumentId>,
     ) -> Result<()> {
         let records = store.load(&self.collection, ids.clone()).await?;
-        ids.into_iter().for_each(|id| desk.documents.insert(id, Slot::absent()));
+        for id in ids {
+            desk.documents.insert(id, Slot::absent());
+        }
         for record in records {
             desk.documents.insert(record.id.clone(), Slot::loaded(record));
         }
@@ -123,7 +125,9 @@ impl<P: Projection> Folder<P> {
         ids: Vec<DocumentId>,
     ) -> Result<()> {
         let records = store.load(&self.collection.streams(), ids.clone()).await?;
-        ids.into_iter().for_each(|id| desk.streams.insert(id, Slot::absent()));
+        for id in ids {
+            desk.streams.insert(id, Slot::absent());
+        }
         for record in records {
             let id = record.id.clone();
             desk.streams.insert(id, Slot::loaded(record));

@@ -82,9 +82,9 @@ impl<D> Working<D> {
     }
 
     /// Puts a slot in place that was folded anew, as touched by the current batch.
-    pub(crate) fn replace(&mut self, id: DocumentId, slot: Slot<D>) {
+    pub(crate) fn replace(&mut self, id: &DocumentId, slot: Slot<D>) {
         self.insert(id.clone(), slot);
-        self.touch(&id, 0);
+        self.touch(id, 0);
     }
 
     pub(crate) fn get(&self, id: &DocumentId) -> Option<&Slot<D>> {
@@ -127,15 +127,12 @@ impl<D> Working<D> {
         for id in &self.touched {
             let Some(slot) = self.recent.get_mut(id).filter(|slot| slot.is_dirty()) else { continue };
             let before = slot.bytes;
-            match slot.write(id) {
-                Some(write) => {
-                    cut.writes.push(write);
-                    cut.deltas.push(mem::take(&mut slot.delta));
-                }
-                None => {
-                    slot.distrust();
-                    failed.push(id.clone());
-                }
+            if let Some(write) = slot.write(id) {
+                cut.writes.push(write);
+                cut.deltas.push(mem::take(&mut slot.delta));
+            } else {
+                slot.distrust();
+                failed.push(id.clone());
             }
             self.recent_bytes = (self.recent_bytes + slot.bytes).saturating_sub(before);
         }

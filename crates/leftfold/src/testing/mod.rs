@@ -1,1 +1,6 @@
 //! The kit for tests.
+
+mod naive;
+mod spec;
+
+pub use spec::{Spec, spec};

@@ -1,0 +1,253 @@
+//! Specifications of projections: given these events, then these documents.
+#![expect(clippy::missing_panics_doc, reason = "checks in tests panic where they fail")]
+#![expect(clippy::return_self_not_must_use, reason = "a check may be the last thing one says")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Display, Write as _};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::naive::Naive;
+use crate::event::{Event, EventId, NewEvent, Partition, Position, Revision, StreamId};
+use crate::fold::Projection;
+
+/// Begins the specification of a projection.
+///
+/// ```
+/// # use leftfold::{Event, Projection, fold};
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # enum Counted { Incremented { by: u64 }, Removed }
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Total { sum: u64 }
+/// # struct Totals;
+/// # impl Projection for Totals {
+/// #     type Event = Counted;
+/// #     type Document = Total;
+/// #     fn name(&self) -> &str { "totals" }
+/// #     fn fold(&self, total: Option<Total>, event: &Event<Counted>) -> Result<Option<Total>, fold::Error> {
+/// #         let sum = total.map_or(0, |total| total.sum);
+/// #         match event.data {
+/// #             Counted::Incremented { by: 0 } => Err("by nothing".into()),
+/// #             Counted::Incremented { by } => Ok(Some(Total { sum: sum + by })),
+/// #             Counted::Removed => Ok(None),
+/// #         }
+/// #     }
+/// # }
+/// use leftfold::testing::spec;
+///
+/// spec(Totals)
+///     .given("a", [Counted::Incremented { by: 2 }, Counted::Incremented { by: 3 }])
+///     .given("b", [Counted::Incremented { by: 1 }, Counted::Removed])
+///     .then("a", Total { sum: 5 })
+///     .then_nothing("b")
+///     .given("a", [Counted::Incremented { by: 0 }])
+///     .then_fails("by nothing");
+/// ```
+pub fn spec<P: Projection>(projection: P) -> Spec<P> {
+    Spec {
+        projection,
+        events: Vec::new(),
+        time: Timestamp::constant(1_767_225_600, 0), // 2026-01-01
+        failures: BTreeSet::new(),
+    }
+}
+
+/// A projection with the events it is given, in the order of the log.
+///
+/// Events take the way they take in production: they are encoded, lifted by `upcast` and decoded, types the
+/// projection does not know are ignored, and documents are kept as JSON. An event that fails parks its document
+/// (or its stream, where it can't be routed): that stays as it was, and later events leave it alone.
+///
+/// Every check panics with what was expected, what there is, and the events that led to it.
+#[derive(Debug)]
+pub struct Spec<P> {
+    projection: P,
+    events: Vec<Event>,
+    time: Timestamp,
+    /// The events that were said to fail.
+    failures: BTreeSet<Position>,
+}
+
+impl<P: Projection> Spec<P> {
+    /// The events given from here on happened at this time: a [`Timestamp`], or one as text, such as
+    /// `2026-03-01T09:30:00Z`. It is the first moment of 2026 until set.
+    #[must_use]
+    #[track_caller]
+    pub fn at(mut self, time: impl Display) -> Self {
+        self.time = match time.to_string().parse() {
+            Ok(time) => time,
+            Err(error) => panic!("{time} is no time such as 2026-03-01T09:30:00Z: {error}"),
+        };
+        self
+    }
+
+    /// These events of one stream come next in the log.
+    #[must_use]
+    #[track_caller]
+    pub fn given<E: Serialize>(
+        mut self,
+        stream: impl AsRef<str>,
+        events: impl IntoIterator<Item = E>,
+    ) -> Self {
+        for event in events {
+            match NewEvent::encode(&event) {
+                Ok(event) => self.append(stream.as_ref(), event),
+                Err(invalid) => panic!("{invalid}"),
+            }
+        }
+        self
+    }
+
+    /// Like [`given`](Self::given), for events with an id, a time, metadata or raw data of their own.
+    #[must_use]
+    #[track_caller]
+    pub fn given_events(
+        mut self,
+        stream: impl AsRef<str>,
+        events: impl IntoIterator<Item = NewEvent>,
+    ) -> Self {
+        for event in events {
+            self.append(stream.as_ref(), event);
+        }
+        self
+    }
+
+    /// The document is this one: the projection's own type, or whatever serializes to the same JSON.
+    #[track_caller]
+    pub fn then(self, id: impl AsRef<str>, expected: impl Serialize) -> Self {
+        let id = id.as_ref();
+        match self.bodies().get(id) {
+            Some(actual) => self.compare(&format!("document {id}"), &value(&expected), actual),
+            None => panic!("{}: there is no document {id}{}", self.projection.name(), self.story()),
+        }
+        self
+    }
+
+    /// There is no such document: it never was, or it was deleted.
+    #[track_caller]
+    pub fn then_nothing(self, id: impl AsRef<str>) -> Self {
+        let id = id.as_ref();
+        if let Some(actual) = self.bodies().get(id) {
+            let name = self.projection.name();
+            panic!("{name}: there should be no document {id}, but there is\n\n{actual:#}{}", self.story());
+        }
+        self
+    }
+
+    /// These are all the documents there are.
+    #[track_caller]
+    pub fn then_only<I: AsRef<str>, D: Serialize>(self, expected: impl IntoIterator<Item = (I, D)>) -> Self {
+        let expected: Value =
+            expected.into_iter().map(|(id, document)| (id.as_ref().to_owned(), value(&document))).collect();
+        let actual: Value = self.bodies().into_iter().collect();
+        self.compare("the collection", &expected, &actual);
+        self
+    }
+
+    /// The last event can't be decoded, routed or folded, and the error contains this text.
+    #[track_caller]
+    pub fn then_fails(mut self, text: &str) -> Self {
+        let name = self.projection.name();
+        let Some(last) = self.events.last().map(|event| event.position) else {
+            panic!("{name}: no event is given that could fail");
+        };
+        self.failures.insert(last);
+        self.bodies();
+        let failures = self.fold().failures;
+        let errors: Vec<_> =
+            failures.iter().filter(|(position, _)| *position == last).map(|(_, error)| error).collect();
+        let expected = format!("{name}: the last event should fail with {text:?}");
+        assert!(!errors.is_empty(), "{expected}, but does not{}", self.story());
+        assert!(errors.iter().any(|error| error.contains(text)), "{expected}, but fails with {errors:?}");
+        self
+    }
+
+    /// The documents as they are now, by id, for checks of your own.
+    #[track_caller]
+    pub fn documents(&self) -> BTreeMap<String, P::Document> {
+        let read = |body| serde_json::from_value(body).expect("the fold has read it back already");
+        self.bodies().into_iter().map(|(id, body)| (id, read(body))).collect()
+    }
+
+    #[expect(dead_code, reason = "for the checks that feed the same events in other ways")]
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    #[track_caller]
+    fn append(&mut self, stream: &str, event: NewEvent) {
+        let stream = match StreamId::new(stream) {
+            Ok(stream) => stream,
+            Err(invalid) => panic!("{invalid}"),
+        };
+        let position = self.events.len() as u64 + 1;
+        let earlier = self.events.iter().filter(|event| event.stream == stream).count() as u64;
+        self.events.push(Event {
+            id: event.id.unwrap_or_else(|| EventId::stored(&format!("event-{position}"))),
+            stream,
+            revision: Revision(earlier + 1),
+            kind: event.kind,
+            time: event.time.unwrap_or(self.time),
+            data: event.data,
+            metadata: event.metadata,
+            partition: Partition(0),
+            position: Position(position),
+        });
+    }
+
+    fn fold(&self) -> Naive {
+        Naive::fold(&self.projection, &self.events)
+    }
+
+    /// The documents, unless an event failed of which that was not said.
+    #[track_caller]
+    fn bodies(&self) -> BTreeMap<String, Value> {
+        let Naive { documents, failures, .. } = self.fold();
+        let surprise = failures.iter().find(|(position, _)| !self.failures.contains(position));
+        if let Some((position, error)) = surprise {
+            panic!("{}: event {position} failed: {error}{}", self.projection.name(), self.story());
+        }
+        documents.into_iter().map(|(id, body)| (id.to_string(), value(&body))).collect()
+    }
+
+    #[track_caller]
+    fn compare(&self, what: &str, expected: &Value, actual: &Value) {
+        if expected == actual {
+            return;
+        }
+        let (expected, actual) = (format!("{expected:#}\n"), format!("{actual:#}\n"));
+        let difference = TextDiff::from_lines(&expected, &actual);
+        let difference = difference.unified_diff().context_radius(5).header("expected", "actual").to_string();
+        let name = self.projection.name();
+        panic!("{name}: {what} is not as expected\n\n{}{}", difference.trim_end(), self.story());
+    }
+
+    /// The events that led here, the last ones if they are many.
+    fn story(&self) -> String {
+        const SHOWN: usize = 30;
+        let mut story = "\n\nafter these events:\n".to_owned();
+        let earlier = self.events.len().saturating_sub(SHOWN);
+        if earlier > 0 {
+            let _ = writeln!(story, "  … {earlier} earlier ones");
+        }
+        for event in &self.events[earlier..] {
+            let Event { position, stream, kind, data, .. } = event;
+            let _ = writeln!(story, "  {position} {stream} {kind} {data:?}");
+        }
+        story
+    }
+}
+
+#[track_caller]
+fn value(document: &impl Serialize) -> Value {
+    match serde_json::to_value(document) {
+        Ok(value) => value,
+        Err(error) => panic!("the document does not serialize to JSON: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! A small shop: what happens to its carts, and four read models made from that.
+//!
+//! Begin with [`CartEvent`], then [`CartDetails`]; each of the others adds one idea.
+//!
+//! | read model | from | to | its idea |
+//! | --- | --- | --- | --- |
+//! | [`CartDetails`] | the events of one cart | a document per cart | merging, errors, deletes |
+//! | [`ClientSummary`] | many carts | a document per client | routing by content |
+//! | [`OpenCarts`] | many carts | a document per client with an open cart | documents that come and go |
+//! | [`DailyTotals`] | all carts | a document per day, and one of all days | one event, several documents |
+//!
+//! `tests/specs.rs` says what each makes of which events. [`workload`] makes as many events as one likes, for
+//! demonstrations and measurements.
+
+mod cart_details;
+mod client_summary;
+mod daily_totals;
+mod open_carts;
+pub mod workload;
+
+pub use cart_details::{Cart, CartDetails, Item, Status};
+pub use client_summary::{Client, ClientSummary, Visit};
+pub use daily_totals::{DailyTotals, Sale, Totals};
+pub use open_carts::{Open, OpenCarts};
+use serde::{Deserialize, Serialize};
+
+/// What happens to a shopping cart. Each cart is a stream of its own; prices are in cents.
+///
+/// The variant is the event's type, such as `product-item-added`, and its fields are the event's data:
+/// `{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum CartEvent {
+    ShoppingCartOpened { client_id: String },
+    ProductItemAdded { product_id: String, name: String, quantity: u32, unit_price: u32 },
+    ProductItemRemoved { product_id: String, quantity: u32 },
+    ShoppingCartConfirmed { client_id: String, total: u64 },
+    ShoppingCartCanceled { client_id: String },
+}

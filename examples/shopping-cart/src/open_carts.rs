@@ -1,0 +1,45 @@
+//! Documents that come and go: each client's open carts.
+
+use std::collections::BTreeSet;
+
+use leftfold::fold::Ids;
+use leftfold::{Event, Projection, Route, fold};
+use serde::{Deserialize, Serialize};
+
+use crate::Visit;
+
+/// The carts a client has open: one or more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Their streams.
+    pub carts: BTreeSet<String>,
+}
+
+/// Makes an [`Open`] of the events of all carts of a client. The document is deleted when the last cart is
+/// confirmed or canceled, and made anew when the client opens another.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCarts;
+
+impl Projection for OpenCarts {
+    type Event = Visit;
+    type Document = Open;
+
+    fn name(&self) -> &'static str {
+        "open_carts"
+    }
+
+    fn route(&self) -> Route<Visit> {
+        Route::by(|event: &Event<Visit>| Ids::one(event.data.client_id()))
+    }
+
+    fn fold(&self, open: Option<Open>, event: &Event<Visit>) -> Result<Option<Open>, fold::Error> {
+        let mut open = open.unwrap_or_default();
+        match event.data {
+            Visit::ShoppingCartOpened { .. } => open.carts.insert(event.stream.to_string()),
+            Visit::ShoppingCartConfirmed { .. } | Visit::ShoppingCartCanceled { .. } => {
+                open.carts.remove(event.stream.as_str())
+            }
+        };
+        Ok(if open.carts.is_empty() { None } else { Some(open) })
+    }
+}
