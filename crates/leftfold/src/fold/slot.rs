@@ -59,6 +59,14 @@ pub(crate) struct Delta {
     pub(crate) parked: u64,
 }
 
+impl Delta {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.applied += other.applied;
+        self.set_aside += other.set_aside;
+        self.parked += other.parked;
+    }
+}
+
 /// What became of one event and one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
@@ -149,16 +157,16 @@ impl<D> Slot<D> {
         let State::Whole(document) = &mut self.state else { return Effect::Skipped };
         let before =
             if careful { document.as_ref().and_then(|document| Json::of(document).ok()) } else { None };
-        let was_there = document.is_some();
         let folded = fold(document.take()).and_then(|document| match &document {
             Some(some) if careful => Json::of(some).map(|_| document).map_err(Error::from),
             _ => Ok(document),
         });
         match folded {
             Ok(folded) => {
-                // Where nothing was and nothing is, there is nothing to remember.
-                self.dirty |= was_there || folded.is_some();
                 *document = folded;
+                // Also where nothing was and nothing is: that there was nothing may have been read from a store that
+                // is behind, and only the guard of a write can tell.
+                self.dirty = true;
                 self.mark.advance(place.lane, place.number);
                 self.delta.applied += 1;
                 Effect::Applied
@@ -324,8 +332,6 @@ impl<D> Slot<D> {
     pub(crate) fn unwrite(&mut self, expected: Option<Header>, delta: Delta) {
         self.stored = expected;
         self.dirty = true;
-        self.delta.applied += delta.applied;
-        self.delta.set_aside += delta.set_aside;
-        self.delta.parked += delta.parked;
+        self.delta.add(delta);
     }
 }
