@@ -1,1 +1,3 @@
 //! The kit for tests.
+
+pub mod conformance;
