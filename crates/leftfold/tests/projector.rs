@@ -1,5 +1,7 @@
 //! The projector on the store in memory: each event once and in order, whatever stops, fails or competes.
 
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
 mod common;
 
 use std::time::Duration;
@@ -293,7 +295,7 @@ async fn a_projection_that_keeps_failing_does_not_stop_the_others() {
     impl leftfold::Projection for Hopeless {
         type Event = serde_json::Value;
         type Document = u64;
-        fn name(&self) -> &str {
+        fn name(&self) -> &'static str {
             "hopeless"
         }
         fn fold(
@@ -306,7 +308,7 @@ async fn a_projection_that_keeps_failing_does_not_stop_the_others() {
     }
     let notes = Notes::by_stream();
     let options = Options {
-        retry: Backoff::default().first(Duration::from_mins(60)).most(Duration::from_mins(60)),
+        retry: Backoff::default().first(Duration::from_hours(1)).most(Duration::from_hours(1)),
         ..quick()
     };
     let app = Leftfold::on(Memory::default())

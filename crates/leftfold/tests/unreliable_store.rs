@@ -29,9 +29,15 @@ async fn documents_are_right_whatever_the_store_does() {
                 retry,
                 ..Options::default()
             };
-            let worker =
-                || Leftfold::on(store.clone()).options(options.clone()).projection(notes.clone()).start();
-            let (one, two) = (worker().await.unwrap(), worker().await.unwrap());
+            let worker = |number: u64| {
+                let env = Seeded((seed * 2 + number).into());
+                Leftfold::on(store.clone())
+                    .env(env)
+                    .options(options.clone())
+                    .projection(notes.clone())
+                    .start()
+            };
+            let (one, two) = (worker(0).await.unwrap(), worker(1).await.unwrap());
             for round in 0..60 {
                 let (a, b) = (format!("d{}", round % 3), format!("d{}", round % 4));
                 let to = vec![a.clone(), b.clone()];

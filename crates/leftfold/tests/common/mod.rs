@@ -1,5 +1,10 @@
 //! Projections and stores that tests of the engine share.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "part of tests, each of which uses its own"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -97,10 +102,10 @@ impl Projection for Notes {
     }
 
     fn route(&self) -> Route<Happened> {
-        match self.by_stream {
-            true => Route::Stream,
-            false => Route::by(|event: &Event<Happened>| Ids::many(event.data.to())),
+        if self.by_stream {
+            return Route::Stream;
         }
+        Route::by(|event: &Event<Happened>| Ids::many(event.data.to()))
     }
 
     /// The mended code also understands what was garbled before.

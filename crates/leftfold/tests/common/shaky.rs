@@ -1,6 +1,6 @@
 //! A store that misbehaves as real ones do: outcomes that can't be told, writes that come through in part, one by
 //! one and without transactions, errors, and reads of what was true a moment ago.
-#![allow(unreachable_pub, reason = "part of a test")]
+#![allow(unreachable_pub, clippy::unwrap_used, reason = "part of a test")]
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,13 +14,15 @@ use leftfold::{
     Result, Revision, StreamId,
 };
 
+type Past = HashMap<(Collection, DocumentId), Option<Record>>;
+
 #[derive(Clone)]
 pub struct Shaky {
     pub inner: Memory,
     pub transactions: bool,
     dice: Arc<AtomicU64>,
     /// What was true before, per document: given out now and then.
-    stale: Arc<Mutex<HashMap<(Collection, DocumentId), Option<Record>>>>,
+    stale: Arc<Mutex<Past>>,
     pub calm: Arc<std::sync::atomic::AtomicBool>,
     pub unknowns: Arc<AtomicU64>,
 }
@@ -42,7 +44,7 @@ impl Shaky {
         let mut z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        !self.calm.load(Ordering::SeqCst) && (z ^ (z >> 31)) % n == 0
+        !self.calm.load(Ordering::SeqCst) && (z ^ (z >> 31)).is_multiple_of(n)
     }
 
     fn unknown(&self) -> Outcome {
