@@ -17,6 +17,9 @@ use crate::event::{DocumentId, EventKind, Partition, Position, Revision, StreamI
 use crate::json::Json;
 use crate::mark::Mark;
 
+/// The longest body of a document, in bytes. A fold that makes a longer one has failed.
+pub const MAX_BODY_BYTES: usize = 16_000_000;
+
 /// The name of a collection, which is also that of the projection that fills it.
 ///
 /// A letter, then letters, digits or `_`, 63 at most: it becomes part of table names.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::documents::{Header, Parked, Record, Write};
+use crate::documents::{Header, MAX_BODY_BYTES, Parked, Record, Write};
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
@@ -158,7 +158,7 @@ impl<D> Slot<D> {
         let before =
             if careful { document.as_ref().and_then(|document| Json::of(document).ok()) } else { None };
         let folded = fold(document.take()).and_then(|document| match &document {
-            Some(some) if careful => Json::of(some).map(|_| document).map_err(Error::from),
+            Some(some) if careful => body(some).map(|_| document),
             _ => Ok(document),
         });
         match folded {
@@ -310,13 +310,13 @@ impl<D> Slot<D> {
     }
 
     /// Takes what is to be written; from here on the slot stands for what that write will leave. `None` if
-    /// the document can't be serialized.
+    /// the document can't be serialized, or is too large.
     pub(crate) fn write(&mut self, id: &DocumentId) -> Option<Write>
     where
         D: Serialize,
     {
         let (parked, body) = match &self.state {
-            State::Whole(document) => (None, document.as_ref().map(Json::of).transpose().ok()?),
+            State::Whole(document) => (None, document.as_ref().map(body).transpose().ok()?),
             State::Parked(parked, body) => (Some((**parked).clone()), body.clone()),
             State::Unreadable(unreadable) => (None, Some(unreadable.0.clone())),
             State::Lost(_) => return None,
@@ -333,5 +333,16 @@ impl<D> Slot<D> {
         self.stored = expected;
         self.dirty = true;
         self.delta.add(delta);
+    }
+}
+
+/// What is stored of a document.
+fn body(document: &impl Serialize) -> Result<Json, Error> {
+    let body = Json::of(document)?;
+    match body.as_str().len() {
+        0..=MAX_BODY_BYTES => Ok(body),
+        bytes => Err(Error::new(format!(
+            "the document would have {bytes} bytes, more than {MAX_BODY_BYTES}; split it"
+        ))),
     }
 }
