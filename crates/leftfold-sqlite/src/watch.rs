@@ -220,3 +220,44 @@ impl Drop for Guard {
         self.0.lock().waiters -= 1;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A board whose file can't be read, so that nothing but the writer can put anything up.
+    fn board() -> Arc<Board> {
+        Board::new(Path::new("/proc/none/store.db"), 2)
+    }
+
+    #[tokio::test]
+    async fn a_commit_of_this_process_is_put_up_without_a_look_at_the_file() {
+        let board = board();
+        let (_guard, mut known) = board.wait().unwrap();
+        let beyond = Mark::default();
+        assert!(!known.borrow().is_beyond(&beyond));
+        board.publish(&[None, Some(1 << 48 | 7)], Vec::new());
+        known.wait_for(|known| known.is_beyond(&beyond)).await.unwrap();
+        assert_eq!(known.borrow().heads, [0, 7]);
+        board.publish(&[None, Some(1 << 48 | 3)], Vec::new());
+        assert_eq!(known.borrow().heads, [0, 7], "heads never go back");
+
+        let cart = Collection::new("cart").unwrap();
+        let mark: Mark = [("0".into(), 3)].into_iter().collect();
+        board.publish(&[], vec![(cart.clone(), mark.clone())]);
+        board.publish(&[], vec![(cart.clone(), mark.clone())]);
+        assert_eq!(known.borrow().marks[&cart], (mark, 1), "the second time is no change");
+        board.close();
+    }
+
+    #[tokio::test]
+    async fn who_stops_waiting_is_not_counted() {
+        let board = board();
+        let first = board.wait().unwrap();
+        let second = board.wait().unwrap();
+        assert_eq!(board.lock().waiters, 2);
+        drop((first, second));
+        assert_eq!(board.lock().waiters, 0);
+        board.close();
+    }
+}
