@@ -74,13 +74,13 @@ pub(crate) fn child(file: &Path) -> Result<()> {
 }
 
 async fn fold(file: &Path) -> Result<f64> {
-        let store = Sqlite::open(file).await?;
-        let begun = Instant::now();
-        let app = Leftfold::on(store).projection(CartDetails).start().await?;
-        app.caught_up().await?;
-        let took = begun.elapsed().as_secs_f64();
-        app.stop().await;
-        Ok(took)
+    let store = Sqlite::open(file).await?;
+    let begun = Instant::now();
+    let app = Leftfold::on(store).projection(CartDetails).start().await?;
+    app.caught_up().await?;
+    let took = begun.elapsed().as_secs_f64();
+    app.stop().await;
+    Ok(took)
 }
 
 fn peak_bytes() -> Result<u64> {

@@ -131,7 +131,9 @@ pub(crate) fn per_event(file: &Path, events: usize) -> Result<Duration> {
     )?;
     let taken: Vec<(String, i64, String, String, i64)> = connection
         .prepare("SELECT stream, revision, kind, data, time FROM leftfold_events ORDER BY position LIMIT ?1")?
-        .query_map([i64::try_from(events)?], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?
+        .query_map([i64::try_from(events)?], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+        })?
         .collect::<Result<_, _>>()?;
     let begun = Instant::now();
     for (stream, revision, kind, data, time) in &taken {

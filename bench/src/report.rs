@@ -47,7 +47,7 @@ pub(crate) fn print(figures: &[Figure], json: bool) -> Result<()> {
 
 fn table(figures: &[Figure]) -> Table {
     let mut table = Table::new();
-    table.load_preset(comfy_table::presets::ASCII_MARKDOWN);
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["measured", "ours", "reference", "ratio", "goal", "met"]);
     for figure in figures {
         table.add_row([
