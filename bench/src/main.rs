@@ -16,6 +16,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use shopping_cart::workload::Order;
+
 use crate::report::{Figure, Result};
 
 #[derive(Parser)]
@@ -48,6 +50,15 @@ enum Command {
         #[arg(long)]
         directory: Option<PathBuf>,
     },
+    /// Makes a file to look at more closely: `prepare FILE`, then `catch-up` on copies of it under a profiler.
+    #[command(hide = true)]
+    Prepare {
+        file: PathBuf,
+        #[arg(long, default_value_t = 1_000_000)]
+        events: u64,
+        #[arg(long)]
+        grouped: bool,
+    },
     /// Folds a prepared file and prints how long it took and how much memory: a process of its own, so that
     /// measurements don't disturb each other.
     #[command(hide = true)]
@@ -72,6 +83,10 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Fold { store: Store::Sqlite, only, rounds, events, json, directory } => {
             fold(&only, rounds.max(1), events, directory).and_then(|figures| report::print(&figures, json))
+        }
+        Command::Prepare { file, events, grouped } => {
+            let order = if grouped { Order::Grouped } else { Order::Interleaved { open: 5_000 } };
+            stores::fill(&file, events, order)
         }
         Command::CatchUp { file } => catch_up::child(&file),
     };

@@ -73,7 +73,7 @@ fn fold(cart: Option<Cart>, kind: &str, data: &str, time: i64) -> Result<Option<
             }
         }
         "shopping-cart-confirmed" => {
-            cart.status = "confirmed".to_owned();
+            "confirmed".clone_into(&mut cart.status);
             cart.confirmed_at = Some(time);
         }
         _ => return Ok(None),

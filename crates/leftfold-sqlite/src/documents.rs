@@ -213,7 +213,7 @@ fn step(connection: &Connection, advance: &Advance) -> Result<bool, Failure> {
         "UPDATE leftfold_checkpoints SET mark = ?2, tally = ?3 WHERE projection = ?1 AND mark = ?4"
     };
     let Advance { projection, from, to } = advance;
-    let values = params![projection.as_str(), text(&to.mark)?, text(&to.tally)?, text(from)?];
+    let values = params![projection.as_str(), to.mark.to_string(), text(&to.tally)?, from.to_string()];
     Ok(connection.prepare_cached(sql)?.execute(values)? == 1)
 }
 
@@ -229,12 +229,12 @@ fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) ->
     for Write { expected, record } in &changes.writes {
         let Record { id, header, body } = record;
         let body = body.as_ref().map(Json::as_str);
-        let (mark, parked) = (text(&header.mark)?, header.parked.as_ref().map(text).transpose()?);
+        let (mark, parked) = (header.mark.to_string(), header.parked.as_ref().map(text).transpose()?);
         let written = match expected {
             None => insert.execute(params![id.as_str(), body, mark, parked])?,
             Some(was) => {
                 let was_parked = was.parked.as_ref().map(text).transpose()?;
-                update.execute(params![id.as_str(), body, mark, parked, text(&was.mark)?, was_parked])?
+                update.execute(params![id.as_str(), body, mark, parked, was.mark.to_string(), was_parked])?
             }
         };
         if written != 1 {

@@ -113,7 +113,7 @@ async fn rows_are_as_they_always_were() {
     let mut writes =
         vec![insert("cart-1", r#"{"status":"Opened"}"#), insert("gone", ""), insert("sick", "{}")];
     writes[1].record.body = None;
-    writes[2].record.header.parked = Some(parked);
+    writes[2].record.header.parked = Some(parked.into());
     let to = Checkpoint { mark: mark(2), tally: Tally { events: 2, ..Tally::default() } };
     let advance = Some(Advance { projection: cart(), from: Mark::default(), to });
     let commit = Commit { advance, changes: vec![Changes { collection: cart(), writes }] };

@@ -266,7 +266,7 @@ impl<S: Store> App<S> {
             };
             for record in self.0.store.parked(&name.streams(), after, most).await? {
                 let unit = Unit::Stream(StreamId::new(&record.id)?);
-                found.extend(record.header.parked.map(|parked| (unit, parked)));
+                found.extend(record.header.parked.map(|parked| (unit, *parked)));
             }
         }
         let after = match after {
@@ -275,7 +275,7 @@ impl<S: Store> App<S> {
         };
         let left = most.saturating_sub(found.len());
         for record in self.0.store.parked(name, after, left).await? {
-            found.extend(record.header.parked.map(|parked| (Unit::Document(record.id), parked)));
+            found.extend(record.header.parked.map(|parked| (Unit::Document(record.id), *parked)));
         }
         Ok(found)
     }

@@ -119,7 +119,7 @@ pub struct Header {
     /// What it has folded.
     pub mark: Mark,
     /// Whether and why it is set aside.
-    pub parked: Option<Parked>,
+    pub parked: Option<Box<Parked>>,
 }
 
 /// A document as stored. One without a body is not there for readers: it was deleted, or its first event

@@ -140,7 +140,7 @@ async fn folded<S: Store>(
             let at = store.checkpoint(collection).await?.mark;
             let record = load(store, collection, id).await?;
             if let Some(parked) = hindrance(store, collection, token, record.as_ref()).await? {
-                let (collection, id, parked) = (collection.clone(), id.clone(), Box::new(parked));
+                let (collection, id) = (collection.clone(), id.clone());
                 return Err(ReadError::Parked { collection, id, parked });
             }
             let reached = |mark: &Mark| mark.position(token.partition) >= token.position;
@@ -172,14 +172,14 @@ async fn hindrance<S: Store>(
     collection: &Collection,
     token: &Token,
     record: Option<&Record>,
-) -> Result<Option<Parked>, crate::Error> {
+) -> Result<Option<Box<Parked>>, crate::Error> {
     let waits = |parked: &Parked| {
         let from = parked.from.position(token.partition);
         token.position > from
             && token.position <= parked.through.position(token.partition).max(parked.position)
     };
     if let Some(parked) = record.and_then(|record| record.header.parked.as_ref()) {
-        return Ok(Some(parked.clone()).filter(waits));
+        return Ok(Some(parked.clone()).filter(|parked| waits(parked)));
     }
     let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
     let parked = stream.and_then(|record| record.header.parked);

@@ -1,8 +1,9 @@
 //! The pure core of the fold: from (documents at hand, events) to (what to write, what failed, what waits).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -30,7 +31,9 @@ pub(crate) struct Routed<E> {
     pub(crate) more: bool,
     pub(crate) events: u64,
     ignored: u64,
-    steps: VecDeque<Step<E>>,
+    steps: Vec<Step<E>>,
+    /// How many steps are taken.
+    taken: usize,
 }
 
 /// What one event is to a projection.
@@ -76,7 +79,7 @@ impl Occurrence {
 impl<E> Routed<E> {
     /// What the next event is to a document.
     pub(crate) fn next_for(&self, id: &DocumentId, by_stream: bool) -> Option<Next> {
-        Some(match self.steps.front()? {
+        Some(match self.steps.get(self.taken)? {
             Step::Fold(event, ids, _) if ids.as_slice().contains(id) => Next::Concerns(Occurrence::of(event)),
             Step::Broken(event, _) if by_stream && event.stream.as_str() == id.as_str() => {
                 Next::Concerns(Occurrence::of(event))
@@ -152,11 +155,12 @@ impl<P: Projection> Folder<P> {
             more: page.more,
             events: page.events.len() as u64,
             ignored: 0,
-            steps: VecDeque::with_capacity(page.events.len()),
+            steps: Vec::with_capacity(page.events.len()),
+            taken: 0,
         };
         for event in page.events {
             match self.understand(event) {
-                Some(step) => routed.steps.push_back(step),
+                Some(step) => routed.steps.push(step),
                 None => routed.ignored += 1,
             }
         }
@@ -196,7 +200,7 @@ impl<P: Projection> Folder<P> {
 
     /// The documents a page needs that are not at hand, in order of need.
     pub(crate) fn missing(&self, desk: &Desk<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::with_hasher(RandomState::default());
         let mut missing = Vec::new();
         let mut need = |id: &DocumentId| {
             if !desk.documents.contains(id) && seen.insert(id.clone()) {
@@ -224,7 +228,7 @@ impl<P: Projection> Folder<P> {
         if self.routes_by_stream() {
             return Vec::new();
         }
-        let mut seen = HashSet::new();
+        let mut seen = HashSet::with_hasher(RandomState::default());
         let streams = page.steps.iter().filter_map(|step| match step {
             Step::Fold(event, ..) if some_parked => Some(&event.stream),
             Step::Broken(event, _) => Some(&event.stream),
@@ -248,24 +252,26 @@ impl<P: Projection> Folder<P> {
         let lane = Lane::from(page.partition);
         desk.tally.events += std::mem::take(&mut page.events);
         desk.tally.ignored += std::mem::take(&mut page.ignored);
-        for _ in 0..most {
-            let Some(step) = page.steps.pop_front() else { break };
-            let number = match &step {
-                Step::Fold(event, ..) => event.position.0,
-                Step::Broken(event, _) => event.position.0,
-            };
-            match step {
+        let until = page.taken.saturating_add(most).min(page.steps.len());
+        for step in &page.steps[page.taken..until] {
+            let number = match step {
                 Step::Fold(event, ids, bytes) => {
-                    self.fold_into(desk, (&lane, number, now), &event, &ids, bytes);
+                    self.fold_into(desk, (&lane, event.position.0, now), event, ids, *bytes);
+                    event.position.0
                 }
-                Step::Broken(event, error) => self.set_aside(desk, (&lane, number, now), &event, &error),
-            }
+                Step::Broken(event, error) => {
+                    self.set_aside(desk, (&lane, event.position.0, now), event, error);
+                    event.position.0
+                }
+            };
             desk.progress.advance(&lane, number);
         }
-        if page.steps.is_empty() {
+        page.taken = until;
+        let done = until == page.steps.len();
+        if done {
             desk.progress.advance(&lane, page.through.0);
         }
-        page.steps.is_empty()
+        done
     }
 
     fn fold_into(

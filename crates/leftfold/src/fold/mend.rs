@@ -101,8 +101,8 @@ impl<P: Projection> Folder<P> {
                 return Ok(mended);
             }
             let mut header = record.header.clone();
-            header.parked =
-                failure.map(|error| Parked { error, attempts: parked.attempts + 1, ..parked.clone() });
+            header.parked = failure
+                .map(|error| Box::new(Parked { error, attempts: parked.attempts + 1, ..(*parked).clone() }));
             if header.parked.is_none() {
                 header.mark.merge(&parked.through);
             }

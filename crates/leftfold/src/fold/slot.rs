@@ -86,7 +86,11 @@ pub(crate) struct Place<'a> {
     pub(crate) now: Timestamp,
 }
 
-const OVERHEAD: usize = 250;
+/// About how much memory a document takes, by the length of its JSON: maps, strings and vectors take more than their
+/// text.
+fn memory(json: usize) -> usize {
+    300 + 3 * json
+}
 
 impl<D> Slot<D> {
     /// A document of which nothing is stored.
@@ -97,7 +101,7 @@ impl<D> Slot<D> {
             state: State::Whole(None),
             dirty: false,
             delta: Delta::default(),
-            bytes: OVERHEAD,
+            bytes: memory(0),
             batch: 0,
         }
     }
@@ -108,9 +112,9 @@ impl<D> Slot<D> {
         D: DeserializeOwned,
     {
         let Record { id, header, body } = record;
-        let bytes = OVERHEAD + body.as_ref().map_or(0, |body| body.as_str().len());
+        let bytes = memory(body.as_ref().map_or(0, |body| body.as_str().len()));
         let state = match (&header.parked, body) {
-            (Some(parked), body) => State::Parked(Box::new(parked.clone()), body),
+            (Some(parked), body) => State::Parked(parked.clone(), body),
             (None, None) => State::Whole(None),
             (None, Some(body)) => match body.to() {
                 Ok(document) => State::Whole(Some(document)),
@@ -317,11 +321,11 @@ impl<D> Slot<D> {
     {
         let (parked, body) = match &self.state {
             State::Whole(document) => (None, document.as_ref().map(body).transpose().ok()?),
-            State::Parked(parked, body) => (Some((**parked).clone()), body.clone()),
+            State::Parked(parked, body) => (Some(parked.clone()), body.clone()),
             State::Unreadable(unreadable) => (None, Some(unreadable.0.clone())),
             State::Lost(_) => return None,
         };
-        self.bytes = OVERHEAD + id.as_str().len() + body.as_ref().map_or(0, |body| body.as_str().len());
+        self.bytes = memory(id.as_str().len() + body.as_ref().map_or(0, |body| body.as_str().len()));
         self.dirty = false;
         let header = Header { mark: self.mark.clone(), parked };
         let expected = self.stored.replace(header.clone());

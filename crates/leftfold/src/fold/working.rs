@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::mem;
 
+use foldhash::fast::RandomState;
 use serde::Serialize;
 
 use super::slot::{Delta, Slot};
 use crate::documents::{Header, Write};
 use crate::event::DocumentId;
 
+type Slots<D> = HashMap<DocumentId, Slot<D>, RandomState>;
+
 /// A set of slots. What the current batch touched stays; the rest is kept while there is room.
 #[derive(Debug)]
 pub(crate) struct Working<D> {
-    recent: HashMap<DocumentId, Slot<D>>,
-    older: HashMap<DocumentId, Slot<D>>,
+    recent: Slots<D>,
+    older: Slots<D>,
     /// What the current batch touched, in the order of first touch.
     touched: Vec<DocumentId>,
     recent_bytes: usize,
@@ -44,8 +47,8 @@ impl<D> Working<D> {
     /// Keeps about so many bytes beyond the current batch.
     pub(crate) fn new(budget: usize) -> Self {
         Self {
-            recent: HashMap::new(),
-            older: HashMap::new(),
+            recent: Slots::default(),
+            older: Slots::default(),
             touched: Vec::new(),
             recent_bytes: 0,
             touched_bytes: 0,
@@ -157,7 +160,7 @@ impl<D> Working<D> {
     pub(crate) fn settle(&mut self, batch: u64) {
         self.settled = batch;
         if self.recent_bytes > self.budget / 2 {
-            let (recent, older): (HashMap<_, _>, HashMap<_, _>) =
+            let (recent, older): (Slots<D>, Slots<D>) =
                 mem::take(&mut self.recent).into_iter().partition(|(_, slot)| slot.batch > batch);
             self.recent_bytes = recent.values().map(|slot| slot.bytes).sum();
             self.recent = recent;

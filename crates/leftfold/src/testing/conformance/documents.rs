@@ -134,8 +134,8 @@ pub async fn an_update_is_guarded<S: Store>(store: S) {
     let refused = commit(&store, None, vec![update(2, record("a", 3, "3"))]).await;
     assert_eq!(conflict(refused), of(&["a"]), "another mark");
 
-    let sick = Header { mark: mark(1), parked: Some(parked(5)) };
-    let sicker = Header { mark: mark(1), parked: Some(Parked { attempts: 4, ..parked(5) }) };
+    let sick = Header { mark: mark(1), parked: Some(parked(5).into()) };
+    let sicker = Header { mark: mark(1), parked: Some(Parked { attempts: 4, ..parked(5) }.into()) };
     let write = |expected: &Header, header: &Header| {
         let record = Record { id: id("a"), header: header.clone(), body: Some(json("1")) };
         vec![Write { expected: Some(expected.clone()), record }]
@@ -179,7 +179,7 @@ pub async fn documents_come_back_exactly<S: Store>(store: S) {
         .zip(1..)
         .map(|((name, body), number)| Record {
             id: id(name),
-            header: Header { mark: odd.clone(), parked: (number % 2 == 0).then(|| parked(number)) },
+            header: Header { mark: odd.clone(), parked: (number % 2 == 0).then(|| parked(number).into()) },
             body: Some(Json::stored(body)),
         })
         .collect();
@@ -344,7 +344,7 @@ pub async fn parked_documents_are_listed_and_counted<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let sick = |name: &str, body: &str| {
         let healthy = record(name, 1, body);
-        Record { header: Header { parked: Some(parked(2)), ..healthy.header }, ..healthy }
+        Record { header: Header { parked: Some(parked(2).into()), ..healthy.header }, ..healthy }
     };
     let listed = [sick("a", "1"), sick("b", ""), sick("d", "1")];
     let others = [record("c", 1, "1"), record("e", 1, "")];
