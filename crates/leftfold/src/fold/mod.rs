@@ -21,6 +21,8 @@ mod slot;
 mod status;
 mod working;
 
+#[cfg(feature = "testing")]
+pub(crate) use batch::Desk;
 pub(crate) use batch::Folder;
 pub use batch::Occurrence;
 #[cfg(feature = "testing")]
@@ -30,5 +32,7 @@ pub use mend::Mended;
 pub use projection::{Error, Ids, Projection, Route};
 pub use projector::Options;
 pub(crate) use projector::{Projector, Pulse, SharedPulse};
+#[cfg(feature = "testing")]
+pub(crate) use slot::Slot;
 pub(crate) use status::distance;
 pub use status::{Activity, Status};

@@ -1,6 +1,7 @@
 //! What users write: how events become documents.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,6 +72,32 @@ pub trait Projection: Send + Sync + 'static {
         document: Option<Self::Document>,
         event: &Event<Self::Event>,
     ) -> Result<Option<Self::Document>, Error>;
+}
+
+/// A shared projection is one.
+impl<P: Projection> Projection for Arc<P> {
+    type Event = P::Event;
+    type Document = P::Document;
+
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn route(&self) -> Route<P::Event> {
+        (**self).route()
+    }
+
+    fn upcast(&self, event: Event) -> Event {
+        (**self).upcast(event)
+    }
+
+    fn fold(
+        &self,
+        document: Option<P::Document>,
+        event: &Event<P::Event>,
+    ) -> Result<Option<P::Document>, Error> {
+        (**self).fold(document, event)
+    }
 }
 
 /// Which documents an event belongs to.

@@ -1,5 +1,6 @@
 //! The kit for tests: specifications of projections for users, the conformance suite for authors of stores.
 
+mod chaos;
 pub mod conformance;
 mod naive;
 mod spec;

@@ -4,15 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;
 
+use super::chaos;
 use super::naive::Naive;
-use crate::event::{Event, EventId, NewEvent, Partition, Position, Revision, StreamId};
+use crate::event::{DocumentId, Event, EventId, NewEvent, Partition, Position, Revision, StreamId};
 use crate::fold::Projection;
+use crate::json::Json;
 
 /// Begins the specification of a projection.
 ///
@@ -43,12 +46,13 @@ use crate::fold::Projection;
 ///     .given("b", [Counted::Incremented { by: 1 }, Counted::Removed])
 ///     .then("a", Total { sum: 5 })
 ///     .then_nothing("b")
+///     .holds_under_chaos()
 ///     .given("a", [Counted::Incremented { by: 0 }])
 ///     .then_fails("by nothing");
 /// ```
 pub fn spec<P: Projection>(projection: P) -> Spec<P> {
     Spec {
-        projection,
+        projection: Arc::new(projection),
         events: Vec::new(),
         time: Timestamp::constant(1_767_225_600, 0), // 2026-01-01
         failures: BTreeSet::new(),
@@ -64,7 +68,7 @@ pub fn spec<P: Projection>(projection: P) -> Spec<P> {
 /// Every check panics with what was expected, what there is, and the events that led to it.
 #[derive(Debug)]
 pub struct Spec<P> {
-    projection: P,
+    projection: Arc<P>,
     events: Vec<Event>,
     time: Timestamp,
     /// The events that were said to fail.
@@ -172,9 +176,39 @@ impl<P: Projection> Spec<P> {
         self.bodies().into_iter().map(|(id, body)| (id, read(body))).collect()
     }
 
-    #[expect(dead_code, reason = "for the checks that feed the same events in other ways")]
-    pub(crate) fn events(&self) -> &[Event] {
-        &self.events
+    /// The contract of projections: whatever is delivered again, however the events are cut into batches, and wherever
+    /// the work is interrupted and taken up again, the documents are the same. Finds folds that depend on the time, on
+    /// chance or on what they did before, and documents that do not survive being stored.
+    #[track_caller]
+    pub fn holds_under_chaos(self) -> Self {
+        let naive = self.fold();
+        let all = |documents: &BTreeMap<DocumentId, Json>| -> Value {
+            documents.iter().map(|(id, body)| (id.to_string(), value(body))).collect()
+        };
+        let (documents, streams): (Vec<_>, Vec<_>) = (
+            naive.parked.keys().map(AsRef::as_ref).collect(),
+            naive.parked_streams.keys().map(AsRef::as_ref).collect(),
+        );
+        for way in chaos::ways(self.events.len()) {
+            let found = match chaos::fold(&self.projection, &self.events, way) {
+                Ok(found) => found,
+                Err(error) => panic!("{error}"),
+            };
+            self.compare(
+                &format!("the collection, given {way},"),
+                &all(&naive.documents),
+                &all(&found.bodies()),
+            );
+            let name = self.projection.name();
+            let parked: [Vec<&str>; 2] = [documents.clone(), streams.clone()];
+            assert_eq!(
+                found.parked(),
+                parked,
+                "{name}: other documents or streams fail, given {way}{}",
+                self.story()
+            );
+        }
+        self
     }
 
     #[track_caller]
@@ -199,7 +233,7 @@ impl<P: Projection> Spec<P> {
     }
 
     fn fold(&self) -> Naive {
-        Naive::fold(&self.projection, &self.events)
+        Naive::fold(&*self.projection, &self.events)
     }
 
     /// The documents, unless an event failed of which that was not said.

@@ -303,3 +303,93 @@ fn events_of_an_old_shape_are_lifted() {
 
     spec(Lifted).given("a", [Unknown]).then("a", balance(4));
 }
+
+mod chaos {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A projection whose fold is whatever a test makes it.
+    struct Made<D>(fn(Option<D>, &Event<Account>) -> Option<D>);
+
+    impl<D: Serialize + serde::de::DeserializeOwned + Send + 'static> Projection for Made<D> {
+        type Event = Account;
+        type Document = D;
+
+        fn name(&self) -> &'static str {
+            "made"
+        }
+
+        fn fold(&self, document: Option<D>, event: &Event<Account>) -> Result<Option<D>, Error> {
+            Ok((self.0)(document, event))
+        }
+    }
+
+    fn events<P: Projection>(spec: Spec<P>) -> Spec<P> {
+        let many = || (1..7).map(|amount| Deposited { amount });
+        spec.given("a", many()).given("b", many()).given("a", many()).given("b", [Closed])
+    }
+
+    #[test]
+    fn a_pure_fold_holds_with_failures_deletes_and_streams_set_aside() {
+        let broken = NewEvent::new("deposited", Json::stored(r#"{"amount":"much"}"#)).unwrap();
+        events(spec(Balances)).holds_under_chaos();
+        events(spec(Statements)).given("b", [Deposited { amount: 1 }]).holds_under_chaos();
+        events(spec(Balances))
+            .given_events("c", [broken.clone()])
+            .given("c", [Deposited { amount: 1 }])
+            .given("a", [Withdrawn { amount: 999 }, Deposited { amount: 1 }])
+            .given("d", [Moved { from: "a".into(), to: "d".into() }])
+            .holds_under_chaos();
+        events(spec(Statements)).given_events("b", [broken]).given("b", [Closed]).holds_under_chaos();
+    }
+
+    #[test]
+    fn a_fold_that_remembers_is_caught() {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        let said = message(|| {
+            events(spec(Made::<u64>(|_, _| Some(CALLS.fetch_add(1, Ordering::SeqCst))))).holds_under_chaos()
+        });
+        assert!(said.contains("made: the collection, given in batches of 1, is not as expected"), "{said}");
+    }
+
+    #[test]
+    fn a_document_that_storing_changes_is_caught() {
+        #[derive(Serialize, Deserialize)]
+        struct Forgetful {
+            #[serde(skip)]
+            hidden: u64,
+            shown: u64,
+        }
+        let said = message(|| {
+            events(spec(Made::<Forgetful>(|before, _| {
+                let hidden = before.map_or(0, |before| before.hidden) + 1;
+                Some(Forgetful { hidden, shown: hidden })
+            })))
+            .holds_under_chaos()
+        });
+        assert!(said.contains("made: the collection, given in batches of"), "{said}");
+    }
+
+    #[test]
+    fn a_fold_that_fails_only_now_and_then_is_caught() {
+        struct Moody(AtomicU64);
+        impl Projection for Moody {
+            type Event = Account;
+            type Document = u64;
+
+            fn name(&self) -> &'static str {
+                "moody"
+            }
+
+            fn fold(&self, _: Option<u64>, event: &Event<Account>) -> Result<Option<u64>, Error> {
+                if self.0.fetch_add(1, Ordering::SeqCst) == 25 {
+                    return Err("not today".into());
+                }
+                Ok(Some(event.revision.0))
+            }
+        }
+        let said = message(|| events(spec(Moody(AtomicU64::new(0)))).holds_under_chaos());
+        assert!(said.contains("moody"), "{said}");
+    }
+}
