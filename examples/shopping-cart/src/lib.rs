@@ -38,3 +38,8 @@ pub enum CartEvent {
     ShoppingCartConfirmed { client_id: String, total: u64 },
     ShoppingCartCanceled { client_id: String },
 }
+
+/// The README's code is compiled and run with this crate's documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
