@@ -1,5 +1,6 @@
 //! The kit for tests.
 
+pub mod conformance;
 mod naive;
 mod spec;
 

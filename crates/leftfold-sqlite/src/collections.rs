@@ -1,0 +1,98 @@
+//! Collections as tables: how they are named and made.
+//!
+//! The table of a collection is `leftfold_<name>_1`. Readers have a view with the collection's own name, which
+//! shows the documents that are there: `SELECT id, body ->> '$.status' FROM cart_details`.
+
+use leftfold::{Collection, Error, Result};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::error::Failure;
+use crate::writer::{Ran, Tx, Work};
+
+/// The collection's table, quoted. Names of collections hold no quotes.
+pub(crate) fn table(collection: &Collection) -> String {
+    format!("\"{}\"", table_name(collection))
+}
+
+fn table_name(collection: &Collection) -> String {
+    format!("leftfold_{collection}_1")
+}
+
+/// Makes a collection's table and view, and the table of its hidden collection.
+pub(crate) struct Prepare(pub(crate) Collection);
+
+impl Work for Prepare {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "prepare a collection in";
+
+    fn has_steps(&self) -> bool {
+        true
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let Self(collection) = self;
+        check_name(collection)?;
+        make_table(tx.connection, collection)?;
+        if !collection.is_hidden() {
+            make_view(tx.connection, collection)?;
+            make_table(tx.connection, &collection.streams())?;
+        }
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+fn check_name(collection: &Collection) -> Result<(), Failure> {
+    let name = collection.as_str().to_ascii_lowercase();
+    if name.starts_with("leftfold_") || name.starts_with("sqlite_") {
+        let report = format!("names like {collection} belong to Leftfold's and SQLite's own tables");
+        return Err(Failure::refused("give the collection another name", report));
+    }
+    Ok(())
+}
+
+fn make_table(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
+    let name = table_name(collection);
+    match find(connection, &name)? {
+        Some((stored, _)) if stored == name => return Ok(()),
+        Some((stored, _)) => {
+            let report =
+                format!("{name} would be the table of {collection}, but SQLite can't tell it from {stored}");
+            return Err(Failure::refused("choose names that differ in more than their case", report));
+        }
+        None => {}
+    }
+    // The index on rows without a body is what makes counting the others cheap.
+    let sql = format!(
+        "CREATE TABLE \"{name}\" (\n  id TEXT PRIMARY KEY NOT NULL,\n  body TEXT,\n  mark TEXT NOT NULL,\n  \
+         parked TEXT\n) STRICT;\n\
+         CREATE INDEX \"{name}_parked\" ON \"{name}\" (id) WHERE parked IS NOT NULL;\n\
+         CREATE INDEX \"{name}_absent\" ON \"{name}\" (id) WHERE body IS NULL;"
+    );
+    Ok(connection.execute_batch(&sql)?)
+}
+
+fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
+    let sql = format!(
+        "CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM {} WHERE body IS NOT NULL",
+        table(collection)
+    );
+    match find(connection, collection.as_str())? {
+        None => Ok(connection.execute_batch(&sql)?),
+        Some((_, stored)) if stored.as_deref() == Some(&sql) => Ok(()),
+        Some((stored, _)) => {
+            let report = format!("there is a table or view {stored} already that Leftfold has not made");
+            Err(Failure::refused("rename it, or give the collection another name", report))
+        }
+    }
+}
+
+/// What has this name, as SQLite compares names, and how it was made.
+fn find(connection: &Connection, name: &str) -> Result<Option<(String, Option<String>)>, Failure> {
+    let sql = "SELECT name, sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
+    Ok(connection.prepare_cached(sql)?.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+}

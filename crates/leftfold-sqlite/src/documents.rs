@@ -1,0 +1,300 @@
+//! Documents: a table for each collection, and a view with the collection's name for people who query it.
+//!
+//! A commit is one transaction: first the checkpoint, moved from where it must be, then every document, each
+//! under its own guard. Marks are stored as their JSON text, of which there is only one for each mark, so
+//! that comparing texts compares marks. Rows are never deleted: one without a body remembers its mark.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leftfold::documents::{
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Header, Outcome, Record, Write,
+};
+use leftfold::{Collection, DocumentId, Documents, Error, Invalid, Json, Mark, Result};
+use rusqlite::{Connection, Row, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Sqlite;
+use crate::collections::{Prepare, table};
+use crate::error::Failure;
+use crate::lease::{ClaimWork, ReleaseWork};
+use crate::writer::{Ran, Tx, Work};
+
+/// The longest body of a document, in bytes.
+pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
+
+impl Documents for Sqlite {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        self.inner.writer.run(Prepare(collection.clone())).await
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        let sql = format!("SELECT id, body, mark, parked FROM {} WHERE id = ?1", table(collection));
+        self.inner
+            .readers
+            .read("load documents from", move |file| {
+                let mut statement = file.prepare_cached(&sql)?;
+                let mut records = Vec::with_capacity(ids.len());
+                for id in &ids {
+                    let mut rows = statement.query([id.as_str()])?;
+                    if let Some(row) = rows.next()? {
+                        records.push(record(row)?);
+                    }
+                }
+                Ok(records)
+            })
+            .await
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        check(&commit)?;
+        self.inner.writer.run(CommitWork(commit)).await
+    }
+
+    async fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.list(collection, "body", after, limit).await
+    }
+
+    async fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.list(collection, "parked", after, limit).await
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<Counts> {
+        let table = table(collection);
+        // The index of ids and the small partial indexes: no document is read.
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM {table}) - (SELECT count(*) FROM {table} WHERE body IS NULL), \
+             (SELECT count(*) FROM {table} WHERE parked IS NOT NULL)"
+        );
+        self.inner
+            .readers
+            .read("count documents in", move |file| {
+                let number = |row: &Row<'_>, column| row.get(column).map(i64::unsigned_abs);
+                Ok(file.prepare_cached(&sql)?.query_row([], |row| {
+                    Ok(Counts { documents: number(row, 0)?, parked: number(row, 1)? })
+                })?)
+            })
+            .await
+    }
+
+    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
+        let projection = projection.clone();
+        self.inner
+            .readers
+            .read("read a checkpoint in", move |file| {
+                let sql = "SELECT mark, tally FROM leftfold_checkpoints WHERE projection = ?1";
+                let mut statement = file.prepare_cached(sql)?;
+                let mut rows = statement.query([projection.as_str()])?;
+                match rows.next()? {
+                    Some(row) => Ok(Checkpoint { mark: json(row, 0)?, tally: json(row, 1)? }),
+                    None => Ok(Checkpoint::default()),
+                }
+            })
+            .await
+    }
+
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+        let (_waiting, mut known) = self.inner.board.wait()?;
+        loop {
+            let seen = match known.borrow_and_update().marks.get(projection) {
+                Some((mark, _)) if mark != from && mark.covers(from) => return Ok(()),
+                Some((_, changes)) => *changes,
+                None => 0,
+            };
+            if self.checkpoint(projection).await?.mark != *from {
+                return Ok(());
+            }
+            // The board outlives the wait, as this handle does.
+            let changes =
+                |marks: &HashMap<_, (_, u64)>| marks.get(projection).map_or(0, |(_, changes)| *changes);
+            let _ = known.wait_for(|known| changes(&known.marks) != seen).await;
+        }
+    }
+
+    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
+        let work = ClaimWork { projection: projection.clone(), owner: owner.to_owned(), lease };
+        self.inner.writer.run(work).await
+    }
+
+    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
+        let work = ReleaseWork { projection: projection.clone(), owner: owner.to_owned() };
+        self.inner.writer.run(work).await
+    }
+}
+
+impl Sqlite {
+    /// The records in which a column is set, by id.
+    async fn list(
+        &self,
+        collection: &Collection,
+        column: &'static str,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        let sql = format!(
+            "SELECT id, body, mark, parked FROM {} WHERE {column} IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2",
+            table(collection)
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.inner
+            .readers
+            .read("list documents in", move |file| {
+                let mut statement = file.prepare_cached(&sql)?;
+                // No id is empty, so all of them come after that.
+                let mut rows =
+                    statement.query(params![after.as_ref().map_or("", DocumentId::as_str), limit])?;
+                let mut records = Vec::new();
+                while let Some(row) = rows.next()? {
+                    records.push(record(row)?);
+                }
+                Ok(records)
+            })
+            .await
+    }
+}
+
+struct CommitWork(Arc<Commit>);
+
+impl Work for CommitWork {
+    type Answer = Result<Outcome>;
+
+    const DOING: &'static str = "commit documents to";
+
+    fn bytes(&self) -> usize {
+        let body = |write: &Write| write.record.body.as_ref().map_or(0, |body| body.as_str().len());
+        self.0.changes.iter().flat_map(|changes| &changes.writes).map(|write| body(write) + 128).sum()
+    }
+
+    fn has_steps(&self) -> bool {
+        true
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let mut conflict = Conflict::default();
+        if let Some(advance) = &self.0.advance
+            && !step(tx.connection, advance)?
+        {
+            conflict.checkpoint = true;
+            return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
+        }
+        for changes in &self.0.changes {
+            write(tx.connection, changes, &mut conflict)?;
+        }
+        if conflict != Conflict::default() {
+            return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
+        }
+        tx.marks.extend(
+            self.0.advance.iter().map(|advance| (advance.projection.clone(), advance.to.mark.clone())),
+        );
+        Ok(Ran::Keep(Ok(Outcome::Applied)))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        if error.is_unknown() { Ok(Outcome::Unknown(error)) } else { Err(error) }
+    }
+}
+
+/// Moves a checkpoint, if it is where it must be. One that is not there stands at the beginning.
+fn step(connection: &Connection, advance: &Advance) -> Result<bool, Failure> {
+    let sql = if advance.from == Mark::default() {
+        "INSERT INTO leftfold_checkpoints (projection, mark, tally) VALUES (?1, ?2, ?3) \
+         ON CONFLICT (projection) DO UPDATE SET mark = excluded.mark, tally = excluded.tally WHERE mark = ?4"
+    } else {
+        "UPDATE leftfold_checkpoints SET mark = ?2, tally = ?3 WHERE projection = ?1 AND mark = ?4"
+    };
+    let Advance { projection, from, to } = advance;
+    let values = params![projection.as_str(), text(&to.mark)?, text(&to.tally)?, text(from)?];
+    Ok(connection.prepare_cached(sql)?.execute(values)? == 1)
+}
+
+/// Writes each document whose guard holds and notes those whose guard does not.
+fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) -> Result<(), Failure> {
+    let table = table(&changes.collection);
+    let mut insert = connection.prepare_cached(&format!(
+        "INSERT INTO {table} (id, body, mark, parked) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO NOTHING"
+    ))?;
+    let mut update = connection.prepare_cached(&format!(
+        "UPDATE {table} SET body = ?2, mark = ?3, parked = ?4 WHERE id = ?1 AND mark = ?5 AND parked IS ?6"
+    ))?;
+    for Write { expected, record } in &changes.writes {
+        let Record { id, header, body } = record;
+        let body = body.as_ref().map(Json::as_str);
+        let (mark, parked) = (text(&header.mark)?, header.parked.as_ref().map(text).transpose()?);
+        let written = match expected {
+            None => insert.execute(params![id.as_str(), body, mark, parked])?,
+            Some(was) => {
+                let was_parked = was.parked.as_ref().map(text).transpose()?;
+                update.execute(params![id.as_str(), body, mark, parked, text(&was.mark)?, was_parked])?
+            }
+        };
+        if written != 1 {
+            conflict.documents.push((changes.collection.clone(), id.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn check(commit: &Commit) -> Result<(), Invalid> {
+    for changes in &commit.changes {
+        for Write { record, .. } in &changes.writes {
+            if let Some(body) = &record.body
+                && body.as_str().len() > MAX_BODY_BYTES
+            {
+                let expected = format!(
+                    "at most {MAX_BODY_BYTES} bytes, and the body of {} in {} has {}; split the document",
+                    record.id,
+                    changes.collection,
+                    body.as_str().len()
+                );
+                return Err(Invalid::new("document", record.id.as_str(), expected));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The marks of all checkpoints.
+pub(crate) fn all_marks(connection: &Connection) -> Result<Vec<(Collection, Mark)>, Failure> {
+    let mut statement = connection.prepare_cached("SELECT projection, mark FROM leftfold_checkpoints")?;
+    let mut rows = statement.query([])?;
+    let mut marks = Vec::new();
+    while let Some(row) = rows.next()? {
+        if let Ok(projection) = Collection::new(row.get_ref(0)?.as_str()?) {
+            marks.push((projection, json(row, 1)?));
+        }
+    }
+    Ok(marks)
+}
+
+/// The one text that a value has.
+pub(crate) fn text(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::refused("report this", error.to_string()))
+}
+
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<T, Failure> {
+    serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| Failure::damaged(error.to_string()))
+}
+
+fn record(row: &Row<'_>) -> Result<Record, Failure> {
+    let parked = match row.get_ref(3)?.as_str_or_null()? {
+        Some(_) => Some(json(row, 3)?),
+        None => None,
+    };
+    Ok(Record {
+        id: DocumentId::stored(row.get_ref(0)?.as_str()?),
+        header: Header { mark: json(row, 2)?, parked },
+        body: row.get_ref(1)?.as_str_or_null()?.map(Json::stored),
+    })
+}

@@ -1,0 +1,82 @@
+//! What SQLite reports, in Leftfold's words: what was being done, with which file, and what to do about it.
+
+use std::path::Path;
+
+use leftfold::{Error, Kind};
+use rusqlite::ErrorCode;
+
+/// A failure before it is known what it made impossible. Cloned where one failure hits a whole group.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    advice: &'static str,
+    report: String,
+}
+
+impl Failure {
+    /// What is stored can't be read back.
+    pub(crate) fn damaged(report: impl Into<String>) -> Self {
+        Self { kind: Kind::Format, advice: DAMAGED, report: report.into() }
+    }
+
+    /// The input can't be accepted in this store.
+    pub(crate) fn refused(advice: &'static str, report: impl Into<String>) -> Self {
+        Self { kind: Kind::Invalid, advice, report: report.into() }
+    }
+
+    /// The same failure, at a moment after which nobody can tell whether the write happened.
+    pub(crate) fn unknown(self) -> Self {
+        let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
+        Self { kind: Kind::Unknown, advice, ..self }
+    }
+
+    /// Says what could not be done, and with which file.
+    pub(crate) fn to_error(&self, doing: &str, path: &Path) -> Error {
+        let Self { kind, advice, report } = self;
+        Error::new(*kind, format!("could not {doing} {}: {report}; {advice}", path.display()))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+const DAMAGED: &str =
+    "the file is damaged, or another program has changed it: keep a copy, and put back a backup";
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        let report = error.to_string();
+        let (kind, advice) = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => {
+                (Kind::Full, "make room on the disk, or raise `max_bytes`, and try again")
+            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+                Kind::Unavailable,
+                "another process holds the file; try again, or find and stop that process",
+            ),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (Kind::Format, DAMAGED),
+            Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+                Kind::Store,
+                "check that its directory exists and that this process may write to both file and directory",
+            ),
+            Some(ErrorCode::SystemIoFailure) => {
+                (Kind::Store, "the disk or the file system failed; look into the system's log")
+            }
+            _ if report.contains("no such table: leftfold_") => (
+                Kind::Store,
+                "the collection is not in this file; start its projection, or call `prepare`, first",
+            ),
+            Some(_) => (Kind::Store, "try again; if it stays, please report it"),
+            None => (Kind::Format, DAMAGED),
+        };
+        Self { kind, advice, report }
+    }
+}
+
+impl From<rusqlite::types::FromSqlError> for Failure {
+    fn from(error: rusqlite::types::FromSqlError) -> Self {
+        Self::damaged(error.to_string())
+    }
+}

@@ -1,0 +1,80 @@
+//! Leases: who works on a projection, by SQLite's own clock. They avoid double work; nothing depends on them.
+
+use std::time::Duration;
+
+use leftfold::documents::{Claim, Tally};
+use leftfold::{Collection, Error, Mark, Result};
+use rusqlite::params;
+
+use crate::documents::text;
+use crate::error::Failure;
+use crate::writer::{Ran, Tx, Work};
+
+pub(crate) struct ClaimWork {
+    pub(crate) projection: Collection,
+    pub(crate) owner: String,
+    pub(crate) lease: Duration,
+}
+
+impl Work for ClaimWork {
+    type Answer = Result<Claim>;
+
+    const DOING: &'static str = "claim a projection in";
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let Self { projection, owner, lease } = self;
+        let mut take = tx.connection.prepare_cached(
+            "INSERT INTO leftfold_checkpoints (projection, mark, tally, owner, lease_until) \
+             VALUES (?1, ?2, ?3, ?4, unixepoch('subsec') + ?5) \
+             ON CONFLICT (projection) DO UPDATE SET owner = excluded.owner, lease_until = excluded.lease_until \
+             WHERE owner IS NULL OR owner = excluded.owner OR lease_until <= unixepoch('subsec')",
+        )?;
+        let (mark, tally) = (text(&Mark::default())?, text(&Tally::default())?);
+        let taken = take.execute(params![projection.as_str(), mark, tally, owner, lease.as_secs_f64()])?;
+        if taken == 1 {
+            return Ok(Ran::Keep(Ok(Claim::Ours)));
+        }
+        let mut left = tx.connection.prepare_cached(
+            "SELECT max(lease_until - unixepoch('subsec'), 0.001) FROM leftfold_checkpoints WHERE projection = ?1",
+        )?;
+        let left = left.query_row([projection.as_str()], |row| row.get(0))?;
+        let ends_in = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        Ok(Ran::Keep(Ok(Claim::Theirs { ends_in })))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+pub(crate) struct ReleaseWork {
+    pub(crate) projection: Collection,
+    pub(crate) owner: String,
+}
+
+impl Work for ReleaseWork {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "release a projection in";
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let mut give = tx.connection.prepare_cached(
+            "UPDATE leftfold_checkpoints SET owner = NULL, lease_until = NULL \
+             WHERE projection = ?1 AND owner = ?2",
+        )?;
+        give.execute([self.projection.as_str(), &self.owner])?;
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}

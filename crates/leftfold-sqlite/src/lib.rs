@@ -1,0 +1,153 @@
+//! Leftfold's log and documents in one SQLite file.
+//!
+//! One thread writes, and commits the work of concurrent callers together; a few connections read. Several
+//! processes may open the same file: each is woken by the commits of the others.
+//!
+//! ```
+//! use leftfold::{EventId, EventKind, Expected, Json, StreamId};
+//! use leftfold::log::{Append, Entry, Limit, Log};
+//! use leftfold_sqlite::Sqlite;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("shop.db");
+//! let store = Sqlite::open(path).await?;
+//! let opened = Entry {
+//!     id: EventId::new("e1")?,
+//!     kind: EventKind::new("shopping-cart-opened")?,
+//!     time: "2026-01-01T00:00:00Z".parse()?,
+//!     data: Json::parse(r#"{"clientId":"ann"}"#)?,
+//!     metadata: None,
+//! };
+//! let cart = StreamId::new("cart-42")?;
+//! store.append(cart.clone(), Expected::NONE, vec![opened]).await?;
+//! let events = store.read_stream(&cart, Default::default(), Limit::default()).await?;
+//! assert_eq!(events[0].data.as_str(), r#"{"clientId":"ann"}"#);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is in the file is there for any program to read. Each collection is a view:
+//!
+//! ```sql
+//! SELECT id, body ->> '$.status' FROM cart_details;
+//! ```
+
+mod collections;
+mod documents;
+mod error;
+mod lease;
+mod log;
+mod readers;
+mod schema;
+mod watch;
+mod writer;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use leftfold::{Error, Kind, Result};
+
+use crate::readers::Readers;
+use crate::watch::Board;
+use crate::writer::Writer;
+
+/// A SQLite file that holds the log and the documents. Cloning gives another handle to the same store.
+///
+/// When the last handle is dropped, what was handed in is still written, and the file is closed.
+#[derive(Clone)]
+pub struct Sqlite {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    partitions: u16,
+    max_event_bytes: usize,
+    writer: Writer,
+    readers: Arc<Readers>,
+    board: Arc<Board>,
+}
+
+impl Sqlite {
+    /// Opens the file, or makes it if there is none.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::options().open(path).await
+    }
+
+    /// What can be chosen when a file is opened.
+    pub fn options() -> Options {
+        Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.board.close();
+    }
+}
+
+/// What can be chosen when a file is opened.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until a file is opened with them"]
+pub struct Options {
+    partitions: Option<u16>,
+    max_event_bytes: usize,
+    max_bytes: Option<u64>,
+}
+
+impl Options {
+    /// How many partitions the log has: 1 to 1,024. Fixed when the file is made, 1 if not named then. More of them let
+    /// projections be spread over more workers.
+    pub fn partitions(mut self, partitions: u16) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// The largest data, and the largest metadata, that an event may have; 1 MiB if not set.
+    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
+        self.max_event_bytes = bytes;
+        self
+    }
+
+    /// How large the file may grow; writes beyond it fail as on a full disk. Not limited if not set.
+    ///
+    /// What is not yet moved into the file, some 16 MB next to it, comes on top.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Opens the file, or makes it if there is none.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<Sqlite> {
+        let path = path.as_ref().to_owned();
+        let shown = path.display().to_string();
+        let opened = tokio::task::spawn_blocking(move || self.open_blocking(path)).await;
+        opened.map_err(|error| {
+            Error::new(Kind::Stopped, format!("could not open {shown}: the program is stopping"))
+                .with_source(error)
+        })?
+    }
+
+    fn open_blocking(self, path: PathBuf) -> Result<Sqlite> {
+        let (connection, partitions) = schema::open(&path, &self)?;
+        let board = Board::new(&path, partitions);
+        let writer = Writer::start(connection, &path, Arc::clone(&board))?;
+        let readers = Readers::new(&path);
+        let max_event_bytes = self.max_event_bytes;
+        Ok(Sqlite { inner: Arc::new(Inner { path, partitions, max_event_bytes, writer, readers, board }) })
+    }
+}

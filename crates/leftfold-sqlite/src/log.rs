@@ -1,0 +1,299 @@
+//! The log: one table, in which a row's number is its partition and its position.
+//!
+//! A partition is thus one contiguous range of rows, and reading it one walk along the table. Positions are
+//! given inside the writer's transaction, 1, 2, 3 … without gaps, so that commit order is position order and
+//! a reader never finds a new event behind the last one it has read.
+
+use std::collections::HashSet;
+
+use leftfold::log::{Entry, Limit, Page, judge_append};
+use leftfold::{
+    Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Lane, Log,
+    Mark, Partition, Position, Result, Revision, StreamId, Token,
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use crate::Sqlite;
+use crate::error::Failure;
+use crate::writer::{Ran, Tx, Work};
+
+/// The most events that one append may have.
+pub(crate) const MAX_EVENTS: usize = 10_000;
+
+const POSITION_BITS: u32 = 48;
+const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
+const READ: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
+    FROM leftfold_events WHERE position > ?1 AND position <= ?2 ORDER BY position LIMIT ?3";
+const READ_STREAM: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
+    FROM leftfold_events WHERE stream = ?1 AND revision > ?2 ORDER BY revision LIMIT ?3";
+const BY_ID: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
+    FROM leftfold_events WHERE id = ?1";
+
+impl Log for Sqlite {
+    fn partitions(&self) -> u16 {
+        self.inner.partitions
+    }
+
+    async fn heads(&self) -> Result<Mark> {
+        let count = usize::from(self.inner.partitions);
+        let heads = self.inner.readers.read("read the log in", move |file| heads(file, count)).await?;
+        Ok((0..).zip(heads).map(|(partition, head)| (Lane::from(Partition(partition)), head)).collect())
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        if partition.0 >= self.inner.partitions {
+            let expected = format!("one below {}, the number of partitions", self.inner.partitions);
+            return Err(Invalid::new("partition", &partition.to_string(), expected).into());
+        }
+        let first = row_of(partition, storable("position", after.0)?.min(LAST_POSITION));
+        let last = row_of(partition, LAST_POSITION);
+        self.inner
+            .readers
+            .read("read the log in", move |file| {
+                let mut statement = file.prepare_cached(READ)?;
+                let (events, more) = take(statement.query(params![first, last, rows(limit)])?, limit)?;
+                let through = events.last().map_or(after, |event| event.position);
+                Ok(Page { events, through, more })
+            })
+            .await
+    }
+
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        let stream = stream.clone();
+        let after = storable("revision", after.0)?;
+        self.inner
+            .readers
+            .read("read a stream in", move |file| {
+                let mut statement = file.prepare_cached(READ_STREAM)?;
+                Ok(take(statement.query(params![stream.as_str(), after, rows(limit)])?, limit)?.0)
+            })
+            .await
+    }
+
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        let (_waiting, mut known) = self.inner.board.wait()?;
+        // The board outlives the wait, as this handle does.
+        let _ = known.wait_for(|known| known.is_beyond(beyond)).await;
+        Ok(())
+    }
+}
+
+impl Append for Sqlite {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        check(expected, &entries, self.inner.max_event_bytes)?;
+        let partition = Partition::of(&stream, self.inner.partitions);
+        self.inner.writer.run(AppendWork { stream, partition, expected, entries }).await
+    }
+}
+
+struct AppendWork {
+    stream: StreamId,
+    partition: Partition,
+    expected: Expected,
+    entries: Vec<Entry>,
+}
+
+impl Work for AppendWork {
+    type Answer = Result<Appended, AppendError>;
+
+    const DOING: &'static str = "append to";
+
+    fn bytes(&self) -> usize {
+        self.entries
+            .iter()
+            .map(|entry| size(&entry.data) + entry.metadata.as_ref().map_or(0, size) + 128)
+            .sum()
+    }
+
+    fn has_steps(&self) -> bool {
+        self.entries.len() > 1
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let current = revision(tx.connection, &self.stream)?;
+        let stored = self.stored(tx.connection)?;
+        match judge_append(&self.stream, self.expected, &self.entries, &stored, current) {
+            Ok(Some(token)) => return Ok(Ran::Keep(Ok(Appended::Duplicate(token)))),
+            Err(error) => return Ok(Ran::Keep(Err(error))),
+            Ok(None) => {}
+        }
+        let slot = usize::from(self.partition.0);
+        let mut row = match tx.heads.get(slot).copied().flatten() {
+            Some(row) => row,
+            None => head(tx.connection, self.partition)?,
+        };
+        let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
+        let mut insert = tx
+            .connection
+            .prepare_cached("INSERT INTO leftfold_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        for entry in &self.entries {
+            if row == row_of(self.partition, LAST_POSITION) {
+                return Err(Failure::refused("append to another log", "the partition has no positions left"));
+            }
+            row += 1;
+            number += 1;
+            insert.execute(params![
+                row,
+                self.stream.as_str(),
+                number,
+                entry.id.as_str(),
+                entry.kind.as_str(),
+                entry.time.as_microsecond(),
+                entry.data.as_str(),
+                entry.metadata.as_ref().map(Json::as_str),
+            ])?;
+        }
+        if let Some(head) = tx.heads.get_mut(slot) {
+            *head = Some(row);
+        }
+        Ok(Ran::Keep(Ok(Appended::New(Token {
+            stream: self.stream.clone(),
+            revision: Revision(number.unsigned_abs()),
+            partition: self.partition,
+            position: Position(position_of(row)),
+        }))))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(AppendError::Store(error))
+    }
+}
+
+impl AppendWork {
+    /// For each entry the event that has its id; nothing at all, which says the same, if there is none.
+    fn stored(&self, connection: &Connection) -> Result<Vec<Option<Event>>, Failure> {
+        let mut statement = connection.prepare_cached(BY_ID)?;
+        let mut stored = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate() {
+            let mut rows = statement.query([entry.id.as_str()])?;
+            if let Some(row) = rows.next()? {
+                stored.resize(self.entries.len(), None);
+                stored[at] = Some(event(row)?);
+            }
+        }
+        Ok(stored)
+    }
+}
+
+fn check(expected: Expected, entries: &[Entry], max_event_bytes: usize) -> Result<(), Invalid> {
+    if let Expected::Revision(revision) = expected {
+        storable("expected revision", revision.0)?;
+    }
+    if entries.is_empty() || entries.len() > MAX_EVENTS {
+        let expected = format!("1 to {MAX_EVENTS} in one append");
+        return Err(Invalid::new("number of events", &entries.len().to_string(), expected));
+    }
+    let mut ids = HashSet::new();
+    for entry in entries {
+        let parts = [("event data", Some(&entry.data)), ("event metadata", entry.metadata.as_ref())];
+        for (what, json) in parts {
+            if let Some(json) = json
+                && size(json) > max_event_bytes
+            {
+                let expected = format!(
+                    "at most {max_event_bytes} bytes, and event {} has {}; keep large content elsewhere and refer \
+                     to it, or raise `max_event_bytes`",
+                    entry.id,
+                    size(json)
+                );
+                return Err(Invalid::new(what, json.as_str(), expected));
+            }
+        }
+        if entries.len() > 1 && !ids.insert(entry.id.as_str()) {
+            let expected = "an id of its own for each event of an append; this one comes twice";
+            return Err(Invalid::new("event id", entry.id.as_str(), expected));
+        }
+    }
+    Ok(())
+}
+
+fn size(json: &Json) -> usize {
+    json.as_str().len()
+}
+
+/// SQLite's numbers are signed.
+fn storable(what: &'static str, number: u64) -> Result<i64, Invalid> {
+    i64::try_from(number)
+        .map_err(|_| Invalid::new(what, &number.to_string(), format!("a number up to {}", i64::MAX)))
+}
+
+fn row_of(partition: Partition, position: i64) -> i64 {
+    i64::from(partition.0) << POSITION_BITS | position
+}
+
+pub(crate) fn position_of(row: i64) -> u64 {
+    (row & LAST_POSITION).unsigned_abs()
+}
+
+/// The last position of each partition.
+pub(crate) fn heads(connection: &Connection, partitions: usize) -> Result<Vec<u64>, Failure> {
+    (0..).take(partitions).map(|number| head(connection, Partition(number)).map(position_of)).collect()
+}
+
+/// Whether some partition's head is beyond the mark.
+pub(crate) fn are_beyond(heads: &[u64], mark: &Mark) -> bool {
+    (0..).zip(heads).any(|(partition, head)| *head > mark.position(Partition(partition)).0)
+}
+
+/// The last row of a partition.
+fn head(connection: &Connection, partition: Partition) -> Result<i64, Failure> {
+    let mut statement = connection.prepare_cached(
+        "SELECT position FROM leftfold_events WHERE position > ?1 AND position <= ?2 \
+         ORDER BY position DESC LIMIT 1",
+    )?;
+    let none = row_of(partition, 0);
+    let row = statement.query_row([none, row_of(partition, LAST_POSITION)], |row| row.get(0)).optional()?;
+    Ok(row.unwrap_or(none))
+}
+
+fn revision(connection: &Connection, stream: &StreamId) -> Result<Revision, Failure> {
+    let mut statement = connection.prepare_cached(
+        "SELECT revision FROM leftfold_events WHERE stream = ?1 ORDER BY revision DESC LIMIT 1",
+    )?;
+    let revision = statement.query_row([stream.as_str()], |row| row.get::<_, i64>(0)).optional()?;
+    Ok(Revision(revision.unwrap_or(0).unsigned_abs()))
+}
+
+/// How many rows to ask for: one more than wanted tells whether there is more.
+fn rows(limit: Limit) -> i64 {
+    i64::try_from(limit.events.max(1)).unwrap_or(i64::MAX).saturating_add(1)
+}
+
+/// The events up to the limit, and whether it was what ended them.
+fn take(mut rows: rusqlite::Rows<'_>, limit: Limit) -> Result<(Vec<Event>, bool), Failure> {
+    let mut events = Vec::new();
+    let mut bytes = 0_usize;
+    while let Some(row) = rows.next()? {
+        let text = |column| row.get_ref(column)?.as_str_or_null().map_err(Failure::from);
+        bytes += text(6)?.map_or(0, str::len) + text(7)?.map_or(0, str::len);
+        if !events.is_empty() && (events.len() >= limit.events || bytes > limit.bytes) {
+            return Ok((events, true));
+        }
+        events.push(event(row)?);
+    }
+    Ok((events, false))
+}
+
+fn event(row: &Row<'_>) -> Result<Event, Failure> {
+    let text = |column| row.get_ref(column)?.as_str().map_err(Failure::from);
+    let number = |column| row.get_ref(column)?.as_i64().map_err(Failure::from);
+    let place = number(0)?;
+    let time = jiff::Timestamp::from_microsecond(number(5)?);
+    let partition = u16::try_from(place >> POSITION_BITS);
+    Ok(Event {
+        id: EventId::stored(text(3)?),
+        stream: StreamId::stored(text(1)?),
+        revision: Revision(number(2)?.unsigned_abs()),
+        kind: EventKind::stored(text(4)?),
+        time: time.map_err(|error| Failure::damaged(error.to_string()))?,
+        data: Json::stored(text(6)?),
+        metadata: row.get_ref(7)?.as_str_or_null()?.map(Json::stored),
+        partition: Partition(partition.map_err(|error| Failure::damaged(error.to_string()))?),
+        position: Position(position_of(place)),
+    })
+}

@@ -1,0 +1,63 @@
+//! The connections that read: a few, opened when needed, used on threads that may block.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leftfold::{Error, Kind, Result};
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use crate::error::Failure;
+use crate::schema;
+
+const CONNECTIONS: usize = 4;
+
+/// A pool of connections that only read. Each sees the last commit, of whatever process.
+pub(crate) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub(crate) fn new(path: &Path) -> Arc<Self> {
+        let permits = Arc::new(Semaphore::new(CONNECTIONS));
+        Arc::new(Self { path: path.to_owned(), idle: Mutex::default(), permits })
+    }
+
+    /// Reads in one snapshot. `doing` is for errors: "read the log in".
+    pub(crate) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        doing: &'static str,
+        read: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T> {
+        let stopped = || {
+            let message = format!("could not {doing} {}: the program is stopping", self.path.display());
+            Error::new(Kind::Stopped, message)
+        };
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| stopped())?;
+        let readers = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || {
+            let result = readers.read_blocking(read);
+            drop(permit);
+            result.map_err(|failure| failure.to_error(doing, &readers.path))
+        });
+        done.await.map_err(|error| stopped().with_source(error))?
+    }
+
+    fn read_blocking<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, Failure> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => schema::open_to_read(&self.path)?,
+        };
+        let snapshot = connection.unchecked_transaction()?;
+        let result = read(&snapshot);
+        // A transaction that only read has nothing to lose; dropping it ends it.
+        drop(snapshot);
+        if connection.is_autocommit() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+        result
+    }
+}

@@ -1,0 +1,254 @@
+//! The file: how it is made, recognised and opened.
+//!
+//! A file that is not Leftfold's is never written to, nor even opened by SQLite: its header, read as plain
+//! bytes, tells whose it is. A new file gets all its tables in one transaction, so it is either empty or
+//! complete, also when two processes make it at the same time.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use leftfold::{Error, Kind, Result};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+
+use crate::Options;
+use crate::error::Failure;
+
+/// "LFLD": tells a file of ours from all others.
+pub(crate) const APPLICATION_ID: u32 = 0x4C46_4C44;
+/// Raised when an older program could not read what a newer one writes.
+pub(crate) const FORMAT: u32 = 1;
+/// The most partitions a log can have.
+pub(crate) const MAX_PARTITIONS: u16 = 1_024;
+
+/// How long to wait for another process that writes.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAGE_BYTES: u64 = 4_096;
+
+const TABLES: &str = "
+CREATE TABLE leftfold_meta (
+  key TEXT PRIMARY KEY NOT NULL,
+  value TEXT NOT NULL
+) STRICT;
+CREATE TABLE leftfold_events (
+  position INTEGER PRIMARY KEY,
+  stream TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  id TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  time INTEGER NOT NULL,
+  data TEXT NOT NULL,
+  metadata TEXT,
+  UNIQUE (stream, revision)
+) STRICT;
+CREATE TABLE leftfold_checkpoints (
+  projection TEXT PRIMARY KEY NOT NULL,
+  mark TEXT NOT NULL,
+  tally TEXT NOT NULL,
+  owner TEXT,
+  lease_until REAL
+) STRICT;
+";
+
+/// Opens the connection that writes, making the file if there is none. Answers with the number of partitions.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16)> {
+    if let Some(wanted) = options.partitions
+        && !(1..=MAX_PARTITIONS).contains(&wanted)
+    {
+        let expected = format!("1 to {MAX_PARTITIONS}");
+        return Err(leftfold::Invalid::new("number of partitions", &wanted.to_string(), expected).into());
+    }
+    look(path)?;
+    let failed = |failure: Failure| failure.to_error("open", path);
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| failed(error.into()))?;
+    set_up(&mut connection).map_err(|error| failed(error.into()))?;
+    if connection.is_readonly("main").map_err(|error| failed(error.into()))? {
+        let message = format!(
+            "could not open {} for writing; give this process the right to write to the file and its directory",
+            path.display()
+        );
+        return Err(Error::new(Kind::Store, message));
+    }
+    make(&mut connection, options).map_err(failed)?;
+    check_format(&connection, path)?;
+    let stored = partitions(&connection).map_err(failed)?;
+    match options.partitions {
+        Some(wanted) if wanted != stored => {
+            let message = format!(
+                "{} has {stored} partitions, not {wanted}: their number is fixed when a log is made; open it with \
+                 {stored} or without naming a number, or copy its events into a new file",
+                path.display()
+            );
+            return Err(Error::new(Kind::Invalid, message));
+        }
+        _ => {}
+    }
+    tune(&connection, options).map_err(failed)?;
+    Ok((connection, stored))
+}
+
+/// Opens a connection that only reads. The file is there: the writer has opened it.
+pub(crate) fn open_to_read(path: &Path) -> Result<Connection, Failure> {
+    let mut connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    set_up(&mut connection)?;
+    connection.pragma_update(None, "cache_size", -4_000)?;
+    Ok(connection)
+}
+
+/// Reads the header of what is there, without SQLite, and refuses what is not ours.
+fn look(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let refuse = |kind, why: String| Err(Error::new(kind, format!("could not open {shown}: {why}")));
+    let io = |error: std::io::Error| {
+        let message = format!("could not open {shown}; check that this process may read and write it");
+        Error::new(Kind::Store, message).with_source(error)
+    };
+    match path.metadata() {
+        Ok(found) if found.is_dir() => {
+            return refuse(Kind::Store, "it is a directory; name a file in it".to_owned());
+        }
+        Ok(found) if found.len() == 0 => return Ok(()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
+                    let why = format!("there is no directory {}; make it first", parent.display());
+                    refuse(Kind::Store, why)
+                }
+                _ => Ok(()),
+            };
+        }
+        Err(error) => return Err(io(error)),
+    }
+    let mut header = Vec::with_capacity(100);
+    File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)).map_err(io)?;
+    let number = |at: usize| {
+        header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes)
+    };
+    if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
+        let why = "it is not a SQLite database, or its beginning is damaged; name another file, or put back a \
+                   backup";
+        return refuse(Kind::Format, why.to_owned());
+    }
+    if number(68) != APPLICATION_ID {
+        let why = "it is a SQLite database of another application; name a new file, which will be made";
+        return refuse(Kind::Format, why.to_owned());
+    }
+    check_version(number(60), path)
+}
+
+fn check_version(version: u32, path: &Path) -> Result<()> {
+    if version <= FORMAT {
+        return Ok(());
+    }
+    let message = format!(
+        "could not open {}: it has format {version}, and this program reads formats up to {FORMAT}; use a newer \
+         version of Leftfold",
+        path.display()
+    );
+    Err(Error::new(Kind::Format, message))
+}
+
+fn check_format(connection: &Connection, path: &Path) -> Result<()> {
+    let version = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(|error| Failure::from(error).to_error("open", path))?;
+    check_version(version, path)
+}
+
+/// Makes the tables of a new file, in one transaction, before the file is switched to its log mode.
+fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
+    if is_empty(connection)? {
+        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
+        if is_empty(&transaction)? {
+            if transaction
+                .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+                .map(|n: i64| n > 0)?
+            {
+                return Err(Failure::damaged("it holds the tables of another application"));
+            }
+            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+            transaction.pragma_update(None, "user_version", FORMAT)?;
+            transaction.execute_batch(TABLES)?;
+            transaction.execute(
+                "INSERT INTO leftfold_meta VALUES ('partitions', ?1)",
+                [options.partitions.unwrap_or(1).to_string()],
+            )?;
+        }
+        transaction.commit()?;
+    }
+    Ok(())
+}
+
+/// An empty file has no pages; SQLite reports the id of one it has not written yet as 0.
+fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
+    let id: u32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    Ok(id != APPLICATION_ID)
+}
+
+fn partitions(connection: &Connection) -> Result<u16, Failure> {
+    let text: Option<String> = connection
+        .query_row("SELECT value FROM leftfold_meta WHERE key = 'partitions'", [], |row| row.get(0))
+        .optional()?;
+    text.as_deref()
+        .and_then(|text| text.parse().ok())
+        .filter(|number| (1..=MAX_PARTITIONS).contains(number))
+        .ok_or_else(|| Failure::damaged(format!("leftfold_meta says that it has {text:?} partitions")))
+}
+
+fn set_up(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.busy_handler(Some(wait_a_little()))?;
+    connection.set_prepared_statement_cache_capacity(128);
+    connection.pragma_update(None, "temp_store", "MEMORY")
+}
+
+fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
+    // Switching a new file that another process has open fails without asking the busy handler.
+    let begun = Instant::now();
+    loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => break,
+            Ok(mode) => {
+                let why = format!("its file system allows only journal mode {mode}, not WAL");
+                return Err(Failure::refused("put the file on a local disk", why));
+            }
+            Err(error)
+                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                    && begun.elapsed() < PATIENCE =>
+            {
+                sleep(Duration::from_millis(1));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -8_000)?;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", 4_000, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "journal_size_limit", 32 << 20, |_| Ok(()))?;
+    if let Some(bytes) = options.max_bytes {
+        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX).max(1);
+        connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
+    }
+    Ok(())
+}
+
+/// While another process writes: look again every 1 to 2 ms, for 10 s at most.
+fn wait_a_little() -> impl FnMut(i32) -> bool + Send + 'static {
+    let mut begun = Instant::now();
+    move |tries| {
+        if tries == 0 {
+            begun = Instant::now();
+        }
+        // Processes that wait for each other should not keep in step.
+        let jitter = std::process::id().wrapping_add(tries.unsigned_abs()).wrapping_mul(2_654_435_761) >> 22;
+        sleep(Duration::from_micros(1_000 + u64::from(jitter)));
+        begun.elapsed() < PATIENCE
+    }
+}

@@ -1,0 +1,212 @@
+//! The board: what the last commits reached, for those who wait for more.
+//!
+//! Commits of this process are put up by its writer, at once. Those of other processes are found by a
+//! thread that looks at `PRAGMA data_version`, but only while somebody waits: a thousand times a
+//! second just after something happened, twenty times a second when nothing does.
+//!
+//! **No wake-up is lost**: who waits first subscribes, then reads the file, and only then sleeps; the thread
+//! first reads the version, then the file, so that a commit in between shows as another version the next time.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leftfold::{Collection, Error, Kind, Mark, Result};
+use rusqlite::Connection;
+use tokio::sync::watch;
+
+use crate::error::Failure;
+use crate::{log, schema};
+
+/// The pause between two looks is this part of the time since something last happened.
+const QUIET_PART: u32 = 8;
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(50);
+
+/// What is known to be committed. Others may have gone further.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The last position of each partition. They only grow.
+    pub(crate) heads: Vec<u64>,
+    /// The mark of each checkpoint and how often it was seen to change.
+    pub(crate) marks: HashMap<Collection, (Mark, u64)>,
+    /// How often the writer has put something up.
+    published: u64,
+}
+
+impl Known {
+    pub(crate) fn is_beyond(&self, mark: &Mark) -> bool {
+        log::are_beyond(&self.heads, mark)
+    }
+
+    fn see(&mut self, heads: impl Iterator<Item = u64>, marks: Vec<(Collection, Mark)>) -> bool {
+        let mut news = false;
+        for (known, head) in self.heads.iter_mut().zip(heads) {
+            news |= head > *known;
+            *known = head.max(*known);
+        }
+        for (projection, mark) in marks {
+            let (known, changes) = self.marks.entry(projection).or_default();
+            if *known != mark {
+                *known = mark;
+                *changes += 1;
+                news = true;
+            }
+        }
+        news
+    }
+}
+
+/// What is known, and who waits for more.
+pub(crate) struct Board {
+    path: PathBuf,
+    known: watch::Sender<Known>,
+    waiting: Mutex<Waiting>,
+    bell: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    waiters: usize,
+    /// The looking thread has been started.
+    started: bool,
+    /// It is in a pause that somebody new should not have to sit out.
+    dozing: bool,
+    /// Somebody came, so it should look more often.
+    stirred: bool,
+    closed: bool,
+}
+
+impl Board {
+    pub(crate) fn new(path: &Path, partitions: u16) -> Arc<Self> {
+        let known = Known { heads: vec![0; usize::from(partitions)], ..Known::default() };
+        Arc::new(Self {
+            path: path.to_owned(),
+            known: watch::Sender::new(known),
+            waiting: Mutex::default(),
+            bell: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        self.known.borrow().heads.len()
+    }
+
+    /// Puts up what this process has committed.
+    pub(crate) fn publish(&self, heads: &[Option<i64>], marks: Vec<(Collection, Mark)>) {
+        self.known.send_if_modified(|known| {
+            known.published += 1;
+            known.see(heads.iter().map(|row| row.map_or(0, log::position_of)), marks)
+        });
+    }
+
+    /// Starts to wait. Until the guard is dropped, commits of other processes are looked for.
+    pub(crate) fn wait(self: &Arc<Self>) -> Result<(Guard, watch::Receiver<Known>)> {
+        let mut waiting = self.lock();
+        if !waiting.started {
+            let board = Arc::clone(self);
+            thread::Builder::new()
+                .name("leftfold-sqlite-watch".to_owned())
+                .spawn(move || board.look())
+                .map_err(|error| {
+                    let message = format!("could not start watching {}", self.path.display());
+                    Error::new(Kind::Store, message).with_source(error)
+                })?;
+            waiting.started = true;
+        }
+        waiting.waiters += 1;
+        waiting.stirred = true;
+        if waiting.dozing || waiting.waiters == 1 {
+            self.bell.notify_one();
+        }
+        drop(waiting);
+        Ok((Guard(Arc::clone(self)), self.known.subscribe()))
+    }
+
+    /// Ends the thread.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread: waits until somebody waits, looks, pauses.
+    fn look(&self) {
+        let mut view = None;
+        let mut stirred_at = Instant::now();
+        loop {
+            let mut waiting = self.lock();
+            while waiting.waiters == 0 && !waiting.closed {
+                waiting = self.bell.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            }
+            if waiting.closed {
+                return;
+            }
+            if std::mem::take(&mut waiting.stirred) {
+                stirred_at = Instant::now();
+            }
+            drop(waiting);
+            match self.refresh(&mut view) {
+                Ok(true) => stirred_at = Instant::now(),
+                Ok(false) => {}
+                Err(failure) => {
+                    // Those who wait are still woken by this process; the next look tries again.
+                    tracing::warn!(path = %self.path.display(), ?failure, "could not look for commits of others");
+                    view = None;
+                }
+            }
+            let pause = (stirred_at.elapsed() / QUIET_PART).clamp(SHORTEST, LONGEST);
+            let mut waiting = self.lock();
+            waiting.dozing = pause > 4 * SHORTEST;
+            if !(waiting.closed || waiting.stirred && waiting.dozing) {
+                waiting = self.bell.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            waiting.dozing = false;
+        }
+    }
+
+    /// Reads what has changed, if anything did. Answers whether it did.
+    fn refresh(&self, view: &mut Option<View>) -> Result<bool, Failure> {
+        let view = match view {
+            Some(view) => view,
+            None => view.insert(View { connection: schema::open_to_read(&self.path)?, seen: None }),
+        };
+        let version = view
+            .connection
+            .prepare_cached("PRAGMA data_version")?
+            .query_row([], |row| row.get::<_, i64>(0))?;
+        let published = self.known.borrow().published;
+        if view.seen == Some((version, published)) {
+            return Ok(false);
+        }
+        let heads = log::heads(&view.connection, self.partitions())?;
+        let marks = crate::documents::all_marks(&view.connection)?;
+        view.seen = Some((version, published));
+        self.known.send_if_modified(|known| {
+            // These marks may be older than what the writer has put up meanwhile; then the next look reads again.
+            let fresh = known.published == published;
+            known.see(heads.into_iter(), if fresh { marks } else { Vec::new() })
+        });
+        Ok(true)
+    }
+}
+
+struct View {
+    connection: Connection,
+    /// What `data_version` and the writer's count were when the file was last read.
+    seen: Option<(i64, u64)>,
+}
+
+/// Somebody waits.
+pub(crate) struct Guard(Arc<Board>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.lock().waiters -= 1;
+    }
+}

@@ -1,0 +1,272 @@
+//! The writer: one thread with the only connection that writes.
+//!
+//! A commit costs a sync of the disk, so the work of concurrent callers shares one. Each is still on its own:
+//! work that fails or conflicts leaves nothing behind and takes nobody else with it. Nobody is answered before
+//! the commit; when the commit itself fails, everybody is told that the outcome is unknown.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leftfold::{Collection, Error, Kind, Mark, Result};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::Failure;
+use crate::watch::Board;
+
+/// What may wait for the writer before callers do.
+const QUEUE: usize = 1_024;
+/// What one transaction may take on: so much work, or so many bytes.
+const GROUP: usize = 1_024;
+const GROUP_BYTES: usize = 8 << 20;
+/// The longest that a transaction waits for callers who are on their way.
+const GATHER: Duration = Duration::from_micros(400);
+
+/// Something to be done in a transaction that others may share.
+pub(crate) trait Work: Send + 'static {
+    type Answer: Send + 'static;
+
+    /// What it does to the file, for errors: "append to".
+    const DOING: &'static str;
+
+    /// About how many bytes it writes.
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether it writes with more than one statement, so that it needs a savepoint to be undone.
+    fn has_steps(&self) -> bool;
+
+    /// Does it. What others should learn of it is put into `tx` once nothing can fail any more.
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure>;
+
+    /// The answer when nothing was written, and when that can't be told.
+    fn failed(error: Error) -> Self::Answer;
+}
+
+/// How work ended.
+pub(crate) enum Ran<A> {
+    /// What it wrote, if anything, is to be committed.
+    Keep(A),
+    /// What it wrote is to be undone.
+    Undo(A),
+}
+
+/// The transaction that a group shares.
+pub(crate) struct Tx<'c> {
+    pub(crate) connection: &'c Connection,
+    /// The last row of each partition that was looked up or written.
+    pub(crate) heads: Vec<Option<i64>>,
+    /// The checkpoints that were moved.
+    pub(crate) marks: Vec<(Collection, Mark)>,
+}
+
+/// Hands work to the thread. When the last one is dropped, the thread finishes what is queued and ends.
+pub(crate) struct Writer {
+    jobs: mpsc::Sender<Box<dyn Job>>,
+    path: PathBuf,
+}
+
+impl Writer {
+    pub(crate) fn start(connection: Connection, path: &Path, board: Arc<Board>) -> Result<Self> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let mut state = State {
+            connection,
+            path: path.to_owned(),
+            board,
+            jobs: receiver,
+            last_group: 0,
+            last_commit: Duration::ZERO,
+        };
+        thread::Builder::new()
+            .name("leftfold-sqlite-writer".to_owned())
+            .spawn(move || {
+                while let Some(group) = state.gather() {
+                    state.run(group);
+                }
+            })
+            .map_err(|error| {
+                Error::new(Kind::Store, format!("could not start the writing thread of {}", path.display()))
+                    .with_source(error)
+            })?;
+        Ok(Self { jobs: sender, path: path.to_owned() })
+    }
+
+    /// Has it done. A caller that goes away before the answer does not stop it.
+    pub(crate) async fn run<W: Work>(&self, work: W) -> W::Answer {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Pending { work, answer: None, reply });
+        let ended = |kind, what: &str| {
+            let message =
+                format!("could not {} {}: {what}; open the file again", W::DOING, self.path.display());
+            W::failed(Error::new(kind, message))
+        };
+        if self.jobs.send(job).await.is_err() {
+            return ended(Kind::Stopped, "the writing thread has ended");
+        }
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => ended(Kind::Unknown, "the writing thread ended before it answered"),
+        }
+    }
+}
+
+/// Work with the caller who waits for it, of any type.
+trait Job: Send {
+    fn bytes(&self) -> usize;
+    fn run(&mut self, tx: &mut Tx<'_>, path: &Path) -> Result<(), Broken>;
+    fn fail(&mut self, failure: &Failure, path: &Path);
+    fn answer(self: Box<Self>);
+}
+
+/// The whole transaction is lost, though only one job failed.
+struct Broken;
+
+struct Pending<W: Work> {
+    work: W,
+    answer: Option<W::Answer>,
+    reply: oneshot::Sender<W::Answer>,
+}
+
+impl<W: Work> Job for Pending<W> {
+    fn bytes(&self) -> usize {
+        self.work.bytes()
+    }
+
+    fn run(&mut self, tx: &mut Tx<'_>, path: &Path) -> Result<(), Broken> {
+        let connection = tx.connection;
+        let has_steps = self.work.has_steps();
+        let savepoint = |sql| -> Result<(), Failure> {
+            // SQLite gives up the whole transaction by itself on some errors, such as a full disk.
+            if has_steps && !connection.is_autocommit() {
+                connection.prepare_cached(sql)?.execute([])?;
+            }
+            Ok(())
+        };
+        let ran = savepoint("SAVEPOINT work").and_then(|()| self.work.run(tx));
+        let undone = match &ran {
+            Ok(Ran::Keep(_)) => Ok(()),
+            Ok(Ran::Undo(_)) | Err(_) => savepoint("ROLLBACK TO work"),
+        };
+        let ended = undone.and_then(|()| savepoint("RELEASE work"));
+        let broken = ended.is_err() || connection.is_autocommit();
+        match ran.and_then(|ran| ended.map(|()| ran)) {
+            Ok(Ran::Keep(answer) | Ran::Undo(answer)) => self.answer = Some(answer),
+            Err(failure) => self.fail(&failure, path),
+        }
+        if broken { Err(Broken) } else { Ok(()) }
+    }
+
+    fn fail(&mut self, failure: &Failure, path: &Path) {
+        self.answer = Some(W::failed(failure.to_error(W::DOING, path)));
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(answer) = self.answer {
+            // Nobody may be there any more to hear it.
+            let _ = self.reply.send(answer);
+        }
+    }
+}
+
+struct State {
+    connection: Connection,
+    path: PathBuf,
+    board: Arc<Board>,
+    jobs: mpsc::Receiver<Box<dyn Job>>,
+    last_group: usize,
+    last_commit: Duration,
+}
+
+/// How an attempt at a group ended, if not with a commit.
+enum Lost {
+    /// Everybody fails alike.
+    All(Failure),
+    /// This job broke the transaction for all.
+    By(usize),
+}
+
+impl State {
+    /// The jobs for the next transaction. Callers who were answered a moment ago tend to come back at once:
+    /// waiting for as many as there were, for less time than half a commit takes, saves a commit for the rest.
+    fn gather(&mut self) -> Option<VecDeque<Box<dyn Job>>> {
+        let first = self.jobs.blocking_recv()?;
+        let mut bytes = first.bytes();
+        let mut group = VecDeque::from([first]);
+        let patience = GATHER.min(self.last_commit / 2);
+        let begun = Instant::now();
+        loop {
+            while group.len() < GROUP
+                && bytes < GROUP_BYTES
+                && let Ok(job) = self.jobs.try_recv()
+            {
+                bytes += job.bytes();
+                group.push_back(job);
+            }
+            if group.len() >= self.last_group.min(GROUP)
+                || bytes >= GROUP_BYTES
+                || begun.elapsed() >= patience
+            {
+                self.last_group = group.len();
+                return Some(group);
+            }
+            thread::yield_now();
+        }
+    }
+
+    /// Runs a group to its end. A job that breaks the transaction is answered and left out; those before it,
+    /// which had gone well, are done again and committed, and then those after it.
+    fn run(&mut self, mut jobs: VecDeque<Box<dyn Job>>) {
+        let mut count = jobs.len();
+        while !jobs.is_empty() {
+            let begun = Instant::now();
+            match self.attempt(jobs.make_contiguous().get_mut(..count).unwrap_or_default()) {
+                Ok(()) => self.last_commit = begun.elapsed(),
+                Err(Lost::All(failure)) => {
+                    tracing::warn!(path = %self.path.display(), ?failure, jobs = count, "a group of writes failed");
+                    jobs.iter_mut().take(count).for_each(|job| job.fail(&failure, &self.path));
+                }
+                Err(Lost::By(at)) => {
+                    if let Some(job) = jobs.remove(at) {
+                        job.answer();
+                    }
+                    count = if at == 0 { jobs.len() } else { at };
+                    continue;
+                }
+            }
+            jobs.drain(..count).for_each(Job::answer);
+            count = jobs.len();
+        }
+    }
+
+    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> Result<(), Lost> {
+        let connection = &self.connection;
+        let execute = |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+        let roll_back = || {
+            if !connection.is_autocommit()
+                && let Err(error) = execute("ROLLBACK")
+            {
+                tracing::error!(path = %self.path.display(), %error, "a transaction could not be rolled back");
+            }
+        };
+        roll_back();
+        execute("BEGIN IMMEDIATE").map_err(|error| Lost::All(error.into()))?;
+        let partitions = self.board.partitions();
+        let mut tx = Tx { connection, heads: vec![None; partitions], marks: Vec::new() };
+        for (at, job) in jobs.iter_mut().enumerate() {
+            if job.run(&mut tx, &self.path).is_err() {
+                roll_back();
+                return Err(Lost::By(at));
+            }
+        }
+        if let Err(error) = execute("COMMIT") {
+            roll_back();
+            return Err(Lost::All(Failure::from(error).unknown()));
+        }
+        self.board.publish(&tx.heads, tx.marks);
+        Ok(())
+    }
+}

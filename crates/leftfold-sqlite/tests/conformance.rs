@@ -1,0 +1,18 @@
+//! SQLite does what every store must do.
+
+use leftfold_sqlite::Sqlite;
+use tempfile::TempDir;
+
+async fn make(partitions: u16) -> (Sqlite, TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    (Sqlite::options().partitions(partitions).open(path).await.unwrap(), directory)
+}
+
+mod one_partition {
+    leftfold::conformance!(super::make, partitions: 1);
+}
+
+mod three_partitions {
+    leftfold::conformance!(super::make, partitions: 3);
+}

@@ -1,0 +1,136 @@
+//! What every store must do, as one suite of tests that is written once and run on each of them.
+//!
+//! [`conformance!`](crate::conformance) makes a test of each case, for a function that makes a fresh store:
+//!
+//! ```ignore
+//! async fn make(partitions: u16) -> (Sqlite, TempDir) { … }
+//!
+//! mod three_partitions {
+//!     leftfold::conformance!(super::make, partitions: 3);
+//! }
+//! ```
+
+#![expect(clippy::missing_panics_doc, reason = "a case panics where a store does not conform")]
+#![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod documents;
+mod log;
+
+use std::future::Future;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::documents::Store;
+use crate::event::{EventId, EventKind, StreamId, Token};
+use crate::json::Json;
+use crate::log::{Entry, Expected};
+
+pub use documents::*;
+pub use log::*;
+
+/// Whether a store writes a commit as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// All of it or nothing.
+    Yes,
+    /// Each document on its own.
+    No,
+}
+
+/// Makes one test of each case of the [suite](crate::testing::conformance).
+///
+/// The function is called for each test with a number of partitions; it makes a fresh store and a guard, such as a
+/// temporary directory, that is kept until the test ends. For stores that don't write a commit as one, add
+/// `atomic: No`.
+#[macro_export]
+macro_rules! conformance {
+    ($make:path, partitions: $partitions:expr) => {
+        $crate::conformance!($make, partitions: $partitions, atomic: Yes);
+    };
+    ($make:path, partitions: $partitions:expr, atomic: $atomic:ident) => {
+        $crate::conformance! { @cases $make, $partitions;
+            appended_events_are_numbered_and_read_back
+            a_wrong_expectation_names_both_revisions
+            a_repeated_append_is_a_duplicate
+            a_taken_id_is_refused
+            an_append_that_is_partly_there_is_refused
+            an_empty_append_is_refused
+            concurrent_appends_get_each_revision_once
+            one_of_many_equal_expectations_wins
+            concurrent_appends_to_many_streams_stay_in_order
+            pages_end_at_a_number_of_events
+            pages_end_at_a_number_of_bytes
+            a_stream_is_read_in_pages
+            heads_follow_appends
+            a_reader_skips_nothing
+            waiting_for_growth_ends_with_an_append
+            no_wake_up_is_lost
+            a_cancelled_wait_hurts_nobody
+            odd_names_and_content_come_back_as_they_were
+            clones_share_one_store
+            what_is_missing_is_left_out
+            an_insert_is_guarded
+            an_update_is_guarded
+            documents_come_back_exactly
+            a_deleted_document_keeps_its_mark
+            a_repeated_commit_conflicts_and_changes_nothing
+            collections_are_apart
+            preparing_again_keeps_what_is_there
+            documents_are_scanned_in_order
+            parked_documents_are_listed_and_counted
+            checkpoints_come_back_exactly
+            waiting_for_a_checkpoint_ends_with_its_step
+            no_step_of_a_checkpoint_is_missed
+            a_lease_is_claimed_renewed_released_and_ends
+            concurrent_guarded_writes_lose_nothing
+            a_conflict_names_the_documents_that_fail($atomic)
+            a_checkpoint_moves_only_from_where_it_is($atomic)
+        }
+    };
+    (@cases $make:path, $partitions:expr; $($case:ident $(($atomic:ident))?)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $case() {
+                let (store, _guard) = $make($partitions).await;
+                $crate::testing::conformance::$case(
+                    store $(, $crate::testing::conformance::Atomic::$atomic)?
+                ).await;
+            }
+        )*
+    };
+}
+
+/// Fails if it takes far longer than it ever should.
+async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(30), future).await.expect("it should long have happened")
+}
+
+/// Whether it is still not there after a moment.
+async fn waits(future: impl Future) -> bool {
+    tokio::time::timeout(Duration::from_millis(30), future).await.is_err()
+}
+
+fn stream(name: &str) -> StreamId {
+    StreamId::new(name).unwrap()
+}
+
+fn json(text: &str) -> Json {
+    Json::parse(text).unwrap()
+}
+
+/// An event whose data is its id.
+fn entry(id: &str) -> Entry {
+    Entry {
+        id: EventId::new(id).unwrap(),
+        kind: EventKind::new("happened").unwrap(),
+        time: Timestamp::from_microsecond(1_700_000_000_123_456).unwrap(),
+        data: Json::of(&id).unwrap(),
+        metadata: None,
+    }
+}
+
+/// Appends one event, whatever is there.
+async fn append(store: &impl Store, name: &str, id: &str) -> Token {
+    store.append(stream(name), Expected::Any, vec![entry(id)]).await.unwrap().into_token()
+}
