@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use leftfold::{Error, Kind, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::Options;
@@ -206,6 +207,8 @@ fn partitions(connection: &Connection) -> Result<u16, Failure> {
 fn set_up(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_a_little()))?;
     connection.set_prepared_statement_cache_capacity(128);
+    // Without this SQLite prepares a cached statement anew whenever other values are bound to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 

@@ -1,0 +1,170 @@
+//! What is in the file is frozen: other programs, and later versions of this one, read it.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{cart, entry, insert, stream};
+use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Parked, Tally, Write};
+use leftfold::log::Entry;
+use leftfold::{Append, Documents, EventKind, Expected, Json, Lane, Mark, Partition, Position, Revision};
+use leftfold_sqlite::Sqlite;
+use rusqlite::Connection;
+use tempfile::tempdir;
+
+/// The rows of a query, columns parted by `|`.
+fn rows(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(sql).unwrap();
+    let columns = statement.column_count();
+    let rows = statement.query_map([], |row| {
+        let texts = (0..columns).map(|column| match row.get_ref(column)? {
+            rusqlite::types::ValueRef::Null => Ok("NULL".to_owned()),
+            rusqlite::types::ValueRef::Integer(number) => Ok(number.to_string()),
+            rusqlite::types::ValueRef::Real(number) => Ok(format!("{number:.1}")),
+            text => Ok(text.as_str().unwrap().to_owned()),
+        });
+        Ok(texts.collect::<rusqlite::Result<Vec<_>>>()?.join("|"))
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn the_tables_are_as_they_always_were() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::options().partitions(3).open(&path).await.unwrap();
+    store.prepare(&cart()).await.unwrap();
+    let file = Connection::open(&path).unwrap();
+    assert_eq!(rows(&file, "PRAGMA application_id"), ["1279675460"]);
+    assert_eq!(rows(&file, "PRAGMA user_version"), ["1"]);
+    assert_eq!(rows(&file, "PRAGMA journal_mode"), ["wal"]);
+    assert_eq!(rows(&file, "SELECT * FROM leftfold_meta"), ["partitions|3"]);
+    let schema = rows(&file, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").join(";\n");
+    insta::assert_snapshot!(schema, @r##"
+CREATE VIEW "cart" AS SELECT id, body, mark FROM "leftfold_cart_1" WHERE body IS NOT NULL;
+CREATE TABLE "leftfold_cart_1" (
+  id TEXT PRIMARY KEY NOT NULL,
+  body TEXT,
+  mark TEXT NOT NULL,
+  parked TEXT
+) STRICT;
+CREATE INDEX "leftfold_cart_1_absent" ON "leftfold_cart_1" (id) WHERE body IS NULL;
+CREATE INDEX "leftfold_cart_1_parked" ON "leftfold_cart_1" (id) WHERE parked IS NOT NULL;
+CREATE TABLE "leftfold_cart~streams_1" (
+  id TEXT PRIMARY KEY NOT NULL,
+  body TEXT,
+  mark TEXT NOT NULL,
+  parked TEXT
+) STRICT;
+CREATE INDEX "leftfold_cart~streams_1_absent" ON "leftfold_cart~streams_1" (id) WHERE body IS NULL;
+CREATE INDEX "leftfold_cart~streams_1_parked" ON "leftfold_cart~streams_1" (id) WHERE parked IS NOT NULL;
+CREATE TABLE leftfold_checkpoints (
+  projection TEXT PRIMARY KEY NOT NULL,
+  mark TEXT NOT NULL,
+  tally TEXT NOT NULL,
+  owner TEXT,
+  lease_until REAL
+) STRICT;
+CREATE TABLE leftfold_events (
+  position INTEGER PRIMARY KEY,
+  stream TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  id TEXT NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  time INTEGER NOT NULL,
+  data TEXT NOT NULL,
+  metadata TEXT,
+  UNIQUE (stream, revision)
+) STRICT;
+CREATE TABLE leftfold_meta (
+  key TEXT PRIMARY KEY NOT NULL,
+  value TEXT NOT NULL
+) STRICT
+"##);
+}
+
+#[tokio::test]
+async fn rows_are_as_they_always_were() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::options().partitions(3).open(&path).await.unwrap();
+    store.prepare(&cart()).await.unwrap();
+    let second = Entry { metadata: Some(Json::stored(r#"{"by":"ann"}"#)), ..entry("e2") };
+    store.append(stream("cart-1"), Expected::Any, vec![entry("e1"), second]).await.unwrap();
+    store.append(stream("cart-2"), Expected::Any, vec![entry("e3")]).await.unwrap();
+
+    let mark = |number| -> Mark { [(Lane::from(Partition(0)), number)].into_iter().collect() };
+    let parked = Parked {
+        stream: stream("cart-1"),
+        revision: Revision(2),
+        kind: EventKind::new("happened").unwrap(),
+        partition: Partition(0),
+        position: Position(2),
+        error: "no".to_owned(),
+        attempts: 1,
+        since: "2026-01-02T03:04:05.000006Z".parse().unwrap(),
+        from: mark(1),
+        through: mark(2),
+        waiting: 1,
+    };
+    let mut writes =
+        vec![insert("cart-1", r#"{"status":"Opened"}"#), insert("gone", ""), insert("sick", "{}")];
+    writes[1].record.body = None;
+    writes[2].record.header.parked = Some(parked);
+    let to = Checkpoint { mark: mark(2), tally: Tally { events: 2, ..Tally::default() } };
+    let advance = Some(Advance { projection: cart(), from: Mark::default(), to });
+    let commit = Commit { advance, changes: vec![Changes { collection: cart(), writes }] };
+    assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), Outcome::Applied));
+    store.claim(&cart(), "ann", Duration::from_secs(60)).await.unwrap();
+
+    let file = Connection::open(&path).unwrap();
+    let all = [
+        "SELECT * FROM leftfold_events",
+        "SELECT * FROM leftfold_cart_1",
+        "SELECT projection, mark, tally, owner, lease_until > unixepoch() FROM leftfold_checkpoints",
+        "SELECT * FROM cart",
+    ];
+    let stored = all.map(|sql| rows(&file, sql).join("\n")).join("\n\n");
+    insta::assert_snapshot!(stored, @r##"
+1|cart-1|1|e1|happened|1767323045000006|"e1"|NULL
+2|cart-1|2|e2|happened|1767323045000006|"e2"|{"by":"ann"}
+3|cart-2|1|e3|happened|1767323045000006|"e3"|NULL
+
+cart-1|{"status":"Opened"}|{"0":1}|NULL
+gone|NULL|{"0":1}|NULL
+sick|{}|{"0":1}|{"stream":"cart-1","revision":2,"kind":"happened","partition":0,"position":2,"error":"no","attempts":1,"since":"2026-01-02T03:04:05.000006Z","from":{"0":1},"through":{"0":2},"waiting":1}
+
+cart|{"0":2}|{"events":2,"applied":0,"skipped":0,"ignored":0,"set_aside":0,"retried":0,"parked":0,"conflicts":0,"last_error":null}|ann|1
+
+cart-1|{"status":"Opened"}|{"0":1}
+sick|{}|{"0":1}
+"##);
+}
+
+/// People query documents by the collection's name, in plain SQL, and see those that are there.
+#[tokio::test]
+async fn a_collection_is_queried_in_plain_sql() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).await.unwrap();
+    store.prepare(&cart()).await.unwrap();
+    let bodies =
+        [("a", r#"{"status":"Opened","items":[1,2]}"#), ("b", r#"{"status":"Confirmed"}"#), ("c", "{}")];
+    let writes = bodies.map(|(id, body)| insert(id, body)).into();
+    let commit =
+        |writes| Arc::new(Commit { advance: None, changes: vec![Changes { collection: cart(), writes }] });
+    assert!(matches!(store.commit(commit(writes)).await.unwrap(), Outcome::Applied));
+    let mut delete = insert("c", "");
+    delete =
+        Write { expected: Some(Header { mark: delete.record.header.mark.clone(), parked: None }), ..delete };
+    delete.record.body = None;
+    assert!(matches!(store.commit(commit(vec![delete])).await.unwrap(), Outcome::Applied));
+
+    let file = Connection::open(&path).unwrap();
+    let found = rows(
+        &file,
+        "SELECT id, body ->> '$.status', json_array_length(body, '$.items') FROM cart ORDER BY id",
+    );
+    assert_eq!(found, ["a|Opened|2", "b|Confirmed|NULL"]);
+}
