@@ -152,7 +152,7 @@ pub(crate) struct ParkedRetry {
     #[command(flatten)]
     pub(crate) store: Store,
     /// The read model
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(conflicts_with = "all")]
     pub(crate) collection: Option<String>,
     /// The documents; everything that is parked if none is named
     pub(crate) ids: Vec<String>,

@@ -80,7 +80,10 @@ impl Mending {
 
     /// What is parked, for people.
     pub(super) fn found(&self) -> String {
-        let mut text = format!("{} parked; mending", count(self.parked_at_the_end, "document"));
+        let mut text = match self.parked_at_the_end {
+            0 => "all is folded, and nothing is parked".to_owned(),
+            parked => format!("all is folded, but for {} parked: mending", count(parked, "document")),
+        };
         for sample in self.samples.iter().take(SHOWN) {
             let Sample { collection, id, error, waiting } = sample;
             let waiting = thousands(*waiting);

@@ -62,6 +62,7 @@ pub(crate) async fn verify(args: &args::Store, out: &mut Out) -> Result<Exit, Fa
 async fn play(args: &args::Demo, place: &Place) -> Result<Report, Failure> {
     let app = shop::open(&place.file).await?;
     let begin = Begin::of(&app, &place.file).await?;
+    let before = app.status().await?;
     let seed = args.seed.unwrap_or_else(|| System.random() >> 32);
     let task = Task { events: args.events, writers: args.writers, seed, prefix: begin.prefix() };
     let plan = Plan {
@@ -87,7 +88,7 @@ async fn play(args: &args::Demo, place: &Place) -> Result<Report, Failure> {
     progress.say("checking every document");
     let verdict = verify::verify(app.store()).await?;
     progress.end();
-    let mut report = Report::new(args, seed, took, &app.status().await?, &mending, verdict);
+    let mut report = Report::new(args, seed, took, (&before, &app.status().await?), &mending, verdict);
     report.appended = written.appended();
     report.duplicates = written.duplicates();
     report.kills = *kills.borrow();

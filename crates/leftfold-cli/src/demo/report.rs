@@ -1,16 +1,18 @@
 //! What the demo found, for people and for machines.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use leftfold::fold::Status;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::mending::{self, Mending, Sample};
 use super::verify::{Difference, Verdict};
 use crate::args;
 use crate::exit::Failure;
-use crate::output::{Out, brief, count, shorten, table, thousands};
+use crate::output::{Out, brief, count, table, thousands};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -60,20 +62,21 @@ impl Report {
         args: &args::Demo,
         seed: u64,
         took: Duration,
-        all: &[Status],
+        (before, all): (&[Status], &[Status]),
         mending: &Mending,
         verdict: Verdict,
     ) -> Self {
         let seconds = took.as_secs_f64();
-        let projection = |status: &Status| Projection {
+        // The file may have seen other runs, and counts for ever.
+        let projection = |(before, status): (&Status, &Status)| Projection {
             name: status.projection.clone(),
             documents: status.documents,
-            applied: status.tally.applied,
-            skipped: status.tally.skipped,
-            retried: status.tally.retried,
-            parked: status.tally.parked,
+            applied: status.tally.applied - before.tally.applied,
+            skipped: status.tally.skipped - before.tally.skipped,
+            retried: status.tally.retried - before.tally.retried,
+            parked: status.tally.parked - before.tally.parked,
             repaired: mending.repaired.get(status.projection.as_str()).copied().unwrap_or(0),
-            conflicts: status.tally.conflicts,
+            conflicts: status.tally.conflicts - before.tally.conflicts,
         };
         Self {
             equal: false,
@@ -86,7 +89,7 @@ impl Report {
             workers: args.workers,
             seconds,
             events_per_second: args.events as f64 / seconds.max(f64::EPSILON),
-            projections: all.iter().map(projection).collect(),
+            projections: before.iter().zip(all).map(projection).collect(),
             parked_before_mending: mending.parked_at_the_end,
             parked_samples: mending.samples.clone(),
             parked_at_the_end: mending::parked(all),
@@ -166,18 +169,31 @@ pub(super) fn print_verdict(verdict: &Verdict, out: &mut Out) -> Result<(), Fail
 
 fn print_differences(verdict: &Verdict, out: &mut Out) -> Result<(), Failure> {
     for Difference { collection, id, stored, expected } in &verdict.differences {
-        out.line(format_args!("{collection} {id} differs"))?;
-        out.line(format_args!("  stored:   {}", shorten(&brief_or_all(stored.as_ref()), 400)))?;
-        out.line(format_args!("  expected: {}", shorten(&brief_or_all(expected.as_ref()), 400)))?;
+        match (stored, expected) {
+            (Some(Value::Object(stored)), Some(Value::Object(expected))) => {
+                out.line(format_args!("{collection} {id} differs:"))?;
+                let fields: BTreeSet<_> = stored.keys().chain(expected.keys()).collect();
+                for field in fields.into_iter().filter(|field| stored.get(*field) != expected.get(*field)) {
+                    let (stored, expected) = (brief(stored.get(field)), brief(expected.get(field)));
+                    out.line(format_args!("  {field} is {stored} instead of {expected}"))?;
+                }
+            }
+            (None, expected) => {
+                out.line(format_args!("{collection} {id} is missing: {}", brief(expected.as_ref())))?;
+            }
+            (stored, None) => {
+                out.line(format_args!("{collection} {id} should not be there: {}", brief(stored.as_ref())))?;
+            }
+            (stored, expected) => {
+                let (stored, expected) = (brief(stored.as_ref()), brief(expected.as_ref()));
+                out.line(format_args!("{collection} {id} is {stored} instead of {expected}"))?;
+            }
+        }
     }
     if verdict.differing > verdict.differences.len() as u64 {
         out.line(format_args!("{} in all", count(verdict.differing, "difference")))?;
     }
     Ok(())
-}
-
-fn brief_or_all(value: Option<&serde_json::Value>) -> String {
-    value.map_or_else(|| brief(None), ToString::to_string)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate for people to read")]

@@ -34,10 +34,9 @@ pub(super) struct Task {
 /// How far the writers are.
 #[derive(Debug, Default)]
 pub(super) struct Written {
-    taken: AtomicU64,
-    pub(super) appended: AtomicU64,
+    appended: AtomicU64,
     /// Appends that were answered as already done.
-    pub(super) duplicates: AtomicU64,
+    duplicates: AtomicU64,
 }
 
 impl Written {
@@ -48,11 +47,6 @@ impl Written {
     pub(super) fn duplicates(&self) -> u64 {
         self.duplicates.load(Ordering::Relaxed)
     }
-
-    /// Whether there is another event to be appended.
-    fn take(&self, events: u64) -> bool {
-        self.taken.fetch_add(1, Ordering::Relaxed) < events
-    }
 }
 
 /// Appends everything. The second half begins when `go_on` says so: a small demo, too, should see a worker killed.
@@ -62,18 +56,23 @@ pub(super) async fn write(
     written: &Arc<Written>,
     go_on: &watch::Receiver<bool>,
 ) -> Result<(), Failure> {
+    let each = task.events.div_ceil(task.writers);
     // More carts than are needed, so that some are still open at the end.
-    let carts = task.events / u64::from(EVENTS_PER_CART) + task.events / 100 + task.writers;
-    let open = usize::try_from((task.events / task.writers / 8).clamp(1, MOST_OPEN)).unwrap_or(1);
+    let carts = task.writers * (each.div_ceil(EVENTS_PER_CART.into()) + each / 100 + 1);
+    let open = usize::try_from((each / 40).clamp(1, MOST_OPEN)).unwrap_or(1);
     let order = Order::Interleaved { open };
     let workload = Workload::new(task.seed, carts, EVENTS_PER_CART).order(order);
+    let mut left = task.events;
     let mut writers = JoinSet::new();
     for number in 0..task.writers {
+        let events = each.min(left);
+        left -= events;
         let writer = Writer {
             app: app.clone(),
             task: task.clone(),
             written: Arc::clone(written),
             go_on: go_on.clone(),
+            left: events,
             open,
             appends: workload.clone().share(number, task.writers).into_iter(),
         };
@@ -90,6 +89,8 @@ struct Writer {
     task: Task,
     written: Arc<Written>,
     go_on: watch::Receiver<bool>,
+    /// How many events it has still to append.
+    left: u64,
     open: usize,
     appends: Appends,
 }
@@ -109,9 +110,8 @@ impl Writer {
         let mut later: Vec<Call> = Vec::new();
         let mut first_of_next = None;
         loop {
-            if self.written.appended() >= self.task.events / 2 && self.go_on.wait_for(|go| *go).await.is_err()
-            {
-                return Ok(());
+            if self.written.appended() >= self.task.events / 2 {
+                let _ = self.go_on.wait_for(|go| *go).await;
             }
             let mut wave = std::mem::take(&mut later);
             let mut streams = HashSet::new();
@@ -155,10 +155,9 @@ impl Writer {
     }
 
     fn next(&mut self) -> Result<Option<Call>, Failure> {
-        if !self.written.take(self.task.events) {
-            return Ok(None);
-        }
+        let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         let Some((stream, mut events)) = self.appends.next() else { return Ok(None) };
+        self.left = left;
         let prefix = &self.task.prefix;
         for event in &mut events {
             if let Some(id) = &event.id {

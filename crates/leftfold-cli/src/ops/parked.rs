@@ -54,6 +54,10 @@ fn row(collection: &str, unit: &Unit, parked: &Parked) -> [String; 8] {
 }
 
 pub(crate) async fn retry_parked(args: &ParkedRetry, out: &mut Out) -> Result<Exit, Failure> {
+    if args.collection.is_none() && !args.all {
+        let message = "retrying: name a read model, and documents of it if not all, or everything with --all";
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let collections = named(args.collection.as_deref())?;
     let app = shop::open_existing(&args.store.path).await?;
     let mut told = Told { repaired: 0, failing: 0, dry_run: args.dry_run };
