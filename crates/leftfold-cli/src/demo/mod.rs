@@ -63,7 +63,7 @@ async fn play(args: &args::Demo, place: &Place) -> Result<Report, Failure> {
     let app = shop::open(&place.file).await?;
     let begin = Begin::of(&app, &place.file).await?;
     let before = app.status().await?;
-    let seed = args.seed.unwrap_or_else(|| System.random() >> 32);
+    let seed = args.seed.unwrap_or_else(|| System.random() & 0xffff_ffff);
     let task = Task { events: args.events, writers: args.writers, seed, prefix: begin.prefix() };
     let plan = Plan {
         store: place.file.clone(),

@@ -32,8 +32,10 @@ pub(crate) async fn work(args: &args::Worker) -> Result<Exit, Failure> {
     let faults = Faults { seed: args.seed, share: args.failing };
     let options = Options {
         lease: Duration::from_secs(1),
+        // A worker may not live for long, so that it should not take on much at once.
+        page_bytes: 128 << 10,
         batch_time: Duration::from_millis(250),
-        retry: Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(20)).limit(30),
+        retry: Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(20)).limit(10),
         ..Options::default()
     };
     let app = Leftfold::on(Sqlite::open(&args.store.path).await?)
