@@ -70,13 +70,20 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Waiting {
     waiters: usize,
-    /// The looking thread has been started.
-    started: bool,
-    /// It is in a pause that somebody new should not have to sit out.
-    dozing: bool,
-    /// Somebody came, so it should look more often.
+    /// Somebody came since the last look.
     stirred: bool,
-    closed: bool,
+    thread: Thread,
+}
+
+/// What the looking thread does.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Thread {
+    #[default]
+    NotStarted,
+    Looking,
+    /// It is in a pause that somebody new should not have to sit out.
+    Dozing,
+    Closed,
 }
 
 impl Board {
@@ -105,7 +112,7 @@ impl Board {
     /// Starts to wait. Until the guard is dropped, commits of other processes are looked for.
     pub(crate) fn wait(self: &Arc<Self>) -> Result<(Guard, watch::Receiver<Known>)> {
         let mut waiting = self.lock();
-        if !waiting.started {
+        if waiting.thread == Thread::NotStarted {
             let board = Arc::clone(self);
             thread::Builder::new()
                 .name("leftfold-sqlite-watch".to_owned())
@@ -114,11 +121,11 @@ impl Board {
                     let message = format!("could not start watching {}", self.path.display());
                     Error::new(Kind::Store, message).with_source(error)
                 })?;
-            waiting.started = true;
+            waiting.thread = Thread::Looking;
         }
         waiting.waiters += 1;
         waiting.stirred = true;
-        if waiting.dozing || waiting.waiters == 1 {
+        if waiting.thread == Thread::Dozing || waiting.waiters == 1 {
             self.bell.notify_one();
         }
         drop(waiting);
@@ -127,7 +134,7 @@ impl Board {
 
     /// Ends the thread.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.lock().thread = Thread::Closed;
         self.bell.notify_one();
     }
 
@@ -141,10 +148,10 @@ impl Board {
         let mut stirred_at = Instant::now();
         loop {
             let mut waiting = self.lock();
-            while waiting.waiters == 0 && !waiting.closed {
+            while waiting.waiters == 0 && waiting.thread != Thread::Closed {
                 waiting = self.bell.wait(waiting).unwrap_or_else(PoisonError::into_inner);
             }
-            if waiting.closed {
+            if waiting.thread == Thread::Closed {
                 return;
             }
             if std::mem::take(&mut waiting.stirred) {
@@ -162,11 +169,14 @@ impl Board {
             }
             let pause = (stirred_at.elapsed() / QUIET_PART).clamp(SHORTEST, LONGEST);
             let mut waiting = self.lock();
-            waiting.dozing = pause > 4 * SHORTEST;
-            if !(waiting.closed || waiting.stirred && waiting.dozing) {
+            let dozes = pause > 4 * SHORTEST;
+            if waiting.thread == Thread::Looking && !(dozes && waiting.stirred) {
+                waiting.thread = if dozes { Thread::Dozing } else { Thread::Looking };
                 waiting = self.bell.wait_timeout(waiting, pause).unwrap_or_else(PoisonError::into_inner).0;
+                if waiting.thread == Thread::Dozing {
+                    waiting.thread = Thread::Looking;
+                }
             }
-            waiting.dozing = false;
         }
     }
 
@@ -208,5 +218,46 @@ pub(crate) struct Guard(Arc<Board>);
 impl Drop for Guard {
     fn drop(&mut self) {
         self.0.lock().waiters -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A board whose file can't be read, so that nothing but the writer can put anything up.
+    fn board() -> Arc<Board> {
+        Board::new(Path::new("/proc/none/store.db"), 2)
+    }
+
+    #[tokio::test]
+    async fn a_commit_of_this_process_is_put_up_without_a_look_at_the_file() {
+        let board = board();
+        let (_guard, mut known) = board.wait().unwrap();
+        let beyond = Mark::default();
+        assert!(!known.borrow().is_beyond(&beyond));
+        board.publish(&[None, Some(1 << 48 | 7)], Vec::new());
+        known.wait_for(|known| known.is_beyond(&beyond)).await.unwrap();
+        assert_eq!(known.borrow().heads, [0, 7]);
+        board.publish(&[None, Some(1 << 48 | 3)], Vec::new());
+        assert_eq!(known.borrow().heads, [0, 7], "heads never go back");
+
+        let cart = Collection::new("cart").unwrap();
+        let mark: Mark = [("0".into(), 3)].into_iter().collect();
+        board.publish(&[], vec![(cart.clone(), mark.clone())]);
+        board.publish(&[], vec![(cart.clone(), mark.clone())]);
+        assert_eq!(known.borrow().marks[&cart], (mark, 1), "the second time is no change");
+        board.close();
+    }
+
+    #[tokio::test]
+    async fn who_stops_waiting_is_not_counted() {
+        let board = board();
+        let first = board.wait().unwrap();
+        let second = board.wait().unwrap();
+        assert_eq!(board.lock().waiters, 2);
+        drop((first, second));
+        assert_eq!(board.lock().waiters, 0);
+        board.close();
     }
 }

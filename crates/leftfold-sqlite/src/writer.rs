@@ -270,3 +270,6 @@ impl State {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! Bad files and bad input get a clear error, and nothing is lost or half-written by them.
 
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
 mod common;
 
 use std::path::Path;

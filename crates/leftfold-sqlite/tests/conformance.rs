@@ -1,5 +1,7 @@
 //! SQLite does what every store must do.
 
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
 use leftfold_sqlite::Sqlite;
 use tempfile::TempDir;
 

@@ -3,6 +3,8 @@
 //! The bugs this guards against: a reader that sleeps on while another process appends, an append that was
 //! acknowledged and is gone after a crash, half an append, and two processes that make the same file.
 
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,7 +48,8 @@ fn finish(mut child: Child) {
 async fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let path = std::env::var(FILE).unwrap();
-    let wait = || drop(std::io::stdin().lock().read_line(&mut String::new()).unwrap());
+    let wait =
+        || assert!(std::io::stdin().lock().read_line(&mut String::new()).unwrap() > 0, "the parent is gone");
     let me = std::process::id();
     match role.as_str() {
         "open" => {

@@ -431,7 +431,7 @@ pub async fn no_step_of_a_checkpoint_is_missed<S: Store>(store: S) {
 
 /// One owner has the lease until it ends or is given back; renewing it is always possible.
 pub async fn a_lease_is_claimed_renewed_released_and_ends<S: Store>(store: S) {
-    let long = Duration::from_secs(600);
+    let long = Duration::from_mins(10);
     let short = Duration::from_millis(40);
     store.prepare(&cart()).await.unwrap();
     let claim = async |owner: &str, lease| store.claim(&cart(), owner, lease).await.unwrap();
