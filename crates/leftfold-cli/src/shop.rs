@@ -1,5 +1,6 @@
 //! The example's projections on a file: what all commands work with.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use leftfold::{App, Leftfold};
@@ -23,10 +24,16 @@ pub(crate) async fn open(path: &Path) -> Result<App<Sqlite>, Failure> {
 
 /// Opens the file, which must be there.
 pub(crate) async fn open_existing(path: &Path) -> Result<App<Sqlite>, Failure> {
-    if !path.exists() {
+    // An empty file would be taken for a new one, and made.
+    let fault = match path.metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("there is no such file"),
+        Ok(found) if found.is_file() && found.len() == 0 => Some("the file is empty"),
+        _ => None,
+    };
+    if let Some(fault) = fault {
         let shown = path.display();
         let message = format!(
-            "opening {shown}: there is no such file; name one with --store, or make one with \
+            "opening {shown}: {fault}; name another with --store, or make one with \
              `leftfold demo --store {shown}`"
         );
         return Err(Failure::new(Exit::Store, message));

@@ -211,9 +211,12 @@ fn a_file_that_is_not_there_is_not_made() {
         vec!["refold", id[0], id[1]],
     ];
     for command in commands {
-        place.run(&command).exits(3).says("there is no such file; name one with --store");
+        place.run(&command).exits(3).says("there is no such file; name another with --store");
         assert!(!place.file.exists(), "{command:?}");
     }
+    std::fs::write(&place.file, "").unwrap();
+    place.run(&["status"]).exits(3).says("the file is empty");
+    assert_eq!(std::fs::read(&place.file).unwrap(), b"");
     // Without --store it is a file in the current directory.
     let here = run(command().arg("status").current_dir(place.directory.path())).exits(3);
     here.says("opening leftfold.db: there is no such file");
