@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leftfold::documents::{
-    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Header, Outcome, Record, Write,
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Header, MAX_BODY_BYTES, Outcome, Record,
+    Write,
 };
 use leftfold::{Collection, DocumentId, Documents, Error, Invalid, Json, Mark, Result};
 use rusqlite::{Connection, Row, params};
@@ -21,9 +22,6 @@ use crate::collections::{Prepare, table};
 use crate::error::Failure;
 use crate::lease::{ClaimWork, ReleaseWork};
 use crate::writer::{Ran, Tx, Work};
-
-/// The longest body of a document, in bytes.
-pub(crate) const MAX_BODY_BYTES: usize = 16 << 20;
 
 impl Documents for Sqlite {
     async fn prepare(&self, collection: &Collection) -> Result<()> {

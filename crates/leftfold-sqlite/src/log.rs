@@ -4,9 +4,7 @@
 //! given inside the writer's transaction, 1, 2, 3 … without gaps, so that commit order is position order and
 //! a reader never finds a new event behind the last one it has read.
 
-use std::collections::HashSet;
-
-use leftfold::log::{Entry, Limit, Page, judge_append};
+use leftfold::log::{Entry, Limit, Page, check_entries, judge_append};
 use leftfold::{
     Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Lane, Log,
     Mark, Partition, Position, Result, Revision, StreamId, Token,
@@ -16,9 +14,6 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use crate::Sqlite;
 use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
-
-/// The most events that one append may have.
-pub(crate) const MAX_EVENTS: usize = 10_000;
 
 const POSITION_BITS: u32 = 48;
 const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
@@ -85,7 +80,10 @@ impl Append for Sqlite {
         expected: Expected,
         entries: Vec<Entry>,
     ) -> Result<Appended, AppendError> {
-        check(expected, &entries, self.inner.max_event_bytes)?;
+        check_entries(&entries, self.inner.max_event_bytes)?;
+        if let Expected::Revision(revision) = expected {
+            storable("expected revision", revision.0)?;
+        }
         let partition = Partition::of(&stream, self.inner.partitions);
         self.inner.writer.run(AppendWork { stream, partition, expected, entries }).await
     }
@@ -178,38 +176,6 @@ impl AppendWork {
         }
         Ok(stored)
     }
-}
-
-fn check(expected: Expected, entries: &[Entry], max_event_bytes: usize) -> Result<(), Invalid> {
-    if let Expected::Revision(revision) = expected {
-        storable("expected revision", revision.0)?;
-    }
-    if entries.is_empty() || entries.len() > MAX_EVENTS {
-        let expected = format!("1 to {MAX_EVENTS} in one append");
-        return Err(Invalid::new("number of events", &entries.len().to_string(), expected));
-    }
-    let mut ids = HashSet::new();
-    for entry in entries {
-        let parts = [("event data", Some(&entry.data)), ("event metadata", entry.metadata.as_ref())];
-        for (what, json) in parts {
-            if let Some(json) = json
-                && size(json) > max_event_bytes
-            {
-                let expected = format!(
-                    "at most {max_event_bytes} bytes, and event {} has {}; keep large content elsewhere and refer \
-                     to it, or raise `max_event_bytes`",
-                    entry.id,
-                    size(json)
-                );
-                return Err(Invalid::new(what, json.as_str(), expected));
-            }
-        }
-        if entries.len() > 1 && !ids.insert(entry.id.as_str()) {
-            let expected = "an id of its own for each event of an append; this one comes twice";
-            return Err(Invalid::new("event id", entry.id.as_str(), expected));
-        }
-    }
-    Ok(())
 }
 
 fn size(json: &Json) -> usize {

@@ -140,7 +140,7 @@ async fn appends_have_limits() {
     let large_metadata = Entry { metadata: Some(sized(101)), ..entry("e2") };
     let many = (0..10_001).map(|number| entry(&number.to_string())).collect();
     for (entries, words) in [
-        (vec![large], vec!["event data", "100 bytes", "e1 has 101", "max_event_bytes"]),
+        (vec![large], vec!["event data", "100 bytes", "e1 has 101", "raise the store's limit"]),
         (vec![entry("e0"), large_metadata], vec!["event metadata", "100 bytes", "e2 has 101"]),
         (many, vec!["number of events", "10001", "1 to 10000"]),
         (vec![], vec!["number of events", "0", "1 to 10000"]),
@@ -180,7 +180,7 @@ async fn a_document_has_a_limit() {
     let store = Sqlite::open(directory.path().join("store.db")).await.unwrap();
     store.prepare(&cart()).await.unwrap();
     let body = |size: usize| "x".repeat(size - 2);
-    let writes = vec![insert("small", "1"), insert("large", &format!("{:?}", body((16 << 20) + 1)))];
+    let writes = vec![insert("small", "1"), insert("large", &format!("{:?}", body(16_000_001)))];
     let commit =
         |writes| Arc::new(Commit { advance: None, changes: vec![Changes { collection: cart(), writes }] });
     let error = store.commit(commit(writes)).await.unwrap_err();
@@ -189,7 +189,7 @@ async fn a_document_has_a_limit() {
         assert!(error.to_string().contains(word), "{error} should say {word:?}");
     }
     assert!(store.scan(&cart(), None, 9).await.unwrap().is_empty(), "nothing is written");
-    let fits = commit(vec![insert("fits", &format!("{:?}", body(16 << 20)))]);
+    let fits = commit(vec![insert("fits", &format!("{:?}", body(16_000_000)))]);
     assert!(matches!(store.commit(fits).await.unwrap(), Outcome::Applied));
 }
 

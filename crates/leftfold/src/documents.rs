@@ -17,6 +17,9 @@ use crate::event::{DocumentId, EventKind, Partition, Position, Revision, StreamI
 use crate::json::Json;
 use crate::mark::Mark;
 
+/// The longest body of a document, in bytes. A fold that makes a longer one has failed.
+pub const MAX_BODY_BYTES: usize = 16_000_000;
+
 /// The name of a collection, which is also that of the projection that fills it.
 ///
 /// A letter, then letters, digits or `_`, 63 at most: it becomes part of table names.
@@ -182,6 +185,23 @@ pub struct Tally {
     pub last_error: Option<String>,
 }
 
+impl Tally {
+    /// Adds what else was counted, after this.
+    pub fn absorb(&mut self, later: &Self) {
+        self.events += later.events;
+        self.applied += later.applied;
+        self.skipped += later.skipped;
+        self.ignored += later.ignored;
+        self.set_aside += later.set_aside;
+        self.retried += later.retried;
+        self.parked += later.parked;
+        self.conflicts += later.conflicts;
+        if later.last_error.is_some() {
+            self.last_error.clone_from(&later.last_error);
+        }
+    }
+}
+
 /// A step of a checkpoint, guarded by where it was.
 #[derive(Clone, Debug)]
 pub struct Advance {
@@ -196,12 +216,13 @@ pub struct Advance {
 /// What is to be written together.
 ///
 /// A store with transactions writes the checkpoint first and then all documents, or nothing. Another writes each
-/// document under its own guard, then the checkpoint, and that only if all documents are written.
+/// document under its own guard, collection after collection as given, going on to the next, and to the checkpoint
+/// at last, only if all guards held so far.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// The step of the checkpoint, if the writes belong to one.
     pub advance: Option<Advance>,
-    /// The writes.
+    /// The writes. Streams that are set aside come before the documents that were folded without them.
     pub changes: Vec<Changes>,
 }
 
@@ -255,6 +276,9 @@ pub trait Documents: Send + Sync + 'static {
     fn prepare(&self, collection: &Collection) -> impl Future<Output = Result<()>> + Send;
 
     /// The records with these ids, in any order; those that don't exist are left out.
+    ///
+    /// It may answer with what was true a moment ago: that costs a retry, never a wrong document. Only the
+    /// [hidden collections](Collection::streams), and [checkpoints](Self::checkpoint), must be read as they are.
     fn load(
         &self,
         collection: &Collection,

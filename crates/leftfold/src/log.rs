@@ -3,6 +3,7 @@
 //! Reading and appending are two traits, so that a feed which is itself replayable and ordered can be read
 //! without a copy.
 
+use std::collections::HashSet;
 use std::future::Future;
 
 use jiff::Timestamp;
@@ -247,21 +248,29 @@ pub const MAX_EVENTS: usize = 10_000;
 /// What every log refuses to append.
 pub fn check_entries(entries: &[Entry], max_event_bytes: usize) -> Result<(), Invalid> {
     if entries.is_empty() || entries.len() > MAX_EVENTS {
-        let count = entries.len().to_string();
-        return Err(Invalid::new("number of events", &count, format!("1 to {MAX_EVENTS} in one append")));
+        let expected = format!("1 to {MAX_EVENTS} in one append");
+        return Err(Invalid::new("number of events", &entries.len().to_string(), expected));
     }
+    let mut ids = HashSet::new();
     for entry in entries {
-        for (what, json) in [("data", Some(&entry.data)), ("metadata", entry.metadata.as_ref())] {
-            let Some(json) = json.filter(|json| json.as_str().len() > max_event_bytes) else { continue };
-            let size = json.as_str().len();
-            let expected = format!("at most {max_event_bytes} bytes; event {} has {size}", entry.id);
-            return Err(Invalid::new(what, json.as_str(), expected));
+        let parts = [("event data", Some(&entry.data)), ("event metadata", entry.metadata.as_ref())];
+        for (what, json) in parts {
+            if let Some(json) = json
+                && json.as_str().len() > max_event_bytes
+            {
+                let expected = format!(
+                    "at most {max_event_bytes} bytes, and event {} has {}; keep large content elsewhere and refer \
+                     to it, or raise the store's limit",
+                    entry.id,
+                    json.as_str().len()
+                );
+                return Err(Invalid::new(what, json.as_str(), expected));
+            }
+        }
+        if entries.len() > 1 && !ids.insert(entry.id.as_str()) {
+            let expected = "an id of its own for each event of an append; this one comes twice";
+            return Err(Invalid::new("event id", entry.id.as_str(), expected));
         }
     }
-    let mut ids: Vec<_> = entries.iter().map(|entry| &entry.id).collect();
-    ids.sort_unstable();
-    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err(Invalid::new("event id", twice[0].as_str(), "each id once in an append")),
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -27,12 +27,15 @@ struct Shared {
     changed: watch::Sender<()>,
 }
 
+/// A collection's records by id.
+type Kept = BTreeMap<DocumentId, (Header, Option<Json>)>;
+
 #[derive(Debug, Default)]
 struct State {
     partitions: Vec<Vec<Event>>,
     streams: HashMap<StreamId, Vec<Position>>,
     ids: HashMap<EventId, (Partition, Position)>,
-    collections: HashMap<Collection, BTreeMap<DocumentId, (Header, Option<Json>)>>,
+    collections: HashMap<Collection, Kept>,
     checkpoints: HashMap<Collection, Checkpoint>,
     leases: HashMap<Collection, (String, Instant)>,
 }
@@ -80,7 +83,7 @@ impl State {
         numbered.map(|(events, partition)| (Partition(partition).into(), events.len() as u64)).collect()
     }
 
-    fn collection(&self, collection: &Collection) -> Result<&BTreeMap<DocumentId, (Header, Option<Json>)>> {
+    fn collection(&self, collection: &Collection) -> Result<&Kept> {
         self.collections.get(collection).ok_or_else(|| missing(collection))
     }
 }
@@ -93,15 +96,17 @@ fn record(id: &DocumentId, (header, body): &(Header, Option<Json>)) -> Record {
     Record { id: id.clone(), header: header.clone(), body: body.clone() }
 }
 
-/// As many events as the limit allows, and whether that was all.
-fn cut<'a>(mut events: impl Iterator<Item = &'a Event>, limit: Limit) -> (Vec<Event>, bool) {
+/// As many events as the limit allows, and whether it was what ended them.
+fn cut<'a>(events: impl Iterator<Item = &'a Event>, limit: Limit) -> (Vec<Event>, bool) {
     let (mut page, mut bytes) = (Vec::new(), 0);
-    while page.is_empty() || (page.len() < limit.events && bytes < limit.bytes) {
-        let Some(event) = events.next() else { return (page, false) };
+    for event in events {
         bytes += event.data.as_str().len() + event.metadata.as_ref().map_or(0, |json| json.as_str().len());
+        if !page.is_empty() && (page.len() >= limit.events || bytes > limit.bytes) {
+            return (page, true);
+        }
         page.push(event.clone());
     }
-    (page, events.next().is_some())
+    (page, false)
 }
 
 impl Log for Memory {

@@ -256,7 +256,7 @@ impl<P: Projection> Folder<P> {
             };
             match step {
                 Step::Fold(event, ids, bytes) => {
-                    self.fold_into(desk, (&lane, number, now), &event, &ids, bytes)
+                    self.fold_into(desk, (&lane, number, now), &event, &ids, bytes);
                 }
                 Step::Broken(event, error) => self.set_aside(desk, (&lane, number, now), &event, &error),
             }

@@ -90,7 +90,7 @@ impl<P: Projection> Folder<P> {
             let Some(parked) = record.header.parked.clone() else { return Ok(Mended::NotParked) };
             let failure = match self.documents_waiting(store, &parked).await? {
                 Ok(_) if dry_run => None,
-                Ok(documents) => self.refold_all(store, env, documents, Some(stream)).await?,
+                Ok(documents) => self.refold_all(store, env, documents, Some(&parked)).await?,
                 Err(error) => Some(error),
             };
             let mended = match &failure {
@@ -146,14 +146,14 @@ impl<P: Projection> Folder<P> {
         Ok(Ok(documents))
     }
 
-    /// Folds documents anew, treating a stream as if it were not set aside. Ends at the first that fails, with what
-    /// failed.
+    /// Folds documents anew, treating a stream that is set aside as if it were not. Ends at the first that fails,
+    /// with what failed.
     async fn refold_all<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
         documents: BTreeSet<DocumentId>,
-        release: Option<&StreamId>,
+        release: Option<&Parked>,
     ) -> Result<Option<String>> {
         let documents: Vec<_> = documents.into_iter().collect();
         for chunk in documents.chunks(AT_ONCE) {
@@ -175,7 +175,7 @@ impl<P: Projection> Folder<P> {
         store: &S,
         env: &dyn Env,
         ids: &[DocumentId],
-        release: Option<&StreamId>,
+        release: Option<&Parked>,
     ) -> Result<(Vec<Write>, Option<String>)> {
         let mut desk = Desk::careful(Mark::default());
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
@@ -190,8 +190,9 @@ impl<P: Projection> Folder<P> {
             }
             desk.documents.insert(id, Slot::refolded(Some(header)));
         }
-        if let Some(stream) = release {
-            desk.streams.insert(DocumentId::from(stream), Slot::absent());
+        if let Some(parked) = release {
+            through.merge(&parked.through);
+            desk.streams.insert(DocumentId::from(&parked.stream), Slot::absent());
         }
         if self.routes_by_stream() {
             for id in ids {

@@ -7,6 +7,7 @@
 //! **Invariant**: what is in memory is only ever ahead of the store by the batch in hand and the one in flight. On
 //! any doubt both are forgotten and the work goes on from the stored checkpoint.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,13 +17,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::batch::{Desk, Folder, Routed};
 use super::replay::Replay;
-use super::slot::Delta;
+use super::slot::{Delta, Loss};
 use super::status::Activity;
 use super::{Error as FoldError, Projection};
-use crate::documents::{Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Store, Tally};
+use crate::documents::{
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Parked, Store, Tally,
+};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
-use crate::event::Partition;
+use crate::event::{DocumentId, Partition, Position};
 use crate::log::Limit;
 use crate::mark::Mark;
 use crate::retry::Backoff;
@@ -103,6 +106,22 @@ enum End {
     Replaced,
 }
 
+/// How often the fold of one event was tried.
+struct Tries {
+    partition: Partition,
+    position: Position,
+    count: u32,
+    delays: Box<dyn Iterator<Item = Duration> + Send>,
+}
+
+impl Tries {
+    fn at(failure: &Parked, options: &Options, env: &dyn Env) -> Self {
+        let delays = Box::new(options.retry.delays(env.random()));
+        // Once already, in the batch.
+        Self { partition: failure.partition, position: failure.position, count: 1, delays }
+    }
+}
+
 /// The state of one run, from a stored checkpoint on.
 struct Run<'a, S, P: Projection> {
     projector: &'a Projector<S, P>,
@@ -116,6 +135,7 @@ struct Run<'a, S, P: Projection> {
     at_head: bool,
     some_streams_parked: bool,
     rate: Rate,
+    stop: watch::Receiver<bool>,
     _reader: JoinSet<()>,
 }
 
@@ -190,6 +210,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
             at_head: false,
             some_streams_parked,
             rate: Rate::default(),
+            stop: stop.clone(),
             _reader: reader,
         };
         run.go(stop).await
@@ -206,9 +227,16 @@ impl<S: Store, P: Projection> Projector<S, P> {
 
 impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn go(mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        let mut renewal = Instant::now() + self.projector.options.lease / 3;
+        let renew_after = (self.projector.options.lease / 3).max(Duration::from_millis(1));
+        let mut renewal = Instant::now() + renew_after;
         loop {
             self.show();
+            if Instant::now() >= renewal {
+                if self.projector.claim().await? != Claim::Ours {
+                    return Ok(End::Replaced);
+                }
+                renewal = Instant::now() + renew_after;
+            }
             tokio::select! { biased;
                 () = stopped(stop) => {
                     return Ok(if self.finish().await? { End::Stopped } else { End::Replaced });
@@ -218,12 +246,6 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                         return Ok(End::Replaced);
                     }
                 }
-                () = sleep_until(renewal) => {
-                    if self.projector.claim().await? != Claim::Ours {
-                        return Ok(End::Replaced);
-                    }
-                    renewal = Instant::now() + self.projector.options.lease / 3;
-                }
                 page = self.pages.recv() => {
                     let gone = || Error::new(Kind::Stopped, "reading the log ahead: the reader ended");
                     self.fold(page.ok_or_else(gone)??).await?;
@@ -231,6 +253,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                         return Ok(End::Replaced);
                     }
                 }
+                () = sleep_until(renewal) => {}
             }
         }
     }
@@ -289,22 +312,16 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let (of_documents, of_streams) = (documents.total(), streams.total());
         let counted = std::mem::take(&mut self.desk.tally);
         let mut tally = self.checkpoint.tally.clone();
-        tally.events += counted.events;
-        tally.ignored += counted.ignored;
-        tally.skipped += counted.skipped;
-        tally.retried += counted.retried;
-        tally.conflicts += counted.conflicts;
+        tally.absorb(&counted);
         tally.applied += of_documents.applied;
         tally.set_aside += of_documents.set_aside + of_streams.set_aside;
         tally.parked += of_documents.parked + of_streams.parked;
-        if let Some(error) = &counted.last_error {
-            tally.last_error = Some(error.clone());
-        }
         let collection = &self.projector.folder.collection;
-        let mut changes = vec![Changes { collection: collection.clone(), writes: documents.writes }];
+        let mut changes = Vec::with_capacity(2);
         if !streams.writes.is_empty() {
             changes.push(Changes { collection: collection.streams(), writes: streams.writes });
         }
+        changes.push(Changes { collection: collection.clone(), writes: documents.writes });
         self.desk.streams.settle(streams.batch);
         let to = Checkpoint { mark: self.desk.progress.clone(), tally };
         let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
@@ -342,7 +359,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             }
             Settled::Conflict(conflict) => {
                 let collection = &self.projector.folder.collection;
-                // A stream that was set aside in this batch, or no longer is: rare enough to begin anew.
+                // Somebody else does this work, or this very commit came through unseen, or a stream was set aside
+                // in this batch and no longer is: rare enough to begin anew.
                 if conflict.checkpoint || commit.changes.len() > 1 {
                     return false;
                 }
@@ -358,63 +376,60 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                         slot.distrust();
                     }
                 }
-                let counted = &mut self.desk.tally;
-                counted.events += tally.events;
-                counted.ignored += tally.ignored;
-                counted.skipped += tally.skipped;
-                counted.retried += tally.retried;
-                counted.conflicts += tally.conflicts + conflict.documents.len() as u64;
+                self.desk.tally.absorb(&tally);
+                self.desk.tally.conflicts += conflict.documents.len() as u64;
                 self.begun.get_or_insert_with(Instant::now);
                 true
             }
         }
     }
 
-    /// Folds anew, from what is stored, the documents whose fold failed or that somebody else changed; parks
-    /// those that keep failing.
+    /// Folds anew, from what is stored, the documents whose fold failed or that somebody else changed. A fold that
+    /// fails is tried again as the policy says, then its document is parked.
     async fn repair(&mut self) -> Result<()> {
         let Projector { store, folder, env, options, .. } = self.projector;
-        let mut delays = options.retry.delays(env.random());
-        let mut attempts = 1;
-        loop {
-            if !std::mem::take(&mut self.desk.suspect) {
-                return Ok(());
-            }
+        let mut tries: HashMap<DocumentId, Tries> = HashMap::new();
+        while std::mem::take(&mut self.desk.suspect) {
             let lost = self.desk.documents.lost();
-            attempts += 1;
             let mut desk = Desk::careful(self.checkpoint.mark.clone());
             folder.load_documents(store, &mut desk, lost.clone()).await?;
             let range =
                 Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
             folder.replay(store, &**env, &mut desk, range).await?;
-            let worth_it = |failure: &FoldError| (options.should_retry)(failure);
-            let failing = lost.iter().filter_map(|id| desk.documents.get(id)?.loss());
-            let again = failing.filter_map(|loss| loss.error.as_ref()).any(worth_it);
-            let delay = if again { delays.next() } else { None };
+            let mut pause = None;
             for id in lost {
                 let Some(mut slot) = desk.documents.take(&id) else { continue };
-                let keep_trying =
-                    delay.is_some() && slot.loss().and_then(|loss| loss.error.as_ref()).is_some_and(worth_it);
-                if let Some(loss) = slot.loss() {
-                    self.desk.tally.last_error = loss.failure.as_ref().map(|failure| {
-                        format!(
-                            "{id}: {} (revision {} of {})",
-                            failure.error, failure.revision, failure.stream
-                        )
-                    });
-                    if keep_trying {
-                        self.desk.suspect = true;
-                        self.desk.tally.retried += 1;
-                    } else {
-                        slot.park(attempts);
+                if let Some(Loss { failure: Some(failure), error: Some(error), .. }) = slot.loss() {
+                    let said = format!("{id}: {error} (revision {} of {})", failure.revision, failure.stream);
+                    self.desk.tally.last_error = Some(said);
+                    let tries =
+                        tries.entry(id.clone()).or_insert_with(|| Tries::at(failure, options, &**env));
+                    if (tries.partition, tries.position) != (failure.partition, failure.position) {
+                        *tries = Tries::at(failure, options, &**env);
+                    }
+                    tries.count += 1;
+                    match tries.delays.next().filter(|_| (options.should_retry)(error)) {
+                        Some(delay) => {
+                            pause = pause.max(Some(delay));
+                            self.desk.suspect = true;
+                            self.desk.tally.retried += 1;
+                        }
+                        None => slot.park(tries.count),
                     }
                 }
                 self.desk.documents.replace(&id, slot);
             }
-            if let Some(delay) = delay {
-                sleep(delay).await;
+            if let Some(pause) = pause {
+                tokio::select! { biased;
+                    () = stopped(&mut self.stop) => {
+                        let message = "waiting to try a fold again: told to stop, the batch is left for later";
+                        return Err(Error::new(Kind::Stopped, message));
+                    }
+                    () = sleep(pause) => {}
+                }
             }
         }
+        Ok(())
     }
 
     fn show(&self) {
@@ -464,13 +479,15 @@ async fn read_ahead<S: Store, P: Projection>(
 }
 
 /// Commits, and repeats the same commit for as long as its outcome is unknown: that is harmless, since its guards
-/// hold at most once.
+/// hold at most once. If it had come through unseen, the repetition is a conflict, and the work begins anew from what
+/// is stored; to take a checkpoint that stands where it should for a sign of success would be wrong, since somebody
+/// else may have moved it there, with documents that are not those in memory.
 async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Settled> {
     let mut delays = Backoff::default().limit(8).delays(seed);
     loop {
         let doubt = match store.commit(commit.clone()).await {
             Ok(Outcome::Applied) => return Ok(Settled::Applied),
-            Ok(Outcome::Conflict(conflict)) => return examine(&store, &commit, conflict).await,
+            Ok(Outcome::Conflict(conflict)) => return Ok(Settled::Conflict(conflict)),
             Ok(Outcome::Unknown(error)) => error,
             Err(error) if error.is_transient() => error,
             Err(error) => return Err(error),
@@ -479,17 +496,6 @@ async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Se
         tracing::debug!(error = %doubt, "outcome of a commit unknown, repeating it");
         sleep(delay).await;
     }
-}
-
-/// A guard that does not hold may mean that this very commit came through before, in whole or in part.
-async fn examine<S: Store>(store: &S, commit: &Commit, conflict: Conflict) -> Result<Settled> {
-    if let Some(advance) = &commit.advance
-        && conflict.checkpoint
-        && store.checkpoint(&advance.projection).await?.mark == advance.to.mark
-    {
-        return Ok(Settled::Applied);
-    }
-    Ok(Settled::Conflict(conflict))
 }
 
 async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<Settled> {

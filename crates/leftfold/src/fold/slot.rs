@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::documents::{Header, Parked, Record, Write};
+use crate::documents::{Header, MAX_BODY_BYTES, Parked, Record, Write};
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
@@ -57,6 +57,14 @@ pub(crate) struct Delta {
     pub(crate) applied: u64,
     pub(crate) set_aside: u64,
     pub(crate) parked: u64,
+}
+
+impl Delta {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.applied += other.applied;
+        self.set_aside += other.set_aside;
+        self.parked += other.parked;
+    }
 }
 
 /// What became of one event and one document.
@@ -149,16 +157,16 @@ impl<D> Slot<D> {
         let State::Whole(document) = &mut self.state else { return Effect::Skipped };
         let before =
             if careful { document.as_ref().and_then(|document| Json::of(document).ok()) } else { None };
-        let was_there = document.is_some();
         let folded = fold(document.take()).and_then(|document| match &document {
-            Some(some) if careful => Json::of(some).map(|_| document).map_err(Error::from),
+            Some(some) if careful => body(some).map(|_| document),
             _ => Ok(document),
         });
         match folded {
             Ok(folded) => {
-                // Where nothing was and nothing is, there is nothing to remember.
-                self.dirty |= was_there || folded.is_some();
                 *document = folded;
+                // Also where nothing was and nothing is: that there was nothing may have been read from a store that
+                // is behind, and only the guard of a write can tell.
+                self.dirty = true;
                 self.mark.advance(place.lane, place.number);
                 self.delta.applied += 1;
                 Effect::Applied
@@ -302,13 +310,13 @@ impl<D> Slot<D> {
     }
 
     /// Takes what is to be written; from here on the slot stands for what that write will leave. `None` if
-    /// the document can't be serialized.
+    /// the document can't be serialized, or is too large.
     pub(crate) fn write(&mut self, id: &DocumentId) -> Option<Write>
     where
         D: Serialize,
     {
         let (parked, body) = match &self.state {
-            State::Whole(document) => (None, document.as_ref().map(Json::of).transpose().ok()?),
+            State::Whole(document) => (None, document.as_ref().map(body).transpose().ok()?),
             State::Parked(parked, body) => (Some((**parked).clone()), body.clone()),
             State::Unreadable(unreadable) => (None, Some(unreadable.0.clone())),
             State::Lost(_) => return None,
@@ -324,8 +332,17 @@ impl<D> Slot<D> {
     pub(crate) fn unwrite(&mut self, expected: Option<Header>, delta: Delta) {
         self.stored = expected;
         self.dirty = true;
-        self.delta.applied += delta.applied;
-        self.delta.set_aside += delta.set_aside;
-        self.delta.parked += delta.parked;
+        self.delta.add(delta);
+    }
+}
+
+/// What is stored of a document.
+fn body(document: &impl Serialize) -> Result<Json, Error> {
+    let body = Json::of(document)?;
+    match body.as_str().len() {
+        0..=MAX_BODY_BYTES => Ok(body),
+        bytes => Err(Error::new(format!(
+            "the document would have {bytes} bytes, more than {MAX_BODY_BYTES}; split it"
+        ))),
     }
 }

@@ -34,11 +34,9 @@ pub(crate) struct Cut {
 
 impl Cut {
     pub(crate) fn total(&self) -> Delta {
-        self.deltas.iter().fold(Delta::default(), |sum, delta| Delta {
-            applied: sum.applied + delta.applied,
-            set_aside: sum.set_aside + delta.set_aside,
-            parked: sum.parked + delta.parked,
-        })
+        let mut total = Delta::default();
+        self.deltas.iter().for_each(|delta| total.add(*delta));
+        total
     }
 }
 

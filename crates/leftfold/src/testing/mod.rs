@@ -1,4 +1,4 @@
-//! The kit for tests.
+//! The kit for tests: specifications of projections for users, the conformance suite for authors of stores.
 
 pub mod conformance;
 mod naive;

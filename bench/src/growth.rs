@@ -1,0 +1,47 @@
+//! Whether time per event and memory stay as they are while the log grows.
+
+use std::path::Path;
+
+use shopping_cart::workload::Order;
+
+use crate::catch_up::in_a_process;
+use crate::report::{Figure, Goal, Result, float, median};
+use crate::stores::{copy, fill, remove};
+
+const SIZES: [u64; 3] = [100_000, 1_000_000, 10_000_000];
+const MAX_BYTES: f64 = 200e6;
+
+pub(crate) fn measure(directory: &Path) -> Result<Vec<Figure>> {
+    let mut micros = Vec::new();
+    let mut peak = 0;
+    for events in SIZES {
+        let file = directory.join("growth.db");
+        fill(&file, events, Order::Interleaved { open: 5_000 })?;
+        // The smaller, the noisier.
+        let rounds = if events <= 1_000_000 { 5 } else { 1 };
+        let mut took = Vec::new();
+        for _ in 0..rounds {
+            eprintln!("growth, {events} events …");
+            let copied = if rounds > 1 { copy(&file, "growing.db")? } else { file.clone() };
+            let cost = in_a_process(&copied)?;
+            took.push(cost.seconds * 1e6 / float(events));
+            peak = cost.peak_bytes;
+        }
+        micros.push(median(took));
+        remove(&file)?;
+        remove(&directory.join("growing.db"))?;
+    }
+    let (least, most) =
+        (micros.iter().copied().fold(f64::MAX, f64::min), micros.iter().copied().fold(0.0, f64::max));
+    let mut figures: Vec<_> = SIZES
+        .iter()
+        .zip(&micros)
+        .map(|(events, took)| {
+            Figure::new(format!("{events} events, µs per event (fastest of the sizes)"), *took, least, None)
+        })
+        .collect();
+    figures.push(Figure::new("µs per event, slowest size (fastest)", most, least, Some(Goal::AtMost(1.25))));
+    let bench = format!("peak memory at {} events, MB (200 MB)", SIZES[2]);
+    figures.push(Figure::new(bench, float(peak) / 1e6, MAX_BYTES / 1e6, Some(Goal::AtMost(1.0))));
+    Ok(figures)
+}

@@ -1,0 +1,107 @@
+//! Figures, and how they are shown.
+
+use std::io::{Write as _, stdout};
+
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
+
+/// One measurement beside its reference.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    /// What was measured, with its unit.
+    pub(crate) bench: String,
+    pub(crate) ours: f64,
+    pub(crate) reference: f64,
+    pub(crate) ratio: f64,
+    /// What the ratio should be; none where there is no goal.
+    pub(crate) goal: Option<Goal>,
+    pub(crate) met: Option<bool>,
+}
+
+/// What a ratio should be.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Figure {
+    pub(crate) fn new(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<Goal>) -> Self {
+        let ratio = ours / reference;
+        let met = goal.map(|goal| match goal {
+            Goal::AtLeast(least) => ratio >= least,
+            Goal::AtMost(most) => ratio <= most,
+        });
+        Self { bench: bench.into(), ours, reference, ratio, goal, met }
+    }
+}
+
+pub(crate) fn print(figures: &[Figure], json: bool) -> Result<()> {
+    let text = if json { serde_json::to_string_pretty(figures)? } else { table(figures).to_string() };
+    writeln!(stdout(), "{text}")?;
+    Ok(())
+}
+
+fn table(figures: &[Figure]) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["measured", "ours", "reference", "ratio", "goal", "met"]);
+    for figure in figures {
+        table.add_row([
+            figure.bench.clone(),
+            number(figure.ours),
+            number(figure.reference),
+            format!("{:.2}", figure.ratio),
+            match figure.goal {
+                Some(Goal::AtLeast(least)) => format!("≥ {least}"),
+                Some(Goal::AtMost(most)) => format!("≤ {most}"),
+                None => String::new(),
+            },
+            figure.met.map_or("", |met| if met { "yes" } else { "NO" }).to_owned(),
+        ]);
+    }
+    for column in 1..4 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn number(value: f64) -> String {
+    if value < 100.0 {
+        return format!("{value:.2}");
+    }
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// The middle of several measurements.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The value below which so many of a hundred lie.
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    sorted
+        .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(f64::NAN)
+}
+
+/// A count as a number to divide with.
+#[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
+pub(crate) fn float(count: u64) -> f64 {
+    count as f64
+}

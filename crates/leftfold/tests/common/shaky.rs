@@ -1,0 +1,205 @@
+//! A store that misbehaves as real ones do: outcomes that can't be told, writes that come through in part, one by
+//! one and without transactions, errors, and reads of what was true a moment ago.
+#![allow(unreachable_pub, clippy::unwrap_used, reason = "part of a test")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leftfold::documents::{Checkpoint, Claim, Collection, Commit, Conflict, Counts, Outcome, Record};
+use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
+use leftfold::{
+    Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
+    Result, Revision, StreamId,
+};
+
+type Past = HashMap<(Collection, DocumentId), Option<Record>>;
+
+#[derive(Clone)]
+pub struct Shaky {
+    pub inner: Memory,
+    pub transactions: bool,
+    dice: Arc<AtomicU64>,
+    /// What was true before, per document: given out now and then.
+    stale: Arc<Mutex<Past>>,
+    pub calm: Arc<std::sync::atomic::AtomicBool>,
+    pub unknowns: Arc<AtomicU64>,
+}
+
+impl Shaky {
+    pub fn new(seed: u64, transactions: bool) -> Self {
+        Self {
+            inner: Memory::default(),
+            transactions,
+            dice: Arc::new(AtomicU64::new(seed)),
+            stale: Arc::default(),
+            calm: Arc::default(),
+            unknowns: Arc::default(),
+        }
+    }
+
+    /// One time in `n`, unless all is calm.
+    fn one_in(&self, n: u64) -> bool {
+        let mut z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        !self.calm.load(Ordering::SeqCst) && (z ^ (z >> 31)).is_multiple_of(n)
+    }
+
+    fn unknown(&self) -> Outcome {
+        self.unknowns.fetch_add(1, Ordering::SeqCst);
+        Outcome::Unknown(Error::new(Kind::Unknown, "lost the connection"))
+    }
+
+    fn fails(&self) -> Result<()> {
+        if self.one_in(50) { Err(Error::new(Kind::Unavailable, "can't reach it")) } else { Ok(()) }
+    }
+
+    /// Each document under its own guard, then the checkpoint, as a store without transactions does.
+    async fn one_by_one(&self, commit: &Commit) -> Result<Outcome> {
+        let mut conflict = Conflict::default();
+        for changes in &commit.changes {
+            for write in &changes.writes {
+                if self.one_in(60) {
+                    return Ok(self.unknown());
+                }
+                let changes = vec![leftfold::documents::Changes {
+                    collection: changes.collection.clone(),
+                    writes: vec![write.clone()],
+                }];
+                match self.inner.commit(Arc::new(Commit { advance: None, changes })).await? {
+                    Outcome::Conflict(more) => conflict.documents.extend(more.documents),
+                    Outcome::Applied | Outcome::Unknown(_) => {}
+                }
+            }
+            if !conflict.documents.is_empty() {
+                break;
+            }
+        }
+        if conflict.documents.is_empty() {
+            let advance = commit.advance.clone();
+            return self.inner.commit(Arc::new(Commit { advance, changes: vec![] })).await;
+        }
+        Ok(Outcome::Conflict(conflict))
+    }
+}
+
+/// Time and chance that are the same for the same seed.
+pub struct Seeded(pub AtomicU64);
+
+impl leftfold::Env for Seeded {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn random(&self) -> u64 {
+        self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+    }
+}
+
+impl Log for Shaky {
+    fn partitions(&self) -> u16 {
+        self.inner.partitions()
+    }
+    async fn heads(&self) -> Result<Mark> {
+        self.inner.heads().await
+    }
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        self.fails()?;
+        self.inner.read(partition, after, limit).await
+    }
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        self.inner.read_stream(stream, after, limit).await
+    }
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        self.inner.grown(beyond).await
+    }
+}
+
+impl Append for Shaky {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        self.inner.append(stream, expected, entries).await
+    }
+}
+
+impl Documents for Shaky {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        self.inner.prepare(collection).await
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        self.fails()?;
+        let mut found = Vec::new();
+        for id in ids {
+            let fresh = self.inner.load(collection, vec![id.clone()]).await?.pop();
+            let before = self.stale.lock().unwrap().insert((collection.clone(), id), fresh.clone());
+            found.extend(match before {
+                Some(before) if !collection.is_hidden() && self.one_in(5) => before,
+                _ => fresh,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        if self.one_in(20) {
+            return Ok(self.unknown());
+        }
+        self.fails()?;
+        let outcome = if self.transactions {
+            self.inner.commit(commit.clone()).await?
+        } else {
+            self.one_by_one(&commit).await?
+        };
+        if self.one_in(15) {
+            // Sometimes it comes through once more, later: a packet that was under way for long.
+            if self.one_in(3) {
+                let (store, commit) = (self.inner.clone(), commit);
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    let _ = store.commit(commit).await;
+                });
+            }
+            return Ok(self.unknown());
+        }
+        Ok(outcome)
+    }
+
+    async fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.inner.scan(collection, after, limit).await
+    }
+    async fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.inner.parked(collection, after, limit).await
+    }
+    async fn count(&self, collection: &Collection) -> Result<Counts> {
+        self.inner.count(collection).await
+    }
+    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
+        self.inner.checkpoint(projection).await
+    }
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+        self.inner.advanced(projection, from).await
+    }
+    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
+        self.inner.claim(projection, owner, lease).await
+    }
+    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
+        self.inner.release(projection, owner).await
+    }
+}

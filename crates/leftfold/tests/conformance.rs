@@ -1,0 +1,16 @@
+//! The store in memory does what every store must do.
+
+use leftfold::Memory;
+
+#[expect(clippy::unused_async, reason = "other stores need to wait")]
+async fn make(partitions: u16) -> (Memory, ()) {
+    (Memory::new(partitions), ())
+}
+
+mod one_partition {
+    leftfold::conformance!(super::make, partitions: 1);
+}
+
+mod three_partitions {
+    leftfold::conformance!(super::make, partitions: 3);
+}
