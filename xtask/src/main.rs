@@ -2,7 +2,7 @@
 
 use std::env;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
 const USAGE: &str = "\
@@ -25,7 +25,8 @@ const TEST: &[Step] = &[
     Step::new(
         "a short demo, with workers killed",
         &["run", "--release", "--", "demo", "--events", "20000", "--kill-every", "0.5", "--json"],
-    ),
+    )
+    .answering("\"equal\": true,"),
 ];
 
 fn main() -> ExitCode {
@@ -65,15 +66,21 @@ struct Step {
     title: &'static str,
     arguments: &'static [&'static str],
     variable: Option<(&'static str, &'static str)>,
+    /// What it must print.
+    answer: Option<&'static str>,
 }
 
 impl Step {
     const fn new(title: &'static str, arguments: &'static [&'static str]) -> Self {
-        Self { title, arguments, variable: None }
+        Self { title, arguments, variable: None, answer: None }
     }
 
     const fn with(self, name: &'static str, value: &'static str) -> Self {
         Self { variable: Some((name, value)), ..self }
+    }
+
+    const fn answering(self, answer: &'static str) -> Self {
+        Self { answer: Some(answer), ..self }
     }
 
     /// Runs it at the root of the workspace; an error is the exit status.
@@ -81,18 +88,31 @@ impl Step {
         const NO_STATUS: u8 = 1;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status =
-            Command::new(cargo).args(self.arguments).envs(self.variable).current_dir(root).status().map_err(
-                |error| {
-                    eprintln!("   can't run cargo: {error}");
-                    NO_STATUS
-                },
-            )?;
+        let mut command = Command::new(cargo);
+        command.args(self.arguments).envs(self.variable).current_dir(root).stderr(Stdio::inherit());
+        if self.answer.is_none() {
+            command.stdout(Stdio::inherit());
+        }
+        let output = command.output().map_err(|error| {
+            eprintln!("   can't run cargo: {error}");
+            NO_STATUS
+        })?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let status = output.status;
+        if let Some(answer) = self.answer.filter(|answer| !printed.contains(answer)) {
+            eprintln!("{printed}   expected it to print {answer}");
+            return Err(status.code().filter(|code| *code != 0).map_or(NO_STATUS, low_byte));
+        }
         if status.success() {
             return Ok(());
         }
-        Err(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(NO_STATUS))
+        Err(status.code().map_or(NO_STATUS, low_byte))
     }
+}
+
+/// An exit status as it can be passed on.
+fn low_byte(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(1)
 }
 
 impl std::fmt::Display for Step {

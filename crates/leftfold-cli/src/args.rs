@@ -1,0 +1,188 @@
+//! What can be said on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use leftfold::Token;
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0    done
+  1    the answer is no: read models differ from their fold, there is no such document, it is parked or not
+       folded in time, or something still fails
+  2    the command can't be understood: arguments, a collection, an id or a token
+  3    the store can't be opened, or failed
+  130  interrupted";
+
+const ABOUT: &str = "\
+Folds events into documents, each exactly once and in order.
+
+The read models are those of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
+
+#[derive(Debug, Parser)]
+#[command(name = "leftfold", version, about = ABOUT, after_help = EXIT_STATUS, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Print one JSON value on standard output, and nothing else there
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Fold many events while the workers are killed again and again, then check every document
+    Demo(Demo),
+    /// How far each projection is, and what is parked
+    Status(Status),
+    /// A document
+    Get(Get),
+    /// What is set aside because an event could not be folded
+    #[command(subcommand)]
+    Parked(Parked),
+    /// Every event that made a document, and what each changed
+    Explain(Document),
+    /// Fold a document anew from its first event
+    Refold(Document),
+    /// Compare every document with an independent fold of the log
+    #[command(hide = true)]
+    DemoVerify(Store),
+    /// What the demo starts, kills and starts again
+    #[command(hide = true)]
+    DemoWorker(Worker),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Demo {
+    /// How many events to append
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) events: u64,
+    /// Keep the log and the documents in this file; one that an earlier demo made gets more events
+    #[arg(long, value_name = "FILE")]
+    pub(crate) store: Option<PathBuf>,
+    /// How many writers append at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub(crate) writers: u64,
+    /// How many worker processes fold
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=16))]
+    pub(crate) workers: u64,
+    /// Kill a worker once in so many seconds, at a random moment; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = period)]
+    pub(crate) kill_every: Duration,
+    /// The share of events whose fold fails at first; a fiftieth of it fails until the code is mended
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = share)]
+    pub(crate) failing: f64,
+    /// Chooses the events, which of them fail, and when workers are killed; random if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Worker {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The name under which it works, the same after each restart
+    #[arg(long)]
+    pub(crate) name: String,
+    /// The share of events whose fold fails at first
+    #[arg(long, value_parser = share)]
+    pub(crate) failing: f64,
+    /// Chooses which
+    #[arg(long)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Store {
+    /// The file with the log and the documents
+    #[arg(long = "store", value_name = "FILE", default_value = "leftfold.db")]
+    pub(crate) path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Exit with status 1 if something is parked or not yet folded
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Document {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The read model
+    pub(crate) collection: String,
+    /// The document's id
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    pub(crate) document: Document,
+    /// Wait until the event of this token, which an append returned, is folded
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) at_least: Option<Token>,
+    /// How long to wait for it
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Parked {
+    /// What is parked, and why
+    List(ParkedList),
+    /// Try again with the code as it is now: one command after the cause is mended
+    Retry(ParkedRetry),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ParkedList {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Only of this read model
+    pub(crate) collection: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ParkedRetry {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The read model
+    #[arg(conflicts_with = "all")]
+    pub(crate) collection: Option<String>,
+    /// The documents; everything that is parked if none is named
+    pub(crate) ids: Vec<String>,
+    /// Everything that is parked in all read models
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The ids name streams, which are parked where their events can't be decoded; without ids: only streams
+    #[arg(long)]
+    pub(crate) streams: bool,
+    /// Write nothing, and say what would be repaired
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a share from 0 to 1, such as 0.01".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "expected a number of seconds, such as 0.5".to_owned())
+}
+
+fn period(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_millis(50);
+    match seconds(text)? {
+        period if period.is_zero() || period >= SHORTEST => Ok(period),
+        _ => Err("expected 0, or at least 0.05 seconds: a worker needs some time to start".to_owned()),
+    }
+}

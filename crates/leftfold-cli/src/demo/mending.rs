@@ -1,0 +1,99 @@
+//! Mending: what the workers had to park is folded again with code that is whole.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use leftfold::fold::{Mended, Status};
+use leftfold::{App, Unit};
+use leftfold_sqlite::Sqlite;
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::output::{count, shorten, thousands};
+use crate::shop::COLLECTIONS;
+
+/// How many parked documents are shown.
+const SHOWN: usize = 5;
+
+/// What was parked and what became of it.
+#[derive(Debug, Default)]
+pub(super) struct Mending {
+    /// Repaired documents and streams by read model.
+    pub(super) repaired: BTreeMap<&'static str, u64>,
+    /// Parked when all was appended and folded.
+    pub(super) parked_at_the_end: u64,
+    /// Some of those.
+    pub(super) samples: Vec<Sample>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Sample {
+    pub(super) collection: &'static str,
+    pub(super) id: String,
+    pub(super) error: String,
+    pub(super) waiting: u64,
+}
+
+impl Mending {
+    /// Tries again all that is parked now. Answers whether nothing still fails.
+    pub(super) async fn mend(&mut self, app: &App<Sqlite>) -> Result<bool, Failure> {
+        let mut whole = true;
+        for collection in COLLECTIONS {
+            let repaired = self.repaired.entry(collection).or_default();
+            let tell = |_: &Unit, mended: &Mended| match mended {
+                Mended::Repaired => *repaired += 1,
+                Mended::NotParked => {}
+                Mended::StillFailing(_) => whole = false,
+            };
+            app.retry_all(collection, false, tell).await?;
+        }
+        Ok(whole)
+    }
+
+    /// Mends until nothing is parked. What can't be mended is left for the check to find.
+    pub(super) async fn mend_all(&mut self, app: &App<Sqlite>) -> Result<(), Failure> {
+        const MOST: usize = 5;
+        for _ in 0..MOST {
+            self.mend(app).await?;
+            if parked(&app.status().await?) == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is parked.
+    pub(super) async fn look(&mut self, app: &App<Sqlite>) -> Result<(), Failure> {
+        self.parked_at_the_end = parked(&app.status().await?);
+        for collection in COLLECTIONS {
+            for (unit, parked) in app.parked(collection, None, SHOWN).await? {
+                let id = match unit {
+                    Unit::Document(id) => id.to_string(),
+                    Unit::Stream(stream) => stream.to_string(),
+                };
+                self.samples.push(Sample { collection, id, error: parked.error, waiting: parked.waiting });
+            }
+        }
+        self.samples.truncate(4 * SHOWN);
+        Ok(())
+    }
+
+    /// What is parked, for people.
+    pub(super) fn found(&self) -> String {
+        let mut text = match self.parked_at_the_end {
+            0 => "all is folded, and nothing is parked".to_owned(),
+            parked => format!("all is folded, but for {} parked: mending", count(parked, "document")),
+        };
+        for sample in self.samples.iter().take(SHOWN) {
+            let Sample { collection, id, error, waiting } = sample;
+            let waiting = thousands(*waiting);
+            let _ = write!(text, "\n  {collection} {id}: {} ({waiting} waiting)", shorten(error, 80));
+        }
+        text
+    }
+}
+
+/// How much is parked in all.
+pub(super) fn parked(all: &[Status]) -> u64 {
+    all.iter().map(|status| status.parked_documents + status.parked_streams).sum()
+}

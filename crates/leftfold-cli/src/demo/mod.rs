@@ -1,0 +1,239 @@
+//! `leftfold demo`: many events, workers that are killed again and again, folds that fail, and at the end a check of
+//! every document against an independent fold of the log.
+
+mod flaky;
+mod mending;
+mod progress;
+mod random;
+mod report;
+mod verify;
+mod workers;
+mod writers;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use leftfold::log::Limit;
+use leftfold::{App, Env as _, Log as _, Partition, Position, System};
+use leftfold_sqlite::Sqlite;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use self::mending::Mending;
+use self::progress::Progress;
+use self::report::Report;
+pub(crate) use self::workers::work;
+use self::workers::{Crew, Plan};
+use self::writers::{Task, Written};
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::output::{Out, count};
+use crate::shop;
+
+/// A projection that does not get on for so long is stuck.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+pub(crate) async fn run(args: &args::Demo, out: &mut Out) -> Result<Exit, Failure> {
+    let place = Place::new(args.store.clone())?;
+    let report = tokio::select! { biased;
+        () = interrupted() => {
+            Err(Failure::new(Exit::Interrupted, "interrupted; the workers are stopped"))
+        }
+        report = play(args, &place) => report,
+    };
+    place.clear().await;
+    let report = report?;
+    report.print(out)?;
+    Ok(if report.equal { Exit::Done } else { Exit::No })
+}
+
+/// Compares every document of a file with an independent fold of its log.
+pub(crate) async fn verify(args: &args::Store, out: &mut Out) -> Result<Exit, Failure> {
+    let app = shop::open_existing(&args.path).await?;
+    let verdict = verify::verify(app.store()).await?;
+    out.value(&verdict)?;
+    report::print_verdict(&verdict, out)?;
+    Ok(if verdict.equal { Exit::Done } else { Exit::No })
+}
+
+/// The run itself. Dropped, it ends the workers.
+async fn play(args: &args::Demo, place: &Place) -> Result<Report, Failure> {
+    let app = shop::open(&place.file).await?;
+    let begin = Begin::of(&app, &place.file).await?;
+    let before = app.status().await?;
+    let seed = args.seed.unwrap_or_else(|| System.random() & 0xffff_ffff);
+    let task = Task { events: args.events, writers: args.writers, seed, prefix: begin.prefix() };
+    let plan = Plan {
+        store: place.file.clone(),
+        workers: args.workers,
+        kill_every: args.kill_every,
+        failing: args.failing,
+        seed,
+    };
+    let written = Arc::new(Written::default());
+    let mut mending = Mending::default();
+    let clock = Instant::now();
+    let mut crew = Crew::start(&plan)?;
+    let kills = crew.kills();
+    let progress = Progress::new(args.events, begin.events);
+    tokio::select! { biased;
+        failure = crew.trouble() => return Err(failure),
+        failure = progress.follow(&app, &written, &kills) => return Err(failure),
+        done = fold_all(&app, args, &task, &written, &kills, &progress, &mut mending) => done?,
+    }
+    let took = clock.elapsed();
+    crew.stop().await?;
+    progress.say("checking every document");
+    let verdict = verify::verify(app.store()).await?;
+    progress.end();
+    let mut report = Report::new(args, seed, took, (&before, &app.status().await?), &mending, verdict);
+    report.appended = written.appended();
+    report.duplicates = written.duplicates();
+    report.kills = *kills.borrow();
+    report.store = place.kept();
+    report.judge(begin.events);
+    Ok(report)
+}
+
+/// Appends and folds everything, and mends what is broken: once on the way, beside the workers, and once at the end.
+async fn fold_all(
+    app: &App<Sqlite>,
+    args: &args::Demo,
+    task: &Task,
+    written: &Arc<Written>,
+    kills: &watch::Receiver<u64>,
+    progress: &Progress,
+    mending: &mut Mending,
+) -> Result<(), Failure> {
+    progress.say(&format!(
+        "appending {} while {} fold",
+        count(args.events, "event"),
+        count(args.workers, "worker")
+    ));
+    let (go_on, gate) = watch::channel(args.kill_every.is_zero());
+    let half_time = async {
+        let _ = kills.clone().wait_for(|kills| *kills > 0 || args.kill_every.is_zero()).await;
+        go_on.send_replace(true);
+        while written.appended() < args.events / 2 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        mending.mend(app).await
+    };
+    let (writing, half_time) = tokio::join!(writers::write(app, task, written, &gate), half_time);
+    writing.and(half_time)?;
+    caught_up(app).await?;
+    mending.look(app).await?;
+    progress.say(&mending.found());
+    mending.mend_all(app).await?;
+    caught_up(app).await
+}
+
+/// Waits until all is folded or parked, for as long as something moves.
+async fn caught_up(app: &App<Sqlite>) -> Result<(), Failure> {
+    let mut before = Vec::new();
+    loop {
+        if let Ok(done) = timeout(PATIENCE, app.caught_up()).await {
+            return Ok(done?);
+        }
+        let all = app.status().await?;
+        let now: Vec<_> = all.iter().map(|status| status.position.clone()).collect();
+        if now == before {
+            let lines: Vec<_> =
+                all.iter().map(|status| format!("{} is {} behind", status.projection, status.lag)).collect();
+            let seconds = PATIENCE.as_secs();
+            let message = format!("folding: nothing moved for {seconds} seconds: {}", lines.join(", "));
+            return Err(Failure::new(Exit::Store, message));
+        }
+        before = now;
+    }
+}
+
+/// What the file held when the demo began.
+struct Begin {
+    events: u64,
+    head: Position,
+}
+
+impl Begin {
+    /// Looks into the log, which must be empty or a demo's.
+    async fn of(app: &App<Sqlite>, path: &Path) -> Result<Self, Failure> {
+        let foreign = || {
+            let shown = path.display();
+            let message = format!("running the demo on {shown}: its log is not a demo's; name a new file");
+            Failure::new(Exit::Usage, message)
+        };
+        let store = app.store();
+        if store.partitions() != 1 {
+            return Err(foreign());
+        }
+        let first = store.read(Partition(0), Position(0), Limit { events: 1, bytes: 0 }).await?;
+        let Some(first) = first.events.first() else { return Ok(Self { events: 0, head: Position(0) }) };
+        let of_a_demo = first.stream.as_str().starts_with("cart-")
+            && first.id.as_str() == format!("{}-1", first.stream)
+            && first.kind.as_str() == "shopping-cart-opened";
+        if !of_a_demo {
+            return Err(foreign());
+        }
+        // The log has one partition without gaps, so that the last position is the number of events.
+        let head = store.heads().await?.position(Partition(0));
+        Ok(Self { events: head.0, head })
+    }
+
+    /// Tells the carts of this run from those of earlier ones: each finds another end of the log.
+    fn prefix(&self) -> String {
+        if self.head == Position(0) { String::new() } else { format!("after-{}-", self.head) }
+    }
+}
+
+/// Where the file is.
+struct Place {
+    file: PathBuf,
+    temporary: Option<TempDir>,
+}
+
+impl Place {
+    fn new(store: Option<PathBuf>) -> Result<Self, Failure> {
+        if let Some(file) = store {
+            return Ok(Self { file, temporary: None });
+        }
+        let temporary = tempfile::Builder::new().prefix("leftfold-demo-").tempdir().map_err(|error| {
+            let message = format!("making a temporary directory: {error}; name a file with --store");
+            Failure::new(Exit::Store, message)
+        })?;
+        Ok(Self { file: temporary.path().join("demo.db"), temporary: Some(temporary) })
+    }
+
+    fn kept(&self) -> Option<PathBuf> {
+        self.temporary.is_none().then(|| self.file.clone())
+    }
+
+    /// Removes the temporary directory, also while a worker that was just killed is still ending.
+    async fn clear(mut self) {
+        let Some(directory) = self.temporary.take().map(TempDir::keep) else { return };
+        for _ in 0..100 {
+            match std::fs::remove_dir_all(&directory) {
+                Ok(()) => return,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+}
+
+/// Waits until somebody wants the demo to end.
+async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            return;
+        }
+    }
+    let _ = tokio::signal::ctrl_c().await;
+}

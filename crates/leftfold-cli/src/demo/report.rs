@@ -1,0 +1,202 @@
+//! What the demo found, for people and for machines.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leftfold::fold::Status;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::mending::{self, Mending, Sample};
+use super::verify::{Difference, Verdict};
+use crate::args;
+use crate::exit::Failure;
+use crate::output::{Out, brief, count, table, thousands};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Whether every read model equals its fold, and nothing was lost on the way.
+    pub(super) equal: bool,
+    seed: u64,
+    events: u64,
+    pub(super) appended: u64,
+    /// Appends made again, with the same event ids, that were answered as already done.
+    pub(super) duplicates: u64,
+    pub(super) kills: u64,
+    writers: u64,
+    workers: u64,
+    /// Until all was appended, folded and mended.
+    seconds: f64,
+    events_per_second: f64,
+    projections: Vec<Projection>,
+    /// Parked when all was appended and folded, before it was mended.
+    parked_before_mending: u64,
+    parked_samples: Vec<Sample>,
+    /// Parked after that.
+    parked_at_the_end: u64,
+    /// What is wrong, other than documents that differ.
+    complaints: Vec<String>,
+    verdict: Verdict,
+    /// The file, if it is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) store: Option<PathBuf>,
+}
+
+/// What was counted for a projection.
+#[derive(Debug, Serialize)]
+struct Projection {
+    name: String,
+    documents: u64,
+    applied: u64,
+    skipped: u64,
+    retried: u64,
+    parked: u64,
+    repaired: u64,
+    conflicts: u64,
+}
+
+impl Report {
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people to read")]
+    pub(super) fn new(
+        args: &args::Demo,
+        seed: u64,
+        took: Duration,
+        (before, all): (&[Status], &[Status]),
+        mending: &Mending,
+        verdict: Verdict,
+    ) -> Self {
+        let seconds = took.as_secs_f64();
+        // The file may have seen other runs, and counts for ever.
+        let projection = |(before, status): (&Status, &Status)| Projection {
+            name: status.projection.clone(),
+            documents: status.documents,
+            applied: status.tally.applied - before.tally.applied,
+            skipped: status.tally.skipped - before.tally.skipped,
+            retried: status.tally.retried - before.tally.retried,
+            parked: status.tally.parked - before.tally.parked,
+            repaired: mending.repaired.get(status.projection.as_str()).copied().unwrap_or(0),
+            conflicts: status.tally.conflicts - before.tally.conflicts,
+        };
+        Self {
+            equal: false,
+            seed,
+            events: args.events,
+            appended: 0,
+            duplicates: 0,
+            kills: 0,
+            writers: args.writers,
+            workers: args.workers,
+            seconds,
+            events_per_second: args.events as f64 / seconds.max(f64::EPSILON),
+            projections: before.iter().zip(all).map(projection).collect(),
+            parked_before_mending: mending.parked_at_the_end,
+            parked_samples: mending.samples.clone(),
+            parked_at_the_end: mending::parked(all),
+            complaints: Vec::new(),
+            verdict,
+            store: None,
+        }
+    }
+
+    /// Decides whether all is well, given how many events the log held before.
+    pub(super) fn judge(&mut self, before: u64) {
+        let expected = before + self.events;
+        if self.verdict.events != expected {
+            let (there, expected) = (thousands(self.verdict.events), thousands(expected));
+            self.complaints.push(format!("the log holds {there} events instead of {expected}"));
+        }
+        if self.parked_at_the_end > 0 {
+            let still = thousands(self.parked_at_the_end);
+            self.complaints.push(format!("{still} are still parked though the code is mended"));
+        }
+        self.equal = self.verdict.equal && self.complaints.is_empty();
+    }
+
+    pub(super) fn print(&self, out: &mut Out) -> Result<(), Failure> {
+        out.value(self)?;
+        let mut rows = table(
+            ["read model", "documents", "applied", "skipped", "retried", "parked", "repaired", "conflicts"],
+            &[1, 2, 3, 4, 5, 6, 7],
+        );
+        for one in &self.projections {
+            let numbers = [
+                one.documents,
+                one.applied,
+                one.skipped,
+                one.retried,
+                one.parked,
+                one.repaired,
+                one.conflicts,
+            ];
+            rows.add_row(std::iter::once(one.name.clone()).chain(numbers.map(thousands)));
+        }
+        out.line(rows)?;
+        out.line(format_args!(
+            "{} appended by {}; {} made again with the same event ids, and recognised",
+            count(self.appended, "event"),
+            count(self.writers, "writer"),
+            count(self.duplicates, "append"),
+        ))?;
+        out.line(format_args!("{} killed {}", count(self.workers, "worker"), count(self.kills, "time")))?;
+        out.line(format_args!(
+            "{} events per second: appended, folded into {} read models and mended in {:.1} s (seed {})",
+            thousands(rounded(self.events_per_second)),
+            self.projections.len(),
+            self.seconds,
+            self.seed,
+        ))?;
+        if let Some(store) = &self.store {
+            out.line(format_args!("kept in {}: try `leftfold status --store {0}`", store.display()))?;
+        }
+        for complaint in &self.complaints {
+            out.line(complaint)?;
+        }
+        print_differences(&self.verdict, out)?;
+        let answer = if self.equal { "yes" } else { "no" };
+        Ok(out.line(format_args!("every read model equals its fold: {answer}"))?)
+    }
+}
+
+/// The answer of the check alone.
+pub(super) fn print_verdict(verdict: &Verdict, out: &mut Out) -> Result<(), Failure> {
+    print_differences(verdict, out)?;
+    let documents = count(verdict.documents.values().sum(), "document");
+    out.line(format_args!("{} make {documents}", count(verdict.events, "event")))?;
+    let answer = if verdict.equal { "yes" } else { "no" };
+    Ok(out.line(format_args!("every read model equals its fold: {answer}"))?)
+}
+
+fn print_differences(verdict: &Verdict, out: &mut Out) -> Result<(), Failure> {
+    for Difference { collection, id, stored, expected } in &verdict.differences {
+        match (stored, expected) {
+            (Some(Value::Object(stored)), Some(Value::Object(expected))) => {
+                out.line(format_args!("{collection} {id} differs:"))?;
+                let fields: BTreeSet<_> = stored.keys().chain(expected.keys()).collect();
+                for field in fields.into_iter().filter(|field| stored.get(*field) != expected.get(*field)) {
+                    let (stored, expected) = (brief(stored.get(field)), brief(expected.get(field)));
+                    out.line(format_args!("  {field} is {stored} instead of {expected}"))?;
+                }
+            }
+            (None, expected) => {
+                out.line(format_args!("{collection} {id} is missing: {}", brief(expected.as_ref())))?;
+            }
+            (stored, None) => {
+                out.line(format_args!("{collection} {id} should not be there: {}", brief(stored.as_ref())))?;
+            }
+            (stored, expected) => {
+                let (stored, expected) = (brief(stored.as_ref()), brief(expected.as_ref()));
+                out.line(format_args!("{collection} {id} is {stored} instead of {expected}"))?;
+            }
+        }
+    }
+    if verdict.differing > verdict.differences.len() as u64 {
+        out.line(format_args!("{} in all", count(verdict.differing, "difference")))?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate for people to read")]
+fn rounded(rate: f64) -> u64 {
+    rate.round() as u64
+}

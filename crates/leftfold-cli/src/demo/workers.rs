@@ -1,0 +1,226 @@
+//! Worker processes, which are killed at random moments and started again at once.
+//!
+//! A worker ends by itself, after the batch in hand, when its standard input ends: that is how it is asked to
+//! stop, and how it notices that whoever started it is gone.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use leftfold::fold::Options;
+use leftfold::{Backoff, Leftfold};
+use leftfold_sqlite::Sqlite;
+use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::flaky::{Faults, Flaky};
+use super::random::Random;
+use crate::args;
+use crate::exit::{Exit, Failure};
+
+/// How long a worker may take to finish the batch in hand.
+const GRACE: Duration = Duration::from_secs(20);
+/// A worker that ends by itself so often in a row will not do better the next time.
+const MOST_ENDS: u32 = 5;
+
+/// What a worker process does.
+pub(crate) async fn work(args: &args::Worker) -> Result<Exit, Failure> {
+    let faults = Faults { seed: args.seed, share: args.failing };
+    let options = Options {
+        lease: Duration::from_secs(1),
+        // A worker may not live for long, so that it should not take on much at once.
+        page_bytes: 128 << 10,
+        batch_time: Duration::from_millis(250),
+        retry: Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(20)).limit(10),
+        ..Options::default()
+    };
+    let app = Leftfold::on(Sqlite::open(&args.store.path).await?)
+        .worker(&args.name)
+        .options(options)
+        .projection(Flaky::new(CartDetails, faults))
+        .projection(Flaky::new(ClientSummary, faults))
+        .projection(Flaky::new(DailyTotals, faults))
+        .projection(Flaky::new(OpenCarts, faults))
+        .start()
+        .await?;
+    let end_of_input = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin().lock(), &mut io::sink()));
+    let _ = end_of_input.await;
+    match timeout(GRACE, app.stop()).await {
+        Ok(()) => Ok(Exit::Done),
+        Err(_) => Err(Failure::new(Exit::Store, format!("stopping {}: it did not end in time", args.name))),
+    }
+}
+
+/// How to start the workers.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) store: PathBuf,
+    pub(super) workers: u64,
+    pub(super) kill_every: Duration,
+    pub(super) failing: f64,
+    pub(super) seed: u64,
+}
+
+/// The workers, for as long as it lives. Dropped, it kills them.
+pub(super) struct Crew {
+    keepers: JoinSet<Result<(), Failure>>,
+    stop: watch::Sender<bool>,
+    kills: watch::Receiver<u64>,
+}
+
+impl Crew {
+    pub(super) fn start(plan: &Plan) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::new(Exit::Store, format!("starting workers: this program can't be found: {error}"))
+        })?;
+        let (stop, stopped) = watch::channel(false);
+        let (killed, kills) = watch::channel(0);
+        let mut keepers = JoinSet::new();
+        let mut orders = Vec::new();
+        for number in 1..=plan.workers {
+            let (order, orders_of_one) = mpsc::channel(1);
+            orders.push(order);
+            let keeper = Keeper {
+                program: program.clone(),
+                plan: plan.clone(),
+                name: format!("demo-{}-worker-{number}", std::process::id()),
+                killed: killed.clone(),
+            };
+            keepers.spawn(keeper.keep(orders_of_one, stopped.clone()));
+        }
+        if !plan.kill_every.is_zero() {
+            keepers.spawn(kill(plan.kill_every, Random::new(plan.seed), orders, stopped));
+        }
+        Ok(Self { keepers, stop, kills })
+    }
+
+    /// How many workers were killed.
+    pub(super) fn kills(&self) -> watch::Receiver<u64> {
+        self.kills.clone()
+    }
+
+    /// Ends, with the reason, if the workers can't be kept alive.
+    pub(super) async fn trouble(&mut self) -> Failure {
+        loop {
+            match self.keepers.join_next().await {
+                Some(Ok(Ok(()))) => {}
+                Some(Ok(Err(failure))) => return failure,
+                Some(Err(error)) => return Failure::new(Exit::Store, format!("keeping workers: {error}")),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Asks all workers to stop, and waits until they have.
+    pub(super) async fn stop(mut self) -> Result<(), Failure> {
+        self.stop.send_replace(true);
+        while let Some(ended) = self.keepers.join_next().await {
+            ended.map_err(|error| Failure::new(Exit::Store, format!("stopping workers: {error}")))??;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps one worker alive.
+struct Keeper {
+    program: PathBuf,
+    plan: Plan,
+    name: String,
+    killed: watch::Sender<u64>,
+}
+
+impl Keeper {
+    async fn keep(
+        self,
+        mut orders: mpsc::Receiver<()>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<(), Failure> {
+        let mut ends = 0;
+        loop {
+            let mut child = self.spawn()?;
+            // Waiting for a child closes its input, unless that is held by somebody else.
+            let input = child.stdin.take();
+            tokio::select! { biased;
+                () = stopped(&mut stop) => return self.end(child, input).await,
+                status = child.wait() => {
+                    ends += 1;
+                    if ends == MOST_ENDS {
+                        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                        let message = format!("{} ended {ends} times by itself, lastly with {status}", self.name);
+                        return Err(Failure::new(Exit::Store, message));
+                    }
+                    sleep(Duration::from_millis(100)).await;
+                }
+                Some(()) = orders.recv() => {
+                    child.kill().await.map_err(|error| self.failed("killing", &error))?;
+                    self.killed.send_modify(|kills| *kills += 1);
+                    ends = 0;
+                }
+            }
+        }
+    }
+
+    fn spawn(&self) -> Result<Child, Failure> {
+        let Plan { store, failing, seed, .. } = &self.plan;
+        Command::new(&self.program)
+            .args(["demo-worker", "--name", &self.name])
+            .args(["--failing", &failing.to_string(), "--seed", &seed.to_string(), "--store"])
+            .arg(store)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| self.failed("starting", &error))
+    }
+
+    /// Ends the worker's input and waits for it.
+    async fn end(&self, mut child: Child, input: Option<ChildStdin>) -> Result<(), Failure> {
+        drop(input);
+        match timeout(GRACE + Duration::from_secs(1), child.wait()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => {
+                Err(Failure::new(Exit::Store, format!("stopping {}: it ended with {status}", self.name)))
+            }
+            Ok(Err(error)) => Err(self.failed("stopping", &error)),
+            Err(_) => {
+                Err(Failure::new(Exit::Store, format!("stopping {}: it did not end in time", self.name)))
+            }
+        }
+    }
+
+    fn failed(&self, doing: &str, error: &io::Error) -> Failure {
+        Failure::new(Exit::Store, format!("{doing} {}: {error}", self.name))
+    }
+}
+
+/// Orders one kill in every period, at a random moment of it.
+async fn kill(
+    every: Duration,
+    mut random: Random,
+    workers: Vec<mpsc::Sender<()>>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Failure> {
+    let mut period = Instant::now();
+    loop {
+        tokio::select! { biased;
+            () = stopped(&mut stop) => return Ok(()),
+            () = sleep_until(period + random.part_of(every)) => {}
+        }
+        // One that is just being started again can't be killed twice.
+        let _ = workers[random.below(workers.len())].try_send(());
+        period += every;
+        tokio::select! { biased;
+            () = stopped(&mut stop) => return Ok(()),
+            () = sleep_until(period) => {}
+        }
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that whoever could say stop is gone, which is as good.
+    let _ = stop.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,82 @@
+//! How a command ends: with an answer, or with what went wrong and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use leftfold::{AppendError, Invalid, Kind, ReadError};
+
+/// The exit status, as `leftfold --help` documents it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done = 0,
+    /// The answer is no.
+    No = 1,
+    Usage = 2,
+    Store = 3,
+    Interrupted = 130,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// Nobody is left to read it: the reader of our output has gone.
+    pub(crate) quiet: bool,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, quiet: false, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<leftfold::Error> for Failure {
+    fn from(error: leftfold::Error) -> Self {
+        let exit = if error.kind() == Kind::Invalid { Exit::Usage } else { Exit::Store };
+        Self::new(exit, error.to_string())
+    }
+}
+
+impl From<Invalid> for Failure {
+    fn from(invalid: Invalid) -> Self {
+        Self::new(Exit::Usage, invalid.to_string())
+    }
+}
+
+impl From<AppendError> for Failure {
+    fn from(error: AppendError) -> Self {
+        Self::new(Exit::Store, format!("appending: {error}"))
+    }
+}
+
+impl From<ReadError> for Failure {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Store(error) => error.into(),
+            ReadError::Unknown { .. } => Self::new(Exit::Usage, error.to_string()),
+            _ => Self::new(Exit::No, error.to_string()),
+        }
+    }
+}
+
+/// Of writing to standard output.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        let quiet = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { quiet, ..Self::new(Exit::Store, format!("writing to standard output: {error}")) }
+    }
+}

@@ -1,0 +1,25 @@
+//! `leftfold get`: a document, now or once an event is folded.
+
+use serde_json::Value;
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::output::Out;
+use crate::shop;
+
+pub(crate) async fn get(args: args::Get, out: &mut Out) -> Result<Exit, Failure> {
+    let args::Document { store, collection, id } = &args.document;
+    shop::known(collection)?;
+    let app = shop::open_existing(&store.path).await?;
+    let mut get = app.get_as::<Value>(collection, id);
+    if let Some(token) = args.at_least {
+        get = get.at_least(token).within(args.timeout);
+    }
+    let Some(document) = get.await? else {
+        let message = format!("reading {id:?} from {collection}: there is no such document");
+        return Err(Failure::new(Exit::No, message));
+    };
+    out.value(&document)?;
+    out.line(format_args!("{document:#}"))?;
+    Ok(Exit::Done)
+}

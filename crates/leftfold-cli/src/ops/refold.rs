@@ -1,0 +1,34 @@
+//! `leftfold refold`: folds a document anew from its first event.
+
+use leftfold::fold::Mended;
+use serde_json::{Value, json};
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::output::Out;
+use crate::shop;
+
+pub(crate) async fn refold(args: &args::Document, out: &mut Out) -> Result<Exit, Failure> {
+    let args::Document { store, collection, id } = args;
+    shop::known(collection)?;
+    let app = shop::open_existing(&store.path).await?;
+    let before = app.get_as::<Value>(collection, id).await?;
+    if let Mended::StillFailing(error) = app.refold(collection, id).await? {
+        let message = format!("refolding {id:?} in {collection}: {error}; it stays as it was");
+        return Err(Failure::new(Exit::No, message));
+    }
+    let after = app.get_as::<Value>(collection, id).await?;
+    if before.is_none() && after.is_none() {
+        let message = format!("refolding {id:?} in {collection}: no event makes such a document");
+        return Err(Failure::new(Exit::No, message));
+    }
+    let changed = before != after;
+    out.value(&json!({ "collection": collection, "id": id, "changed": changed, "document": after }))?;
+    let what = match (&after, changed) {
+        (_, false) => "it is what it was",
+        (Some(_), true) => "it was not what its events make of it, and is now",
+        (None, true) => "its events leave nothing of it, so it is gone",
+    };
+    out.line(format_args!("{id} in {collection} is folded anew: {what}"))?;
+    Ok(Exit::Done)
+}

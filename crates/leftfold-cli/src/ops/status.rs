@@ -1,0 +1,67 @@
+//! `leftfold status`: how far each projection is, and what is parked.
+
+use leftfold::fold::Status;
+use serde_json::json;
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::output::{Out, shorten, table, thousands};
+use crate::shop;
+
+pub(crate) async fn status(args: &args::Status, out: &mut Out) -> Result<Exit, Failure> {
+    let app = shop::open_existing(&args.store.path).await?;
+    let all = app.status().await?;
+    // What this process does with a projection says nothing: it runs none.
+    let shown = all.iter().map(|status| {
+        json!({
+            "projection": status.projection,
+            "position": status.position,
+            "head": status.head,
+            "lag": status.lag,
+            "documents": status.documents,
+            "parked_documents": status.parked_documents,
+            "parked_streams": status.parked_streams,
+            "tally": status.tally,
+        })
+    });
+    out.value(&shown.collect::<Vec<_>>())?;
+    if !out.is_json() {
+        show(&all, out)?;
+    }
+    let fine =
+        |status: &Status| status.lag == 0 && status.parked_documents == 0 && status.parked_streams == 0;
+    Ok(if args.check && !all.iter().all(fine) { Exit::No } else { Exit::Done })
+}
+
+fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
+    let mut rows = table(
+        ["projection", "events", "behind", "documents", "parked", "applied", "retried", "conflicts"],
+        &[1, 2, 3, 4, 5, 6, 7],
+    );
+    for status in all {
+        rows.add_row([
+            status.projection.clone(),
+            thousands(status.tally.events),
+            thousands(status.lag),
+            thousands(status.documents),
+            parked(status),
+            thousands(status.tally.applied),
+            thousands(status.tally.retried),
+            thousands(status.tally.conflicts),
+        ]);
+    }
+    out.line(rows)?;
+    for status in all {
+        if let Some(error) = &status.tally.last_error {
+            out.line(format_args!("{}: the last failure was {}", status.projection, shorten(error, 200)))?;
+        }
+    }
+    Ok(())
+}
+
+fn parked(status: &Status) -> String {
+    match status.parked_streams {
+        0 => thousands(status.parked_documents),
+        streams => format!("{} + {} streams", thousands(status.parked_documents), thousands(streams)),
+    }
+}

@@ -1,0 +1,140 @@
+//! Standard output: text for people, or exactly one JSON value for machines.
+
+use std::fmt::Display;
+use std::io::{self, BufWriter, Stdout, Write as _};
+
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+use serde_json::Value;
+
+/// Where answers go.
+pub(crate) struct Out {
+    json: bool,
+    /// How many elements of a list were written.
+    listed: Option<usize>,
+    /// Something was written, so that an error must not follow as a second value.
+    used: bool,
+    to: BufWriter<Stdout>,
+}
+
+impl Out {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, listed: None, used: false, to: BufWriter::new(io::stdout()) }
+    }
+
+    pub(crate) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A line for people; machines don't get it.
+    pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
+        if self.json { Ok(()) } else { writeln!(self.to, "{line}") }
+    }
+
+    /// The one value for machines; people don't get it.
+    pub(crate) fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
+        if !self.json || std::mem::replace(&mut self.used, true) {
+            return Ok(());
+        }
+        serde_json::to_writer_pretty(&mut self.to, value)?;
+        writeln!(self.to)
+    }
+
+    /// An element of a list that is the one value.
+    pub(crate) fn element(&mut self, element: &impl Serialize) -> io::Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        self.used = true;
+        let listed = self.listed.get_or_insert(0);
+        self.to.write_all(if *listed == 0 { b"[\n" } else { b",\n" })?;
+        *listed += 1;
+        Ok(serde_json::to_writer(&mut self.to, element)?)
+    }
+
+    /// Ends a list, which may be empty.
+    pub(crate) fn end_of_list(&mut self) -> io::Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        self.used = true;
+        let end: &[u8] = if self.listed.take().is_some() { b"\n]\n" } else { b"[]\n" };
+        self.to.write_all(end)
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if self.listed.is_some() {
+            self.end_of_list()?;
+        }
+        self.to.flush()
+    }
+}
+
+/// A table whose columns are aligned to the left, but for those of numbers.
+pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED).set_header(header);
+    for &at in numbers {
+        if let Some(column) = table.column_mut(at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with its noun: `1 event`, `2,000 events`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// At most so many characters of a text, on one line.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let mut short: String = chars.by_ref().take(most).collect();
+    if chars.next().is_some() {
+        short.pop();
+        short.push('…');
+    }
+    short
+}
+
+/// A value in a few words.
+pub(crate) fn brief(value: Option<&Value>) -> String {
+    match value {
+        None => "nothing".to_owned(),
+        Some(value) => shorten(&value.to_string(), 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_separators() {
+        let texts = [0, 12, 999, 1_000, 100_000, 1_234_567].map(thousands);
+        assert_eq!(texts, ["0", "12", "999", "1,000", "100,000", "1,234,567"]);
+        assert_eq!(count(1, "event"), "1 event");
+        assert_eq!(count(2_000, "event"), "2,000 events");
+    }
+
+    #[test]
+    fn long_values_are_shortened_to_one_line() {
+        assert_eq!(shorten("a\nb", 3), "a b");
+        assert_eq!(shorten("äöüß", 4), "äöüß");
+        assert_eq!(shorten("äöüßä", 4), "äöü…");
+    }
+}

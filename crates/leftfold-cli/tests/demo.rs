@@ -1,0 +1,141 @@
+//! The demo, with real processes that are really killed; and that its check can fail.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Place, command, run};
+use serde_json::Value;
+
+fn sum(report: &Value, field: &str) -> u64 {
+    report["projections"].as_array().unwrap().iter().map(|one| one[field].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn read_models_equal_their_fold_though_workers_are_killed_and_folds_fail() {
+    let demo = ["demo", "--events", "4000", "--kill-every", "0.1", "--failing", "0.1", "--json"];
+    let report = run(command().args(demo)).exits(0).json();
+    assert_eq!(report["equal"], true, "{report:#}");
+    assert!(report["kills"].as_u64().unwrap() > 0, "{report:#}");
+    assert_eq!(report["appended"], 4_000);
+    assert!(report["duplicates"].as_u64().unwrap() > 0, "{report:#}");
+    assert_eq!(report["projections"][0]["name"], "cart_details");
+    assert!(sum(&report, "retried") > 0, "{report:#}");
+    assert!(sum(&report, "parked") > 0, "{report:#}");
+    assert!(sum(&report, "repaired") > 0, "{report:#}");
+    assert_eq!(report["parked_at_the_end"], 0);
+    assert_eq!(report["verdict"]["events"], 4_000);
+}
+
+#[test]
+fn without_faults_nothing_is_retried_or_parked() {
+    let demo =
+        ["demo", "--events", "1005", "--kill-every", "0", "--failing", "0", "--seed", "3", "--writers", "1"];
+    let answer = run(command().args(demo)).exits(0);
+    let lines: Vec<_> = answer.stdout.lines().collect();
+    assert_eq!(lines.last(), Some(&"every read model equals its fold: yes"), "{answer:#?}");
+    let answer = answer.says("1,005 events appended by 1 writer").says("killed 0 times");
+    let row = answer.stdout.lines().find(|line| line.contains("cart_details")).unwrap();
+    let cells: Vec<_> = row.split(['│', '┆']).map(str::trim).collect();
+    assert_eq!(cells[3..9], ["1,005", "0", "0", "0", "0", "0"], "{row}");
+}
+
+#[test]
+fn a_file_takes_the_events_of_several_runs() {
+    let place = Place::new();
+    let demo = ["demo", "--events", "500", "--kill-every", "0.1", "--seed", "1", "--json"];
+    let first = place.run(&demo).exits(0).json();
+    assert_eq!(first["store"].as_str(), place.file.to_str());
+    let second = place.run(&demo).exits(0).json();
+    assert_eq!((&second["equal"], &second["verdict"]["events"]), (&true.into(), &1_000.into()), "{second:#}");
+    place.run(&["demo-verify"]).exits(0).says("1,000 events");
+}
+
+/// A check that can't fail shows nothing.
+#[test]
+fn the_check_finds_what_is_wrong() {
+    let place = Place::new();
+    place.run(&["demo", "--events", "1000", "--kill-every", "0"]).exits(0);
+    place.run(&["demo-verify"]).exits(0).says("every read model equals its fold: yes");
+
+    let cart = place.ask("SELECT min(id) FROM cart_details");
+    let sql =
+        format!("UPDATE leftfold_cart_details_1 SET body = json_set(body, '$.total', 1) WHERE id = '{cart}'");
+    assert_eq!(place.sql(&sql), 1);
+    let answer = place.run(&["demo-verify"]).exits(1).says("every read model equals its fold: no");
+    answer.says(&format!("cart_details {cart} differs")).says("total is 1 instead of ");
+
+    assert_eq!(place.sql("UPDATE leftfold_daily_totals_1 SET body = NULL WHERE id = 'all'"), 1);
+    place.sql("INSERT INTO leftfold_client_summary_1 (id, body, mark) VALUES ('nobody', '{}', '{}')");
+    let verdict = place.run(&["demo-verify", "--json"]).exits(1).json();
+    assert_eq!(verdict["equal"], false);
+    assert_eq!(verdict["differing"], 3, "{verdict:#}");
+    let differences = verdict["differences"].as_array().unwrap();
+    let of = |id: &str| differences.iter().find(|one| one["id"] == id).unwrap();
+    assert!(of("all")["stored"].is_null() && of("all")["expected"]["carts"].is_u64(), "{verdict:#}");
+    assert!(of("nobody")["stored"].is_object() && of("nobody")["expected"].is_null(), "{verdict:#}");
+
+    // The demo itself says no, too.
+    let report = place.run(&["demo", "--events", "100", "--kill-every", "0", "--json"]).exits(1).json();
+    assert_eq!(report["equal"], false, "{report:#}");
+
+    // And refolding mends what somebody else broke.
+    for document in [["cart_details", &cart], ["daily_totals", "all"]] {
+        place.run(&["refold", document[0], document[1]]).exits(0).says("is now");
+    }
+    let verdict = place.run(&["demo-verify", "--json"]).exits(1).json();
+    assert_eq!(verdict["differing"], 1, "{verdict:#}");
+    assert_eq!(verdict["differences"][0]["id"], "nobody");
+}
+
+#[test]
+fn an_impossible_demo_is_refused() {
+    run(command().args(["demo", "--failing", "2"])).exits(2).says("a share from 0 to 1");
+    run(command().args(["demo", "--kill-every", "0.01"])).exits(2).says("at least 0.05 seconds");
+    run(command().args(["demo", "--kill-every", "soon"])).exits(2).says("a number of seconds");
+    run(command().args(["demo", "--events", "0"])).exits(2);
+    run(command().args(["demo", "--store", "no/such/directory/file"])).exits(3).says("no/such/directory");
+    let place = Place::new();
+    std::fs::write(&place.file, "my diary").unwrap();
+    place.run(&["demo"]).exits(3).says("not a SQLite database");
+    assert_eq!(std::fs::read(&place.file).unwrap(), b"my diary");
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::process::{Child, Command};
+
+    use super::common::{Place, command, eventually, processes_with};
+
+    fn endless(place: &Place) -> Child {
+        let demo = command()
+            .args(["demo", "--events", "100000000", "--kill-every", "0.5"])
+            .env("TMPDIR", place.directory.path())
+            .spawn()
+            .unwrap();
+        eventually("workers run", || processes_with(place.directory.path()).len() == 2);
+        demo
+    }
+
+    #[test]
+    fn workers_end_when_the_demo_is_killed() {
+        let place = Place::new();
+        let mut demo = endless(&place);
+        demo.kill().unwrap();
+        demo.wait().unwrap();
+        eventually("workers are gone", || processes_with(place.directory.path()).is_empty());
+    }
+
+    #[test]
+    fn an_interrupted_demo_leaves_nothing_behind() {
+        for signal in ["-INT", "-TERM"] {
+            let place = Place::new();
+            let mut demo = endless(&place);
+            let id = demo.id().to_string();
+            assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+            assert_eq!(demo.wait().unwrap().code(), Some(130));
+            eventually("workers are gone", || processes_with(place.directory.path()).is_empty());
+            assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 0);
+        }
+    }
+}
