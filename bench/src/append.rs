@@ -1,6 +1,8 @@
 //! Appends of many callers at once against one commit per call.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use leftfold::{Expected, Json, Leftfold, NewEvent};
@@ -12,7 +14,7 @@ use crate::report::{Figure, Goal, Result, float, median};
 use crate::stores::{remove, runtime};
 
 const CALLERS: u64 = 64;
-const EACH: u64 = 500;
+const EACH: u64 = 1_000;
 const ONE_BY_ONE: usize = 3_000;
 
 pub(crate) fn measure(directory: &Path, rounds: usize) -> Result<Vec<Figure>> {
@@ -35,15 +37,17 @@ pub(crate) fn measure(directory: &Path, rounds: usize) -> Result<Vec<Figure>> {
 async fn many_callers(file: &Path) -> Result<f64> {
     let app = Leftfold::on(Sqlite::open(file).await?).open().await?;
     let data = Json::parse(r#"{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}"#)?;
+    // New carts, numbered as they come, as in the reference.
+    let next = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
     let mut callers: JoinSet<Result<()>> = JoinSet::new();
-    for caller in 0..CALLERS {
-        let (app, data) = (app.clone(), data.clone());
+    for _ in 0..CALLERS {
+        let (app, data, next) = (app.clone(), data.clone(), next.clone());
         callers.spawn(async move {
-            for number in 0..EACH {
+            for _ in 0..EACH {
+                let number = next.fetch_add(1, Ordering::Relaxed);
                 let event = NewEvent::new("product-item-added", data.clone())?;
-                app.append_events(&format!("cart-{caller:03}-{number:04}"), Expected::Any, vec![event])
-                    .await?;
+                app.append_events(&format!("cart-{number:07}"), Expected::Any, vec![event]).await?;
             }
             Ok(())
         });

@@ -114,28 +114,52 @@ impl Work for AppendWork {
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let current = revision(tx.connection, &self.stream)?;
+        // One event that is welcome needs no look at its id beforehand: the index of ids tells whether it is taken.
+        let welcome = self.entries.len() == 1
+            && match self.expected {
+                Expected::Any => true,
+                Expected::Revision(expected) => expected == current,
+            };
+        if welcome && let Some(token) = self.insert(tx, current)? {
+            return Ok(Ran::Keep(Ok(Appended::New(token))));
+        }
         let stored = self.stored(tx.connection)?;
         match judge_append(&self.stream, self.expected, &self.entries, &stored, current) {
             Ok(Some(token)) => return Ok(Ran::Keep(Ok(Appended::Duplicate(token)))),
             Err(error) => return Ok(Ran::Keep(Err(error))),
             Ok(None) => {}
         }
+        match self.insert(tx, current)? {
+            Some(token) => Ok(Ran::Keep(Ok(Appended::New(token)))),
+            None => Err(Failure::damaged("an event id is in its index and in no event")),
+        }
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(AppendError::Store(error))
+    }
+}
+
+impl AppendWork {
+    /// Puts the events behind the others of their stream and partition. `None` if an id is taken; what was put in
+    /// before it is then to be undone.
+    fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Token>, Failure> {
         let slot = usize::from(self.partition.0);
         let mut row = match tx.heads.get(slot).copied().flatten() {
             Some(row) => row,
             None => head(tx.connection, self.partition)?,
         };
         let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
-        let mut insert = tx
-            .connection
-            .prepare_cached("INSERT INTO leftfold_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        let mut insert = tx.connection.prepare_cached(
+            "INSERT INTO leftfold_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO NOTHING",
+        )?;
         for entry in &self.entries {
             if row == row_of(self.partition, LAST_POSITION) {
                 return Err(Failure::refused("append to another log", "the partition has no positions left"));
             }
             row += 1;
             number += 1;
-            insert.execute(params![
+            let inserted = insert.execute(params![
                 row,
                 self.stream.as_str(),
                 number,
@@ -145,24 +169,21 @@ impl Work for AppendWork {
                 entry.data.as_str(),
                 entry.metadata.as_ref().map(Json::as_str),
             ])?;
+            if inserted == 0 {
+                return Ok(None);
+            }
         }
         if let Some(head) = tx.heads.get_mut(slot) {
             *head = Some(row);
         }
-        Ok(Ran::Keep(Ok(Appended::New(Token {
+        Ok(Some(Token {
             stream: self.stream.clone(),
             revision: Revision(number.unsigned_abs()),
             partition: self.partition,
             position: Position(position_of(row)),
-        }))))
+        }))
     }
 
-    fn failed(error: Error) -> Self::Answer {
-        Err(AppendError::Store(error))
-    }
-}
-
-impl AppendWork {
     /// For each entry the event that has its id; nothing at all, which says the same, if there is none.
     fn stored(&self, connection: &Connection) -> Result<Vec<Option<Event>>, Failure> {
         let mut statement = connection.prepare_cached(BY_ID)?;

@@ -83,11 +83,7 @@ impl Writer {
         };
         thread::Builder::new()
             .name("leftfold-sqlite-writer".to_owned())
-            .spawn(move || {
-                while let Some(group) = state.gather() {
-                    state.run(group);
-                }
-            })
+            .spawn(move || state.serve())
             .map_err(|error| {
                 Error::new(Kind::Store, format!("could not start the writing thread of {}", path.display()))
                     .with_source(error)
@@ -183,91 +179,117 @@ struct State {
 
 /// How an attempt at a group ended, if not with a commit.
 enum Lost {
-    /// Everybody fails alike.
-    All(Failure),
+    /// So many, from the first on, fail alike.
+    All(Failure, usize),
     /// This job broke the transaction for all.
     By(usize),
 }
 
 impl State {
-    /// The jobs for the next transaction. Callers who were answered a moment ago tend to come back at once:
-    /// waiting for as many as there were, for less time than half a commit takes, saves a commit for the rest.
-    fn gather(&mut self) -> Option<VecDeque<Box<dyn Job>>> {
-        let first = self.jobs.blocking_recv()?;
-        let mut bytes = first.bytes();
-        let mut group = VecDeque::from([first]);
-        let patience = GATHER.min(self.last_commit / 2);
-        let begun = Instant::now();
-        loop {
-            while group.len() < GROUP
-                && bytes < GROUP_BYTES
-                && let Ok(job) = self.jobs.try_recv()
-            {
-                bytes += job.bytes();
-                group.push_back(job);
-            }
-            if group.len() >= self.last_group.min(GROUP)
-                || bytes >= GROUP_BYTES
-                || begun.elapsed() >= patience
-            {
-                self.last_group = group.len();
-                return Some(group);
-            }
-            thread::yield_now();
+    /// Serves jobs until nobody is left who could bring one.
+    fn serve(&mut self) {
+        while let Some(first) = self.jobs.blocking_recv() {
+            self.run(VecDeque::from([first]));
         }
     }
 
-    /// Runs a group to its end. A job that breaks the transaction is answered and left out; those before it,
-    /// which had gone well, are done again and committed, and then those after it.
+    /// Runs jobs to their end, and those that come meanwhile. A job that breaks the transaction is answered and left
+    /// out; those before it, which had gone well, are done again and committed, and then those after it.
     fn run(&mut self, mut jobs: VecDeque<Box<dyn Job>>) {
-        let mut count = jobs.len();
+        let mut only = None;
         while !jobs.is_empty() {
             let begun = Instant::now();
-            match self.attempt(jobs.make_contiguous().get_mut(..count).unwrap_or_default()) {
-                Ok(()) => self.last_commit = begun.elapsed(),
-                Err(Lost::All(failure)) => {
+            match self.attempt(&mut jobs, only) {
+                Ok(count) => {
+                    self.last_group = count;
+                    self.last_commit = begun.elapsed();
+                    jobs.drain(..count).for_each(Job::answer);
+                    only = None;
+                }
+                Err(Lost::All(failure, count)) => {
                     tracing::warn!(path = %self.path.display(), ?failure, jobs = count, "a group of writes failed");
-                    jobs.iter_mut().take(count).for_each(|job| job.fail(&failure, &self.path));
+                    for mut job in jobs.drain(..count) {
+                        job.fail(&failure, &self.path);
+                        job.answer();
+                    }
+                    only = None;
                 }
                 Err(Lost::By(at)) => {
                     if let Some(job) = jobs.remove(at) {
                         job.answer();
                     }
-                    count = if at == 0 { jobs.len() } else { at };
-                    continue;
+                    only = Some(at).filter(|at| *at > 0);
                 }
             }
-            jobs.drain(..count).for_each(Job::answer);
-            count = jobs.len();
         }
     }
 
-    fn attempt(&self, jobs: &mut [Box<dyn Job>]) -> Result<(), Lost> {
-        let connection = &self.connection;
-        let execute = |sql| connection.prepare_cached(sql).and_then(|mut statement| statement.execute([]));
-        let roll_back = || {
-            if !connection.is_autocommit()
-                && let Err(error) = execute("ROLLBACK")
-            {
-                tracing::error!(path = %self.path.display(), %error, "a transaction could not be rolled back");
+    /// Runs jobs in one transaction: the first so many, or as many as there are and come in time. Answers with how
+    /// many it committed.
+    fn attempt(&mut self, jobs: &mut VecDeque<Box<dyn Job>>, only: Option<usize>) -> Result<usize, Lost> {
+        self.roll_back();
+        self.execute("BEGIN IMMEDIATE")
+            .map_err(|error| Lost::All(error.into(), only.unwrap_or(jobs.len())))?;
+        let begun = Instant::now();
+        let heads = vec![None; self.board.partitions()];
+        let mut tx = Tx { connection: &self.connection, heads, marks: Vec::new() };
+        let (mut at, mut bytes) = (0, 0);
+        while at < only.unwrap_or(usize::MAX) {
+            if at == jobs.len() {
+                let next = (only.is_none() && bytes < GROUP_BYTES)
+                    .then(|| next(&mut self.jobs, at, self.last_group, begun, self.last_commit));
+                let Some(job) = next.flatten() else { break };
+                jobs.push_back(job);
             }
-        };
-        roll_back();
-        execute("BEGIN IMMEDIATE").map_err(|error| Lost::All(error.into()))?;
-        let partitions = self.board.partitions();
-        let mut tx = Tx { connection, heads: vec![None; partitions], marks: Vec::new() };
-        for (at, job) in jobs.iter_mut().enumerate() {
-            if job.run(&mut tx, &self.path).is_err() {
-                roll_back();
+            bytes += jobs[at].bytes();
+            if jobs[at].run(&mut tx, &self.path).is_err() {
+                self.roll_back();
                 return Err(Lost::By(at));
             }
+            at += 1;
         }
-        if let Err(error) = execute("COMMIT") {
-            roll_back();
-            return Err(Lost::All(Failure::from(error).unknown()));
+        let Tx { heads, marks, .. } = tx;
+        if let Err(error) = self.execute("COMMIT") {
+            self.roll_back();
+            return Err(Lost::All(Failure::from(error).unknown(), at));
         }
-        self.board.publish(&tx.heads, tx.marks);
-        Ok(())
+        self.board.publish(&heads, marks);
+        Ok(at)
+    }
+
+    fn execute(&self, sql: &str) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute([])
+    }
+
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.execute("ROLLBACK")
+        {
+            tracing::error!(path = %self.path.display(), %error, "a transaction could not be rolled back");
+        }
+    }
+}
+
+/// The next job for a transaction that has `count` of them. Callers who were answered a moment ago tend to come back
+/// at once: waiting for as many as there were, for less time than half a commit takes, saves a commit for the rest.
+fn next(
+    jobs: &mut mpsc::Receiver<Box<dyn Job>>,
+    count: usize,
+    last_count: usize,
+    begun: Instant,
+    last_commit: Duration,
+) -> Option<Box<dyn Job>> {
+    if count >= GROUP {
+        return None;
+    }
+    loop {
+        if let Ok(job) = jobs.try_recv() {
+            return Some(job);
+        }
+        if count >= last_count || begun.elapsed() >= GATHER.min(last_commit / 2) {
+            return None;
+        }
+        thread::yield_now();
     }
 }
 

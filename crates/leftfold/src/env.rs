@@ -1,6 +1,9 @@
 //! The outside world as a port: the wall clock and randomness. Waiting goes through tokio's clock, which
 //! tests can pause.
 
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -24,8 +27,13 @@ impl Env for System {
         Timestamp::now()
     }
 
+    /// A sequence that starts anywhere (SplitMix64): cheap, and never the same in two processes. Not for secrets.
     fn random(&self) -> u64 {
-        Uuid::now_v7().as_u64_pair().1
+        static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(Uuid::now_v7().as_u64_pair().1));
+        let mut mixed = NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
     }
 }
 

@@ -60,7 +60,7 @@ impl Work for Put {
     }
 }
 
-/// Keeps the writer busy until told otherwise, so that what comes next is one group.
+/// Keeps the writer busy until told otherwise, so that what comes next is in its group.
 struct Block {
     running: Arc<AtomicBool>,
     end: Mutex<std_mpsc::Receiver<()>>,
@@ -132,8 +132,9 @@ impl Rig {
                 tokio::task::yield_now().await;
             }
         }
-        release.send(()).unwrap();
-        block.await.unwrap().unwrap();
+        // The block is the first of the group: done again with the others, it does not block again.
+        drop(release);
+        let _ = block.await.unwrap();
         let mut all = Vec::new();
         for answer in answers {
             all.push(answer.await.unwrap());

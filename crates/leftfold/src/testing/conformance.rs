@@ -2,7 +2,7 @@
 //!
 //! [`conformance!`](crate::conformance) makes a test of each case, for a function that makes a fresh store:
 //!
-//! ```ignore
+//! ```text
 //! async fn make(partitions: u16) -> (Sqlite, TempDir) { … }
 //!
 //! mod three_partitions {
