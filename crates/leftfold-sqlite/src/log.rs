@@ -9,7 +9,7 @@ use leftfold::{
     Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Lane, Log,
     Mark, Partition, Position, Result, Revision, StreamId, Token,
 };
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 
 use crate::Sqlite;
 use crate::error::Failure;
@@ -21,6 +21,10 @@ const READ: &str = "SELECT position, stream, revision, id, kind, time, data, met
     FROM leftfold_events WHERE position > ?1 AND position <= ?2 ORDER BY position LIMIT ?3";
 const READ_STREAM: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
     FROM leftfold_events WHERE stream = ?1 AND revision > ?2 ORDER BY revision LIMIT ?3";
+pub(crate) const REVISION: &str =
+    "SELECT revision FROM leftfold_events WHERE stream = ?1 ORDER BY revision DESC LIMIT 1";
+pub(crate) const INSERT: &str =
+    "INSERT INTO leftfold_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO NOTHING";
 const BY_ID: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
     FROM leftfold_events WHERE id = ?1";
 
@@ -113,7 +117,7 @@ impl Work for AppendWork {
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        let current = revision(tx.connection, &self.stream)?;
+        let current = revision(&mut tx.append()?.revision, &self.stream)?;
         // One event that is welcome needs no look at its id beforehand: the index of ids tells whether it is taken.
         let welcome = self.entries.len() == 1
             && match self.expected {
@@ -150,9 +154,7 @@ impl AppendWork {
             None => head(tx.connection, self.partition)?,
         };
         let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
-        let mut insert = tx.connection.prepare_cached(
-            "INSERT INTO leftfold_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO NOTHING",
-        )?;
+        let insert = &mut tx.append()?.insert;
         for entry in &self.entries {
             if row == row_of(self.partition, LAST_POSITION) {
                 return Err(Failure::refused("append to another log", "the partition has no positions left"));
@@ -238,10 +240,7 @@ fn head(connection: &Connection, partition: Partition) -> Result<i64, Failure> {
     Ok(row.unwrap_or(none))
 }
 
-fn revision(connection: &Connection, stream: &StreamId) -> Result<Revision, Failure> {
-    let mut statement = connection.prepare_cached(
-        "SELECT revision FROM leftfold_events WHERE stream = ?1 ORDER BY revision DESC LIMIT 1",
-    )?;
+fn revision(statement: &mut Statement<'_>, stream: &StreamId) -> Result<Revision, Failure> {
     let revision = statement.query_row([stream.as_str()], |row| row.get::<_, i64>(0)).optional()?;
     Ok(Revision(revision.unwrap_or(0).unsigned_abs()))
 }

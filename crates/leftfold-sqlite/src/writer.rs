@@ -11,10 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leftfold::{Collection, Error, Kind, Mark, Result};
-use rusqlite::Connection;
+use rusqlite::{CachedStatement, Connection};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Failure;
+use crate::log;
 use crate::watch::Board;
 
 /// What may wait for the writer before callers do.
@@ -62,6 +63,28 @@ pub(crate) struct Tx<'c> {
     pub(crate) heads: Vec<Option<i64>>,
     /// The checkpoints that were moved.
     pub(crate) marks: Vec<(Collection, Mark)>,
+    /// What all appends of a group share.
+    append: Option<Append<'c>>,
+}
+
+/// The statements of an append.
+pub(crate) struct Append<'c> {
+    pub(crate) revision: CachedStatement<'c>,
+    pub(crate) insert: CachedStatement<'c>,
+}
+
+impl<'c> Tx<'c> {
+    /// The statements of an append, prepared once for a group.
+    pub(crate) fn append(&mut self) -> rusqlite::Result<&mut Append<'c>> {
+        let prepared = match self.append.take() {
+            Some(prepared) => prepared,
+            None => Append {
+                revision: self.connection.prepare_cached(log::REVISION)?,
+                insert: self.connection.prepare_cached(log::INSERT)?,
+            },
+        };
+        Ok(self.append.insert(prepared))
+    }
 }
 
 /// Hands work to the thread. When the last one is dropped, the thread finishes what is queued and ends.
@@ -232,7 +255,7 @@ impl State {
             .map_err(|error| Lost::All(error.into(), only.unwrap_or(jobs.len())))?;
         let begun = Instant::now();
         let heads = vec![None; self.board.partitions()];
-        let mut tx = Tx { connection: &self.connection, heads, marks: Vec::new() };
+        let mut tx = Tx { connection: &self.connection, heads, marks: Vec::new(), append: None };
         let (mut at, mut bytes) = (0, 0);
         while at < only.unwrap_or(usize::MAX) {
             if at == jobs.len() {
