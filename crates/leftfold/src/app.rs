@@ -284,7 +284,32 @@ impl<S: Store> App<S> {
     /// with the code as it is now, and unparks it. With `dry_run` nothing is written and the answer says what would
     /// be.
     pub async fn retry(&self, collection: &str, unit: &Unit, dry_run: bool) -> Result<Mended> {
-        self.part(collection)?.clone().retry(&self.0, unit, dry_run).await
+        let mut answer = Mended::NotParked;
+        self.retry_some(collection, vec![unit.clone()], dry_run, |_, mended| answer = mended.clone()).await?;
+        Ok(answer)
+    }
+
+    /// Tries again several things that are parked, documents together; `tell` hears what became of each.
+    pub async fn retry_some(
+        &self,
+        collection: &str,
+        units: Vec<Unit>,
+        dry_run: bool,
+        mut tell: impl FnMut(&Unit, &Mended) + Send,
+    ) -> Result<()> {
+        let part = self.part(collection)?;
+        let mut documents = Vec::new();
+        for unit in units {
+            match unit {
+                Unit::Stream(stream) => {
+                    let mended = part.retry_stream(&self.0, &stream, dry_run).await?;
+                    tell(&Unit::Stream(stream), &mended);
+                }
+                Unit::Document(id) => documents.push(id),
+            }
+        }
+        let mut tell = |id, mended| tell(&Unit::Document(id), &mended);
+        part.retry_documents(&self.0, documents, dry_run, &mut tell).await
     }
 
     /// Tries again everything a projection has parked; `tell` hears what became of each.
@@ -298,18 +323,16 @@ impl<S: Store> App<S> {
         let mut after = None;
         loop {
             let page = self.parked(collection, after.as_ref(), PAGE).await?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
-            let next = last.clone();
-            for (unit, _) in &page {
-                tell(unit, &self.retry(collection, unit, dry_run).await?);
-            }
-            after = Some(next);
+            let units: Vec<_> = page.into_iter().map(|(unit, _)| unit).collect();
+            let Some(last) = units.last().cloned() else { return Ok(()) };
+            self.retry_some(collection, units, dry_run, &mut tell).await?;
+            after = Some(last);
         }
     }
 
     /// Folds one document anew from its first event and swaps it in under guard; one whose fold fails stays as it is.
     pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
-        self.part(collection)?.clone().refold(&self.0, &DocumentId::new(id)?).await
+        self.part(collection)?.refold(&self.0, &DocumentId::new(id)?).await
     }
 
     /// Tells every event that made a document, and what each changed. `false` if there never was such a document.
@@ -319,7 +342,7 @@ impl<S: Store> App<S> {
         id: &str,
         mut tell: impl FnMut(Explained) + Send,
     ) -> Result<bool> {
-        self.part(collection)?.clone().explain(&self.0, &DocumentId::new(id)?, &mut tell).await
+        self.part(collection)?.explain(&self.0, &DocumentId::new(id)?, &mut tell).await
     }
 
     /// The store below.
@@ -354,7 +377,19 @@ trait Part<S>: Send + Sync {
     fn collection(&self) -> &Collection;
     fn pulse(&self) -> Pulse;
     fn run(self: Arc<Self>, app: &Inner<S>) -> Work<'static, ()>;
-    fn retry<'a>(&'a self, app: &'a Inner<S>, unit: &'a Unit, dry_run: bool) -> Work<'a, Result<Mended>>;
+    fn retry_documents<'a>(
+        &'a self,
+        app: &'a Inner<S>,
+        ids: Vec<DocumentId>,
+        dry_run: bool,
+        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
+    ) -> Work<'a, Result<()>>;
+    fn retry_stream<'a>(
+        &'a self,
+        app: &'a Inner<S>,
+        stream: &'a StreamId,
+        dry_run: bool,
+    ) -> Work<'a, Result<Mended>>;
     fn refold<'a>(&'a self, app: &'a Inner<S>, id: &'a DocumentId) -> Work<'a, Result<Mended>>;
     fn explain<'a>(
         &'a self,
@@ -390,15 +425,23 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         Box::pin(projector.run(app.stop.subscribe()))
     }
 
-    fn retry<'a>(&'a self, app: &'a Inner<S>, unit: &'a Unit, dry_run: bool) -> Work<'a, Result<Mended>> {
-        Box::pin(async move {
-            match unit {
-                Unit::Document(id) => self.folder.retry_document(&app.store, &*app.env, id, dry_run).await,
-                Unit::Stream(stream) => {
-                    self.folder.retry_stream(&app.store, &*app.env, stream, dry_run).await
-                }
-            }
-        })
+    fn retry_documents<'a>(
+        &'a self,
+        app: &'a Inner<S>,
+        ids: Vec<DocumentId>,
+        dry_run: bool,
+        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
+    ) -> Work<'a, Result<()>> {
+        Box::pin(self.folder.retry_documents(&app.store, &*app.env, ids, dry_run, tell))
+    }
+
+    fn retry_stream<'a>(
+        &'a self,
+        app: &'a Inner<S>,
+        stream: &'a StreamId,
+        dry_run: bool,
+    ) -> Work<'a, Result<Mended>> {
+        Box::pin(self.folder.retry_stream(&app.store, &*app.env, stream, dry_run))
     }
 
     fn refold<'a>(&'a self, app: &'a Inner<S>, id: &'a DocumentId) -> Work<'a, Result<Mended>> {

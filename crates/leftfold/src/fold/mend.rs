@@ -3,7 +3,7 @@
 //! Every step is a guarded write of single documents, so that it does not matter who else is at work: a document
 //! that the projector touched in between is simply mended again, from what it is then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::time::sleep;
@@ -38,40 +38,76 @@ pub enum Mended {
 }
 
 impl<P: Projection> Folder<P> {
-    /// Folds a parked document from its failing event on, and unparks it in one commit.
-    pub(crate) async fn retry_document<S: Store>(
+    /// Folds parked documents from their failing events on, in one reading of the log where they are not routed by
+    /// stream, and unparks them in one commit. `tell` hears what became of each.
+    pub(crate) async fn retry_documents<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
-        id: &DocumentId,
+        ids: Vec<DocumentId>,
         dry_run: bool,
-    ) -> Result<Mended> {
+        tell: &mut (dyn FnMut(DocumentId, Mended) + Send),
+    ) -> Result<()> {
         let mut attempts = Attempts::new(env);
-        loop {
-            let Some(record) = one(store, &self.collection, id).await? else { return Ok(Mended::NotParked) };
-            let Some(parked) = record.header.parked.clone() else { return Ok(Mended::NotParked) };
-            let mut desk = Desk::careful(parked.from.clone());
-            desk.documents.insert(id.clone(), Slot::released(record));
-            let after = Revision(parked.revision.0.saturating_sub(1));
-            let replay = self.replay_of(id, after, parked.from.clone(), parked.through.clone(), store)?;
-            self.replay(store, env, &mut desk, replay).await?;
-            let Some(mut slot) = desk.documents.take(id) else { return Ok(Mended::NotParked) };
-            let mended = match slot.loss().and_then(|loss| loss.error.as_ref()) {
-                Some(error) => Mended::StillFailing(error.to_string()),
-                None => Mended::Repaired,
-            };
-            if dry_run {
-                return Ok(mended);
+        let mut left = ids;
+        while !left.is_empty() {
+            let (parked, whole) = parked_among(store, &self.collection, &left).await?;
+            for id in whole {
+                tell(id, Mended::NotParked);
             }
-            slot.park(parked.attempts + 1);
-            if let Some(still) = slot.parked_mut().filter(|still| still.position == parked.position) {
-                still.since = parked.since;
+            let mut desk = self.retried(store, env, &parked).await?;
+            let (mut writes, mut answers) = (Vec::new(), Vec::new());
+            for (record, parked) in parked {
+                let Some(mut slot) = desk.documents.take(&record.id) else { continue };
+                let failure = slot.loss().and_then(|loss| loss.error.as_ref()).map(ToString::to_string);
+                slot.park(parked.attempts + 1);
+                if let Some(still) = slot.parked_mut().filter(|still| still.position == parked.position) {
+                    still.since = parked.since;
+                }
+                writes.extend(slot.write(&record.id));
+                answers.push((record.id, failure.map_or(Mended::Repaired, Mended::StillFailing)));
             }
-            let Some(write) = slot.write(id) else { return Ok(mended) };
-            if attempts.wrote(store, &self.collection, vec![write]).await?.is_empty() {
-                return Ok(mended);
+            left.clear();
+            if !dry_run && !writes.is_empty() {
+                left = attempts.wrote(store, &self.collection, writes).await?;
+            }
+            for (id, mended) in answers.into_iter().filter(|(id, _)| !left.contains(id)) {
+                tell(id, mended);
             }
         }
+        Ok(())
+    }
+
+    /// Parked documents, folded on from where they failed.
+    async fn retried<S: Store>(
+        &self,
+        store: &S,
+        env: &dyn Env,
+        parked: &[(Record, Box<Parked>)],
+    ) -> Result<Desk<P::Document>> {
+        let (mut from, mut through) = (BTreeMap::<&Lane, u64>::new(), Mark::default());
+        for (_, parked) in parked {
+            through.merge(&parked.through);
+            for (lane, _) in parked.through.lanes() {
+                let first = parked.from.get(lane);
+                from.entry(lane).and_modify(|from| *from = first.min(*from)).or_insert(first);
+            }
+        }
+        let from: Mark = from.into_iter().map(|(lane, from)| (lane.clone(), from)).collect();
+        let mut desk = Desk::careful(from.clone());
+        for (record, _) in parked {
+            desk.documents.insert(record.id.clone(), Slot::released(record.clone()));
+        }
+        if !self.routes_by_stream() {
+            self.replay(store, env, &mut desk, Replay::Range { from, through }).await?;
+            return Ok(desk);
+        }
+        for (record, parked) in parked {
+            let after = Revision(parked.revision.0.saturating_sub(1));
+            let replay = self.replay_of(&record.id, after, Mark::default(), parked.through.clone(), store)?;
+            self.replay(store, env, &mut desk, replay).await?;
+        }
+        Ok(desk)
     }
 
     /// Unparks a stream once all its events can be decoded: the documents that the events set aside belong to are
@@ -259,6 +295,22 @@ impl Attempts {
         sleep(delay).await;
         Ok(ids)
     }
+}
+
+/// Those of the documents that are parked, with why, and the ids of the others.
+async fn parked_among<S: Store>(
+    store: &S,
+    collection: &Collection,
+    ids: &[DocumentId],
+) -> Result<(Vec<(Record, Box<Parked>)>, Vec<DocumentId>)> {
+    let records = store.load(collection, ids.to_vec()).await?;
+    let parked: Vec<_> = records
+        .into_iter()
+        .filter_map(|record| record.header.parked.clone().map(|parked| (record, parked)))
+        .collect();
+    let is_parked = |id: &&DocumentId| parked.iter().any(|(record, _)| record.id == **id);
+    let whole = ids.iter().filter(|id| !is_parked(id)).cloned().collect();
+    Ok((parked, whole))
 }
 
 async fn one<S: Store>(store: &S, collection: &Collection, id: &DocumentId) -> Result<Option<Record>> {

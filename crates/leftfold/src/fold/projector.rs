@@ -391,6 +391,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let mut tries: HashMap<DocumentId, Tries> = HashMap::new();
         while std::mem::take(&mut self.desk.suspect) {
             let lost = self.desk.documents.lost();
+            let retried = lost.iter().filter_map(|id| self.desk.documents.get(id)?.loss()?.error.as_ref());
+            self.desk.tally.retried += retried.filter(|error| (options.should_retry)(error)).count() as u64;
             let mut desk = Desk::careful(self.checkpoint.mark.clone());
             folder.load_documents(store, &mut desk, lost.clone()).await?;
             let range =
@@ -412,7 +414,6 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                         Some(delay) => {
                             pause = pause.max(Some(delay));
                             self.desk.suspect = true;
-                            self.desk.tally.retried += 1;
                         }
                         None => slot.park(tries.count),
                     }

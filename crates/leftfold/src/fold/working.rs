@@ -84,8 +84,12 @@ impl<D> Working<D> {
 
     /// Puts a slot in place that was folded anew, as touched by the current batch.
     pub(crate) fn replace(&mut self, id: &DocumentId, slot: Slot<D>) {
+        let touched = self.get(id).is_some_and(|old| old.batch == self.batch);
         self.insert(id.clone(), slot);
-        self.touch(id, 0);
+        match self.recent.get_mut(id) {
+            Some(slot) if touched => slot.batch = self.batch,
+            _ => drop(self.touch(id, 0)),
+        }
     }
 
     pub(crate) fn get(&self, id: &DocumentId) -> Option<&Slot<D>> {
