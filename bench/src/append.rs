@@ -10,7 +10,7 @@ use leftfold_sqlite::Sqlite;
 use tokio::task::JoinSet;
 
 use crate::raw;
-use crate::report::{Figure, Goal, Result, float, median};
+use crate::report::{Figure, Result, float, median};
 use crate::stores::{remove, runtime};
 
 const CALLERS: u64 = 64;
@@ -29,9 +29,9 @@ pub(crate) fn measure(directory: &Path, rounds: usize) -> Result<Vec<Figure>> {
         ours.push(float(CALLERS * EACH) / runtime()?.block_on(many_callers(&file))?);
     }
     remove(&file)?;
-    let goal = Some(Goal::AtLeast(20.0));
+    let goal = Some(20.0);
     let bench = format!("append, {CALLERS} callers of one event each, events/s (one commit per call)");
-    Ok(vec![Figure::new(bench, median(ours), median(reference), goal)])
+    Ok(vec![Figure::more(bench, median(ours), median(reference), goal)])
 }
 
 async fn many_callers(file: &Path) -> Result<f64> {

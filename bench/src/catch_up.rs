@@ -11,7 +11,7 @@ use shopping_cart::CartDetails;
 use shopping_cart::workload::Order;
 
 use crate::raw;
-use crate::report::{Figure, Goal, Result, float, median};
+use crate::report::{Figure, Result, float, median};
 use crate::stores::{copy, fill, remove, runtime};
 
 /// How many events the slow reference is given.
@@ -35,12 +35,17 @@ pub(crate) fn measure(directory: &Path, events: u64, rounds: usize, per_event: b
             }
         }
         let ours = median(ours);
-        let goal = Some(Goal::AtLeast(0.6));
-        figures.push(Figure::new(format!("catch-up, {name}, events/s (raw)"), ours, median(reference), goal));
+        let goal = Some(0.6);
+        figures.push(Figure::more(
+            format!("catch-up, {name}, events/s (raw)"),
+            ours,
+            median(reference),
+            goal,
+        ));
         if per_event {
-            let goal = Some(Goal::AtLeast(50.0));
+            let goal = Some(50.0);
             let bench = format!("catch-up, {name}, events/s (one transaction per event)");
-            figures.push(Figure::new(bench, ours, median(slow), goal));
+            figures.push(Figure::more(bench, ours, median(slow), goal));
         }
         remove(&file)?;
         remove(&directory.join("round.db"))?;

@@ -10,32 +10,30 @@ pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::r
 /// One measurement beside its reference.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What was measured, with its unit.
+    /// What was measured, with its unit, and in brackets what with.
     pub(crate) bench: String,
     pub(crate) ours: f64,
     pub(crate) reference: f64,
+    /// How many times better than the reference ours is.
     pub(crate) ratio: f64,
-    /// What the ratio should be; none where there is no goal.
-    pub(crate) goal: Option<Goal>,
+    /// What the ratio should be at least; none where there is no goal.
+    pub(crate) goal: Option<f64>,
     pub(crate) met: Option<bool>,
 }
 
-/// What a ratio should be.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Goal {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
 impl Figure {
-    pub(crate) fn new(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<Goal>) -> Self {
-        let ratio = ours / reference;
-        let met = goal.map(|goal| match goal {
-            Goal::AtLeast(least) => ratio >= least,
-            Goal::AtMost(most) => ratio <= most,
-        });
-        Self { bench: bench.into(), ours, reference, ratio, goal, met }
+    /// Of which more is better, such as events per second.
+    pub(crate) fn more(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<f64>) -> Self {
+        Self::new(bench.into(), ours, reference, ours / reference, goal)
+    }
+
+    /// Of which less is better, such as time or memory.
+    pub(crate) fn less(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<f64>) -> Self {
+        Self::new(bench.into(), ours, reference, reference / ours, goal)
+    }
+
+    fn new(bench: String, ours: f64, reference: f64, ratio: f64, goal: Option<f64>) -> Self {
+        Self { bench, ours, reference, ratio, goal, met: goal.map(|goal| ratio >= goal) }
     }
 }
 
@@ -55,11 +53,7 @@ fn table(figures: &[Figure]) -> Table {
             number(figure.ours),
             number(figure.reference),
             format!("{:.2}", figure.ratio),
-            match figure.goal {
-                Some(Goal::AtLeast(least)) => format!("≥ {least}"),
-                Some(Goal::AtMost(most)) => format!("≤ {most}"),
-                None => String::new(),
-            },
+            figure.goal.map(|goal| format!("≥ {goal}")).unwrap_or_default(),
             figure.met.map_or("", |met| if met { "yes" } else { "NO" }).to_owned(),
         ]);
     }

@@ -52,10 +52,10 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            cache_bytes: 32 << 20,
-            batch_bytes: 24 << 20,
+            cache_bytes: 24 << 20,
+            batch_bytes: 20 << 20,
             batch_time: Duration::from_secs(1),
-            page_bytes: 1 << 20,
+            page_bytes: 1 << 19,
             retry: Backoff::default(),
             should_retry: FoldError::is_transient,
             lease: Duration::from_secs(10),
