@@ -173,13 +173,10 @@ async fn hindrance<S: Store>(
     token: &Token,
     record: Option<&Record>,
 ) -> Result<Option<Box<Parked>>, crate::Error> {
-    let waits = |parked: &Parked| {
-        let from = parked.from.position(token.partition);
-        token.position > from
-            && token.position <= parked.through.position(token.partition).max(parked.position)
-    };
     if let Some(parked) = record.and_then(|record| record.header.parked.as_ref()) {
-        return Ok(Some(parked.clone()).filter(|parked| waits(parked)));
+        // Whatever came after the failing event, the document does not know what it would have been by then.
+        let waits = token.position > parked.from.position(token.partition);
+        return Ok(Some(parked.clone()).filter(|_| waits));
     }
     let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
     let parked = stream.and_then(|record| record.header.parked);

@@ -358,7 +358,10 @@ async fn reads_wait_for_their_token_or_say_why_not() {
         let error = app.get(notes.clone(), "bad").at_least(token).await.unwrap_err();
         assert!(matches!(&error, ReadError::Parked { parked, .. } if parked.error == "poison"), "{error}");
     }
-    assert!(app.get(notes.clone(), "a").at_least(good).await.unwrap().is_some());
+    assert!(app.get(notes.clone(), "a").at_least(good.clone()).await.unwrap().is_some());
+    // Nor is it what it would be by a later event, even one that is none of its own.
+    let error = app.get(notes.clone(), "bad").at_least(good).await.unwrap_err();
+    assert!(matches!(&error, ReadError::Parked { .. }), "{error}");
     // What was folded before the trouble is there to be read.
     assert_eq!(app.get(notes.clone(), "bad").at_least(token).await.unwrap(), None);
     worker.stop().await;
