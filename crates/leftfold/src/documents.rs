@@ -277,13 +277,21 @@ pub trait Documents: Send + Sync + 'static {
 
     /// The records with these ids, in any order; those that don't exist are left out.
     ///
-    /// It may answer with what was true a moment ago: that costs a retry, never a wrong document. Only the
-    /// [hidden collections](Collection::streams), and [checkpoints](Self::checkpoint), must be read as they are.
+    /// It may answer with what was true a moment ago: that costs a retry, never a wrong document.
     fn load(
         &self,
         collection: &Collection,
         ids: Vec<DocumentId>,
     ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+
+    /// The same, as they are now. A store whose loads can be behind must read differently here.
+    fn load_current(
+        &self,
+        collection: &Collection,
+        ids: Vec<DocumentId>,
+    ) -> impl Future<Output = Result<Vec<Record>>> + Send {
+        self.load(collection, ids)
+    }
 
     /// Writes guarded by what each was computed from. `Err` means that nothing was written.
     fn commit(&self, commit: Arc<Commit>) -> impl Future<Output = Result<Outcome>> + Send;

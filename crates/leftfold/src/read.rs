@@ -120,7 +120,7 @@ async fn load<S: Store>(
     collection: &Collection,
     id: &DocumentId,
 ) -> Result<Option<Record>, crate::Error> {
-    Ok(store.load(collection, vec![id.clone()]).await?.pop())
+    Ok(store.load_current(collection, vec![id.clone()]).await?.pop())
 }
 
 /// The record, once the token's event is folded.

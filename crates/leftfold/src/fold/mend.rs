@@ -219,7 +219,7 @@ impl<P: Projection> Folder<P> {
         for id in ids {
             desk.documents.insert(id.clone(), Slot::refolded(None));
         }
-        for Record { id, header, .. } in store.load(&self.collection, ids.to_vec()).await? {
+        for Record { id, header, .. } in store.load_current(&self.collection, ids.to_vec()).await? {
             through.merge(&header.mark);
             if let Some(parked) = &header.parked {
                 through.merge(&parked.through);
@@ -303,7 +303,7 @@ async fn parked_among<S: Store>(
     collection: &Collection,
     ids: &[DocumentId],
 ) -> Result<(Vec<(Record, Box<Parked>)>, Vec<DocumentId>)> {
-    let records = store.load(collection, ids.to_vec()).await?;
+    let records = store.load_current(collection, ids.to_vec()).await?;
     let parked: Vec<_> = records
         .into_iter()
         .filter_map(|record| record.header.parked.clone().map(|parked| (record, parked)))
@@ -314,5 +314,5 @@ async fn parked_among<S: Store>(
 }
 
 async fn one<S: Store>(store: &S, collection: &Collection, id: &DocumentId) -> Result<Option<Record>> {
-    Ok(store.load(collection, vec![id.clone()]).await?.pop())
+    Ok(store.load_current(collection, vec![id.clone()]).await?.pop())
 }

@@ -124,7 +124,7 @@ impl<P: Projection> Folder<P> {
         desk: &mut Desk<P::Document>,
         ids: Vec<DocumentId>,
     ) -> Result<()> {
-        let records = store.load(&self.collection.streams(), ids.clone()).await?;
+        let records = store.load_current(&self.collection.streams(), ids.clone()).await?;
         for id in ids {
             desk.streams.insert(id, Slot::absent());
         }

@@ -1,0 +1,104 @@
+//! What can go wrong. Each kind is on or off for a seed, and its rate is drawn for the seed, so that every run
+//! has a mixture of its own.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::dice::Dice;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// An operation fails and does nothing.
+    Fails,
+    /// A write happens, but who asked for it hears that it can't be told.
+    AppliedUnknown,
+    /// A write does not happen, and who asked for it hears that it can't be told.
+    LostUnknown,
+    /// A write happens later, maybe after who asked for it is gone; they hear that it can't be told.
+    Delayed,
+    /// A read answers with what was true before.
+    Stale,
+    /// An operation takes long.
+    Slow,
+    /// The store is down for a while.
+    Down,
+    /// A worker dies.
+    Crash,
+    /// A worker stands still for longer than its lease, then goes on.
+    Pause,
+    /// A worker's clock jumps.
+    Clock,
+    /// Somebody changes documents besides the workers.
+    Meddling,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Fails,
+        Self::AppliedUnknown,
+        Self::LostUnknown,
+        Self::Delayed,
+        Self::Stale,
+        Self::Slow,
+        Self::Down,
+        Self::Crash,
+        Self::Pause,
+        Self::Clock,
+        Self::Meddling,
+    ];
+
+    /// How often it is met at the most, in a thousand chances.
+    fn most(self) -> u64 {
+        match self {
+            Self::Fails | Self::AppliedUnknown | Self::LostUnknown | Self::Delayed => 80,
+            Self::Stale => 300,
+            Self::Slow => 100,
+            Self::Down => 5,
+            Self::Crash | Self::Pause | Self::Clock | Self::Meddling => 200,
+        }
+    }
+}
+
+/// The faults of one seed, and how often each was met.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    rates: [u64; Fault::ALL.len()],
+    met: [AtomicU64; Fault::ALL.len()],
+    calm: AtomicBool,
+    dice: Dice,
+}
+
+impl Faults {
+    pub(crate) fn drawn(dice: &Dice) -> Self {
+        let dice = dice.split();
+        let rates = Fault::ALL.map(|fault| if dice.happens(600) { dice.below(fault.most()) } else { 0 });
+        Self { rates, met: Default::default(), calm: false.into(), dice }
+    }
+
+    /// Whether it happens now.
+    pub(crate) fn strikes(&self, fault: Fault) -> bool {
+        let at = fault as usize;
+        let strikes = !self.is_calm() && self.dice.happens(self.rates[at]);
+        if strikes {
+            self.met[at].fetch_add(1, Ordering::Relaxed);
+        }
+        strikes
+    }
+
+    pub(crate) fn dice(&self) -> &Dice {
+        &self.dice
+    }
+
+    /// From here on nothing goes wrong.
+    pub(crate) fn heal(&self) {
+        self.calm.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_calm(&self) -> bool {
+        self.calm.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn met(&self) -> [u64; Fault::ALL.len()] {
+        std::array::from_fn(|at| self.met[at].load(Ordering::Relaxed))
+    }
+}

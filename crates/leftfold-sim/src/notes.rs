@@ -1,0 +1,114 @@
+//! The projections under test, and the events they are given. A document remembers every event it has seen, in order:
+//! whatever is lost, doubled or swapped shows.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leftfold::fold::{Error, Ids};
+use leftfold::{Event, Invalid, Json, NewEvent, Projection, Route};
+use serde::{Deserialize, Serialize};
+
+use crate::dice::Dice;
+
+/// What happens. `to` names the documents, for the projection that routes by it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Happened {
+    Noted { to: Vec<String> },
+    Cleared { to: Vec<String> },
+    Poison { to: Vec<String> },
+    Flaky { to: Vec<String> },
+}
+
+impl Happened {
+    fn to(&self) -> &[String] {
+        match self {
+            Self::Noted { to } | Self::Cleared { to } | Self::Poison { to } | Self::Flaky { to } => to,
+        }
+    }
+
+    /// An event of any kind, some that can't be folded or decoded until the code is mended.
+    pub(crate) fn any(dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
+        let to: Vec<String> = (0..dice.below(3)).map(|_| format!("d{}", dice.below(4))).collect();
+        let event = match dice.below(100) {
+            0..5 => Self::Cleared { to },
+            5..9 => Self::Poison { to },
+            9..13 => Self::Flaky { to },
+            13..16 => {
+                let data = Json::of(&serde_json::json!({ "garbled": to }))?;
+                return NewEvent::new("noted", data)?.with_id(id);
+            }
+            16..19 => return NewEvent::new("unheard-of", Json::stored("{}"))?.with_id(id),
+            _ => Self::Noted { to },
+        };
+        NewEvent::encode(&event)?.with_id(id)
+    }
+}
+
+/// What a document has seen since it was last cleared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) events: Vec<String>,
+}
+
+/// The projection, by stream or by content.
+#[derive(Clone, Debug)]
+pub(crate) struct Notes {
+    by_stream: bool,
+    /// Whether the code was mended: shared by all workers, as a deployment is.
+    mended: Arc<AtomicBool>,
+    tries: Arc<Mutex<BTreeMap<String, u32>>>,
+}
+
+impl Notes {
+    pub(crate) fn new(by_stream: bool) -> Self {
+        Self { by_stream, mended: Arc::default(), tries: Arc::default() }
+    }
+
+    pub(crate) fn mend(&self) {
+        self.mended.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Projection for Notes {
+    type Event = Happened;
+    type Document = Seen;
+
+    fn name(&self) -> &'static str {
+        if self.by_stream { "by_stream" } else { "by_content" }
+    }
+
+    fn route(&self) -> Route<Happened> {
+        if self.by_stream {
+            return Route::Stream;
+        }
+        Route::by(|event: &Event<Happened>| Ids::many(event.data.to()))
+    }
+
+    fn upcast(&self, mut event: Event) -> Event {
+        if self.mended.load(Ordering::Relaxed) && event.data.as_str().contains("garbled") {
+            event.data = Json::stored(event.data.as_str().replace("garbled", "to"));
+        }
+        event
+    }
+
+    fn fold(&self, seen: Option<Seen>, event: &Event<Happened>) -> Result<Option<Seen>, Error> {
+        match &event.data {
+            Happened::Cleared { .. } => return Ok(None),
+            Happened::Poison { .. } if !self.mended.load(Ordering::Relaxed) => return Err("poison".into()),
+            Happened::Flaky { .. } => {
+                let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+                let tries = tries.entry(event.id.to_string()).or_default();
+                *tries += 1;
+                if *tries <= 2 {
+                    return Err(Error::transient("not yet"));
+                }
+            }
+            _ => {}
+        }
+        let mut seen = seen.unwrap_or_default();
+        seen.events.push(format!("{}@{}", event.stream, event.revision));
+        Ok(Some(seen))
+    }
+}
