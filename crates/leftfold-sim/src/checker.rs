@@ -55,8 +55,9 @@ impl Checker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).violations.clone()
     }
 
-    /// Looks at what a commit left.
-    pub(crate) async fn look(&self, truth: &Memory, commit: &Commit) {
+    /// Looks at what a commit left; answers with what is wrong with it.
+    pub(crate) async fn look(&self, truth: &Memory, commit: &Commit) -> Vec<String> {
+        let before = self.violations().len();
         self.read_on(truth).await;
         if let Some(advance) = &commit.advance
             && let Ok(now) = truth.checkpoint(&advance.projection).await
@@ -91,6 +92,7 @@ impl Checker {
                 }
             }
         }
+        self.violations().split_off(before)
     }
 
     async fn read_on(&self, truth: &Memory) {

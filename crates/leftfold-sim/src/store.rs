@@ -11,7 +11,7 @@ use leftfold::{
     Append, Collection, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition,
     Position, Result, Revision, StreamId,
 };
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::checker::Checker;
@@ -35,13 +35,35 @@ pub(crate) struct Shared {
 pub(crate) struct SimStore {
     shared: Arc<Shared>,
     name: Arc<str>,
-    /// While this says so, the worker stands still.
-    paused: watch::Receiver<bool>,
+    gate: Arc<Gate>,
+}
+
+/// While it is closed, its worker stands still.
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    opened: Notify,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::Relaxed);
+        self.opened.notify_waiters();
+    }
+
+    async fn pass(&self) {
+        while self.closed.load(Ordering::Relaxed) {
+            self.opened.notified().await;
+        }
+    }
 }
 
 impl SimStore {
-    pub(crate) fn new(partitions: u16, atomic: bool, faults: Faults) -> (Self, watch::Sender<bool>) {
-        let (running, paused) = watch::channel(false);
+    pub(crate) fn new(partitions: u16, atomic: bool, faults: Faults) -> Self {
         let shared = Shared {
             inner: Memory::new(partitions),
             atomic,
@@ -51,13 +73,16 @@ impl SimStore {
             past: Mutex::default(),
             down: AtomicBool::new(false),
         };
-        (Self { shared: Arc::new(shared), name: "outside".into(), paused }, running)
+        Self { shared: Arc::new(shared), name: "outside".into(), gate: Arc::default() }
     }
 
-    /// A handle for a worker, and the switch that makes it stand still.
-    pub(crate) fn worker(&self, name: &str) -> (Self, watch::Sender<bool>) {
-        let (switch, paused) = watch::channel(false);
-        (Self { shared: Arc::clone(&self.shared), name: name.into(), paused }, switch)
+    /// A handle for a worker, with a gate of its own.
+    pub(crate) fn worker(&self, name: &str) -> Self {
+        Self { shared: Arc::clone(&self.shared), name: name.into(), gate: Arc::default() }
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -79,9 +104,7 @@ impl SimStore {
 
     /// What every operation goes through before it does anything.
     async fn enter(&self, what: &str) -> Result<()> {
-        let mut paused = self.paused.clone();
-        // An error means that the switch is gone, and with it the pause.
-        let _ = paused.wait_for(|paused| !*paused).await;
+        self.gate.pass().await;
         let faults = &self.shared.faults;
         sleep(faults.dice().time(Duration::from_millis(2))).await;
         if self.strikes(Fault::Slow) {
@@ -113,10 +136,18 @@ impl SimStore {
         };
         self.shared.trace.note(|| {
             let to = commit.advance.as_ref().map(|advance| advance.to.mark.to_string()).unwrap_or_default();
-            let writes: usize = commit.changes.iter().map(|changes| changes.writes.len()).sum();
-            format!("{}: commit of {writes} to {to}: {outcome:?}", self.name)
+            let writes = commit.changes.iter().flat_map(|changes| &changes.writes).map(|write| {
+                let (record, parked) = (&write.record, write.record.header.parked.as_ref());
+                let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
+                let parked =
+                    parked.map(|parked| format!(" parked at {}", parked.position)).unwrap_or_default();
+                format!("{} {was}→{}{parked}", record.id, record.header.mark)
+            });
+            format!("{}: commit to {to} [{}]: {outcome:?}", self.name, writes.collect::<Vec<_>>().join(", "))
         });
-        self.shared.checker.look(&self.shared.inner, commit).await;
+        for violation in self.shared.checker.look(&self.shared.inner, commit).await {
+            self.shared.trace.note(|| violation);
+        }
         Ok(outcome)
     }
 

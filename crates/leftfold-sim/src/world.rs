@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
 use crate::notes::{Happened, Notes, Seen};
-use crate::store::SimStore;
+use crate::store::{Gate, SimStore};
 
 /// What became of a seed.
 #[derive(Debug)]
@@ -44,7 +44,12 @@ pub(crate) struct Reached {
 /// Runs a seed, in a world and a time of its own.
 pub(crate) fn run(seed: u64) -> Result<Run, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    Ok(runtime.block_on(World::new(seed).live()))
+    Ok(runtime.block_on(async {
+        // A timer ends on a whole millisecond of the runtime's life. From here on the clock stands on one, so that no
+        // rounding depends on when the runtime was made.
+        sleep(Duration::from_millis(1)).await;
+        World::new(seed).live().await
+    }))
 }
 
 struct World {
@@ -55,7 +60,6 @@ struct World {
     plain: bool,
     acknowledged: Arc<Mutex<Vec<Token>>>,
     waited_reads: Arc<std::sync::atomic::AtomicU64>,
-    _running: watch::Sender<bool>,
 }
 
 const HURT: Duration = Duration::from_mins(1);
@@ -65,7 +69,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let dice = Dice::new(seed);
         let partitions = if dice.happens(700) { 1 } else { 3 };
-        let (store, running) = SimStore::new(partitions, dice.happens(500), Faults::drawn(&dice));
+        let store = SimStore::new(partitions, dice.happens(500), Faults::drawn(&dice));
         let bytes = |most| usize::try_from(dice.below(most)).unwrap_or(1).max(1);
         let options = Options {
             cache_bytes: bytes(20_000),
@@ -84,7 +88,6 @@ impl World {
             plain: partitions > 1,
             acknowledged: Arc::default(),
             waited_reads: Arc::default(),
-            _running: running,
         }
     }
 
@@ -150,13 +153,13 @@ impl World {
 
         let workers = 1 + self.dice.below(3);
         let working = async {
-            let mut alive: Vec<(App<SimStore>, watch::Sender<bool>)> = Vec::new();
+            let mut alive: Vec<(App<SimStore>, Arc<Gate>)> = Vec::new();
             loop {
                 while (alive.len() as u64) < workers {
                     let name = format!("worker-{}", self.dice.below(workers));
-                    let (store, switch) = self.store.worker(&name);
+                    let store = self.store.worker(&name);
                     if let Ok(app) = self.app(&store, &name, &self.dice).start().await {
-                        alive.push((app, switch));
+                        alive.push((app, Arc::clone(store.gate())));
                     }
                 }
                 sleep(self.dice.time(Duration::from_secs(4))).await;
@@ -167,16 +170,16 @@ impl World {
                     alive.swap_remove(at);
                 } else if faults.strikes(Fault::Pause) {
                     self.store.shared().trace.note(|| "a worker stands still".to_owned());
-                    alive[at].1.send_replace(true);
+                    alive[at].1.close();
                 } else {
-                    alive[at].1.send_replace(false);
+                    alive[at].1.open();
                 }
                 if self.dice.happens(20) {
                     self.notes.iter().for_each(Notes::mend);
                 }
                 if *healed.borrow() {
-                    for (_, switch) in &alive {
-                        switch.send_replace(false);
+                    for (_, gate) in &alive {
+                        gate.open();
                     }
                     return alive;
                 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::documents::{
@@ -24,7 +25,8 @@ pub struct Memory(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    changed: watch::Sender<()>,
+    /// Those who wait are woken in the order in which they came: simulations depend on that.
+    changed: Notify,
 }
 
 /// A collection's records by id.
@@ -50,7 +52,7 @@ impl Memory {
     /// An empty store whose log has so many partitions; at least one.
     pub fn new(partitions: u16) -> Self {
         let state = State { partitions: vec![Vec::new(); partitions.max(1).into()], ..State::default() };
-        Self(Arc::new(Shared { state: Mutex::new(state), changed: watch::Sender::new(()) }))
+        Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
     }
 
     /// A panic elsewhere can't leave the state half-changed: nothing below panics while it changes it.
@@ -59,12 +61,15 @@ impl Memory {
     }
 
     async fn until(&self, holds: impl Fn(&State) -> bool + Send) -> Result<()> {
-        let mut changed = self.0.changed.subscribe();
-        while !holds(&self.state()) {
-            let gone = |_| Error::new(Kind::Stopped, "waiting for a change: the store is gone");
-            changed.changed().await.map_err(gone)?;
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            // From here on no change is missed, also one between the look and the wait.
+            changed.as_mut().enable();
+            if holds(&self.state()) {
+                return Ok(());
+            }
+            changed.await;
         }
-        Ok(())
     }
 }
 
@@ -180,7 +185,7 @@ impl Append for Memory {
             }
             Token { stream, revision, partition, position }
         };
-        self.0.changed.send_replace(());
+        self.0.changed.notify_waiters();
         Ok(Appended::New(token))
     }
 }
@@ -231,7 +236,7 @@ impl Documents for Memory {
                 state.checkpoints.insert(advance.projection.clone(), advance.to.clone());
             }
         }
-        self.0.changed.send_replace(());
+        self.0.changed.notify_waiters();
         Ok(Outcome::Applied)
     }
 
