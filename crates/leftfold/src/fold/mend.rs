@@ -103,6 +103,8 @@ impl<P: Projection> Folder<P> {
             return Ok(desk);
         }
         for (record, parked) in parked {
+            // Each stream is a reading of its own: what was read for the last is not what comes before this one.
+            desk.progress = parked.from.clone();
             let after = Revision(parked.revision.0.saturating_sub(1));
             let replay = self.replay_of(&record.id, after, Mark::default(), parked.through.clone(), store)?;
             self.replay(store, env, &mut desk, replay).await?;
