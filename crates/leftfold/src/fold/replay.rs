@@ -35,7 +35,9 @@ impl Replay {
                     return Err(crate::Error::new(Kind::Format, message));
                 }
                 from.advance(&partition.into(), page.through.0);
+                // What comes after the end was read and is not presented.
                 page.events.retain(|event| event.position <= end);
+                page.through = page.through.min(end);
                 Ok(Some((partition, page)))
             }
             Self::Stream { stream, after, through } => {
