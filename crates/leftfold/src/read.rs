@@ -175,11 +175,11 @@ async fn hindrance<S: Store>(
 ) -> Result<Option<Box<Parked>>, crate::Error> {
     let waits = |parked: &Parked| {
         let from = parked.from.position(token.partition);
-        token.position > from
-            && token.position <= parked.through.position(token.partition).max(parked.position)
+        token.position > from && token.position <= parked.through.position(token.partition)
     };
-    if let Some(parked) = record.and_then(|record| record.header.parked.as_ref()) {
-        return Ok(Some(parked.clone()).filter(|parked| waits(parked)));
+    let parked = record.and_then(|record| record.header.parked.as_ref());
+    if let Some(parked) = parked.filter(|parked| waits(parked)) {
+        return Ok(Some(parked.clone()));
     }
     let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
     let parked = stream.and_then(|record| record.header.parked);
