@@ -227,7 +227,8 @@ impl<S: Store, P: Projection> Projector<S, P> {
 
 impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn go(mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        let renew_after = (self.projector.options.lease / 3).max(Duration::from_millis(1));
+        let renew_after =
+            (self.projector.options.lease / 3).clamp(Duration::from_millis(1), Duration::from_hours(1));
         let mut renewal = Instant::now() + renew_after;
         loop {
             self.show();
