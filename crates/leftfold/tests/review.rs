@@ -39,7 +39,6 @@ enum At {
 
 #[derive(Clone)]
 struct Panics {
-    at: At,
     by_stream: bool,
     mended: Switch,
 }
@@ -149,7 +148,7 @@ async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
             switch.store(false, Ordering::SeqCst);
         }
         let mended = Switch::default();
-        let panics = Panics { at, by_stream, mended: mended.clone() };
+        let panics = Panics { by_stream, mended: mended.clone() };
         // Nothing is kept, so that documents are read again.
         let options = Options { cache_bytes: 0, ..quick() };
         let app =

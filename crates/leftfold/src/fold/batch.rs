@@ -1,7 +1,6 @@
 //! The pure core of the fold: from (documents at hand, events) to (what to write, what failed, what waits).
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
@@ -167,7 +166,20 @@ impl<P: Projection> Folder<P> {
         routed
     }
 
+    /// What an event is to the projection, whose code may panic: then it can't be decoded.
     fn understand(&self, event: Event) -> Option<Step<P::Event>> {
+        let (id, stream, kind) = (event.id.clone(), event.stream.clone(), event.kind.clone());
+        let Event { revision, time, partition, position, .. } = event;
+        let step = Error::catch("decoding or routing it", || Ok(self.step(event)));
+        step.unwrap_or_else(|error| {
+            let data = crate::Json::stored("null");
+            let event =
+                Event { id, stream, revision, kind, time, data, metadata: None, partition, position };
+            Some(Step::Broken(event, error))
+        })
+    }
+
+    fn step(&self, event: Event) -> Option<Step<P::Event>> {
         let bytes = event.data.as_str().len();
         let event = match decode(self.projection.upcast(event)) {
             Decoded::Known(event) => event,
@@ -326,11 +338,7 @@ impl<P: Projection> Folder<P> {
         document: Option<P::Document>,
         event: &Event<P::Event>,
     ) -> Result<Option<P::Document>, Error> {
-        catch_unwind(AssertUnwindSafe(|| self.projection.fold(document, event))).unwrap_or_else(|panic| {
-            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-            Err(Error::new(format!("the fold panicked: {}", said.as_deref().unwrap_or("no message"))))
-        })
+        Error::catch("the fold", || self.projection.fold(document, event))
     }
 }
 

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -148,7 +149,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
         let mut delays = patience.delays(self.env.random());
         loop {
             let before = Instant::now();
-            let wait = match self.work(&mut stop).await {
+            let wait = match unpanicked(self.work(&mut stop)).await {
                 Ok(End::Stopped) => break,
                 Ok(End::Replaced) => Duration::ZERO,
                 Err(error) => {
@@ -508,6 +509,18 @@ async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<Settled> {
         }
         None => std::future::pending().await,
     }
+}
+
+/// A panic ends the work as an error does: it begins anew.
+async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        let poll = std::panic::AssertUnwindSafe(|| work.as_mut().poll(context));
+        std::panic::catch_unwind(poll).unwrap_or_else(|_| {
+            Poll::Ready(Err(Error::new(Kind::Stopped, "folding: the work panicked, see the log")))
+        })
+    })
+    .await
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
