@@ -107,6 +107,8 @@ pub(crate) struct Desk<D> {
     pub(crate) suspect: bool,
     /// What was counted and belongs to no single document.
     pub(crate) tally: Tally,
+    /// The first event that could not be routed though its stream is not set aside for it, and why.
+    pub(crate) stray: Option<String>,
 }
 
 impl<D> Desk<D> {
@@ -118,6 +120,7 @@ impl<D> Desk<D> {
             careful: false,
             suspect: false,
             tally: Tally::default(),
+            stray: None,
         }
     }
 
@@ -322,6 +325,10 @@ impl<P: Projection> Folder<P> {
             let failed = desk.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
             desk.suspect |= failed == Some(Effect::Failed);
         } else if !waits(&mut desk.streams, place, event) {
+            if desk.stray.is_none() {
+                let said = format!("{error} (revision {} of {})", event.revision, event.stream);
+                desk.stray = Some(said);
+            }
             if !desk.streams.contains(&id) {
                 desk.streams.insert(id.clone(), Slot::absent());
             }

@@ -55,6 +55,10 @@ impl<P: Projection> Folder<P> {
             let after = Revision(parked.revision.0.saturating_sub(1));
             let replay = self.replay_of(id, after, parked.from.clone(), parked.through.clone(), store)?;
             self.replay(store, env, &mut desk, replay).await?;
+            // Whoever folded this event could decode it; to go on without it would lose it.
+            if let Some(stray) = desk.stray {
+                return Ok(Mended::StillFailing(stray));
+            }
             let Some(mut slot) = desk.documents.take(id) else { return Ok(Mended::NotParked) };
             let mended = match slot.loss().and_then(|loss| loss.error.as_ref()) {
                 Some(error) => Mended::StillFailing(error.to_string()),
@@ -201,6 +205,10 @@ impl<P: Projection> Folder<P> {
             }
         } else {
             self.replay(store, env, &mut desk, Replay::Range { from: Mark::default(), through }).await?;
+        }
+        // Whoever folded this event could decode it; to go on without it would lose it.
+        if desk.stray.is_some() {
+            return Ok((Vec::new(), desk.stray));
         }
         let mut writes = Vec::new();
         for id in ids {
