@@ -150,8 +150,8 @@ impl<P: Projection> Folder<P> {
         Ok(Ok(documents))
     }
 
-    /// Folds documents anew, treating a stream that is set aside as if it were not. Ends at the first that fails,
-    /// with what failed.
+    /// Folds documents anew, treating a stream that is set aside as if it were not. Without such a stream it ends at
+    /// the first that fails, with what failed; with one, those that fail are parked, so that the others need not wait.
     async fn refold_all<S: Store>(
         &self,
         store: &S,
@@ -213,18 +213,31 @@ impl<P: Projection> Folder<P> {
         let mut writes = Vec::new();
         for id in ids {
             let Some(mut slot) = desk.documents.take(id) else { continue };
-            if let Some(failure) = slot.loss().and_then(|loss| loss.failure.as_ref()) {
+            let failure = slot.loss().and_then(|loss| loss.failure.as_ref());
+            if let Some(failure) = failure.filter(|_| release.is_none()) {
                 let (revision, stream) = (failure.revision, &failure.stream);
                 return Ok((
                     writes,
                     Some(format!("{id}: {} (revision {revision} of {stream})", failure.error)),
                 ));
             }
-            if let Some(Header { mark, .. }) = slot.stored().cloned() {
+            let failed = failure.is_some();
+            if failed {
+                slot.park(1);
+            }
+            if let Some(Header { mark, parked }) = slot.stored().cloned() {
                 let refolds = mark.get(&Lane::named(REFOLDED)) + 1;
-                slot.mark_mut().merge(&mark);
+                // One that is parked waits from its failing event on, whatever it had folded without the stream.
+                let kept = mark.lanes().filter(|(lane, _)| !failed || lane.partition().is_none());
+                kept.for_each(|(lane, number)| slot.mark_mut().advance(lane, number));
                 slot.mark_mut().advance(&Lane::named(REFOLDED), refolds);
-            } else if slot.document().is_none() {
+                let place = |parked: &Parked| (parked.partition, parked.position);
+                if let (Some(was), Some(now)) = (parked, slot.parked_mut())
+                    && place(&was) == place(now)
+                {
+                    (now.since, now.attempts) = (was.since, was.attempts + 1);
+                }
+            } else if !failed && slot.document().is_none() {
                 continue;
             }
             slot.set_dirty();
