@@ -4,18 +4,18 @@
 
 mod common;
 #[path = "common/shaky.rs"]
-#[allow(dead_code, reason = "part of it is used")]
 mod shaky;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Happened, Mended as Switch, Notes, garbled, noted, stored};
+use common::{Happened, Mended as Switch, Notes, assert_right, garbled, noted, stored};
 use leftfold::fold::{Error, Ids, Mended, Options};
 use leftfold::{
-    Backoff, DocumentId, Event, Expected, Guarded, Lane, Leftfold, Memory, Partition,
-    Projection, ReadError, Route, Rule, StreamId, Unit,
+    Backoff, DocumentId, Event, Expected, Guarded, Lane, Leftfold, Memory, NewEvent,
+    Partition, Projection, ReadError, Route, Rule, StreamId, Unit,
 };
+use shaky::{Seeded, Shaky};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 fn quick() -> Options {
@@ -255,35 +255,36 @@ async fn a_refold_by_code_that_cant_decode_an_event_leaves_the_document_as_it_is
     }
 }
 
+/// Notes whose decoding is mended on its own.
+#[derive(Clone)]
+struct Decoding(Notes, Switch);
+impl Projection for Decoding {
+    type Event = Happened;
+    type Document = common::Seen;
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn route(&self) -> Route<Happened> {
+        self.0.route()
+    }
+    fn upcast(&self, event: Event) -> Event {
+        let lifted = Notes { mended: self.1.clone(), ..self.0.clone() };
+        lifted.upcast(event)
+    }
+    fn fold(
+        &self,
+        seen: Option<common::Seen>,
+        event: &Event<Happened>,
+    ) -> Result<Option<common::Seen>, Error> {
+        self.0.fold(seen, event)
+    }
+}
+
 /// A stream whose events can be decoded again goes on, though one of its documents can't take one of them: that
 /// document alone is parked, as it would have been without the detour.
 #[tokio::test]
 async fn a_stream_that_decodes_again_is_not_held_back_by_one_of_its_documents() {
     let (notes, mended) = (Notes::by_content(), Switch::default());
-    /// Notes whose decoding is mended on its own.
-    #[derive(Clone)]
-    struct Decoding(Notes, Switch);
-    impl Projection for Decoding {
-        type Event = Happened;
-        type Document = common::Seen;
-        fn name(&self) -> &str {
-            self.0.name()
-        }
-        fn route(&self) -> Route<Happened> {
-            self.0.route()
-        }
-        fn upcast(&self, event: Event) -> Event {
-            let lifted = Notes { mended: self.1.clone(), ..self.0.clone() };
-            lifted.upcast(event)
-        }
-        fn fold(
-            &self,
-            seen: Option<common::Seen>,
-            event: &Event<Happened>,
-        ) -> Result<Option<common::Seen>, Error> {
-            self.0.fold(seen, event)
-        }
-    }
     let app = Leftfold::on(Memory::default())
         .options(quick())
         .projection(Decoding(notes.clone(), mended.clone()))
@@ -431,4 +432,89 @@ async fn the_smallest_options_work() {
         assert_eq!(seen.len(), 31);
         soon(app.stop()).await;
     }
+}
+
+/// Decoding is mended first, folding later, while a store that misbehaves is worked on by two.
+#[tokio::test(start_paused = true)]
+async fn documents_are_right_if_mended_in_two_steps_whatever_the_store_does() {
+    for seed in 0..150 {
+        let (notes, mended) = (Notes::by_content(), Switch::default());
+        let store = Shaky::new(seed * 6_007 + 1, seed % 2 == 0);
+        let options = Options { lease: Duration::ZERO, page_bytes: 200, batch_bytes: 1_500, ..quick() };
+        let worker = |number: u64| {
+            Leftfold::on(store.clone())
+                .env(Seeded((seed * 2 + number).into()))
+                .options(options.clone())
+                .projection(Decoding(notes.clone(), mended.clone()))
+                .start()
+        };
+        let (one, two) = (worker(0).await.unwrap(), worker(1).await.unwrap());
+        for round in 0..60 {
+            let (a, b) = (format!("d{}", round % 3), format!("d{}", round % 4));
+            let to = vec![a.clone(), b.clone()];
+            let event = match round % 20 {
+                7 | 12 => NewEvent::encode(&Happened::Poison { to }).unwrap(),
+                11 => NewEvent::encode(&Happened::Cleared { to }).unwrap(),
+                5 => garbled(&[&a, &b]),
+                _ => NewEvent::encode(&Happened::Noted { to }).unwrap(),
+            };
+            one.append_events(&format!("s{}", round % 5), Expected::Any, vec![event]).await.unwrap();
+            if round % 6 == 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            match round {
+                30 => mended.now(),
+                50 => notes.mended.now(),
+                _ => {}
+            }
+            if round % 10 == 0 {
+                let _ = one.retry_all(notes.name, false, |_, _| ()).await;
+            }
+            if round % 15 == 0 {
+                let _ = two.refold(notes.name, &a).await;
+            }
+        }
+        store.calm.store(true, Ordering::SeqCst);
+        one.caught_up().await.unwrap();
+        // What was under way for long arrives at last.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        for _ in 0..100 {
+            one.retry_all(notes.name, false, |_, _| ()).await.unwrap();
+        }
+        assert_eq!(one.parked(notes.name, None, 9).await.unwrap(), [], "seed {seed}");
+        assert_right(&one, &notes, &format!("seed {seed}")).await;
+        one.stop().await;
+        two.stop().await;
+    }
+}
+
+/// Folding that takes longer than the lease: workers replace each other, but what one of them has handed to the store
+/// is not given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workers_slower_than_their_lease_get_on() {
+    #[derive(Clone)]
+    struct Slow;
+    impl Projection for Slow {
+        type Event = Happened;
+        type Document = u64;
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+        fn fold(&self, count: Option<u64>, _: &Event<Happened>) -> Result<Option<u64>, Error> {
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(Some(count.unwrap_or(0) + 1))
+        }
+    }
+    let mut store = Shaky::new(1, true);
+    store.slow = Duration::from_millis(150);
+    store.calm.store(true, Ordering::SeqCst);
+    let options = Options { lease: Duration::from_millis(160), ..quick() };
+    let start = || Leftfold::on(store.clone()).options(options.clone()).projection(Slow).start();
+    let writer = Leftfold::on(store.clone()).open().await.unwrap();
+    writer.append("a", vec![noted(&[]); 10]).await.unwrap();
+    let (one, two) = (start().await.unwrap(), start().await.unwrap());
+    soon(one.caught_up()).await.unwrap();
+    assert_eq!(one.get(Slow, "a").await.unwrap(), Some(10));
+    one.stop().await;
+    two.stop().await;
 }

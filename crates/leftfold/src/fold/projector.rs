@@ -235,6 +235,9 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             self.show();
             if Instant::now() >= renewal {
                 if self.projector.claim().await? != Claim::Ours {
+                    // What is done is handed in all the same: workers that are slower than their lease would else
+                    // replace each other for ever, and none would get on.
+                    self.finish().await?;
                     return Ok(End::Replaced);
                 }
                 renewal = Instant::now() + renew_after;

@@ -25,6 +25,8 @@ pub struct Shaky {
     stale: Arc<Mutex<Past>>,
     pub calm: Arc<std::sync::atomic::AtomicBool>,
     pub unknowns: Arc<AtomicU64>,
+    /// How long a commit takes.
+    pub slow: Duration,
 }
 
 impl Shaky {
@@ -36,6 +38,7 @@ impl Shaky {
             stale: Arc::default(),
             calm: Arc::default(),
             unknowns: Arc::default(),
+            slow: Duration::ZERO,
         }
     }
 
@@ -148,6 +151,9 @@ impl Documents for Shaky {
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        if !self.slow.is_zero() {
+            tokio::time::sleep(self.slow).await;
+        }
         if self.one_in(20) {
             return Ok(self.unknown());
         }
