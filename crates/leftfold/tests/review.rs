@@ -518,3 +518,57 @@ async fn workers_slower_than_their_lease_get_on() {
     one.stop().await;
     two.stop().await;
 }
+
+/// What was mended by a write whose outcome can't be told was mended.
+#[tokio::test]
+async fn a_retry_whose_write_came_through_unheard_says_that_it_is_repaired() {
+    for notes in [Notes::by_stream(), Notes::by_content()] {
+        let store = Shaky::new(1, true);
+        store.calm.store(true, Ordering::SeqCst);
+        let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
+        app.append_events("a", Expected::Any, vec![garbled(&[])]).await.unwrap();
+        app.caught_up().await.unwrap();
+        app.stop().await;
+        let (unit, _) = app.parked(notes.name, None, 1).await.unwrap().remove(0);
+        notes.mended.now();
+        store.deaf.store(true, Ordering::SeqCst);
+        assert_eq!(app.retry(notes.name, &unit, false).await.unwrap(), Mended::Repaired, "{unit:?}");
+        assert_eq!(app.parked(notes.name, None, 1).await.unwrap(), []);
+    }
+}
+
+/// Who stops finishes the batch in hand, also if somebody else has just changed one of its documents.
+#[tokio::test]
+async fn stopping_finishes_a_batch_that_meets_a_conflict() {
+    let notes = Notes::by_stream();
+    let mut store = Shaky::new(1, true);
+    store.calm.store(true, Ordering::SeqCst);
+    store.slow = Duration::from_millis(200);
+    let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append("a", [noted(&[])]).await.unwrap();
+    app.caught_up().await.unwrap();
+    app.append("a", [noted(&[])]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let beside = Leftfold::on(store.inner.clone()).projection(notes.clone()).open().await.unwrap();
+    beside.refold("by_stream", "a").await.unwrap();
+    soon(app.stop()).await;
+    assert_eq!(app.status().await.unwrap()[0].lag, 0, "the batch in hand was dropped");
+    assert_eq!(stored(app.store(), "by_stream").await["a"], ["a@1", "a@2"]);
+}
+
+/// The reason why something is parked is written with it again and again: it must not be as large as an event.
+#[tokio::test]
+async fn the_error_of_a_parked_document_is_of_bounded_size() {
+    let notes = Notes::by_stream();
+    let app =
+        Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    let huge = leftfold::Json::of(&serde_json::json!({ "to": "ü".repeat(200_000) })).unwrap();
+    app.append_events("a", Expected::Any, vec![NewEvent::new("noted", huge).unwrap()]).await.unwrap();
+    app.caught_up().await.unwrap();
+    let parked = app.parked("by_stream", None, 1).await.unwrap().remove(0).1;
+    assert!(parked.error.starts_with("can't decode noted: data.to: invalid type: string"), "{}", parked.error);
+    assert!(parked.error.len() < 10_000, "it has {} bytes", parked.error.len());
+    let said = app.status().await.unwrap()[0].tally.last_error.clone().unwrap_or_default();
+    assert!(said.len() < 10_000, "it has {} bytes", said.len());
+    app.stop().await;
+}

@@ -27,6 +27,8 @@ pub struct Shaky {
     pub unknowns: Arc<AtomicU64>,
     /// How long a commit takes.
     pub slow: Duration,
+    /// The next commit comes through, but nobody hears of it.
+    pub deaf: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Shaky {
@@ -39,6 +41,7 @@ impl Shaky {
             calm: Arc::default(),
             unknowns: Arc::default(),
             slow: Duration::ZERO,
+            deaf: Arc::default(),
         }
     }
 
@@ -163,6 +166,9 @@ impl Documents for Shaky {
         } else {
             self.one_by_one(&commit).await?
         };
+        if self.deaf.swap(false, Ordering::SeqCst) {
+            return Ok(self.unknown());
+        }
         if self.one_in(15) {
             // Sometimes it comes through once more, later: a packet that was under way for long.
             if self.one_in(3) {
