@@ -47,9 +47,11 @@ impl<P: Projection> Folder<P> {
         dry_run: bool,
     ) -> Result<Mended> {
         let mut attempts = Attempts::new(env);
+        // What a write came to that may have come through unheard.
+        let mut before = Mended::NotParked;
         loop {
-            let Some(record) = one(store, &self.collection, id).await? else { return Ok(Mended::NotParked) };
-            let Some(parked) = record.header.parked.clone() else { return Ok(Mended::NotParked) };
+            let Some(record) = one(store, &self.collection, id).await? else { return Ok(before) };
+            let Some(parked) = record.header.parked.clone() else { return Ok(before) };
             let mut desk = Desk::careful(parked.from.clone());
             desk.documents.insert(id.clone(), Slot::released(record));
             let after = Revision(parked.revision.0.saturating_sub(1));
@@ -75,6 +77,7 @@ impl<P: Projection> Folder<P> {
             if attempts.wrote(store, &self.collection, vec![write]).await?.is_empty() {
                 return Ok(mended);
             }
+            before = mended;
         }
     }
 
@@ -89,9 +92,11 @@ impl<P: Projection> Folder<P> {
     ) -> Result<Mended> {
         let (id, collection) = (DocumentId::from(stream), self.collection.streams());
         let mut attempts = Attempts::new(env);
+        // What a write came to that may have come through unheard.
+        let mut before = Mended::NotParked;
         loop {
-            let Some(record) = one(store, &collection, &id).await? else { return Ok(Mended::NotParked) };
-            let Some(parked) = record.header.parked.clone() else { return Ok(Mended::NotParked) };
+            let Some(record) = one(store, &collection, &id).await? else { return Ok(before) };
+            let Some(parked) = record.header.parked.clone() else { return Ok(before) };
             let failure = match self.documents_waiting(store, &parked).await? {
                 Ok(_) if dry_run => None,
                 Ok(documents) => self.refold_all(store, env, documents, Some(&parked)).await?,
@@ -117,6 +122,7 @@ impl<P: Projection> Folder<P> {
             if attempts.wrote(store, &collection, vec![write]).await?.is_empty() {
                 return Ok(mended);
             }
+            before = mended;
         }
     }
 
