@@ -292,12 +292,16 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         if due { self.cut().await } else { Ok(true) }
     }
 
-    /// Writes what is in hand and waits for it.
+    /// Writes what is in hand and waits for it. A conflict brings it back into hand.
     async fn finish(&mut self) -> Result<bool> {
-        if self.begun.is_some() && !self.cut().await? {
-            return Ok(false);
+        loop {
+            if self.begun.is_some() && !self.cut().await? || !self.wait().await? {
+                return Ok(false);
+            }
+            if self.begun.is_none() {
+                return Ok(true);
+            }
         }
-        self.wait().await
     }
 
     /// Ends the batch: repairs what failed, then hands its writes to the store.
