@@ -171,12 +171,12 @@ pub struct Error {
 impl Error {
     /// The event can't be folded as things are.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), transient: false }
+        Self { message: shortened(message.into()), transient: false }
     }
 
     /// It may work if tried again.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self { message: message.into(), transient: true }
+        Self { message: shortened(message.into()), transient: true }
     }
 
     /// Runs code of a projection. A panic is a failure like any other.
@@ -192,6 +192,16 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         self.transient
     }
+}
+
+/// Errors are stored with what they concern, and some quote what they complain of, however long it is.
+fn shortened(mut message: String) -> String {
+    const MOST: usize = 2_000;
+    if message.len() > MOST {
+        message.truncate(message.floor_char_boundary(MOST));
+        message.push('…');
+    }
+    message
 }
 
 impl fmt::Display for Error {
