@@ -176,8 +176,7 @@ impl<P: Projection> Folder<P> {
         let step = Error::catch("decoding or routing it", || Ok(self.step(event)));
         step.unwrap_or_else(|error| {
             let data = crate::Json::stored("null");
-            let event =
-                Event { id, stream, revision, kind, time, data, metadata: None, partition, position };
+            let event = Event { id, stream, revision, kind, time, data, metadata: None, partition, position };
             Some(Step::Broken(event, error))
         })
     }

@@ -159,8 +159,7 @@ impl<D> Slot<D> {
             return effect;
         }
         let State::Whole(document) = &mut self.state else { return Effect::Skipped };
-        let before =
-            if careful { document.as_ref().and_then(|document| text(document).ok()) } else { None };
+        let before = if careful { document.as_ref().and_then(|document| text(document).ok()) } else { None };
         let folded = fold(document.take()).and_then(|document| match &document {
             Some(some) if careful => body(some).map(|_| document),
             _ => Ok(document),
