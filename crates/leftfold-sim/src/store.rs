@@ -139,8 +139,14 @@ impl SimStore {
             let writes = commit.changes.iter().flat_map(|changes| &changes.writes).map(|write| {
                 let (record, parked) = (&write.record, write.record.header.parked.as_ref());
                 let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
-                let parked =
-                    parked.map(|parked| format!(" parked at {} from {} through {}", parked.position, parked.from, parked.through)).unwrap_or_default();
+                let parked = parked
+                    .map(|parked| {
+                        format!(
+                            " parked at {} from {} through {}",
+                            parked.position, parked.from, parked.through
+                        )
+                    })
+                    .unwrap_or_default();
                 format!("{} {was}→{}{parked}", record.id, record.header.mark)
             });
             format!("{}: commit to {to} [{}]: {outcome:?}", self.name, writes.collect::<Vec<_>>().join(", "))

@@ -197,6 +197,19 @@ impl World {
         // What was under way for long arrives at last.
         sleep(Duration::from_mins(1)).await;
 
+        self.come_right().await?;
+        for (app, _) in alive {
+            timeout(BOUND, app.stop()).await.map_err(|_| "a worker did not stop".to_owned())?;
+        }
+        let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for by_stream in [true, false] {
+            self.store.shared().checker.finally(self.store.inner(), by_stream, &acknowledged).await;
+        }
+        Ok(())
+    }
+
+    /// When nothing goes wrong any more, everything is folded and mended within a bound.
+    async fn come_right(&self) -> Result<(), String> {
         let operator =
             self.app(&self.store, "healer", &self.dice).open().await.map_err(|error| error.to_string())?;
         let come_right = async {
@@ -217,18 +230,10 @@ impl World {
             Ok::<_, leftfold::Error>(Ok(()))
         };
         match timeout(BOUND, come_right).await {
-            Err(_) => return Err("not everything was folded in time".to_owned()),
-            Ok(Err(error)) => return Err(error.to_string()),
-            Ok(Ok(answer)) => answer?,
+            Err(_) => Err("not everything was folded in time".to_owned()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Ok(answer)) => answer,
         }
-        for (app, _) in alive {
-            timeout(BOUND, app.stop()).await.map_err(|_| "a worker did not stop".to_owned())?;
-        }
-        let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for by_stream in [true, false] {
-            self.store.shared().checker.finally(self.store.inner(), by_stream, &acknowledged).await;
-        }
-        Ok(())
     }
 }
 

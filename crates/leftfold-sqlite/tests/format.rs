@@ -109,6 +109,7 @@ async fn rows_are_as_they_always_were() {
         from: mark(1),
         through: mark(2),
         waiting: 1,
+        anew: false,
     };
     let mut writes =
         vec![insert("cart-1", r#"{"status":"Opened"}"#), insert("gone", ""), insert("sick", "{}")];
@@ -135,7 +136,7 @@ async fn rows_are_as_they_always_were() {
 
 cart-1|{"status":"Opened"}|{"0":1}|NULL
 gone|NULL|{"0":1}|NULL
-sick|{}|{"0":1}|{"stream":"cart-1","revision":2,"kind":"happened","partition":0,"position":2,"error":"no","attempts":1,"since":"2026-01-02T03:04:05.000006Z","from":{"0":1},"through":{"0":2},"waiting":1}
+sick|{}|{"0":1}|{"stream":"cart-1","revision":2,"kind":"happened","partition":0,"position":2,"error":"no","attempts":1,"since":"2026-01-02T03:04:05.000006Z","from":{"0":1},"through":{"0":2},"waiting":1,"anew":false}
 
 cart|{"0":2}|{"events":2,"applied":0,"skipped":0,"ignored":0,"set_aside":0,"retried":0,"parked":0,"conflicts":0,"last_error":null}|ann|1
 

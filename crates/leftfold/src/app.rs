@@ -2,11 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
 use crate::documents::{Collection, Parked, Store};
@@ -125,7 +125,7 @@ impl<S: Store> Leftfold<S> {
     pub async fn start(self) -> Result<App<S>> {
         let app = self.open().await?;
         {
-            let mut workers = app.0.workers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut workers = app.0.workers.lock().await;
             for part in &app.0.parts {
                 workers.spawn(part.clone().run(&app.0));
             }
@@ -353,7 +353,8 @@ impl<S: Store> App<S> {
     /// Ends the workers: each finishes the batch in hand. Waits until they have.
     pub async fn stop(&self) {
         self.0.stop.send_replace(true);
-        let mut workers = std::mem::take(&mut *self.0.workers.lock().unwrap_or_else(PoisonError::into_inner));
+        // Whoever else waits does so in line; who gives up waiting leaves the workers to end by themselves.
+        let mut workers = self.0.workers.lock().await;
         while workers.join_next().await.is_some() {}
     }
 

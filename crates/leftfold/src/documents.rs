@@ -110,6 +110,9 @@ pub struct Parked {
     pub through: Mark,
     /// How many events wait, the failing one included.
     pub waiting: u64,
+    /// Whether it must be folded anew from its first event, as it holds events that come after the failing one.
+    #[serde(default)]
+    pub anew: bool,
 }
 
 /// What guards a document: a write names the header it was computed from, and happens only if that is still

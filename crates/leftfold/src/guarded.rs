@@ -118,7 +118,8 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
                 Error::new(Kind::Invalid, message)
             })?;
             mark.advance(lane, number);
-            let header = Header { mark, parked: None };
+            // A projection may fill the same collection: what it has set aside goes on waiting.
+            let header = Header { mark, parked: header.and_then(|header| header.parked.clone()) };
             let body = changed.as_ref().map(Json::of).transpose()?;
             let write = Write {
                 expected: record.map(|record| record.header),

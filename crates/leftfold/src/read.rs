@@ -173,10 +173,10 @@ async fn hindrance<S: Store>(
     token: &Token,
     record: Option<&Record>,
 ) -> Result<Option<Box<Parked>>, crate::Error> {
-    if let Some(parked) = record.and_then(|record| record.header.parked.as_ref()) {
-        // Whatever came after the failing event, the document does not know what it would have been by then.
-        let waits = token.position > parked.from.position(token.partition);
-        return Ok(Some(parked.clone()).filter(|_| waits));
+    let parked = record.and_then(|record| record.header.parked.as_ref());
+    // Whatever came after the failing event, the document does not know what it would have been by then.
+    if let Some(parked) = parked.filter(|parked| token.position > parked.from.position(token.partition)) {
+        return Ok(Some(parked.clone()));
     }
     let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
     let parked = stream.and_then(|record| record.header.parked);

@@ -1,7 +1,6 @@
 //! The pure core of the fold: from (documents at hand, events) to (what to write, what failed, what waits).
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
@@ -108,6 +107,8 @@ pub(crate) struct Desk<D> {
     pub(crate) suspect: bool,
     /// What was counted and belongs to no single document.
     pub(crate) tally: Tally,
+    /// The first event that could not be routed though its stream is not set aside for it, and why.
+    pub(crate) stray: Option<String>,
 }
 
 impl<D> Desk<D> {
@@ -119,6 +120,7 @@ impl<D> Desk<D> {
             careful: false,
             suspect: false,
             tally: Tally::default(),
+            stray: None,
         }
     }
 
@@ -167,7 +169,19 @@ impl<P: Projection> Folder<P> {
         routed
     }
 
+    /// What an event is to the projection, whose code may panic: then it can't be decoded.
     fn understand(&self, event: Event) -> Option<Step<P::Event>> {
+        let (id, stream, kind) = (event.id.clone(), event.stream.clone(), event.kind.clone());
+        let Event { revision, time, partition, position, .. } = event;
+        let step = Error::catch("decoding or routing it", || Ok(self.step(event)));
+        step.unwrap_or_else(|error| {
+            let data = crate::Json::stored("null");
+            let event = Event { id, stream, revision, kind, time, data, metadata: None, partition, position };
+            Some(Step::Broken(event, error))
+        })
+    }
+
+    fn step(&self, event: Event) -> Option<Step<P::Event>> {
         let bytes = event.data.as_str().len();
         let event = match decode(self.projection.upcast(event)) {
             Decoded::Known(event) => event,
@@ -310,6 +324,10 @@ impl<P: Projection> Folder<P> {
             let failed = desk.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
             desk.suspect |= failed == Some(Effect::Failed);
         } else if !waits(&mut desk.streams, place, event) {
+            if desk.stray.is_none() {
+                let said = format!("{error} (revision {} of {})", event.revision, event.stream);
+                desk.stray = Some(said);
+            }
             if !desk.streams.contains(&id) {
                 desk.streams.insert(id.clone(), Slot::absent());
             }
@@ -326,11 +344,7 @@ impl<P: Projection> Folder<P> {
         document: Option<P::Document>,
         event: &Event<P::Event>,
     ) -> Result<Option<P::Document>, Error> {
-        catch_unwind(AssertUnwindSafe(|| self.projection.fold(document, event))).unwrap_or_else(|panic| {
-            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-            Err(Error::new(format!("the fold panicked: {}", said.as_deref().unwrap_or("no message"))))
-        })
+        Error::catch("the fold", || self.projection.fold(document, event))
     }
 }
 

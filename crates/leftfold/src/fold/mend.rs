@@ -12,7 +12,7 @@ use super::Projection;
 use super::batch::{Desk, Folder};
 use super::replay::Replay;
 use super::slot::Slot;
-use crate::documents::{Changes, Collection, Commit, Header, Outcome, Parked, Record, Store, Write};
+use crate::documents::{Changes, Collection, Commit, Outcome, Parked, Record, Store, Write};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Revision, StreamId};
@@ -49,37 +49,65 @@ impl<P: Projection> Folder<P> {
         tell: &mut (dyn FnMut(DocumentId, Mended) + Send),
     ) -> Result<()> {
         let mut attempts = Attempts::new(env);
+        // What a write came to that may have come through unheard.
+        let mut before = BTreeMap::new();
         let mut left = ids;
         while !left.is_empty() {
             let (parked, whole) = parked_among(store, &self.collection, &left).await?;
             for id in whole {
-                tell(id, Mended::NotParked);
+                let mended = before.remove(&id).unwrap_or(Mended::NotParked);
+                tell(id, mended);
             }
-            let mut desk = self.retried(store, env, &parked).await?;
-            let (mut writes, mut answers) = (Vec::new(), Vec::new());
-            for (record, parked) in parked {
-                let Some(mut slot) = desk.documents.take(&record.id) else { continue };
-                let failure = slot.loss().and_then(|loss| loss.error.as_ref()).map(ToString::to_string);
-                slot.park(parked.attempts + 1);
-                if let Some(still) = slot.parked_mut().filter(|still| still.position == parked.position) {
-                    still.since = parked.since;
-                }
-                writes.extend(slot.write(&record.id));
-                answers.push((record.id, failure.map_or(Mended::Repaired, Mended::StillFailing)));
-            }
+            let (anew, parked): (Vec<_>, Vec<_>) = parked.into_iter().partition(|(_, parked)| parked.anew);
+            let anew: Vec<_> = anew.into_iter().map(|(record, _)| record.id).collect();
+            let mut done = self.refolded(store, env, &anew, None).await?;
+            done.extend(self.retried(store, env, parked).await?);
             left.clear();
+            let writes: Vec<_> = done.iter().filter_map(|(_, _, write)| write.clone()).collect();
             if !dry_run && !writes.is_empty() {
                 left = attempts.wrote(store, &self.collection, writes).await?;
             }
-            for (id, mended) in answers.into_iter().filter(|(id, _)| !left.contains(id)) {
-                tell(id, mended);
+            for (id, mended, _) in done {
+                if left.contains(&id) {
+                    before.insert(id, mended);
+                } else {
+                    tell(id, mended);
+                }
             }
         }
         Ok(())
     }
 
-    /// Parked documents, folded on from where they failed.
+    /// Parked documents, folded on from where they failed: what each comes to, and its write.
     async fn retried<S: Store>(
+        &self,
+        store: &S,
+        env: &dyn Env,
+        parked: Vec<(Record, Box<Parked>)>,
+    ) -> Result<Vec<Mend>> {
+        let mut desk = self.replayed(store, env, &parked).await?;
+        let mut done = Vec::new();
+        for (record, parked) in parked {
+            let id = record.id;
+            // Whoever folded this event could decode it; to go on without it would lose it.
+            if let Some(stray) = &desk.stray {
+                done.push((id, Mended::StillFailing(stray.clone()), None));
+                continue;
+            }
+            let Some(mut slot) = desk.documents.take(&id) else { continue };
+            let failure = slot.loss().and_then(|loss| loss.error.as_ref()).map(ToString::to_string);
+            slot.park(parked.attempts + 1);
+            if let Some(still) = slot.parked_mut().filter(|still| still.position == parked.position) {
+                still.since = parked.since;
+            }
+            let write = slot.write(&id);
+            done.push((id, failure.map_or(Mended::Repaired, Mended::StillFailing), write));
+        }
+        Ok(done)
+    }
+
+    /// A desk with parked documents, folded on from where they failed.
+    async fn replayed<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
@@ -123,12 +151,14 @@ impl<P: Projection> Folder<P> {
     ) -> Result<Mended> {
         let (id, collection) = (DocumentId::from(stream), self.collection.streams());
         let mut attempts = Attempts::new(env);
+        // What a write came to that may have come through unheard.
+        let mut before = Mended::NotParked;
         loop {
-            let Some(record) = one(store, &collection, &id).await? else { return Ok(Mended::NotParked) };
-            let Some(parked) = record.header.parked.clone() else { return Ok(Mended::NotParked) };
+            let Some(record) = one(store, &collection, &id).await? else { return Ok(before) };
+            let Some(parked) = record.header.parked.clone() else { return Ok(before) };
             let failure = match self.documents_waiting(store, &parked).await? {
                 Ok(_) if dry_run => None,
-                Ok(documents) => self.refold_all(store, env, documents, Some(&parked)).await?,
+                Ok(documents) => self.refold_all(store, env, documents, &parked).await?,
                 Err(error) => Some(error),
             };
             let mended = match &failure {
@@ -151,16 +181,22 @@ impl<P: Projection> Folder<P> {
             if attempts.wrote(store, &collection, vec![write]).await?.is_empty() {
                 return Ok(mended);
             }
+            before = mended;
         }
     }
 
     /// Folds one document anew from its first event, and swaps it in under guard. One whose fold fails is left as
     /// it is.
     pub(crate) async fn refold<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Mended> {
-        Ok(match self.refold_all(store, env, BTreeSet::from([id.clone()]), None).await? {
-            Some(error) => Mended::StillFailing(error),
-            None => Mended::Repaired,
-        })
+        let mut attempts = Attempts::new(env);
+        loop {
+            for (_, mended, write) in self.refolded(store, env, std::slice::from_ref(id), None).await? {
+                let Some(write) = write.filter(|_| mended == Mended::Repaired) else { return Ok(mended) };
+                if attempts.wrote(store, &self.collection, vec![write]).await?.is_empty() {
+                    return Ok(mended);
+                }
+            }
+        }
     }
 
     /// The documents that the events of a parked stream belong to, or why one of these still can't be told.
@@ -184,49 +220,54 @@ impl<P: Projection> Folder<P> {
         Ok(Ok(documents))
     }
 
-    /// Folds documents anew, treating a stream that is set aside as if it were not. Ends at the first that fails,
-    /// with what failed.
+    /// Folds anew the documents of a stream that is set aside, as if it were not. Those that fail are parked, so that the
+    /// others need not wait. Answers with what keeps all of them from being mended, if something does.
     async fn refold_all<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
         documents: BTreeSet<DocumentId>,
-        release: Option<&Parked>,
+        release: &Parked,
     ) -> Result<Option<String>> {
         let documents: Vec<_> = documents.into_iter().collect();
         for chunk in documents.chunks(AT_ONCE) {
             let mut attempts = Attempts::new(env);
             let mut left = chunk.to_vec();
             while !left.is_empty() {
-                let (writes, failure) = self.refolded(store, env, &left, release).await?;
-                if failure.is_some() {
-                    return Ok(failure);
+                let done = self.refolded(store, env, &left, Some(release)).await?;
+                if let Some((_, Mended::StillFailing(stray), None)) = done.first() {
+                    return Ok(Some(stray.clone()));
                 }
+                let writes = done.into_iter().filter_map(|(_, _, write)| write).collect();
                 left = attempts.wrote(store, &self.collection, writes).await?;
             }
         }
         Ok(None)
     }
 
+    /// Documents folded anew from their first event: what each comes to, and its write. One that fails stays as it is,
+    /// with a write that parks it.
     async fn refolded<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
         ids: &[DocumentId],
         release: Option<&Parked>,
-    ) -> Result<(Vec<Write>, Option<String>)> {
+    ) -> Result<Vec<Mend>> {
         let mut desk = Desk::careful(Mark::default());
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
-        for id in ids {
-            desk.documents.insert(id.clone(), Slot::refolded(None));
-        }
-        for Record { id, header, .. } in store.load_current(&self.collection, ids.to_vec()).await? {
-            through.merge(&header.mark);
-            if let Some(parked) = &header.parked {
+        let mut stored = BTreeMap::new();
+        for record in store.load_current(&self.collection, ids.to_vec()).await? {
+            through.merge(&record.header.mark);
+            if let Some(parked) = &record.header.parked {
                 through.merge(&parked.through);
             }
-            desk.documents.insert(id, Slot::refolded(Some(header)));
+            stored.insert(record.id.clone(), record);
+        }
+        for id in ids {
+            let header = stored.get(id).map(|record| record.header.clone());
+            desk.documents.insert(id.clone(), Slot::refolded(header));
         }
         if let Some(parked) = release {
             through.merge(&parked.through);
@@ -234,34 +275,63 @@ impl<P: Projection> Folder<P> {
         }
         if self.routes_by_stream() {
             for id in ids {
+                desk.progress = Mark::default();
                 let whole = self.replay_of(id, Revision(0), Mark::default(), through.clone(), store)?;
                 self.replay(store, env, &mut desk, whole).await?;
             }
-        } else {
-            self.replay(store, env, &mut desk, Replay::Range { from: Mark::default(), through }).await?;
+        } else if !ids.is_empty() {
+            let whole = Replay::Range { from: Mark::default(), through: through.clone() };
+            self.replay(store, env, &mut desk, whole).await?;
         }
-        let mut writes = Vec::new();
+        let mut done = Vec::new();
         for id in ids {
-            let Some(mut slot) = desk.documents.take(id) else { continue };
-            if let Some(failure) = slot.loss().and_then(|loss| loss.failure.as_ref()) {
-                let (revision, stream) = (failure.revision, &failure.stream);
-                return Ok((
-                    writes,
-                    Some(format!("{id}: {} (revision {revision} of {stream})", failure.error)),
-                ));
-            }
-            if let Some(Header { mark, .. }) = slot.stored().cloned() {
-                let refolds = mark.get(&Lane::named(REFOLDED)) + 1;
-                slot.mark_mut().merge(&mark);
-                slot.mark_mut().advance(&Lane::named(REFOLDED), refolds);
-            } else if slot.document().is_none() {
+            // Whoever folded this event could decode it; to go on without it would lose it.
+            if let Some(stray) = &desk.stray {
+                done.push((id.clone(), Mended::StillFailing(stray.clone()), None));
                 continue;
             }
-            slot.set_dirty();
-            writes.extend(slot.write(id));
+            let Some(mut slot) = desk.documents.take(id) else { continue };
+            let failure = slot.loss().and_then(|loss| loss.failure.clone());
+            let said = failure.as_ref().map(|failure| {
+                format!("{id}: {} (revision {} of {})", failure.error, failure.revision, failure.stream)
+            });
+            let mended = said.map_or(Mended::Repaired, Mended::StillFailing);
+            let write = match (failure, stored.remove(id)) {
+                (Some(failure), Some(record)) => Some(parked_as_it_is(record, failure, &through)),
+                (Some(_), None) => {
+                    slot.park(1);
+                    slot.write(id)
+                }
+                (None, None) if slot.document().is_none() => None,
+                (None, record) => {
+                    if let Some(record) = record {
+                        let refolds = record.header.mark.get(&Lane::named(REFOLDED)) + 1;
+                        slot.mark_mut().merge(&record.header.mark);
+                        slot.mark_mut().advance(&Lane::named(REFOLDED), refolds);
+                    }
+                    slot.set_dirty();
+                    slot.write(id)
+                }
+            };
+            done.push((id.clone(), mended, write));
         }
-        Ok((writes, None))
+        Ok(done)
     }
+}
+
+/// What mending one document comes to, and the write that makes it so, if there is one.
+type Mend = (DocumentId, Mended, Option<Write>);
+
+/// A document that could not be folded anew keeps what it has folded so far, and waits to be folded anew.
+fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
+    let mut header = record.header.clone();
+    let was = header.parked.take();
+    let same = was.filter(|was| (was.partition, was.position) == (failure.partition, failure.position));
+    let (since, attempts) = same.map_or((failure.since, 1), |was| (was.since, was.attempts + 1));
+    let through = through.lanes().filter(|(lane, _)| lane.partition().is_some());
+    let through = through.map(|(lane, number)| (lane.clone(), number)).collect();
+    header.parked = Some(Box::new(Parked { since, attempts, through, anew: true, ..failure }));
+    Write { expected: Some(record.header), record: Record { id: record.id, header, body: record.body } }
 }
 
 /// Guarded writes, tried again with growing patience.

@@ -1,6 +1,7 @@
 //! What users write: how events become documents.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -170,18 +171,37 @@ pub struct Error {
 impl Error {
     /// The event can't be folded as things are.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), transient: false }
+        Self { message: shortened(message.into()), transient: false }
     }
 
     /// It may work if tried again.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self { message: message.into(), transient: true }
+        Self { message: shortened(message.into()), transient: true }
+    }
+
+    /// Runs code of a projection. A panic is a failure like any other.
+    pub(crate) fn catch<T>(what: &str, run: impl FnOnce() -> Result<T, Self>) -> Result<T, Self> {
+        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(Self::new(format!("{what} panicked: {}", said.as_deref().unwrap_or("no message"))))
+        })
     }
 
     /// Whether trying again may help.
     pub fn is_transient(&self) -> bool {
         self.transient
     }
+}
+
+/// Errors are stored with what they concern, and some quote what they complain of, however long it is.
+fn shortened(mut message: String) -> String {
+    const MOST: usize = 2_000;
+    if message.len() > MOST {
+        message.truncate(message.floor_char_boundary(MOST));
+        message.push('…');
+    }
+    message
 }
 
 impl fmt::Display for Error {

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -148,7 +149,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
         let mut delays = patience.delays(self.env.random());
         loop {
             let before = Instant::now();
-            let wait = match self.work(&mut stop).await {
+            let wait = match unpanicked(self.work(&mut stop)).await {
                 Ok(End::Stopped) => break,
                 Ok(End::Replaced) => Duration::ZERO,
                 Err(error) => {
@@ -227,12 +228,16 @@ impl<S: Store, P: Projection> Projector<S, P> {
 
 impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn go(mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        let renew_after = (self.projector.options.lease / 3).max(Duration::from_millis(1));
+        let renew_after =
+            (self.projector.options.lease / 3).clamp(Duration::from_millis(1), Duration::from_hours(1));
         let mut renewal = Instant::now() + renew_after;
         loop {
             self.show();
             if Instant::now() >= renewal {
                 if self.projector.claim().await? != Claim::Ours {
+                    // What is done is handed in all the same: workers that are slower than their lease would else
+                    // replace each other for ever, and none would get on.
+                    self.finish().await?;
                     return Ok(End::Replaced);
                 }
                 renewal = Instant::now() + renew_after;
@@ -287,12 +292,16 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         if due { self.cut().await } else { Ok(true) }
     }
 
-    /// Writes what is in hand and waits for it.
+    /// Writes what is in hand and waits for it. A conflict brings it back into hand.
     async fn finish(&mut self) -> Result<bool> {
-        if self.begun.is_some() && !self.cut().await? {
-            return Ok(false);
+        loop {
+            if self.begun.is_some() && !self.cut().await? || !self.wait().await? {
+                return Ok(false);
+            }
+            if self.begun.is_none() {
+                return Ok(true);
+            }
         }
-        self.wait().await
     }
 
     /// Ends the batch: repairs what failed, then hands its writes to the store.
@@ -508,6 +517,18 @@ async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<Settled> {
         }
         None => std::future::pending().await,
     }
+}
+
+/// A panic ends the work as an error does: it begins anew.
+async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut work = std::pin::pin!(work);
+    std::future::poll_fn(|context| {
+        let poll = std::panic::AssertUnwindSafe(|| work.as_mut().poll(context));
+        std::panic::catch_unwind(poll).unwrap_or_else(|_| {
+            Poll::Ready(Err(Error::new(Kind::Stopped, "folding: the work panicked, see the log")))
+        })
+    })
+    .await
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

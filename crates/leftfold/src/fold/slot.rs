@@ -116,7 +116,7 @@ impl<D> Slot<D> {
         let state = match (&header.parked, body) {
             (Some(parked), body) => State::Parked(parked.clone(), body),
             (None, None) => State::Whole(None),
-            (None, Some(body)) => match body.to() {
+            (None, Some(body)) => match Error::catch("reading it", || Ok(body.to()?)) {
                 Ok(document) => State::Whole(Some(document)),
                 Err(error) => {
                     let error = format!(
@@ -159,8 +159,7 @@ impl<D> Slot<D> {
             return effect;
         }
         let State::Whole(document) = &mut self.state else { return Effect::Skipped };
-        let before =
-            if careful { document.as_ref().and_then(|document| Json::of(document).ok()) } else { None };
+        let before = if careful { document.as_ref().and_then(|document| text(document).ok()) } else { None };
         let folded = fold(document.take()).and_then(|document| match &document {
             Some(some) if careful => body(some).map(|_| document),
             _ => Ok(document),
@@ -188,7 +187,7 @@ impl<D> Slot<D> {
             return effect;
         }
         let State::Whole(document) = &self.state else { return Effect::Skipped };
-        let before = document.as_ref().and_then(|document| Json::of(document).ok());
+        let before = document.as_ref().and_then(|document| text(document).ok());
         self.lose(place, event, error, before)
     }
 
@@ -220,6 +219,7 @@ impl<D> Slot<D> {
             from,
             through: Mark::from_iter([(place.lane.clone(), place.number)]),
             waiting: 1,
+            anew: false,
         };
         let loss = Loss { failure: Some(failure), error: Some(error.clone()), before };
         self.state = State::Lost(Box::new(loss));
@@ -301,10 +301,6 @@ impl<D> Slot<D> {
         &mut self.mark
     }
 
-    pub(crate) fn stored(&self) -> Option<&Header> {
-        self.stored.as_ref()
-    }
-
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
     }
@@ -340,9 +336,14 @@ impl<D> Slot<D> {
     }
 }
 
+/// A document as JSON.
+fn text(document: &impl Serialize) -> Result<Json, Error> {
+    Error::catch("writing the document as JSON", || Ok(Json::of(document)?))
+}
+
 /// What is stored of a document.
 fn body(document: &impl Serialize) -> Result<Json, Error> {
-    let body = Json::of(document)?;
+    let body = text(document)?;
     match body.as_str().len() {
         0..=MAX_BODY_BYTES => Ok(body),
         bytes => Err(Error::new(format!(

@@ -25,6 +25,10 @@ pub struct Shaky {
     stale: Arc<Mutex<Past>>,
     pub calm: Arc<std::sync::atomic::AtomicBool>,
     pub unknowns: Arc<AtomicU64>,
+    /// How long a commit takes.
+    pub slow: Duration,
+    /// The next commit comes through, but nobody hears of it.
+    pub deaf: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Shaky {
@@ -36,6 +40,8 @@ impl Shaky {
             stale: Arc::default(),
             calm: Arc::default(),
             unknowns: Arc::default(),
+            slow: Duration::ZERO,
+            deaf: Arc::default(),
         }
     }
 
@@ -152,6 +158,9 @@ impl Documents for Shaky {
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        if !self.slow.is_zero() {
+            tokio::time::sleep(self.slow).await;
+        }
         if self.one_in(20) {
             return Ok(self.unknown());
         }
@@ -161,6 +170,9 @@ impl Documents for Shaky {
         } else {
             self.one_by_one(&commit).await?
         };
+        if self.deaf.swap(false, Ordering::SeqCst) {
+            return Ok(self.unknown());
+        }
         if self.one_in(15) {
             // Sometimes it comes through once more, later: a packet that was under way for long.
             if self.one_in(3) {

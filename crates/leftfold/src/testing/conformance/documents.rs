@@ -46,6 +46,7 @@ fn parked(number: u64) -> Parked {
             .into_iter()
             .collect(),
         waiting: 2,
+        anew: number > 3,
     }
 }
 
