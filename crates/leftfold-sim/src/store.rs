@@ -73,6 +73,9 @@ impl SimStore {
             past: Mutex::default(),
             down: AtomicBool::new(false),
         };
+        shared.trace.note(|| {
+            format!("{partitions} partitions, {}", if atomic { "transactions" } else { "no transactions" })
+        });
         Self { shared: Arc::new(shared), name: "outside".into(), gate: Arc::default() }
     }
 

@@ -10,7 +10,7 @@ use super::decode::{Decoded, decode};
 use super::slot::{Effect, Place, Slot};
 use super::working::Working;
 use super::{Error, Ids, Projection, Route};
-use crate::documents::{Collection, Tally};
+use crate::documents::{Collection, Tally, Write};
 use crate::error::Result;
 use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::log::Page;
@@ -131,6 +131,13 @@ impl<D> Desk<D> {
 }
 
 impl<D> Desk<D> {
+    /// What has to be written of the streams that events were set aside for, but for one that is taken up again.
+    pub(crate) fn set_aside(&mut self, but: Option<&StreamId>) -> Vec<Write> {
+        let mut writes = self.streams.cut().unwrap_or_default().writes;
+        writes.retain(|write| but.is_none_or(|but| but.as_str() != write.record.id.as_str()));
+        writes
+    }
+
     /// Whether an event's stream is set aside where the event stands.
     pub(crate) fn is_set_aside(&self, event: &Occurrence) -> bool {
         let parked = self.streams.get(&DocumentId::from(&event.stream)).and_then(Slot::parked);

@@ -60,19 +60,19 @@ impl<P: Projection> Folder<P> {
             }
             let (anew, parked): (Vec<_>, Vec<_>) = parked.into_iter().partition(|(_, parked)| parked.anew);
             let anew: Vec<_> = anew.into_iter().map(|(record, _)| record.id).collect();
-            let mut done = self.refolded(store, env, &anew, None).await?;
-            done.extend(self.retried(store, env, parked).await?);
             left.clear();
-            let writes: Vec<_> = done.iter().filter_map(|(_, _, write)| write.clone()).collect();
-            if !dry_run && !writes.is_empty() {
-                left = attempts.wrote(store, &self.collection, writes).await?;
-            }
-            for (id, mended, _) in done {
-                if left.contains(&id) {
-                    before.insert(id, mended);
-                } else {
-                    tell(id, mended);
+            for mends in
+                [self.refolded(store, env, &anew, None).await?, self.retried(store, env, parked).await?]
+            {
+                let again = if dry_run { Vec::new() } else { attempts.wrote(store, self, &mends).await? };
+                for Mend { id, mended, .. } in mends.documents {
+                    if again.contains(&id) {
+                        before.insert(id, mended);
+                    } else {
+                        tell(id, mended);
+                    }
                 }
+                left.extend(again);
             }
         }
         Ok(())
@@ -84,14 +84,14 @@ impl<P: Projection> Folder<P> {
         store: &S,
         env: &dyn Env,
         parked: Vec<(Record, Box<Parked>)>,
-    ) -> Result<Vec<Mend>> {
+    ) -> Result<Mends> {
         let mut desk = self.replayed(store, env, &parked).await?;
-        let mut done = Vec::new();
+        let mut done = Mends::default();
         for (record, parked) in parked {
             let id = record.id;
             // Whoever folded this event could decode it; to go on without it would lose it.
             if let Some(stray) = &desk.stray {
-                done.push((id, Mended::StillFailing(stray.clone()), None));
+                done.push(id, Mended::StillFailing(stray.clone()), None);
                 continue;
             }
             let Some(mut slot) = desk.documents.take(&id) else { continue };
@@ -101,8 +101,9 @@ impl<P: Projection> Folder<P> {
                 still.since = parked.since;
             }
             let write = slot.write(&id);
-            done.push((id, failure.map_or(Mended::Repaired, Mended::StillFailing), write));
+            done.push(id, failure.map_or(Mended::Repaired, Mended::StillFailing), write);
         }
+        done.streams = desk.set_aside(None);
         Ok(done)
     }
 
@@ -178,7 +179,8 @@ impl<P: Projection> Folder<P> {
                 expected: Some(record.header),
                 record: Record { id: id.clone(), header, body: None },
             };
-            if attempts.wrote(store, &collection, vec![write]).await?.is_empty() {
+            let changes = vec![Changes { collection: collection.clone(), writes: vec![write] }];
+            if attempts.committed(store, changes, vec![id.clone()]).await?.is_empty() {
                 return Ok(mended);
             }
             before = mended;
@@ -190,11 +192,10 @@ impl<P: Projection> Folder<P> {
     pub(crate) async fn refold<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Mended> {
         let mut attempts = Attempts::new(env);
         loop {
-            for (_, mended, write) in self.refolded(store, env, std::slice::from_ref(id), None).await? {
-                let Some(write) = write.filter(|_| mended == Mended::Repaired) else { return Ok(mended) };
-                if attempts.wrote(store, &self.collection, vec![write]).await?.is_empty() {
-                    return Ok(mended);
-                }
+            let mends = self.refolded(store, env, std::slice::from_ref(id), None).await?;
+            let mended = mends.documents.first().map_or(Mended::Repaired, |mend| mend.mended.clone());
+            if mended != Mended::Repaired || attempts.wrote(store, self, &mends).await?.is_empty() {
+                return Ok(mended);
             }
         }
     }
@@ -234,12 +235,13 @@ impl<P: Projection> Folder<P> {
             let mut attempts = Attempts::new(env);
             let mut left = chunk.to_vec();
             while !left.is_empty() {
-                let done = self.refolded(store, env, &left, Some(release)).await?;
-                if let Some((_, Mended::StillFailing(stray), None)) = done.first() {
+                let mends = self.refolded(store, env, &left, Some(release)).await?;
+                if let Some(Mend { mended: Mended::StillFailing(stray), write: None, .. }) =
+                    mends.documents.first()
+                {
                     return Ok(Some(stray.clone()));
                 }
-                let writes = done.into_iter().filter_map(|(_, _, write)| write).collect();
-                left = attempts.wrote(store, &self.collection, writes).await?;
+                left = attempts.wrote(store, self, &mends).await?;
             }
         }
         Ok(None)
@@ -253,7 +255,7 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         ids: &[DocumentId],
         release: Option<&Parked>,
-    ) -> Result<Vec<Mend>> {
+    ) -> Result<Mends> {
         let mut desk = Desk::careful(Mark::default());
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
@@ -283,11 +285,11 @@ impl<P: Projection> Folder<P> {
             let whole = Replay::Range { from: Mark::default(), through: through.clone() };
             self.replay(store, env, &mut desk, whole).await?;
         }
-        let mut done = Vec::new();
+        let mut done = Mends::default();
         for id in ids {
             // Whoever folded this event could decode it; to go on without it would lose it.
             if let Some(stray) = &desk.stray {
-                done.push((id.clone(), Mended::StillFailing(stray.clone()), None));
+                done.push(id.clone(), Mended::StillFailing(stray.clone()), None);
                 continue;
             }
             let Some(mut slot) = desk.documents.take(id) else { continue };
@@ -313,14 +315,33 @@ impl<P: Projection> Folder<P> {
                     slot.write(id)
                 }
             };
-            done.push((id.clone(), mended, write));
+            done.push(id.clone(), mended, write);
         }
+        done.streams = desk.set_aside(release.map(|parked| &parked.stream));
         Ok(done)
     }
 }
 
 /// What mending one document comes to, and the write that makes it so, if there is one.
-type Mend = (DocumentId, Mended, Option<Write>);
+struct Mend {
+    id: DocumentId,
+    mended: Mended,
+    write: Option<Write>,
+}
+
+/// What mending comes to.
+#[derive(Default)]
+struct Mends {
+    documents: Vec<Mend>,
+    /// Which streams the documents were folded without, and how far: whoever takes such a stream up again must know.
+    streams: Vec<Write>,
+}
+
+impl Mends {
+    fn push(&mut self, id: DocumentId, mended: Mended, write: Option<Write>) {
+        self.documents.push(Mend { id, mended, write });
+    }
+}
 
 /// A document that could not be folded anew keeps what it has folded so far, and waits to be folded anew.
 fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
@@ -342,15 +363,33 @@ impl Attempts {
         Self(Box::new(Backoff::default().limit(20).delays(env.random())))
     }
 
-    /// Writes, and answers which documents somebody else changed, so that they must be mended again.
-    async fn wrote<S: Store>(
+    /// Writes what mending came to, and answers which documents must be mended again, since somebody else changed
+    /// something.
+    async fn wrote<S: Store, P: Projection>(
         &mut self,
         store: &S,
-        collection: &Collection,
-        writes: Vec<Write>,
+        folder: &Folder<P>,
+        mends: &Mends,
     ) -> Result<Vec<DocumentId>> {
-        let mut ids: Vec<_> = writes.iter().map(|write| write.record.id.clone()).collect();
-        let changes = vec![Changes { collection: collection.clone(), writes }];
+        let writes: Vec<_> = mends.documents.iter().filter_map(|mend| mend.write.clone()).collect();
+        if writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = mends.documents.iter().map(|mend| mend.id.clone()).collect();
+        let streams = Changes { collection: folder.collection.streams(), writes: mends.streams.clone() };
+        let documents = Changes { collection: folder.collection.clone(), writes };
+        self.committed(store, vec![streams, documents], ids).await
+    }
+
+    /// Writes, and answers with these ids if somebody else changed something.
+    async fn committed<S: Store>(
+        &mut self,
+        store: &S,
+        mut changes: Vec<Changes>,
+        mut ids: Vec<DocumentId>,
+    ) -> Result<Vec<DocumentId>> {
+        changes.retain(|changes| !changes.writes.is_empty());
+        let collection = changes.last().map(|changes| changes.collection.to_string()).unwrap_or_default();
         match store.commit(Arc::new(Commit { advance: None, changes })).await {
             Ok(Outcome::Applied) => return Ok(Vec::new()),
             // A store without transactions has written those it does not name; one with them has written none.

@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::batch::{Desk, Folder, Routed};
 use super::replay::Replay;
-use super::slot::{Delta, Loss};
+use super::slot::{Delta, Loss, Slot};
 use super::status::Activity;
 use super::{Error as FoldError, Projection};
 use crate::documents::{
-    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Parked, Store, Tally,
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Parked, Store, Tally, Write,
 };
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
@@ -268,7 +268,12 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let Projector { store, folder, env, .. } = self.projector;
         let missing = folder.missing(&self.desk, &page);
         if !missing.is_empty() {
-            folder.load_documents(store, &mut self.desk, missing).await?;
+            // Whoever was ahead may have set streams aside, and folded these documents without them. That was written
+            // before the documents, so that it is seen if it is looked for after they are loaded.
+            if folder.load_documents(store, &mut self.desk, missing).await? {
+                self.some_streams_parked = true;
+                self.desk.streams.forget();
+            }
         }
         let streams = folder.missing_streams(&self.desk, &page, self.some_streams_parked);
         if !streams.is_empty() {
@@ -407,6 +412,16 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             let range =
                 Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
             folder.replay(store, &**env, &mut desk, range).await?;
+            // All documents of a batch must be folded with and without the same streams.
+            for Write { record, .. } in desk.set_aside(None) {
+                if self.desk.streams.get(&record.id).and_then(Slot::parked).is_none() {
+                    let message = format!(
+                        "folding anew: stream {} was set aside meanwhile; beginning again",
+                        record.id
+                    );
+                    return Err(Error::new(Kind::Conflict, message));
+                }
+            }
             let mut pause = None;
             for id in lost {
                 let Some(mut slot) = desk.documents.take(&id) else { continue };

@@ -102,21 +102,26 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// Puts these documents on the desk, as they are stored.
+    /// Puts these documents on the desk, as they are stored. Answers whether some have folded what was not presented
+    /// yet: then somebody else is, or was, ahead.
     pub(crate) async fn load_documents<S: Store>(
         &self,
         store: &S,
         desk: &mut Desk<P::Document>,
         ids: Vec<DocumentId>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let records = store.load(&self.collection, ids.clone()).await?;
         for id in ids {
             desk.documents.insert(id, Slot::absent());
         }
+        let mut ahead = false;
         for record in records {
+            let mark = &record.header.mark;
+            ahead |=
+                mark.lanes().any(|(lane, at)| lane.partition().is_some() && at > desk.progress.get(lane));
             desk.documents.insert(record.id.clone(), Slot::loaded(record));
         }
-        Ok(())
+        Ok(ahead)
     }
 
     /// Puts what is known about these streams on the desk.

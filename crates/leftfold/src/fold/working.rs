@@ -67,6 +67,13 @@ impl<D> Working<D> {
         self.recent.is_empty() && self.older.is_empty()
     }
 
+    /// Drops what can be loaded again.
+    pub(crate) fn forget(&mut self) {
+        self.recent.retain(|_, slot| slot.is_dirty());
+        self.older.clear();
+        self.recent_bytes = self.recent.values().map(|slot| slot.bytes).sum();
+    }
+
     pub(crate) fn contains(&self, id: &DocumentId) -> bool {
         self.recent.contains_key(id) || self.older.contains_key(id)
     }
