@@ -7,16 +7,17 @@ mod common;
 #[path = "common/scripted.rs"]
 mod scripted;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Happened, Notes, Seen, assert_right, garbled, noted, stored};
-use leftfold::documents::Claim;
+use leftfold::documents::{Advance, Checkpoint, Claim, Commit, MAX_BODY_BYTES, Outcome};
 use leftfold::fold::{Activity, Mended, Options};
 use leftfold::guarded::Answer;
 use leftfold::{
-    Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Memory, Partition, Projection,
+    Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Memory, Projection,
     ReadError, Route, Rule, Unit, fold,
 };
 use scripted::{Call, Fault, Scripted};
@@ -198,7 +199,8 @@ async fn a_commit_that_stays_in_doubt_is_never_taken_for_done() {
     let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
     store.fault([Fault::LostBefore; 40]);
     app.append("a", [noted(&[])]).await.unwrap();
-    app.caught_up().await.unwrap();
+    // Time is paused: this is no time at all, unless nothing happens any more.
+    tokio::time::timeout(Duration::from_hours(24), app.caught_up()).await.expect("it goes on trying").unwrap();
     app.append("a", [noted(&[])]).await.unwrap();
     assert_right(&app, &notes, "").await;
     assert_eq!(store.faults_left(), 0);
@@ -207,22 +209,21 @@ async fn a_commit_that_stays_in_doubt_is_never_taken_for_done() {
 
 #[tokio::test]
 async fn a_document_that_was_mended_meanwhile_is_folded_anew_and_all_is_counted_once() {
-    let notes = Notes::by_stream();
+    let notes = Notes::by_content();
     let store = Scripted::default();
     let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
-    app.append("a", [noted(&[])]).await.unwrap();
-    app.append("b", [noted(&[])]).await.unwrap();
+    app.append("a", [noted(&["w", "x", "y"])]).await.unwrap();
     app.caught_up().await.unwrap();
     let mender = Leftfold::on(store.inner.clone()).projection(notes.clone()).open().await.unwrap();
     store.before(Call::Commit, async move {
-        assert_eq!(mender.refold("by_stream", "a").await.unwrap(), Mended::Repaired);
+        assert_eq!(mender.refold("by_content", "x").await.unwrap(), Mended::Repaired);
     });
-    app.append("a", [noted(&[])]).await.unwrap();
+    app.append("a", [noted(&["w", "x", "y", "z"])]).await.unwrap();
     soon(app.caught_up()).await.unwrap();
-    app.append("b", [noted(&[])]).await.unwrap();
+    app.append("a", [noted(&["w", "x"])]).await.unwrap();
     soon(assert_right(&app, &notes, "")).await;
     let tally = app.status().await.unwrap().remove(0).tally;
-    assert_eq!((tally.events, tally.applied, tally.conflicts), (4, 4, 1), "{tally:?}");
+    assert_eq!((tally.events, tally.applied, tally.conflicts), (3, 9, 1), "{tally:?}");
     app.stop().await;
 }
 
@@ -271,24 +272,181 @@ async fn without_room_for_a_cache_a_stream_that_is_set_aside_stays_so() {
     let options = Options { cache_bytes: 0, ..quick() };
     let app =
         Leftfold::on(Memory::default()).options(options).projection(notes.clone()).start().await.unwrap();
-    app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
-    for round in 0..10 {
+    for stream in ["bad", "worse", "worst"] {
+        app.append_events(stream, leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
         app.append("good", [noted(&["x"])]).await.unwrap();
         app.caught_up().await.unwrap();
-        if round % 4 == 3 {
-            app.append("bad", [noted(&["x"])]).await.unwrap();
-            app.caught_up().await.unwrap();
-        }
+    }
+    for stream in ["bad", "good", "bad"] {
+        app.append(stream, [noted(&["x"])]).await.unwrap();
+        app.caught_up().await.unwrap();
     }
     let seen = stored(app.store(), "by_content").await.remove("x").unwrap();
-    assert!(seen.iter().all(|event| event.starts_with("good@")), "{seen:?}");
+    assert_eq!(seen, ["good@1", "good@2", "good@3", "good@4"]);
     let parked = app.parked("by_content", None, 10).await.unwrap();
-    assert_eq!(parked[0].1.waiting, 3);
-    assert_eq!(parked[0].1.through.position(Partition(0)).0, 11);
+    let waiting: Vec<_> = parked.iter().map(|(_, parked)| parked.waiting).collect();
+    assert_eq!(waiting, [3, 1, 1]);
     notes.mended.now();
-    assert_eq!(app.retry("by_content", &parked[0].0, false).await.unwrap(), Mended::Repaired);
+    app.retry_all("by_content", false, |_, mended| assert_eq!(*mended, Mended::Repaired)).await.unwrap();
     assert_right(&app, &notes, "").await;
-    assert!(matches!(parked[0].0, Unit::Stream(_)));
+    app.stop().await;
+}
+
+// What is parked.
+
+#[tokio::test]
+async fn what_waits_is_not_counted_again_when_it_is_presented_again() {
+    for notes in [Notes::by_stream(), Notes::by_content()] {
+        let store = Memory::default();
+        let start = || Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start();
+        let app = start().await.unwrap();
+        app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+        app.append("bad", [noted(&["x"]), noted(&["x"])]).await.unwrap();
+        app.append("good", [noted(&["x"])]).await.unwrap();
+        app.caught_up().await.unwrap();
+        app.stop().await;
+        let before = app.parked(notes.name, None, 10).await.unwrap();
+        assert_eq!((before.len(), before[0].1.waiting), (1, 3));
+
+        // A store that wrote the documents and lost the checkpoint presents everything again.
+        let projection = Collection::new(notes.name).unwrap();
+        let from = store.checkpoint(&projection).await.unwrap().mark;
+        let advance = Advance { projection, from, to: Checkpoint::default() };
+        let commit = Commit { advance: Some(advance), changes: vec![] };
+        assert!(matches!(store.commit(commit.into()).await.unwrap(), Outcome::Applied));
+        let app = start().await.unwrap();
+        app.caught_up().await.unwrap();
+        assert_eq!(app.parked(notes.name, None, 10).await.unwrap(), before, "{}", notes.name);
+        notes.mended.now();
+        app.retry_all(notes.name, false, |_, _| ()).await.unwrap();
+        assert_right(&app, &notes, notes.name).await;
+        app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_retried_document_has_the_event_that_failed_and_nothing_of_a_stream_that_is_still_set_aside() {
+    let notes = Notes::by_content();
+    let app =
+        Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["y"])]).await.unwrap();
+    app.append("good", [noted(&["x"]), Happened::Poison { to: vec!["x".into()] }]).await.unwrap();
+    app.append("bad", [noted(&["x"])]).await.unwrap();
+    app.append("good", [noted(&["x"])]).await.unwrap();
+    app.caught_up().await.unwrap();
+    let parked = app.parked("by_content", None, 10).await.unwrap();
+    let [(stream @ Unit::Stream(_), _), (document @ Unit::Document(_), waits)] = &parked[..] else {
+        panic!("{parked:?}")
+    };
+    assert_eq!(waits.waiting, 2);
+    notes.mended.now();
+    assert_eq!(app.retry("by_content", document, false).await.unwrap(), Mended::Repaired);
+    let seen = stored(app.store(), "by_content").await.remove("x").unwrap();
+    assert_eq!(seen, ["good@1", "good@2", "good@3"], "the stream is not mended yet");
+    assert_eq!(app.retry("by_content", stream, false).await.unwrap(), Mended::Repaired);
+    assert_right(&app, &notes, "").await;
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn an_event_whose_route_is_no_name_parks_its_stream() {
+    let notes = Notes::by_content();
+    let app =
+        Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append("bad", [noted(&["x"]), noted(&[""]), noted(&["x"])]).await.unwrap();
+    app.append("good", [noted(&["x"])]).await.unwrap();
+    app.caught_up().await.unwrap();
+    assert_eq!(stored(app.store(), "by_content").await["x"], ["bad@1", "good@1"]);
+    let parked = app.parked("by_content", None, 10).await.unwrap();
+    assert_eq!((parked.len(), parked[0].1.revision.0, parked[0].1.waiting), (1, 2, 2));
+    assert!(parked[0].1.error.contains("can't route noted"), "{}", parked[0].1.error);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_fold_that_panics_does_not_end_the_worker() {
+    let notes = Notes::by_stream();
+    let app =
+        Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append("bad", [Happened::Bomb { to: vec![] }]).await.unwrap();
+    app.append("good", [noted(&[])]).await.unwrap();
+    soon(app.caught_up()).await.unwrap();
+    assert_eq!(stored(app.store(), "by_stream").await["good"], ["good@1"]);
+    assert_eq!(app.parked("by_stream", None, 10).await.unwrap()[0].1.error, "the fold panicked: bomb");
+    app.stop().await;
+}
+
+/// Seven makes a document that no JSON can hold.
+struct Lengths;
+
+impl Projection for Lengths {
+    type Event = usize;
+    type Document = BTreeMap<Vec<u8>, u8>;
+
+    fn name(&self) -> &'static str {
+        "lengths"
+    }
+
+    fn fold(
+        &self,
+        _: Option<Self::Document>,
+        event: &Event<usize>,
+    ) -> Result<Option<Self::Document>, fold::Error> {
+        Ok(Some(if event.data == 7 { BTreeMap::from([(vec![7], 7)]) } else { BTreeMap::new() }))
+    }
+}
+
+/// Grows the document to as many bytes as the event says.
+struct Grown;
+
+impl Projection for Grown {
+    type Event = usize;
+    type Document = String;
+
+    fn name(&self) -> &'static str {
+        "grown"
+    }
+
+    fn fold(&self, _: Option<String>, event: &Event<usize>) -> Result<Option<String>, fold::Error> {
+        Ok(Some("x".repeat(event.data)))
+    }
+}
+
+async fn append_number<S: leftfold::Store>(app: &leftfold::App<S>, stream: &str, number: usize) {
+    let event = leftfold::NewEvent::new("number", leftfold::Json::of(&number).unwrap()).unwrap();
+    app.append_events(stream, leftfold::Expected::Any, vec![event]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_document_that_cant_be_stored_takes_no_other_of_its_batch_along() {
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).projection(Lengths).open().await.unwrap();
+    for (stream, number) in [("before", 0), ("bad", 0), ("bad", 7), ("after", 0)] {
+        append_number(&app, stream, number).await;
+    }
+    // All of it is one batch.
+    let app = Leftfold::on(store).options(quick()).projection(Lengths).start().await.unwrap();
+    soon(app.caught_up()).await.unwrap();
+    for id in ["before", "after", "bad"] {
+        assert_eq!(app.get(Lengths, id).await.unwrap(), Some(BTreeMap::new()), "{id}");
+    }
+    let parked = app.parked("lengths", None, 10).await.unwrap();
+    assert_eq!((parked.len(), parked[0].1.revision.0), (1, 2));
+    assert_eq!(app.status().await.unwrap()[0].tally.applied, 3);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_document_that_grows_too_large_parks_and_others_go_on() {
+    let app = Leftfold::on(Memory::default()).options(quick()).projection(Grown).start().await.unwrap();
+    for (stream, number) in [("large", 1), ("large", MAX_BODY_BYTES), ("small", 2)] {
+        append_number(&app, stream, number).await;
+    }
+    soon(app.caught_up()).await.unwrap();
+    assert_eq!(app.get(Grown, "large").await.unwrap().unwrap(), "x", "as it was before");
+    assert_eq!(app.get(Grown, "small").await.unwrap().unwrap(), "xx");
+    let parked = app.parked("grown", None, 10).await.unwrap();
+    assert!(parked[0].1.error.contains("split it"), "{}", parked[0].1.error);
     app.stop().await;
 }
 
