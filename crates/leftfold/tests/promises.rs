@@ -17,7 +17,7 @@ use leftfold::documents::{Advance, Checkpoint, Claim, Commit, MAX_BODY_BYTES, Ou
 use leftfold::fold::{Activity, Mended, Options};
 use leftfold::guarded::Answer;
 use leftfold::{
-    Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Memory, Projection,
+    Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Memory, Partition, Projection,
     ReadError, Route, Rule, Unit, fold,
 };
 use scripted::{Call, Fault, Scripted};
@@ -80,6 +80,16 @@ fn hold_commit(store: &Scripted) -> oneshot::Sender<()> {
     release
 }
 
+/// Puts a checkpoint where it is in a store that writes it last, and has not yet, or has lost it.
+async fn put_checkpoint(store: &Memory, projection: &str, position: u64) {
+    let projection = Collection::new(projection).unwrap();
+    let from = store.checkpoint(&projection).await.unwrap().mark;
+    let mark = [(Lane::from(Partition(0)), position)].into_iter().collect();
+    let to = Checkpoint { mark, ..Checkpoint::default() };
+    let commit = Commit { advance: Some(Advance { projection, from, to }), changes: vec![] };
+    assert!(matches!(store.commit(commit.into()).await.unwrap(), Outcome::Applied));
+}
+
 // What is folded by hand.
 
 #[tokio::test]
@@ -94,7 +104,10 @@ async fn folding_by_hand_counts_what_another_wrote_in_between() {
         if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
             // Between reading the document and writing it, somebody else writes it.
             let theirs = async {
-                other.fold("ann", &Lane::named("b"), 1, Rule::Contiguous, |list| push(list, 20)).await.unwrap()
+                other
+                    .fold("ann", &Lane::named("b"), 1, Rule::Contiguous, |list| push(list, 20))
+                    .await
+                    .unwrap()
             };
             let run = || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(theirs);
             let theirs = std::thread::scope(|scope| scope.spawn(run).join().unwrap());
@@ -200,7 +213,10 @@ async fn a_commit_that_stays_in_doubt_is_never_taken_for_done() {
     store.fault([Fault::LostBefore; 40]);
     app.append("a", [noted(&[])]).await.unwrap();
     // Time is paused: this is no time at all, unless nothing happens any more.
-    tokio::time::timeout(Duration::from_hours(24), app.caught_up()).await.expect("it goes on trying").unwrap();
+    tokio::time::timeout(Duration::from_hours(24), app.caught_up())
+        .await
+        .expect("it goes on trying")
+        .unwrap();
     app.append("a", [noted(&[])]).await.unwrap();
     assert_right(&app, &notes, "").await;
     assert_eq!(store.faults_left(), 0);
@@ -309,11 +325,7 @@ async fn what_waits_is_not_counted_again_when_it_is_presented_again() {
         assert_eq!((before.len(), before[0].1.waiting), (1, 3));
 
         // A store that wrote the documents and lost the checkpoint presents everything again.
-        let projection = Collection::new(notes.name).unwrap();
-        let from = store.checkpoint(&projection).await.unwrap().mark;
-        let advance = Advance { projection, from, to: Checkpoint::default() };
-        let commit = Commit { advance: Some(advance), changes: vec![] };
-        assert!(matches!(store.commit(commit.into()).await.unwrap(), Outcome::Applied));
+        put_checkpoint(&store, notes.name, 0).await;
         let app = start().await.unwrap();
         app.caught_up().await.unwrap();
         assert_eq!(app.parked(notes.name, None, 10).await.unwrap(), before, "{}", notes.name);
@@ -373,6 +385,107 @@ async fn a_fold_that_panics_does_not_end_the_worker() {
     soon(app.caught_up()).await.unwrap();
     assert_eq!(stored(app.store(), "by_stream").await["good"], ["good@1"]);
     assert_eq!(app.parked("by_stream", None, 10).await.unwrap()[0].1.error, "the fold panicked: bomb");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_changes_no_document_of_a_stream() {
+    let notes = Notes::by_content();
+    let app =
+        Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+    app.append("good", [noted(&["x"])]).await.unwrap();
+    app.caught_up().await.unwrap();
+    notes.mended.now();
+    let (unit, before) = app.parked("by_content", None, 1).await.unwrap().remove(0);
+    assert_eq!(app.retry("by_content", &unit, true).await.unwrap(), Mended::Repaired);
+    assert_eq!(stored(app.store(), "by_content").await["x"], ["good@1"]);
+    assert_eq!(app.parked("by_content", None, 10).await.unwrap(), [(unit, before)]);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_set_aside_while_its_stream_is_retried_is_not_lost() {
+    let notes = Notes::by_content();
+    let store = Scripted::default();
+    let worker = Leftfold::on(store.inner.clone()).options(quick()).projection(notes.clone());
+    let worker = worker.start().await.unwrap();
+    worker.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+    worker.caught_up().await.unwrap();
+    let mender = Leftfold::on(store.clone()).projection(notes.clone()).open().await.unwrap();
+    let (unit, _) = mender.parked("by_content", None, 1).await.unwrap().remove(0);
+    notes.mended.now();
+    let beside = worker.clone();
+    store.before(Call::Commit, async move {
+        beside.append("bad", [noted(&["x"])]).await.unwrap();
+        beside.caught_up().await.unwrap();
+    });
+    assert_eq!(mender.retry("by_content", &unit, false).await.unwrap(), Mended::Repaired);
+    worker.append("bad", [noted(&["x"])]).await.unwrap();
+    assert_right(&worker, &notes, "").await;
+    assert!(worker.parked("by_content", None, 1).await.unwrap().is_empty());
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_was_mended_is_not_set_aside_for_the_same_events_again() {
+    let notes = Notes::by_content();
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+    app.append("bad", [noted(&["x"])]).await.unwrap();
+    app.caught_up().await.unwrap();
+    notes.mended.now();
+    app.retry_all("by_content", false, |_, _| ()).await.unwrap();
+    app.stop().await;
+    // All is presented again, to a worker with the code as it was.
+    put_checkpoint(&store, "by_content", 0).await;
+    let old = Leftfold::on(store).options(quick()).projection(Notes::by_content()).start().await.unwrap();
+    assert_right(&old, &notes, "").await;
+    assert_eq!(old.parked("by_content", None, 1).await.unwrap(), []);
+    old.stop().await;
+}
+
+/// In a store without transactions the checkpoint is written last: it may be behind what was set aside.
+#[tokio::test]
+async fn mending_before_the_checkpoint_is_written_leaves_out_nothing_that_waits() {
+    for by_stream in [true, false] {
+        let store = Memory::default();
+        let notes = if by_stream { Notes::by_stream() } else { Notes::by_content() };
+        let app =
+            Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
+        app.append("other", [noted(&["y"])]).await.unwrap();
+        app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+        app.append("bad", [noted(&["x"])]).await.unwrap();
+        app.caught_up().await.unwrap();
+        app.stop().await;
+        let (unit, _) = app.parked(notes.name, None, 1).await.unwrap().remove(0);
+        notes.mended.now();
+        put_checkpoint(&store, notes.name, 2).await;
+        let mended = match &unit {
+            Unit::Stream(_) => app.retry(notes.name, &unit, false).await.unwrap(),
+            Unit::Document(id) => app.refold(notes.name, id.as_str()).await.unwrap(),
+        };
+        assert_eq!(mended, Mended::Repaired);
+        put_checkpoint(&store, notes.name, 3).await;
+        let app = Leftfold::on(store).options(quick()).projection(notes.clone()).start().await.unwrap();
+        assert_right(&app, &notes, notes.name).await;
+        app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_refold_that_fails_says_so_and_leaves_the_document_as_it_was() {
+    let notes = Notes::by_stream();
+    let app =
+        Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append("bad", [noted(&[]), Happened::Poison { to: vec![] }, noted(&[])]).await.unwrap();
+    app.caught_up().await.unwrap();
+    let before = app.parked("by_stream", None, 10).await.unwrap();
+    let mended = app.refold("by_stream", "bad").await.unwrap();
+    assert!(matches!(&mended, Mended::StillFailing(why) if why.contains("revision 2 of bad")), "{mended:?}");
+    assert_eq!(app.parked("by_stream", None, 10).await.unwrap(), before);
+    assert_eq!(stored(app.store(), "by_stream").await["bad"], ["bad@1"]);
     app.stop().await;
 }
 

@@ -1,6 +1,11 @@
 //! A store in memory that does what a test tells it to, just then: commits whose outcome can't be told, and other
 //! people's work between two calls.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "part of tests, each of which uses its own")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "part of tests, each of which uses its own"
+)]
 
 use std::collections::VecDeque;
 use std::future::Future;
