@@ -17,7 +17,7 @@ use leftfold::documents::{Advance, Checkpoint, Claim, Commit, MAX_BODY_BYTES, Ou
 use leftfold::fold::{Activity, Mended, Options};
 use leftfold::guarded::Answer;
 use leftfold::{
-    Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Memory, Partition, Projection,
+    Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Mark, Memory, Partition, Projection,
     ReadError, Route, Rule, Unit, fold,
 };
 use scripted::{Call, Fault, Scripted};
@@ -88,6 +88,19 @@ async fn put_checkpoint(store: &Memory, projection: &str, position: u64) {
     let to = Checkpoint { mark, ..Checkpoint::default() };
     let commit = Commit { advance: Some(Advance { projection, from, to }), changes: vec![] };
     assert!(matches!(store.commit(commit.into()).await.unwrap(), Outcome::Applied));
+}
+
+#[test]
+fn a_mark_covers_another_only_if_none_of_its_lanes_is_behind() {
+    let mark = |lanes: &[(u16, u64)]| -> Mark {
+        lanes.iter().map(|(partition, number)| (Lane::from(Partition(*partition)), *number)).collect()
+    };
+    let head = mark(&[(0, 3), (1, 2)]);
+    for behind in [&[][..], &[(0, 3)], &[(1, 9)], &[(0, 3), (1, 1)], &[(0, 2), (1, 2)]] {
+        assert!(!mark(behind).covers(&head), "{behind:?}");
+        assert!(head.covers(&Mark::default()) && mark(behind).covers(&mark(behind)));
+    }
+    assert!(mark(&[(0, 3), (1, 2), (2, 1)]).covers(&head));
 }
 
 // What is folded by hand.
