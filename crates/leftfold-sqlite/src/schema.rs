@@ -255,3 +255,19 @@ fn wait_a_little() -> impl FnMut(i32) -> bool + Send + 'static {
         begun.elapsed() < PATIENCE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A killed process can't tell: only a machine that loses power forgets what was not synced.
+    #[test]
+    fn a_commit_is_on_the_disk_before_it_is_acknowledged() {
+        let directory = tempfile::tempdir().unwrap();
+        let (connection, _) = open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(number("synchronous"), 2, "FULL: the log is synced with every commit");
+        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+        assert_eq!(mode, "wal");
+    }
+}

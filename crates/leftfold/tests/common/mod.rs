@@ -188,9 +188,16 @@ pub async fn stored<S: Store>(store: &S, collection: &str) -> BTreeMap<String, V
     records.iter().map(|record| (record.id.to_string(), seen(record))).collect()
 }
 
+/// Waits for all that is in the log. Fails if that takes far longer than it ever should, so that a worker which
+/// ended, or does the same for ever, is seen.
+pub async fn caught_up<S: Store>(app: &App<S>) {
+    let bound = std::time::Duration::from_mins(1);
+    tokio::time::timeout(bound, app.caught_up()).await.expect("it should long have caught up").unwrap();
+}
+
 /// Waits for all that is in the log, then compares.
 pub async fn assert_right<S: Store>(app: &App<S>, notes: &Notes, run: &str) {
-    app.caught_up().await.unwrap();
+    caught_up(app).await;
     let (stored, expected) =
         (stored(app.store(), notes.name).await, expected(app.store(), notes.by_stream).await);
     for id in stored.keys().chain(expected.keys()) {

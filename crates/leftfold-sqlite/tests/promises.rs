@@ -1,0 +1,64 @@
+//! What several who share a file may rely on, at the moments that decide it.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{cart, entry, insert, stream};
+use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Outcome};
+use leftfold::{Append, Appended, Documents, Expected, Lane, Log, Mark, Partition};
+use leftfold_sqlite::Sqlite;
+use tempfile::tempdir;
+
+fn at(position: u64) -> Mark {
+    [(Lane::from(Partition(0)), position)].into_iter().collect()
+}
+
+/// Each handle that opened the file itself learns of the others' commits as another process does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_for_a_checkpoint_ends_with_a_step_that_another_process_made() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let (here, there) = (Sqlite::open(&path).await.unwrap(), Sqlite::open(&path).await.unwrap());
+    here.prepare(&cart()).await.unwrap();
+    for position in 0..10 {
+        let from = if position == 0 { Mark::default() } else { at(position) };
+        let waiting = {
+            let (here, from) = (here.clone(), from.clone());
+            tokio::spawn(async move { here.advanced(&cart(), &from).await })
+        };
+        if position % 2 == 0 {
+            tokio::task::yield_now().await;
+        }
+        let to = Checkpoint { mark: at(position + 1), ..Checkpoint::default() };
+        let writes = vec![insert(&format!("d{position}"), "{}")];
+        let commit = Commit {
+            advance: Some(Advance { projection: cart(), from, to }),
+            changes: vec![Changes { collection: cart(), writes }],
+        };
+        assert!(matches!(there.commit(commit.into()).await.unwrap(), Outcome::Applied));
+        let woken = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        woken.expect("a wake-up").unwrap().unwrap();
+        assert_eq!(here.checkpoint(&cart()).await.unwrap().mark, at(position + 1));
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_append_takes_no_position_and_wakes_nobody() {
+    let directory = tempdir().unwrap();
+    let store = Sqlite::open(directory.path().join("store.db")).await.unwrap();
+    let append = |id| store.append(stream("s"), Expected::Any, vec![entry(id)]);
+    assert!(matches!(append("one").await.unwrap(), Appended::New(_)));
+    let heads = store.heads().await.unwrap();
+    assert!(matches!(append("one").await.unwrap(), Appended::Duplicate(_)));
+    // No time passes here: it is looked at once, and either ends at that or not.
+    let waits = tokio::time::timeout(Duration::ZERO, store.grown(&heads)).await.is_err();
+    assert!(waits, "nothing was appended");
+    // Among those that share a commit, too, each position is given once and none is left out.
+    let all = tokio::join!(append("one"), append("two"), append("one"), append("two"), append("three"));
+    assert!(matches!(all, (Ok(_), Ok(_), Ok(_), Ok(_), Ok(_))), "{all:?}");
+    let positions: Vec<_> = common::everything(&store).await.iter().map(|event| event.position.0).collect();
+    assert_eq!(positions, [1, 2, 3]);
+}

@@ -1,0 +1,172 @@
+//! A store in memory that does what a test tells it to, just then: commits whose outcome can't be told, and other
+//! people's work between two calls.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "part of tests, each of which uses its own"
+)]
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leftfold::documents::{Checkpoint, Claim, Collection, Commit, Counts, Outcome, Record};
+use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
+use leftfold::{
+    Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
+    Result, Revision, StreamId,
+};
+
+/// What happens to a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its outcome can't be told; nothing is written.
+    LostBefore,
+    /// Its outcome can't be told; it is written.
+    LostAfter,
+    /// It fails for good; nothing is written.
+    Refused,
+}
+
+/// Where other people's work can come in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Load,
+    Commit,
+    Checkpoint,
+}
+
+type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+#[derive(Clone, Default)]
+pub struct Scripted {
+    pub inner: Memory,
+    faults: Arc<Mutex<VecDeque<Fault>>>,
+    hooks: Arc<Mutex<Vec<(Call, Hook)>>>,
+    commits: Arc<Mutex<Vec<Arc<Commit>>>>,
+}
+
+impl Scripted {
+    /// The next commits fare like this, one after the other; those after them go well.
+    pub fn fault(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.faults.lock().unwrap().extend(faults);
+    }
+
+    /// How many faults have not happened yet.
+    pub fn faults_left(&self) -> usize {
+        self.faults.lock().unwrap().len()
+    }
+
+    /// Does this before the next such call goes on, once.
+    pub fn before(&self, call: Call, hook: impl Future<Output = ()> + Send + 'static) {
+        self.hooks.lock().unwrap().push((call, Box::pin(hook)));
+    }
+
+    /// All commits that were tried.
+    pub fn commits(&self) -> Vec<Arc<Commit>> {
+        self.commits.lock().unwrap().clone()
+    }
+
+    async fn reached(&self, call: Call) {
+        let hook = {
+            let mut hooks = self.hooks.lock().unwrap();
+            let next = hooks.iter().position(|(at, _)| *at == call);
+            next.map(|next| hooks.remove(next).1)
+        };
+        if let Some(hook) = hook {
+            hook.await;
+        }
+    }
+}
+
+impl Log for Scripted {
+    fn partitions(&self) -> u16 {
+        self.inner.partitions()
+    }
+    async fn heads(&self) -> Result<Mark> {
+        self.inner.heads().await
+    }
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        self.inner.read(partition, after, limit).await
+    }
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        self.inner.read_stream(stream, after, limit).await
+    }
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        self.inner.grown(beyond).await
+    }
+}
+
+impl Append for Scripted {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        self.inner.append(stream, expected, entries).await
+    }
+}
+
+impl Documents for Scripted {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        self.inner.prepare(collection).await
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        self.reached(Call::Load).await;
+        self.inner.load(collection, ids).await
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        self.reached(Call::Commit).await;
+        self.commits.lock().unwrap().push(commit.clone());
+        let fault = self.faults.lock().unwrap().pop_front();
+        let lost = || Ok(Outcome::Unknown(Error::new(Kind::Unknown, "lost the connection")));
+        match fault {
+            None => self.inner.commit(commit).await,
+            Some(Fault::LostBefore) => lost(),
+            Some(Fault::LostAfter) => {
+                let _ = self.inner.commit(commit).await?;
+                lost()
+            }
+            Some(Fault::Refused) => Err(Error::new(Kind::Store, "the disk is full")),
+        }
+    }
+
+    async fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.inner.scan(collection, after, limit).await
+    }
+    async fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.inner.parked(collection, after, limit).await
+    }
+    async fn count(&self, collection: &Collection) -> Result<Counts> {
+        self.inner.count(collection).await
+    }
+    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
+        self.reached(Call::Checkpoint).await;
+        self.inner.checkpoint(projection).await
+    }
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+        self.inner.advanced(projection, from).await
+    }
+    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
+        self.inner.claim(projection, owner, lease).await
+    }
+    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
+        self.inner.release(projection, owner).await
+    }
+}
