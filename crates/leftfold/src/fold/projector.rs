@@ -268,12 +268,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let Projector { store, folder, env, .. } = self.projector;
         let missing = folder.missing(&self.desk, &page);
         if !missing.is_empty() {
-            // Whoever was ahead may have set streams aside, and folded these documents without them. That was written
-            // before the documents, so that it is seen if it is looked for after they are loaded.
-            if folder.load_documents(store, &mut self.desk, missing).await? {
-                self.some_streams_parked = true;
-                self.desk.streams.forget();
-            }
+            let ahead = folder.load_documents(store, &mut self.desk, missing).await?;
+            self.look_at_streams_again(ahead);
         }
         let streams = folder.missing_streams(&self.desk, &page, self.some_streams_parked);
         if !streams.is_empty() {
@@ -284,6 +280,15 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         self.begun.get_or_insert_with(Instant::now);
         folder.apply_all(&mut self.desk, &mut page, &**env).await;
         Ok(())
+    }
+
+    /// Whoever was ahead with a document may have set streams aside, and folded it without them. That was written before
+    /// the document, so that it is seen if it is looked for after the document is loaded.
+    fn look_at_streams_again(&mut self, ahead: bool) {
+        if ahead && !self.projector.folder.routes_by_stream() {
+            self.some_streams_parked = true;
+            self.desk.streams.forget();
+        }
     }
 
     /// Ends the batch if it is time to. `false` means that somebody else does this work.
@@ -408,7 +413,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             let retried = lost.iter().filter_map(|id| self.desk.documents.get(id)?.loss()?.error.as_ref());
             self.desk.tally.retried += retried.filter(|error| (options.should_retry)(error)).count() as u64;
             let mut desk = Desk::careful(self.checkpoint.mark.clone());
-            folder.load_documents(store, &mut desk, lost.clone()).await?;
+            let ahead = folder.load_documents(store, &mut desk, lost.clone()).await?;
+            self.look_at_streams_again(ahead);
             let range =
                 Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
             folder.replay(store, &**env, &mut desk, range).await?;
