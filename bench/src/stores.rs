@@ -19,7 +19,8 @@ pub(crate) fn fill(file: &Path, events: u64, order: Order) -> Result<()> {
     const AT_ONCE: usize = 256;
     eprintln!("preparing {events} events, {order:?} …");
     runtime()?.block_on(async {
-        let app: App<Sqlite> = Leftfold::on(Sqlite::open(file).await?).open().await?;
+        let store = Sqlite::open(file).await?;
+        let app: App<Sqlite> = Leftfold::on(store.clone()).open().await?;
         let mut appends = Workload::new(1, events / 10, 10).order(order).into_iter();
         // No two of the appends under way belong to one cart, so that each cart's events stay in order.
         loop {
@@ -30,12 +31,15 @@ pub(crate) fn fill(file: &Path, events: u64, order: Order) -> Result<()> {
                     .spawn(async move { app.append_events(stream.as_str(), Expected::Any, events).await });
             }
             if under_way.is_empty() {
-                return Ok(());
+                break;
             }
             while let Some(done) = under_way.join_next().await {
                 done??;
             }
         }
+        drop(app);
+        store.close().await;
+        Ok(())
     })
 }
 

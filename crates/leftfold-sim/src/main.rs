@@ -179,3 +179,29 @@ impl Totals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_failed_once_hold() {
+        let seeds =
+            include_str!("../seeds.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for seed in seeds {
+            let seed = seed.parse().expect("a line of seeds.txt is a number or begins with #");
+            let run = world::run(seed).expect("a runtime");
+            assert!(run.violations.is_empty(), "seed {seed}: {:?}", run.violations);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_trace() {
+        for seed in 0..100 {
+            let (first, second) =
+                (world::run(seed).expect("a runtime"), world::run(seed).expect("a runtime"));
+            assert_eq!(first.trace, second.trace, "seed {seed}");
+            assert!(first.violations.is_empty(), "seed {seed}: {:?}", first.violations);
+        }
+    }
+}

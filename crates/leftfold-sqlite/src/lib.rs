@@ -82,6 +82,15 @@ impl Sqlite {
         Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None }
     }
 
+    /// Gives this handle back and waits until the last one is gone, all is written, and the file is closed for
+    /// writing: it may be copied then.
+    pub async fn close(self) {
+        let mut ended = self.inner.writer.ended();
+        drop(self);
+        // Nothing is ever sent: it fails when the thread ends.
+        while ended.changed().await.is_ok() {}
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.inner.path

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use leftfold::{Collection, Error, Kind, Mark, Result};
 use rusqlite::{CachedStatement, Connection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::Failure;
 use crate::log;
@@ -91,6 +91,7 @@ impl<'c> Tx<'c> {
 pub(crate) struct Writer {
     jobs: mpsc::Sender<Box<dyn Job>>,
     path: PathBuf,
+    ended: watch::Receiver<()>,
 }
 
 impl Writer {
@@ -104,14 +105,25 @@ impl Writer {
             last_group: 0,
             last_commit: Duration::ZERO,
         };
+        let (end, ended) = watch::channel(());
         thread::Builder::new()
             .name("leftfold-sqlite-writer".to_owned())
-            .spawn(move || state.serve())
+            .spawn(move || {
+                state.serve();
+                // First the file is closed, then it is said.
+                drop(state);
+                drop(end);
+            })
             .map_err(|error| {
                 Error::new(Kind::Store, format!("could not start the writing thread of {}", path.display()))
                     .with_source(error)
             })?;
-        Ok(Self { jobs: sender, path: path.to_owned() })
+        Ok(Self { jobs: sender, path: path.to_owned(), ended })
+    }
+
+    /// Whose `changed` fails once the thread has ended and the file is closed.
+    pub(crate) fn ended(&self) -> watch::Receiver<()> {
+        self.ended.clone()
     }
 
     /// Has it done. A caller that goes away before the answer does not stop it.
@@ -173,6 +185,7 @@ impl<W: Work> Job for Pending<W> {
         let ended = undone.and_then(|()| savepoint("RELEASE work"));
         let broken = ended.is_err() || connection.is_autocommit();
         match ran.and_then(|ran| ended.map(|()| ran)) {
+            Ok(_) if broken => self.fail(&Failure::damaged("the transaction ended by itself"), path),
             Ok(Ran::Keep(answer) | Ran::Undo(answer)) => self.answer = Some(answer),
             Err(failure) => self.fail(&failure, path),
         }

@@ -62,3 +62,24 @@ async fn a_repeated_append_takes_no_position_and_wakes_nobody() {
     let positions: Vec<_> = common::everything(&store).await.iter().map(|event| event.position.0).collect();
     assert_eq!(positions, [1, 2, 3]);
 }
+
+/// Whoever copies a file must know that nobody writes to it any more, not even the last checkpoint of its log.
+#[tokio::test]
+async fn a_closed_file_is_whole_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).await.unwrap();
+    for number in 0..50 {
+        let entry = common::entry(&format!("e{number}"));
+        store.append(common::stream("s"), leftfold::Expected::Any, vec![entry]).await.unwrap();
+    }
+    let other = store.clone();
+    let closing = tokio::spawn(store.close());
+    drop(other);
+    closing.await.unwrap();
+    let copy = directory.path().join("copy.db");
+    std::fs::copy(&path, &copy).unwrap();
+    assert!(!directory.path().join("store.db-wal").exists(), "all of it is in the file");
+    let copy = Sqlite::open(copy).await.unwrap();
+    assert_eq!(leftfold::Log::heads(&copy).await.unwrap(), at(50));
+}

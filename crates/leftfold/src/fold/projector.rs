@@ -152,6 +152,10 @@ impl<S: Store, P: Projection> Projector<S, P> {
             let wait = match unpanicked(self.work(&mut stop)).await {
                 Ok(End::Stopped) => break,
                 Ok(End::Replaced) => Duration::ZERO,
+                Err(error) if error.kind() == Kind::Stopped && *stop.borrow() => {
+                    tracing::debug!(projection = %self.folder.collection, %error, "stopped");
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!(projection = %self.folder.collection, %error, "projection failed, will go on");
                     self.show(|pulse| {
@@ -184,7 +188,8 @@ impl<S: Store, P: Projection> Projector<S, P> {
                     self.show(|pulse| pulse.activity = Activity::Standby);
                     tokio::select! { biased;
                         () = stopped(stop) => return Ok(End::Stopped),
-                        () = sleep(ends_in) => {}
+                        // Not longer than a lease of our own: the clock that measures theirs may jump.
+                        () = sleep(ends_in.min(self.options.lease.max(Duration::from_secs(1)))) => {}
                     }
                 }
             }
@@ -484,11 +489,13 @@ async fn read_ahead<S: Store, P: Projection>(
     pages: mpsc::Sender<Result<Routed<P::Event>>>,
 ) {
     const FIRST_PAGE_BYTES: usize = 1 << 16;
+    /// Events take memory also if they have no data.
+    const PAGE_EVENTS: usize = 10_000;
     let mut bytes = FIRST_PAGE_BYTES.min(page_bytes);
     loop {
         let mut found = false;
         for partition in (0..store.partitions()).map(Partition) {
-            let limit = Limit { events: usize::MAX, bytes };
+            let limit = Limit { events: PAGE_EVENTS, bytes };
             let page = match store.read(partition, cursor.position(partition), limit).await {
                 Ok(page) if page.events.is_empty() && page.through <= cursor.position(partition) => continue,
                 Ok(page) => page,
