@@ -14,37 +14,43 @@ use crate::report::{Figure, Result, float, median};
 use crate::stores::{remove, runtime};
 
 const CALLERS: u64 = 64;
-const EACH: u64 = 1_000;
-const ONE_BY_ONE: usize = 3_000;
+const EACH: u64 = 2_000;
+const ONE_BY_ONE: u64 = 4_000;
 
 pub(crate) fn measure(directory: &Path, rounds: usize) -> Result<Vec<Figure>> {
-    let (mut ours, mut reference) = (Vec::new(), Vec::new());
+    let (mut ours, mut alone, mut plain) = (Vec::new(), Vec::new(), Vec::new());
     let file = directory.join("append.db");
     for round in 1..=rounds {
         eprintln!("append, round {round} of {rounds} …");
         remove(&file)?;
-        let took: f64 = raw::append_one_by_one(&file, ONE_BY_ONE)?.iter().sum();
-        reference.push(float(ONE_BY_ONE as u64) / took);
+        let took: f64 = raw::append_one_by_one(&file, usize::try_from(ONE_BY_ONE)?)?.iter().sum();
+        plain.push(float(ONE_BY_ONE) / took);
         remove(&file)?;
-        ours.push(float(CALLERS * EACH) / runtime()?.block_on(many_callers(&file))?);
+        alone.push(runtime()?.block_on(per_second(&file, 1, ONE_BY_ONE))?);
+        remove(&file)?;
+        ours.push(runtime()?.block_on(per_second(&file, CALLERS, EACH))?);
     }
     remove(&file)?;
-    let goal = Some(20.0);
-    let bench = format!("append, {CALLERS} callers of one event each, events/s (one commit per call)");
-    Ok(vec![Figure::more(bench, median(ours), median(reference), goal)])
+    let (ours, alone, plain) = (median(ours), median(alone), median(plain));
+    let bench = |with: &str| format!("append, {CALLERS} callers of one event each, events/s ({with})");
+    Ok(vec![
+        Figure::more(bench("one caller, so one commit per call"), ours, alone, Some(20.0)),
+        Figure::more(bench("plain inserts, one commit each"), ours, plain, None),
+    ])
 }
 
-async fn many_callers(file: &Path) -> Result<f64> {
+/// How many events a second so many callers append, each one event after the other.
+async fn per_second(file: &Path, callers: u64, each: u64) -> Result<f64> {
     let app = Leftfold::on(Sqlite::open(file).await?).open().await?;
     let data = Json::parse(r#"{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}"#)?;
-    // New carts, numbered as they come, as in the reference.
+    // New carts, numbered as they come, as in the references.
     let next = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
-    let mut callers: JoinSet<Result<()>> = JoinSet::new();
-    for _ in 0..CALLERS {
+    let mut tasks: JoinSet<Result<()>> = JoinSet::new();
+    for _ in 0..callers {
         let (app, data, next) = (app.clone(), data.clone(), next.clone());
-        callers.spawn(async move {
-            for _ in 0..EACH {
+        tasks.spawn(async move {
+            for _ in 0..each {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let event = NewEvent::new("product-item-added", data.clone())?;
                 app.append_events(&format!("cart-{number:07}"), Expected::Any, vec![event]).await?;
@@ -52,8 +58,8 @@ async fn many_callers(file: &Path) -> Result<f64> {
             Ok(())
         });
     }
-    while let Some(done) = callers.join_next().await {
+    while let Some(done) = tasks.join_next().await {
         done??;
     }
-    Ok(begun.elapsed().as_secs_f64())
+    Ok(float(callers * each) / begun.elapsed().as_secs_f64())
 }

@@ -76,14 +76,13 @@ pub(crate) struct Append<'c> {
 impl<'c> Tx<'c> {
     /// The statements of an append, prepared once for a group.
     pub(crate) fn append(&mut self) -> rusqlite::Result<&mut Append<'c>> {
-        let prepared = match self.append.take() {
+        Ok(match &mut self.append {
             Some(prepared) => prepared,
-            None => Append {
+            none => none.insert(Append {
                 revision: self.connection.prepare_cached(log::REVISION)?,
                 insert: self.connection.prepare_cached(log::INSERT)?,
-            },
-        };
-        Ok(self.append.insert(prepared))
+            }),
+        })
     }
 }
 

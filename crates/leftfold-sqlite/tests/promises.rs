@@ -66,12 +66,12 @@ async fn a_repeated_append_takes_no_position_and_wakes_nobody() {
 /// Whoever copies a file must know that nobody writes to it any more, not even the last checkpoint of its log.
 #[tokio::test]
 async fn a_closed_file_is_whole_by_itself() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = Sqlite::open(&path).await.unwrap();
     for number in 0..50 {
-        let entry = common::entry(&format!("e{number}"));
-        store.append(common::stream("s"), leftfold::Expected::Any, vec![entry]).await.unwrap();
+        let entry = entry(&format!("e{number}"));
+        store.append(stream("s"), Expected::Any, vec![entry]).await.unwrap();
     }
     let other = store.clone();
     let closing = tokio::spawn(store.close());
@@ -81,5 +81,5 @@ async fn a_closed_file_is_whole_by_itself() {
     std::fs::copy(&path, &copy).unwrap();
     assert!(!directory.path().join("store.db-wal").exists(), "all of it is in the file");
     let copy = Sqlite::open(copy).await.unwrap();
-    assert_eq!(leftfold::Log::heads(&copy).await.unwrap(), at(50));
+    assert_eq!(copy.heads().await.unwrap(), at(50));
 }
