@@ -233,7 +233,7 @@ fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
     }
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -8_000)?;
-    connection.pragma_update_and_check(None, "wal_autocheckpoint", 4_000, |_| Ok(()))?;
+    connection.pragma_update_and_check(None, "wal_autocheckpoint", 1_000, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", 32 << 20, |_| Ok(()))?;
     if let Some(bytes) = options.max_bytes {
         let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX).max(1);
