@@ -184,6 +184,28 @@ impl Totals {
 mod tests {
     use super::*;
 
+    /// With all faults off, the simulated store does what every store must do.
+    mod conformance {
+        use crate::dice::Dice;
+        use crate::faults::Faults;
+        use crate::store::SimStore;
+
+        #[expect(clippy::unused_async, reason = "other stores need to wait")]
+        async fn make(partitions: u16) -> (SimStore, ()) {
+            let faults = Faults::drawn(&Dice::new(1));
+            faults.heal();
+            (SimStore::new(partitions, true, faults), ())
+        }
+
+        mod one_partition {
+            leftfold::conformance!(super::make, partitions: 1);
+        }
+
+        mod three_partitions {
+            leftfold::conformance!(super::make, partitions: 3);
+        }
+    }
+
     #[test]
     fn seeds_that_failed_once_hold() {
         let seeds =
