@@ -110,7 +110,8 @@ pub struct Parked {
     pub through: Mark,
     /// How many events wait, the failing one included.
     pub waiting: u64,
-    /// Whether it must be folded anew from its first event, as it holds events that come after the failing one.
+    /// Of a document: it must be folded anew from its first event, as it holds events that come after the failing one.
+    /// Of a stream: it is being taken up again, so that some documents hold its events already.
     #[serde(default)]
     pub anew: bool,
 }

@@ -109,6 +109,9 @@ pub(crate) struct Desk<D> {
     pub(crate) tally: Tally,
     /// The first event that could not be routed though its stream is not set aside for it, and why.
     pub(crate) stray: Option<String>,
+    /// Where documents are folded from their first event on: streams that are being taken up again count as not set
+    /// aside, and this is up to where their events waited.
+    pub(crate) taken_up: Option<Mark>,
 }
 
 impl<D> Desk<D> {
@@ -121,6 +124,7 @@ impl<D> Desk<D> {
             suspect: false,
             tally: Tally::default(),
             stray: None,
+            taken_up: None,
         }
     }
 
@@ -128,14 +132,10 @@ impl<D> Desk<D> {
     pub(crate) fn careful(progress: Mark) -> Self {
         Self { careful: true, ..Self::new(progress, usize::MAX) }
     }
-}
 
-impl<D> Desk<D> {
-    /// What has to be written of the streams that events were set aside for, but for one that is taken up again.
-    pub(crate) fn set_aside(&mut self, but: Option<&StreamId>) -> Vec<Write> {
-        let mut writes = self.streams.cut().unwrap_or_default().writes;
-        writes.retain(|write| but.is_none_or(|but| but.as_str() != write.record.id.as_str()));
-        writes
+    /// What has to be written of the streams that events were set aside for.
+    pub(crate) fn set_aside(&mut self) -> Vec<Write> {
+        self.streams.cut().unwrap_or_default().writes
     }
 
     /// Whether an event's stream is set aside where the event stands.

@@ -103,7 +103,7 @@ impl<P: Projection> Folder<P> {
             let write = slot.write(&id);
             done.push(id, failure.map_or(Mended::Repaired, Mended::StillFailing), write);
         }
-        done.streams = desk.set_aside(None);
+        done.streams = desk.set_aside();
         Ok(done)
     }
 
@@ -142,7 +142,9 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Unparks a stream once all its events can be decoded: the documents that the events set aside belong to are
-    /// folded anew from their first event, since other streams have moved their marks on meanwhile.
+    /// folded anew from their first event, since other streams have moved their marks on meanwhile. Before the first of
+    /// them is, the stream is marked as being taken up again, so that nobody folds one anew without it: what a document
+    /// has folded stays folded, and it can be unparked at any time after the last one is written.
     pub(crate) async fn retry_stream<S: Store>(
         &self,
         store: &S,
@@ -157,21 +159,24 @@ impl<P: Projection> Folder<P> {
         loop {
             let Some(record) = one(store, &collection, &id).await? else { return Ok(before) };
             let Some(parked) = record.header.parked.clone() else { return Ok(before) };
-            let failure = match self.documents_waiting(store, &parked).await? {
-                Ok(_) if dry_run => None,
+            let documents = self.documents_waiting(store, &parked).await?;
+            let begins = documents.is_ok() && !parked.anew && !dry_run;
+            let failure = match documents {
+                Ok(_) if dry_run || begins => None,
                 Ok(documents) => self.refold_all(store, env, documents, &parked).await?,
                 Err(error) => Some(error),
             };
-            let mended = match &failure {
-                Some(error) => Mended::StillFailing(error.clone()),
-                None => Mended::Repaired,
-            };
+            let mended = failure.clone().map_or(Mended::Repaired, Mended::StillFailing);
             if dry_run {
                 return Ok(mended);
             }
             let mut header = record.header.clone();
-            header.parked = failure
-                .map(|error| Box::new(Parked { error, attempts: parked.attempts + 1, ..(*parked).clone() }));
+            header.parked = match failure {
+                Some(error) => Some(Parked { error, attempts: parked.attempts + 1, ..(*parked).clone() }),
+                None if begins => Some(Parked { anew: true, ..(*parked).clone() }),
+                None => None,
+            }
+            .map(Box::new);
             if header.parked.is_none() {
                 header.mark.merge(&parked.through);
             }
@@ -180,10 +185,12 @@ impl<P: Projection> Folder<P> {
                 record: Record { id: id.clone(), header, body: None },
             };
             let changes = vec![Changes { collection: collection.clone(), writes: vec![write] }];
-            if attempts.committed(store, changes, vec![id.clone()]).await?.is_empty() {
-                return Ok(mended);
+            let written = attempts.committed(store, changes, vec![id.clone()]).await?.is_empty();
+            match (written, begins) {
+                (_, true) => {}
+                (true, false) => return Ok(mended),
+                (false, false) => before = mended,
             }
-            before = mended;
         }
     }
 
@@ -256,7 +263,7 @@ impl<P: Projection> Folder<P> {
         ids: &[DocumentId],
         release: Option<&Parked>,
     ) -> Result<Mends> {
-        let mut desk = Desk::careful(Mark::default());
+        let mut desk = Desk { taken_up: Some(Mark::default()), ..Desk::careful(Mark::default()) };
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
         let mut stored = BTreeMap::new();
@@ -273,7 +280,6 @@ impl<P: Projection> Folder<P> {
         }
         if let Some(parked) = release {
             through.merge(&parked.through);
-            desk.streams.insert(DocumentId::from(&parked.stream), Slot::absent());
         }
         if self.routes_by_stream() {
             for id in ids {
@@ -282,8 +288,15 @@ impl<P: Projection> Folder<P> {
                 self.replay(store, env, &mut desk, whole).await?;
             }
         } else if !ids.is_empty() {
-            let whole = Replay::Range { from: Mark::default(), through: through.clone() };
-            self.replay(store, env, &mut desk, whole).await?;
+            loop {
+                let range = Replay::Range { from: desk.progress.clone(), through: through.clone() };
+                self.replay(store, env, &mut desk, range).await?;
+                // A stream that is being taken up again may wait with events beyond: who unparks it counts on them.
+                match &desk.taken_up {
+                    Some(beyond) if !through.covers(beyond) => through.merge(beyond),
+                    _ => break,
+                }
+            }
         }
         let mut done = Mends::default();
         for id in ids {
@@ -317,7 +330,7 @@ impl<P: Projection> Folder<P> {
             };
             done.push(id.clone(), mended, write);
         }
-        done.streams = desk.set_aside(release.map(|parked| &parked.stream));
+        done.streams = desk.set_aside();
         Ok(done)
     }
 }

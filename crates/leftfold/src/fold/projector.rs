@@ -424,7 +424,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
             folder.replay(store, &**env, &mut desk, range).await?;
             // All documents of a batch must be folded with and without the same streams.
-            for Write { record, .. } in desk.set_aside(None) {
+            for Write { record, .. } in desk.set_aside() {
                 if self.desk.streams.get(&record.id).and_then(Slot::parked).is_none() {
                     let message = format!(
                         "folding anew: stream {} was set aside meanwhile; beginning again",

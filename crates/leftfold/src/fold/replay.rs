@@ -136,8 +136,10 @@ impl<P: Projection> Folder<P> {
             desk.streams.insert(id, Slot::absent());
         }
         for record in records {
-            let id = record.id.clone();
-            desk.streams.insert(id, Slot::loaded(record));
+            match (&mut desk.taken_up, &record.header.parked) {
+                (Some(through), Some(parked)) if parked.anew => through.merge(&parked.through),
+                _ => desk.streams.insert(record.id.clone(), Slot::loaded(record)),
+            }
         }
         Ok(())
     }
