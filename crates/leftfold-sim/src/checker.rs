@@ -2,192 +2,408 @@
 //!
 //! | id | what holds |
 //! | --- | --- |
-//! | I1 | when all is mended, every document is the naive fold of its events |
-//! | I2 | marks and checkpoints never decrease |
-//! | I3 | at every instant, what a document lists of a stream is in order, without gaps or doubles |
-//! | I6 | what was acknowledged is in the log, where its token says |
+//! | I1 | at every instant, a document is the naive fold of its events up to its mark, but for those of a stream that is set aside; in the end, of all its events |
+//! | I2 | marks and checkpoints never decrease, and what a document has folded stays folded |
+//! | I3 | a checkpoint passes no event that its documents have neither folded nor set aside |
+//! | I6 | what was acknowledged is in the log, where its token says, and once |
+//! | I8 | what can't be folded stops its own document or stream: nothing else is left out, and all comes right when it is mended |
 //! | I10 | within a bound after the last fault, everything is folded and nothing is parked |
 //! | I11 | what a client was told is true |
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use leftfold::documents::Commit;
+use leftfold::documents::{Commit, Record};
 use leftfold::log::Limit;
-use leftfold::{Collection, DocumentId, Documents, Event, Log, Mark, Memory, Partition, Position, Token};
+use leftfold::{
+    Collection, DocumentId, Documents, Event, EventId, Log, Mark, Partition, Position, Result, Token,
+};
 
-use crate::notes::Seen;
+use crate::notes::{BY_CONTENT, BY_STREAM, Seen};
 
 /// Watches a run.
 #[derive(Debug, Default)]
-pub(crate) struct Checker {
+pub struct Checker {
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     violations: Vec<String>,
-    documents: HashMap<(Collection, DocumentId), Mark>,
+    read_up_to: Mark,
+    ids: HashSet<EventId>,
+    tokens: HashSet<Token>,
+    /// The events of each document, in the order of the log, by projection.
+    routed: HashMap<(&'static str, DocumentId), Vec<Step>>,
+    /// The log, as one partition after the other grows: which documents each event belongs to.
+    passed: HashMap<(&'static str, Partition), Vec<(Step, Vec<DocumentId>)>>,
+    documents: HashMap<(Collection, DocumentId), (Mark, Vec<String>)>,
     checkpoints: HashMap<Collection, Mark>,
-    read_up_to: BTreeMap<u16, Position>,
-    /// The routed events of each document, per stream, in order: what a document may list.
-    routed: BTreeMap<(bool, String), BTreeMap<String, Vec<u64>>>,
-    log: Vec<Event>,
 }
 
-/// Which documents an event belongs to, read from its JSON by hand; `None` for types that are no concern.
-fn documents_of(event: &Event, by_stream: bool) -> Option<BTreeSet<String>> {
+/// What an event is to a document.
+#[derive(Clone, Debug)]
+struct Step {
+    stream: String,
+    name: String,
+    partition: Partition,
+    position: Position,
+    clears: bool,
+}
+
+/// Streams that are set aside, from a position on.
+type SetAside = BTreeMap<String, Position>;
+
+/// Which documents an event belongs to, read from its JSON by hand; none for types that are no concern.
+fn documents_of(event: &Event, projection: &str) -> Vec<DocumentId> {
     if !matches!(event.kind.as_str(), "noted" | "cleared" | "poison" | "flaky") {
-        return None;
+        return Vec::new();
     }
-    let data: serde_json::Value = serde_json::from_str(event.data.as_str()).ok()?;
-    let to = data.get("to").or_else(|| data.get("garbled"))?.as_array()?;
-    let to = to.iter().filter_map(|to| Some(to.as_str()?.to_owned())).collect();
-    Some(if by_stream { BTreeSet::from([event.stream.to_string()]) } else { to })
+    let Ok(data) = serde_json::from_str::<serde_json::Value>(event.data.as_str()) else { return Vec::new() };
+    let to = data.get("to").or_else(|| data.get("garbled")).and_then(serde_json::Value::as_array);
+    let ids: BTreeSet<&str> = match projection {
+        BY_STREAM => BTreeSet::from([event.stream.as_str()]),
+        _ => to.into_iter().flatten().filter_map(serde_json::Value::as_str).collect(),
+    };
+    ids.into_iter().filter_map(|id| DocumentId::new(id).ok()).collect()
 }
 
 impl Checker {
-    pub(crate) fn violated(&self, what: String) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).violations.push(what);
+    /// Remembers that something does not hold.
+    pub fn violated(&self, what: String) {
+        self.state().violations.push(what);
     }
 
-    pub(crate) fn violations(&self) -> Vec<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).violations.clone()
+    /// What did not hold so far.
+    pub fn violations(&self) -> Vec<String> {
+        self.state().violations.clone()
     }
 
-    /// Looks at what a commit left; answers with what is wrong with it.
-    pub(crate) async fn look(&self, truth: &Memory, commit: &Commit) -> Vec<String> {
-        let before = self.violations().len();
-        self.read_on(truth).await;
-        if let Some(advance) = &commit.advance
-            && let Ok(now) = truth.checkpoint(&advance.projection).await
-        {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let before =
-                state.checkpoints.insert(advance.projection.clone(), now.mark.clone()).unwrap_or_default();
-            if !now.mark.covers(&before) {
-                let name = &advance.projection;
-                state.violations.push(format!("I2: checkpoint of {name} fell from {before} to {}", now.mark));
-            }
-        }
+    /// Looks at what a commit left, while nothing else goes on; answers with what is wrong with it.
+    pub async fn look(&self, store: &(impl Log + Documents), commit: &Commit) -> Result<Vec<String>> {
+        let before = self.state().violations.len();
+        self.read_on(store).await?;
         for changes in &commit.changes {
             let ids = changes.writes.iter().map(|write| write.record.id.clone()).collect();
-            let Ok(records) = truth.load(&changes.collection, ids).await else { continue };
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            for record in records {
-                let key = (changes.collection.clone(), record.id.clone());
-                let before = state.documents.insert(key, record.header.mark.clone()).unwrap_or_default();
-                if !record.header.mark.covers(&before) {
-                    let now = &record.header.mark;
+            let records = store.load_current(&changes.collection, ids).await?;
+            let aside = set_aside(store, &changes.collection).await?;
+            let mut state = self.state();
+            for record in &records {
+                state.see(&changes.collection, record);
+                state.is_fold(&changes.collection, record, &aside);
+            }
+        }
+        if let Some(advance) = &commit.advance {
+            self.see_checkpoint(store, &advance.projection).await?;
+        }
+        Ok(self.state().violations[before..].to_vec())
+    }
+
+    /// Looks at everything stored while others are at work, so that it is seen piece by piece.
+    pub async fn survey(&self, store: &(impl Log + Documents)) -> Result<()> {
+        for name in [BY_STREAM, BY_CONTENT] {
+            let collection = Collection::new(name)?;
+            let records = store.scan(&collection, None, usize::MAX).await?;
+            self.read_on(store).await?;
+            let mut state = self.state();
+            records.iter().for_each(|record| state.see(&collection, record));
+        }
+        Ok(())
+    }
+
+    /// A checkpoint does not fall, and passes no event that is not accounted for.
+    async fn see_checkpoint(&self, store: &(impl Log + Documents), projection: &Collection) -> Result<()> {
+        let now = store.checkpoint(projection).await?.mark;
+        let passed = self.state().pass(projection, &now);
+        let aside = set_aside_through(store, projection).await?;
+        for (step, ids) in passed {
+            if aside
+                .get(&step.stream)
+                .is_some_and(|(from, through)| (*from..=*through).contains(&step.position))
+            {
+                continue;
+            }
+            let records = store.load_current(projection, ids.clone()).await?;
+            for id in ids {
+                let header = records.iter().find(|record| record.id == id).map(|record| &record.header);
+                let done = header.is_some_and(|header| {
+                    let parked = header.parked.as_ref().map(|parked| parked.through.position(step.partition));
+                    header.mark.position(step.partition) >= step.position || parked >= Some(step.position)
+                });
+                if !done {
+                    let at = step.position;
+                    self.violated(format!(
+                        "I3: {projection} passed {} at {at}, which {id} has not",
+                        step.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When all is mended: nothing is set aside, every document is the naive fold of all its events, and the log holds
+    /// what was acknowledged.
+    pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Token]) -> Result<()> {
+        self.read_on(store).await?;
+        for name in [BY_STREAM, BY_CONTENT] {
+            let collection = Collection::new(name)?;
+            for parked in [collection.clone(), collection.streams()] {
+                for record in store.parked(&parked, None, usize::MAX).await? {
+                    self.violated(format!("I10: {} in {parked} is still parked", record.id));
+                }
+            }
+            let heads = store.heads().await?;
+            let at = store.checkpoint(&collection).await?.mark;
+            if !at.covers(&heads) {
+                self.violated(format!("I10: {name} stands at {at}, the log ends at {heads}"));
+            }
+            let records = store.scan(&collection, None, usize::MAX).await?;
+            let mut state = self.state();
+            let stored: HashMap<_, _> = records.iter().map(|record| (&record.id, listed(record))).collect();
+            let ids = state.routed.keys().filter(|(projection, _)| *projection == name).map(|(_, id)| id);
+            let ids: BTreeSet<_> = ids.chain(stored.keys().copied()).cloned().collect();
+            for id in ids {
+                let expected = state.naive(name, &id, &heads, &SetAside::new());
+                let actual = stored.get(&id).cloned().unwrap_or_default();
+                if !same(&expected, &actual, &heads) {
                     state
                         .violations
-                        .push(format!("I2: the mark of {} fell from {before} to {now}", record.id));
-                }
-                let Some(seen) = record.body.as_ref().and_then(|body| body.to::<Seen>().ok()) else {
-                    continue;
-                };
-                let by_stream = changes.collection.as_str() == "by_stream";
-                if let Some(fault) = state.gap(by_stream, record.id.as_str(), &seen) {
-                    state.violations.push(format!("I3: {} in {}: {fault}", record.id, changes.collection));
+                        .push(format!("I1: {id} in {name} is {actual:?} and should be {expected:?}"));
                 }
             }
         }
-        self.violations().split_off(before)
-    }
-
-    async fn read_on(&self, truth: &Memory) {
-        for partition in 0..truth.partitions() {
-            let after = {
-                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                state.read_up_to.get(&partition).copied().unwrap_or_default()
-            };
-            let limit = Limit { events: usize::MAX, bytes: usize::MAX };
-            let Ok(page) = truth.read(Partition(partition), after, limit).await else { continue };
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.read_up_to.insert(partition, page.through);
-            for event in page.events {
-                for by_stream in [true, false] {
-                    for id in documents_of(&event, by_stream).unwrap_or_default() {
-                        let streams = state.routed.entry((by_stream, id)).or_default();
-                        streams.entry(event.stream.to_string()).or_default().push(event.revision.0);
-                    }
-                }
-                state.log.push(event);
-            }
-        }
-    }
-
-    /// When all is mended: every document is the naive fold of its events, and the log holds what was acknowledged.
-    pub(crate) async fn finally(&self, truth: &Memory, by_stream: bool, acknowledged: &[Token]) {
-        self.read_on(truth).await;
-        let name = if by_stream { "by_stream" } else { "by_content" };
-        let Ok(collection) = Collection::new(name) else { return };
-        let stored = truth.scan(&collection, None, usize::MAX).await.unwrap_or_default();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for event in &state.log {
-            for id in documents_of(event, by_stream).unwrap_or_default() {
-                if event.kind.as_str() == "cleared" {
-                    expected.remove(&id);
-                } else {
-                    expected.entry(id).or_default().push(format!("{}@{}", event.stream, event.revision));
-                }
-            }
-        }
-        let mut actual: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for record in stored {
-            let seen = record.body.as_ref().and_then(|body| body.to::<Seen>().ok()).unwrap_or_default();
-            actual.insert(record.id.to_string(), seen.events);
-        }
-        if truth.partitions() > 1 {
-            // Between partitions there is no order; that within each stream is checked all the time.
-            expected.values_mut().chain(actual.values_mut()).for_each(|events| events.sort());
-        }
-        for id in expected.keys().chain(actual.keys()).collect::<BTreeSet<_>>() {
-            if expected.get(id) != actual.get(id) {
-                let (expected, actual) = (expected.get(id), actual.get(id));
-                state.violations.push(format!("I1: {id} in {name} is {actual:?} and should be {expected:?}"));
-            }
-        }
+        let mut state = self.state();
         for token in acknowledged {
-            if !state.log.iter().any(|event| event.token() == *token) {
+            if !state.tokens.contains(token) {
                 state.violations.push(format!("I6: {token} was acknowledged and is not in the log"));
             }
         }
+        Ok(())
     }
 
-    /// Whether a stream was ever cleared, so that what its document lists can't be told from a token.
-    pub(crate) async fn is_plain(&self, truth: &Memory, token: &Token) -> bool {
-        self.read_on(truth).await;
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_stream = state.log.iter().filter(|event| event.stream == token.stream);
-        let mut plain = of_stream.clone().all(|event| event.kind.as_str() != "cleared");
-        plain &= of_stream
-            .into_iter()
-            .any(|event| event.revision == token.revision && event.kind.as_str() == "noted");
-        plain
+    /// Whether an event with this id is in the log.
+    pub async fn is_logged(&self, store: &impl Log, id: &str) -> Result<bool> {
+        self.read_on(store).await?;
+        Ok(EventId::new(id).is_ok_and(|id| self.state().ids.contains(&id)))
+    }
+
+    /// Whether a document must list the event of a token, once it has folded it: it is not cleared by a later one, and it
+    /// is of a type that lists.
+    pub async fn must_list(&self, store: &impl Log, token: &Token) -> Result<bool> {
+        self.read_on(store).await?;
+        let state = self.state();
+        let id = DocumentId::from(&token.stream);
+        let steps = state.routed.get(&(BY_STREAM, id)).map(Vec::as_slice).unwrap_or_default();
+        let own = name(&token.stream, token.revision);
+        Ok(steps.iter().any(|step| step.name == own) && steps.iter().all(|step| !step.clears))
+    }
+
+    async fn read_on(&self, log: &impl Log) -> Result<()> {
+        for partition in (0..log.partitions()).map(Partition) {
+            let after = self.state().read_up_to.position(partition);
+            let page = log.read(partition, after, Limit { events: usize::MAX, bytes: usize::MAX }).await?;
+            let mut state = self.state();
+            // Somebody else may have read the same meanwhile.
+            let after = state.read_up_to.position(partition);
+            state.read_up_to.advance(&partition.into(), page.through.0);
+            for event in page.events.into_iter().filter(|event| event.position > after) {
+                state.learn(&event);
+            }
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// What is wrong with what a document lists, if something is.
-    fn gap(&self, by_stream: bool, id: &str, seen: &Seen) -> Option<String> {
-        let mut listed: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
-        for event in &seen.events {
-            let (stream, revision) = event.rsplit_once('@')?;
-            listed.entry(stream).or_default().push(revision.parse().ok()?);
+    fn learn(&mut self, event: &Event) {
+        if !self.ids.insert(event.id.clone()) {
+            self.violations.push(format!("I6: event {} is in the log twice", event.id));
         }
-        let routed = self.routed.get(&(by_stream, id.to_owned()));
-        for (stream, revisions) in listed {
-            let Some(all) = routed.and_then(|streams| streams.get(stream)) else {
-                return Some(format!("it lists {stream}, which was never routed to it"));
-            };
-            let begin = all.iter().position(|revision| Some(revision) == revisions.first());
-            let run = begin.and_then(|begin| all.get(begin..begin + revisions.len()));
-            if run != Some(&revisions[..]) {
-                return Some(format!("of {stream} it lists {revisions:?}, and {all:?} were routed to it"));
+        self.tokens.insert(event.token());
+        let step = Step {
+            stream: event.stream.to_string(),
+            name: name(&event.stream, event.revision),
+            partition: event.partition,
+            position: event.position,
+            clears: event.kind.as_str() == "cleared",
+        };
+        for projection in [BY_STREAM, BY_CONTENT] {
+            let ids = documents_of(event, projection);
+            for id in &ids {
+                self.routed.entry((projection, id.clone())).or_default().push(step.clone());
+            }
+            self.passed.entry((projection, event.partition)).or_default().push((step.clone(), ids));
+        }
+    }
+
+    /// What a document should list: the fold of its events up to a mark, without streams that are set aside.
+    fn naive(&self, projection: &'static str, id: &DocumentId, upto: &Mark, aside: &SetAside) -> Vec<String> {
+        let mut listed = Vec::new();
+        for step in self.routed.get(&(projection, id.clone())).into_iter().flatten() {
+            let waits = aside.get(&step.stream).is_some_and(|from| step.position >= *from);
+            if waits || step.position > upto.position(step.partition) {
+                continue;
+            }
+            if step.clears {
+                listed.clear();
+            } else {
+                listed.push(step.name.clone());
             }
         }
-        None
+        listed
     }
+
+    /// Nothing that a document has ever folded gets lost.
+    fn see(&mut self, collection: &Collection, record: &Record) {
+        let (now, mark) = (listed(record), &record.header.mark);
+        let key = (collection.clone(), record.id.clone());
+        let (before, had) = self.documents.insert(key, (mark.clone(), now.clone())).unwrap_or_default();
+        if !mark.covers(&before) {
+            self.violations
+                .push(format!("I2: the mark of {} in {collection} fell from {before} to {mark}", record.id));
+        }
+        let Some(projection) = projection(collection) else { return };
+        let steps = self.routed.get(&(projection, record.id.clone())).map(Vec::as_slice).unwrap_or_default();
+        let cleared = steps.iter().rposition(|step| step.clears).unwrap_or(0);
+        let kept: HashSet<_> = now.iter().collect();
+        let lost = had
+            .iter()
+            .find(|name| !kept.contains(name) && !steps[..cleared].iter().any(|step| step.name == **name));
+        if let Some(lost) = lost {
+            self.violations
+                .push(format!("I2: {} in {collection} had folded {lost} and no longer has", record.id));
+        }
+    }
+
+    /// A document is the fold of its events up to its mark. Of a stream that is set aside it may hold the first events or
+    /// all: somebody could decode them, or the stream is being taken up again. One that waits to be folded anew may lack the
+    /// last events of each stream, but none before them.
+    fn is_fold(&mut self, collection: &Collection, record: &Record, aside: &SetAside) {
+        let Some(projection) = projection(collection) else { return };
+        let (now, mark) = (listed(record), &record.header.mark);
+        let expected = self.naive(projection, &record.id, mark, aside);
+        if same(&expected, &now, &self.read_up_to) {
+            return;
+        }
+        if record.header.parked.as_ref().is_some_and(|parked| parked.anew) {
+            let steps =
+                self.routed.get(&(projection, record.id.clone())).map(Vec::as_slice).unwrap_or_default();
+            let all = by_stream(steps.iter().map(|step| &step.name));
+            let begins = |(stream, names): (&str, Vec<&String>)| {
+                all.get(stream).is_some_and(|all| all.starts_with(&names))
+            };
+            if steps.iter().any(|step| step.clears) || by_stream(&now).into_iter().all(begins) {
+                return;
+            }
+        }
+        if self
+            .cuts(projection, &record.id, &now, aside)
+            .iter()
+            .any(|cut| same(&self.naive(projection, &record.id, mark, cut), &now, &self.read_up_to))
+        {
+            return;
+        }
+        let id = &record.id;
+        self.violations
+            .push(format!("I1: {id} in {collection} at {mark} is {now:?} and should be {expected:?}"));
+    }
+
+    /// Where the events that a document holds of streams set aside may end: where the stream is set aside, after the
+    /// last event listed, or nowhere.
+    fn cuts(
+        &self,
+        projection: &'static str,
+        id: &DocumentId,
+        now: &[String],
+        aside: &SetAside,
+    ) -> Vec<SetAside> {
+        let steps = self.routed.get(&(projection, id.clone())).map(Vec::as_slice).unwrap_or_default();
+        let mut cuts = vec![SetAside::new()];
+        for (stream, from) in aside {
+            let last = steps.iter().rfind(|step| step.stream == *stream && now.contains(&step.name));
+            let after = last.map_or(*from, |last| Position(last.position.0 + 1).max(*from));
+            let ends = [*from, after, Position(u64::MAX)];
+            cuts = cuts
+                .iter()
+                .flat_map(|cut| {
+                    ends.map(|end| {
+                        cut.iter().map(|(a, b)| (a.clone(), *b)).chain([(stream.clone(), end)]).collect()
+                    })
+                })
+                .collect();
+        }
+        cuts
+    }
+
+    /// Moves a checkpoint on; answers with what it passed.
+    fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<(Step, Vec<DocumentId>)> {
+        let before = self.checkpoints.insert(projection.clone(), now.clone()).unwrap_or_default();
+        if !now.covers(&before) {
+            self.violations.push(format!("I2: checkpoint of {projection} fell from {before} to {now}"));
+        }
+        let Some(name) = self::projection(projection) else { return Vec::new() };
+        let lanes = now.lanes().filter_map(|(lane, end)| Some((lane.partition()?, Position(end))));
+        let passed = lanes.flat_map(|(partition, end)| {
+            let steps = self.passed.get(&(name, partition)).map(Vec::as_slice).unwrap_or_default();
+            let begin = steps.partition_point(|(step, _)| step.position <= before.position(partition));
+            steps[begin..].iter().take_while(move |(step, _)| step.position <= end)
+        });
+        passed.cloned().collect()
+    }
+}
+
+/// How a document lists an event.
+fn name(stream: &impl std::fmt::Display, revision: impl std::fmt::Display) -> String {
+    format!("{stream}@{revision}")
+}
+
+/// Which projection fills a collection of documents.
+fn projection(collection: &Collection) -> Option<&'static str> {
+    [BY_STREAM, BY_CONTENT].into_iter().find(|name| collection.as_str() == *name)
+}
+
+fn listed(record: &Record) -> Vec<String> {
+    record.body.as_ref().and_then(|body| body.to::<Seen>().ok()).unwrap_or_default().events
+}
+
+/// Whether two lists are the same: between partitions there is no order, but within each stream.
+fn same(expected: &[String], actual: &[String], log: &Mark) -> bool {
+    if log.lanes().count() <= 1 {
+        return expected == actual;
+    }
+    expected.len() == actual.len() && by_stream(expected) == by_stream(actual)
+}
+
+fn by_stream<'a>(names: impl IntoIterator<Item = &'a String>) -> BTreeMap<&'a str, Vec<&'a String>> {
+    let mut streams: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for name in names {
+        let stream = name.rsplit_once('@').map_or(name.as_str(), |(stream, _)| stream);
+        streams.entry(stream).or_default().push(name);
+    }
+    streams
+}
+
+/// Which streams of a projection are set aside, and from where to where.
+async fn set_aside_through(
+    store: &impl Documents,
+    projection: &Collection,
+) -> Result<BTreeMap<String, (Position, Position)>> {
+    let rows = store.parked(&projection.streams(), None, usize::MAX).await?;
+    let rows = rows.into_iter().filter_map(|row| Some((row.id.to_string(), row.header.parked?)));
+    Ok(rows
+        .map(|(stream, parked)| (stream, (parked.position, parked.through.position(parked.partition))))
+        .collect())
+}
+
+async fn set_aside(store: &impl Documents, projection: &Collection) -> Result<SetAside> {
+    if projection.as_str() != BY_CONTENT {
+        return Ok(SetAside::new());
+    }
+    let rows = set_aside_through(store, projection).await?;
+    Ok(rows.into_iter().map(|(stream, (from, _))| (stream, from)).collect())
 }

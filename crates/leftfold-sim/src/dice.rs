@@ -5,19 +5,19 @@ use std::time::Duration;
 
 /// A stream of random numbers.
 #[derive(Debug)]
-pub(crate) struct Dice(AtomicU64);
+pub struct Dice(AtomicU64);
 
 impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1)))
     }
 
     /// Dice of their own, that follow from these.
-    pub(crate) fn split(&self) -> Self {
+    pub fn split(&self) -> Self {
         Self::new(self.next())
     }
 
-    pub(crate) fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         let mut mixed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -25,21 +25,21 @@ impl Dice {
     }
 
     /// A number below `end`.
-    pub(crate) fn below(&self, end: u64) -> u64 {
+    pub fn below(&self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
     /// True so many times in a thousand.
-    pub(crate) fn happens(&self, per_mille: u64) -> bool {
+    pub fn happens(&self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    pub(crate) fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
+    pub fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).ok()?)
     }
 
     /// A time below `most`.
-    pub(crate) fn time(&self, most: Duration) -> Duration {
+    pub fn time(&self, most: Duration) -> Duration {
         Duration::from_micros(self.below(u64::try_from(most.as_micros()).unwrap_or(u64::MAX)))
     }
 }

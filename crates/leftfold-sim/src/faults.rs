@@ -7,7 +7,7 @@ use crate::dice::Dice;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// An operation fails and does nothing.
     Fails,
     /// A write happens, but who asked for it hears that it can't be told.
@@ -33,7 +33,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 11] = [
+    pub const ALL: [Self; 11] = [
         Self::Fails,
         Self::AppliedUnknown,
         Self::LostUnknown,
@@ -61,7 +61,7 @@ impl Fault {
 
 /// The faults of one seed, and how often each was met.
 #[derive(Debug)]
-pub(crate) struct Faults {
+pub struct Faults {
     rates: [u64; Fault::ALL.len()],
     met: [AtomicU64; Fault::ALL.len()],
     calm: AtomicBool,
@@ -69,14 +69,14 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn drawn(dice: &Dice) -> Self {
+    pub fn drawn(dice: &Dice) -> Self {
         let dice = dice.split();
         let rates = Fault::ALL.map(|fault| if dice.happens(600) { dice.below(fault.most()) } else { 0 });
         Self { rates, met: Default::default(), calm: false.into(), dice }
     }
 
     /// Whether it happens now.
-    pub(crate) fn strikes(&self, fault: Fault) -> bool {
+    pub fn strikes(&self, fault: Fault) -> bool {
         let at = fault as usize;
         let strikes = !self.is_calm() && self.dice.happens(self.rates[at]);
         if strikes {
@@ -85,20 +85,20 @@ impl Faults {
         strikes
     }
 
-    pub(crate) fn dice(&self) -> &Dice {
+    pub fn dice(&self) -> &Dice {
         &self.dice
     }
 
     /// From here on nothing goes wrong.
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn is_calm(&self) -> bool {
+    pub fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn met(&self) -> [u64; Fault::ALL.len()] {
+    pub fn met(&self) -> [u64; Fault::ALL.len()] {
         std::array::from_fn(|at| self.met[at].load(Ordering::Relaxed))
     }
 }

@@ -1,13 +1,5 @@
 //! Leftfold's engine in a simulated world that breaks, deterministically, by seed.
 
-mod checker;
-mod dice;
-mod faults;
-mod notes;
-mod store;
-mod trace;
-mod world;
-
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -15,8 +7,8 @@ use std::time::Instant;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::faults::Fault;
-use crate::world::Run;
+use leftfold_sim::faults::Fault;
+use leftfold_sim::world::{self, Run};
 
 /// Runs the engine in many simulated worlds, each decided by its seed, and checks that every document comes right.
 #[derive(Parser)]
@@ -186,9 +178,9 @@ mod tests {
 
     /// With all faults off, the simulated store does what every store must do.
     mod conformance {
-        use crate::dice::Dice;
-        use crate::faults::Faults;
-        use crate::store::SimStore;
+        use leftfold_sim::dice::Dice;
+        use leftfold_sim::faults::Faults;
+        use leftfold_sim::store::SimStore;
 
         #[expect(clippy::unused_async, reason = "other stores need to wait")]
         async fn make(partitions: u16) -> (SimStore, ()) {

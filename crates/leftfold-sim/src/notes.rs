@@ -11,10 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::dice::Dice;
 
+/// The projection that routes by stream.
+pub const BY_STREAM: &str = "by_stream";
+/// The projection that routes by content.
+pub const BY_CONTENT: &str = "by_content";
+
 /// What happens. `to` names the documents, for the projection that routes by it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Happened {
+pub enum Happened {
     Noted { to: Vec<String> },
     Cleared { to: Vec<String> },
     Poison { to: Vec<String> },
@@ -29,7 +34,7 @@ impl Happened {
     }
 
     /// An event of any kind, some that can't be folded or decoded until the code is mended.
-    pub(crate) fn any(dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
+    pub fn any(dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
         let to: Vec<String> = (0..dice.below(3)).map(|_| format!("d{}", dice.below(4))).collect();
         let event = match dice.below(100) {
             0..5 => Self::Cleared { to },
@@ -48,13 +53,13 @@ impl Happened {
 
 /// What a document has seen since it was last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Seen {
-    pub(crate) events: Vec<String>,
+pub struct Seen {
+    pub events: Vec<String>,
 }
 
 /// The projection, by stream or by content.
 #[derive(Clone, Debug)]
-pub(crate) struct Notes {
+pub struct Notes {
     by_stream: bool,
     /// Whether the code was mended: shared by all workers, as a deployment is.
     mended: Arc<AtomicBool>,
@@ -62,11 +67,11 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub(crate) fn new(by_stream: bool) -> Self {
+    pub fn new(by_stream: bool) -> Self {
         Self { by_stream, mended: Arc::default(), tries: Arc::default() }
     }
 
-    pub(crate) fn mend(&self) {
+    pub fn mend(&self) {
         self.mended.store(true, Ordering::Relaxed);
     }
 }
@@ -76,7 +81,7 @@ impl Projection for Notes {
     type Document = Seen;
 
     fn name(&self) -> &'static str {
-        if self.by_stream { "by_stream" } else { "by_content" }
+        if self.by_stream { BY_STREAM } else { BY_CONTENT }
     }
 
     fn route(&self) -> Route<Happened> {

@@ -19,20 +19,20 @@ use crate::faults::{Fault, Faults};
 use crate::trace::Trace;
 
 /// What all handles to one simulated store share.
-pub(crate) struct Shared {
+pub struct Shared {
     inner: Memory,
     /// Whether a commit is one transaction.
     atomic: bool,
-    pub(crate) faults: Faults,
-    pub(crate) trace: Trace,
-    pub(crate) checker: Checker,
+    pub faults: Faults,
+    pub trace: Trace,
+    pub checker: Checker,
     past: Mutex<HashMap<(Collection, DocumentId), Option<Record>>>,
     down: AtomicBool,
 }
 
 /// A handle to the simulated store, as one worker has it.
 #[derive(Clone)]
-pub(crate) struct SimStore {
+pub struct SimStore {
     shared: Arc<Shared>,
     name: Arc<str>,
     gate: Arc<Gate>,
@@ -40,17 +40,17 @@ pub(crate) struct SimStore {
 
 /// While it is closed, its worker stands still.
 #[derive(Default)]
-pub(crate) struct Gate {
+pub struct Gate {
     closed: AtomicBool,
     opened: Notify,
 }
 
 impl Gate {
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn open(&self) {
+    pub fn open(&self) {
         self.closed.store(false, Ordering::Relaxed);
         self.opened.notify_waiters();
     }
@@ -63,7 +63,7 @@ impl Gate {
 }
 
 impl SimStore {
-    pub(crate) fn new(partitions: u16, atomic: bool, faults: Faults) -> Self {
+    pub fn new(partitions: u16, atomic: bool, faults: Faults) -> Self {
         let shared = Shared {
             inner: Memory::new(partitions),
             atomic,
@@ -80,20 +80,20 @@ impl SimStore {
     }
 
     /// A handle for a worker, with a gate of its own.
-    pub(crate) fn worker(&self, name: &str) -> Self {
+    pub fn worker(&self, name: &str) -> Self {
         Self { shared: Arc::clone(&self.shared), name: name.into(), gate: Arc::default() }
     }
 
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
+    pub fn gate(&self) -> &Arc<Gate> {
         &self.gate
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
     /// The truth, without faults.
-    pub(crate) fn inner(&self) -> &Memory {
+    pub fn inner(&self) -> &Memory {
         &self.shared.inner
     }
 
@@ -154,7 +154,7 @@ impl SimStore {
             });
             format!("{}: commit to {to} [{}]: {outcome:?}", self.name, writes.collect::<Vec<_>>().join(", "))
         });
-        for violation in self.shared.checker.look(&self.shared.inner, commit).await {
+        for violation in self.shared.checker.look(&self.shared.inner, commit).await? {
             self.shared.trace.note(|| violation);
         }
         Ok(outcome)

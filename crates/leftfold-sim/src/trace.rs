@@ -6,22 +6,22 @@ use tokio::time::Instant;
 
 /// The lines of a run.
 #[derive(Debug)]
-pub(crate) struct Trace {
+pub struct Trace {
     began: Instant,
     lines: Mutex<Vec<String>>,
 }
 
 impl Trace {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { began: Instant::now(), lines: Mutex::default() }
     }
 
-    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
+    pub fn note(&self, line: impl FnOnce() -> String) {
         let at = self.began.elapsed().as_secs_f64();
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{at:>12.6} {}", line()));
     }
 
-    pub(crate) fn take(&self) -> Vec<String> {
+    pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -281,7 +281,7 @@ impl NewEvent {
 /// What an append returns: where its last event is. A read can wait for it.
 ///
 /// As text, `partition:position:revision:stream`, it travels through URLs and headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     /// The stream appended to.
     pub stream: StreamId,

@@ -12,7 +12,7 @@ use super::Projection;
 use super::batch::{Desk, Folder};
 use super::replay::Replay;
 use super::slot::Slot;
-use crate::documents::{Changes, Collection, Commit, Outcome, Parked, Record, Store, Write};
+use crate::documents::{Changes, Collection, Commit, Header, Outcome, Parked, Record, Store, Write};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Revision, StreamId};
@@ -61,9 +61,8 @@ impl<P: Projection> Folder<P> {
             let (anew, parked): (Vec<_>, Vec<_>) = parked.into_iter().partition(|(_, parked)| parked.anew);
             let anew: Vec<_> = anew.into_iter().map(|(record, _)| record.id).collect();
             left.clear();
-            for mends in
-                [self.refolded(store, env, &anew, None).await?, self.retried(store, env, parked).await?]
-            {
+            let refolded = self.refolded(store, env, &anew, None, &mut attempts, dry_run).await?;
+            for mends in [refolded, self.retried(store, env, parked).await?] {
                 let again = if dry_run { Vec::new() } else { attempts.wrote(store, self, &mends).await? };
                 for Mend { id, mended, .. } in mends.documents {
                     if again.contains(&id) {
@@ -142,9 +141,7 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Unparks a stream once all its events can be decoded: the documents that the events set aside belong to are
-    /// folded anew from their first event, since other streams have moved their marks on meanwhile. Before the first of
-    /// them is, the stream is marked as being taken up again, so that nobody folds one anew without it: what a document
-    /// has folded stays folded, and it can be unparked at any time after the last one is written.
+    /// folded anew from their first event, since other streams have moved their marks on meanwhile.
     pub(crate) async fn retry_stream<S: Store>(
         &self,
         store: &S,
@@ -159,10 +156,12 @@ impl<P: Projection> Folder<P> {
         loop {
             let Some(record) = one(store, &collection, &id).await? else { return Ok(before) };
             let Some(parked) = record.header.parked.clone() else { return Ok(before) };
-            let documents = self.documents_waiting(store, &parked).await?;
-            let begins = documents.is_ok() && !parked.anew && !dry_run;
-            let failure = match documents {
-                Ok(_) if dry_run || begins => None,
+            let failure = match self.documents_waiting(store, &parked).await? {
+                Ok(_) if dry_run => None,
+                Ok(_) if !parked.anew => {
+                    self.take_up(store, record, &mut attempts).await?;
+                    continue;
+                }
                 Ok(documents) => self.refold_all(store, env, documents, &parked).await?,
                 Err(error) => Some(error),
             };
@@ -171,27 +170,40 @@ impl<P: Projection> Folder<P> {
                 return Ok(mended);
             }
             let mut header = record.header.clone();
-            header.parked = match failure {
-                Some(error) => Some(Parked { error, attempts: parked.attempts + 1, ..(*parked).clone() }),
-                None if begins => Some(Parked { anew: true, ..(*parked).clone() }),
-                None => None,
-            }
-            .map(Box::new);
+            header.parked = failure
+                .map(|error| Box::new(Parked { error, attempts: parked.attempts + 1, ..(*parked).clone() }));
             if header.parked.is_none() {
                 header.mark.merge(&parked.through);
             }
-            let write = Write {
-                expected: Some(record.header),
-                record: Record { id: id.clone(), header, body: None },
-            };
-            let changes = vec![Changes { collection: collection.clone(), writes: vec![write] }];
-            let written = attempts.committed(store, changes, vec![id.clone()]).await?.is_empty();
-            match (written, begins) {
-                (_, true) => {}
-                (true, false) => return Ok(mended),
-                (false, false) => before = mended,
+            if self.wrote_stream(store, record, header, &mut attempts).await? {
+                return Ok(mended);
             }
+            before = mended;
         }
+    }
+
+    /// Marks a stream as being taken up again, so that from here on nobody folds a document anew without it: what a
+    /// document has folded stays folded, and the stream can be unparked once the last document has its events.
+    async fn take_up<S: Store>(&self, store: &S, row: Record, attempts: &mut Attempts) -> Result<()> {
+        let mut header = row.header.clone();
+        if let Some(parked) = &mut header.parked {
+            parked.anew = true;
+        }
+        // Who was faster is seen when the row is read again.
+        self.wrote_stream(store, row, header, attempts).await.map(drop)
+    }
+
+    async fn wrote_stream<S: Store>(
+        &self,
+        store: &S,
+        row: Record,
+        header: Header,
+        attempts: &mut Attempts,
+    ) -> Result<bool> {
+        let record = Record { id: row.id.clone(), header, body: None };
+        let write = Write { expected: Some(row.header), record };
+        let changes = Changes { collection: self.collection.streams(), writes: vec![write] };
+        Ok(attempts.committed(store, vec![changes], vec![row.id]).await?.is_empty())
     }
 
     /// Folds one document anew from its first event, and swaps it in under guard. One whose fold fails is left as
@@ -199,7 +211,8 @@ impl<P: Projection> Folder<P> {
     pub(crate) async fn refold<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Mended> {
         let mut attempts = Attempts::new(env);
         loop {
-            let mends = self.refolded(store, env, std::slice::from_ref(id), None).await?;
+            let ids = std::slice::from_ref(id);
+            let mends = self.refolded(store, env, ids, None, &mut attempts, false).await?;
             let mended = mends.documents.first().map_or(Mended::Repaired, |mend| mend.mended.clone());
             if mended != Mended::Repaired || attempts.wrote(store, self, &mends).await?.is_empty() {
                 return Ok(mended);
@@ -242,7 +255,7 @@ impl<P: Projection> Folder<P> {
             let mut attempts = Attempts::new(env);
             let mut left = chunk.to_vec();
             while !left.is_empty() {
-                let mends = self.refolded(store, env, &left, Some(release)).await?;
+                let mends = self.refolded(store, env, &left, Some(release), &mut attempts, false).await?;
                 if let Some(Mend { mended: Mended::StillFailing(stray), write: None, .. }) =
                     mends.documents.first()
                 {
@@ -255,14 +268,45 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Documents folded anew from their first event: what each comes to, and its write. One that fails stays as it is,
-    /// with a write that parks it.
+    /// with a write that parks it. Streams of theirs that are set aside and can be decoded by now are taken up, as
+    /// somebody who could do so earlier may have folded them already.
     async fn refolded<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
         ids: &[DocumentId],
         release: Option<&Parked>,
+        attempts: &mut Attempts,
+        dry_run: bool,
     ) -> Result<Mends> {
+        loop {
+            let (mends, aside) = self.refolded_without(store, env, ids, release).await?;
+            let mut taken_up = false;
+            for parked in aside.iter().filter(|_| !dry_run) {
+                let waiting = self.documents_waiting(store, parked).await?;
+                if !waiting.is_ok_and(|waiting| ids.iter().any(|id| waiting.contains(id))) {
+                    continue;
+                }
+                let row = one(store, &self.collection.streams(), &DocumentId::from(&parked.stream)).await?;
+                if let Some(row) = row.filter(|row| row.header.parked.is_some()) {
+                    self.take_up(store, row, attempts).await?;
+                    taken_up = true;
+                }
+            }
+            if !taken_up {
+                return Ok(mends);
+            }
+        }
+    }
+
+    /// Documents folded anew without the streams that are set aside, and these.
+    async fn refolded_without<S: Store>(
+        &self,
+        store: &S,
+        env: &dyn Env,
+        ids: &[DocumentId],
+        release: Option<&Parked>,
+    ) -> Result<(Mends, Vec<Parked>)> {
         let mut desk = Desk { taken_up: Some(Mark::default()), ..Desk::careful(Mark::default()) };
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
@@ -330,8 +374,10 @@ impl<P: Projection> Folder<P> {
             };
             done.push(id.clone(), mended, write);
         }
+        let mut aside: Vec<_> = desk.streams.slots().filter_map(|slot| slot.parked().cloned()).collect();
+        aside.sort_by(|a, b| a.stream.cmp(&b.stream));
         done.streams = desk.set_aside();
-        Ok(done)
+        Ok((done, aside))
     }
 }
 

@@ -67,6 +67,10 @@ impl<D> Working<D> {
         self.recent.is_empty() && self.older.is_empty()
     }
 
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<D>> {
+        self.recent.values().chain(self.older.values())
+    }
+
     /// Drops what can be loaded again.
     pub(crate) fn forget(&mut self) {
         self.recent.retain(|_, slot| slot.is_dirty());
