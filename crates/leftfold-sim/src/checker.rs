@@ -36,7 +36,7 @@ struct State {
     /// The events of each document, in the order of the log, by projection.
     routed: HashMap<(&'static str, DocumentId), Vec<Step>>,
     /// The log, as one partition after the other grows: which documents each event belongs to.
-    passed: HashMap<(&'static str, Partition), Vec<(Step, Vec<DocumentId>)>>,
+    passed: HashMap<(&'static str, Partition), Vec<Passed>>,
     documents: HashMap<(Collection, DocumentId), (Mark, Vec<String>)>,
     checkpoints: HashMap<Collection, Mark>,
 }
@@ -50,6 +50,9 @@ struct Step {
     position: Position,
     clears: bool,
 }
+
+/// An event, and the documents it belongs to.
+type Passed = (Step, Vec<DocumentId>);
 
 /// Streams that are set aside, from a position on.
 type SetAside = BTreeMap<String, Position>;
@@ -106,7 +109,9 @@ impl Checker {
             let records = store.scan(&collection, None, usize::MAX).await?;
             self.read_on(store).await?;
             let mut state = self.state();
-            records.iter().for_each(|record| state.see(&collection, record));
+            for record in &records {
+                state.see(&collection, record);
+            }
         }
         Ok(())
     }
@@ -188,13 +193,17 @@ impl Checker {
         Ok(EventId::new(id).is_ok_and(|id| self.state().ids.contains(&id)))
     }
 
-    /// Whether a document must list the event of a token, once it has folded it: it is not cleared by a later one, and it
-    /// is of a type that lists.
-    pub async fn must_list(&self, store: &impl Log, token: &Token) -> Result<bool> {
+    /// Whether a document must list the event of a token, once it has folded it: the event belongs to it, and none clears it.
+    pub async fn must_list(
+        &self,
+        store: &impl Log,
+        projection: &'static str,
+        document: &str,
+        token: &Token,
+    ) -> Result<bool> {
         self.read_on(store).await?;
-        let state = self.state();
-        let id = DocumentId::from(&token.stream);
-        let steps = state.routed.get(&(BY_STREAM, id)).map(Vec::as_slice).unwrap_or_default();
+        let (state, id) = (self.state(), DocumentId::new(document)?);
+        let steps = state.routed.get(&(projection, id)).map(Vec::as_slice).unwrap_or_default();
         let own = name(&token.stream, token.revision);
         Ok(steps.iter().any(|step| step.name == own) && steps.iter().all(|step| !step.clears))
     }
@@ -341,7 +350,7 @@ impl State {
     }
 
     /// Moves a checkpoint on; answers with what it passed.
-    fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<(Step, Vec<DocumentId>)> {
+    fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<Passed> {
         let before = self.checkpoints.insert(projection.clone(), now.clone()).unwrap_or_default();
         if !now.covers(&before) {
             self.violations.push(format!("I2: checkpoint of {projection} fell from {before} to {now}"));

@@ -8,15 +8,18 @@ use std::time::Duration;
 pub struct Dice(AtomicU64);
 
 impl Dice {
+    /// The dice of a seed.
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1)))
     }
 
     /// Dice of their own, that follow from these.
+    #[must_use]
     pub fn split(&self) -> Self {
         Self::new(self.next())
     }
 
+    /// The next number.
     pub fn next(&self) -> u64 {
         let mut mixed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,6 +37,7 @@ impl Dice {
         self.below(1_000) < per_mille
     }
 
+    /// One of these, if there are any.
     pub fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).ok()?)
     }

@@ -18,6 +18,12 @@ pub enum Fault {
     Delayed,
     /// A read answers with what was true before.
     Stale,
+    /// A commit is refused as if others kept changing the same.
+    Storm,
+    /// Without transactions: a part of a commit is refused.
+    Refused,
+    /// A lease ends before its time.
+    Lease,
     /// An operation takes long.
     Slow,
     /// The store is down for a while.
@@ -26,19 +32,23 @@ pub enum Fault {
     Crash,
     /// A worker stands still for longer than its lease, then goes on.
     Pause,
-    /// A worker's clock jumps.
+    /// A worker's clock jumps by hours, or stands still.
     Clock,
     /// Somebody changes documents besides the workers.
     Meddling,
 }
 
 impl Fault {
-    pub const ALL: [Self; 11] = [
+    /// All there are.
+    pub const ALL: [Self; 14] = [
         Self::Fails,
         Self::AppliedUnknown,
         Self::LostUnknown,
         Self::Delayed,
         Self::Stale,
+        Self::Storm,
+        Self::Refused,
+        Self::Lease,
         Self::Slow,
         Self::Down,
         Self::Crash,
@@ -52,7 +62,7 @@ impl Fault {
         match self {
             Self::Fails | Self::AppliedUnknown | Self::LostUnknown | Self::Delayed => 80,
             Self::Stale => 300,
-            Self::Slow => 100,
+            Self::Slow | Self::Storm | Self::Refused | Self::Lease => 100,
             Self::Down => 5,
             Self::Crash | Self::Pause | Self::Clock | Self::Meddling => 200,
         }
@@ -69,6 +79,7 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// The faults that the dice give.
     pub fn drawn(dice: &Dice) -> Self {
         let dice = dice.split();
         let rates = Fault::ALL.map(|fault| if dice.happens(600) { dice.below(fault.most()) } else { 0 });
@@ -85,8 +96,16 @@ impl Faults {
         strikes
     }
 
+    /// The dice that decide.
     pub fn dice(&self) -> &Dice {
         &self.dice
+    }
+
+    /// None at all.
+    pub fn none() -> Self {
+        let none = Self::drawn(&Dice::new(0));
+        none.heal();
+        none
     }
 
     /// From here on nothing goes wrong.
@@ -94,10 +113,12 @@ impl Faults {
         self.calm.store(true, Ordering::Relaxed);
     }
 
+    /// Whether nothing goes wrong any more.
     pub fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
 
+    /// How often each was met.
     pub fn met(&self) -> [u64; Fault::ALL.len()] {
         std::array::from_fn(|at| self.met[at].load(Ordering::Relaxed))
     }

@@ -4,10 +4,14 @@
 //! everything that happens, so that what failed once can be seen again. The [`checker`] knows nothing of the engine and works
 //! on any store: it also reads what real processes left.
 
+mod actors;
 pub mod checker;
+pub mod crashes;
 pub mod dice;
 pub mod faults;
+pub mod fuse;
 pub mod notes;
+mod sabotage;
 pub mod store;
 pub mod trace;
 pub mod world;

@@ -20,10 +20,26 @@ pub const BY_CONTENT: &str = "by_content";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Happened {
-    Noted { to: Vec<String> },
-    Cleared { to: Vec<String> },
-    Poison { to: Vec<String> },
-    Flaky { to: Vec<String> },
+    /// Something that documents list.
+    Noted {
+        /// The documents.
+        to: Vec<String>,
+    },
+    /// What the documents had is gone.
+    Cleared {
+        /// The documents.
+        to: Vec<String>,
+    },
+    /// Can't be folded before the code is mended.
+    Poison {
+        /// The documents.
+        to: Vec<String>,
+    },
+    /// Can't be folded at first.
+    Flaky {
+        /// The documents.
+        to: Vec<String>,
+    },
 }
 
 impl Happened {
@@ -54,6 +70,7 @@ impl Happened {
 /// What a document has seen since it was last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
+    /// As `stream@revision`, in order.
     pub events: Vec<String>,
 }
 
@@ -67,10 +84,12 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// The projection by stream, or by content, with code that is not mended yet.
     pub fn new(by_stream: bool) -> Self {
         Self { by_stream, mended: Arc::default(), tries: Arc::default() }
     }
 
+    /// Mends the code, for all who share it.
     pub fn mend(&self) {
         self.mended.store(true, Ordering::Relaxed);
     }

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leftfold::documents::{Changes, Checkpoint, Claim, Commit, Conflict, Counts, Outcome, Record};
+use leftfold::documents::{Changes, Checkpoint, Claim, Commit, Conflict, Counts, Outcome, Parked, Record};
 use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
+use leftfold::planted::{Bug, planted};
 use leftfold::{
     Append, Collection, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition,
     Position, Result, Revision, StreamId,
@@ -16,26 +17,33 @@ use tokio::time::sleep;
 
 use crate::checker::Checker;
 use crate::faults::{Fault, Faults};
+use crate::fuse::Fuse;
+use crate::sabotage;
 use crate::trace::Trace;
 
 /// What all handles to one simulated store share.
 pub struct Shared {
-    inner: Memory,
+    pub(crate) inner: Memory,
     /// Whether a commit is one transaction.
     atomic: bool,
+    /// What goes wrong.
     pub faults: Faults,
+    /// What happened.
     pub trace: Trace,
+    /// Who sees every write.
     pub checker: Checker,
     past: Mutex<HashMap<(Collection, DocumentId), Option<Record>>>,
+    pub(crate) holders: Mutex<HashMap<Collection, Arc<str>>>,
     down: AtomicBool,
 }
 
 /// A handle to the simulated store, as one worker has it.
 #[derive(Clone)]
 pub struct SimStore {
-    shared: Arc<Shared>,
-    name: Arc<str>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) name: Arc<str>,
     gate: Arc<Gate>,
+    fuse: Arc<Fuse>,
 }
 
 /// While it is closed, its worker stands still.
@@ -46,10 +54,12 @@ pub struct Gate {
 }
 
 impl Gate {
+    /// The worker stands still from where it asks for something next, or would hear an answer.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
+    /// The worker goes on.
     pub fn open(&self) {
         self.closed.store(false, Ordering::Relaxed);
         self.opened.notify_waiters();
@@ -63,31 +73,43 @@ impl Gate {
 }
 
 impl SimStore {
-    pub fn new(partitions: u16, atomic: bool, faults: Faults) -> Self {
+    /// An empty store, with or without transactions.
+    pub fn new(partitions: u16, atomic: bool, faults: Faults, trace: bool) -> Self {
         let shared = Shared {
             inner: Memory::new(partitions),
             atomic,
             faults,
-            trace: Trace::new(),
+            trace: Trace::new(trace),
             checker: Checker::default(),
             past: Mutex::default(),
+            holders: Mutex::default(),
             down: AtomicBool::new(false),
         };
         shared.trace.note(|| {
             format!("{partitions} partitions, {}", if atomic { "transactions" } else { "no transactions" })
         });
-        Self { shared: Arc::new(shared), name: "outside".into(), gate: Arc::default() }
+        let (gate, fuse) = (Arc::default(), Arc::default());
+        Self { shared: Arc::new(shared), name: "outside".into(), gate, fuse }
     }
 
-    /// A handle for a worker, with a gate of its own.
+    /// A handle for a worker, with a gate and a fuse of its own.
+    #[must_use]
     pub fn worker(&self, name: &str) -> Self {
-        Self { shared: Arc::clone(&self.shared), name: name.into(), gate: Arc::default() }
+        let (gate, fuse) = (Arc::default(), Arc::default());
+        Self { shared: Arc::clone(&self.shared), name: name.into(), gate, fuse }
     }
 
-    pub fn gate(&self) -> &Arc<Gate> {
+    /// Where its worker can be made to stand still.
+    pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
+    /// Where its worker can be ended.
+    pub fn fuse(&self) -> &Fuse {
+        &self.fuse
+    }
+
+    /// What all handles share.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -105,13 +127,31 @@ impl SimStore {
         strikes
     }
 
-    /// What every operation goes through before it does anything.
+    async fn takes(&self, most: Duration) {
+        sleep(self.shared.faults.dice().time(most)).await;
+    }
+
+    /// What every operation goes through: it takes its time, and may fail before it does anything.
+    async fn answer<T, E: From<Error>>(
+        &self,
+        what: &str,
+        operation: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let operation = async {
+            self.gate.pass().await;
+            self.enter(what).await?;
+            let answer = operation.await;
+            self.gate.pass().await;
+            answer
+        };
+        self.fuse.run(operation).await
+    }
+
     async fn enter(&self, what: &str) -> Result<()> {
-        self.gate.pass().await;
         let faults = &self.shared.faults;
-        sleep(faults.dice().time(Duration::from_millis(2))).await;
+        self.takes(Duration::from_millis(2)).await;
         if self.strikes(Fault::Slow) {
-            sleep(faults.dice().time(Duration::from_secs(20))).await;
+            self.takes(Duration::from_secs(20)).await;
         }
         if self.strikes(Fault::Down) {
             self.shared.down.store(true, Ordering::Relaxed);
@@ -132,28 +172,13 @@ impl SimStore {
 
     /// Writes for real, and lets the checker see it.
     async fn write(&self, commit: &Arc<Commit>) -> Result<Outcome> {
-        let outcome = if self.shared.atomic {
-            self.shared.inner.commit(Arc::clone(commit)).await?
+        let sabotaged = sabotage::commit(self, commit).await?;
+        let outcome = if self.shared.atomic && !planted(Bug::CheckpointFirst) {
+            self.shared.inner.commit(sabotaged).await?
         } else {
-            self.one_by_one(commit).await?
+            self.one_by_one(&sabotaged).await?
         };
-        self.shared.trace.note(|| {
-            let to = commit.advance.as_ref().map(|advance| advance.to.mark.to_string()).unwrap_or_default();
-            let writes = commit.changes.iter().flat_map(|changes| &changes.writes).map(|write| {
-                let (record, parked) = (&write.record, write.record.header.parked.as_ref());
-                let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
-                let parked = parked
-                    .map(|parked| {
-                        format!(
-                            " parked at {} from {} through {}",
-                            parked.position, parked.from, parked.through
-                        )
-                    })
-                    .unwrap_or_default();
-                format!("{} {was}→{}{parked}", record.id, record.header.mark)
-            });
-            format!("{}: commit to {to} [{}]: {outcome:?}", self.name, writes.collect::<Vec<_>>().join(", "))
-        });
+        self.shared.trace.note(|| format!("{}: {}: {outcome:?}", self.name, in_short(commit)));
         for violation in self.shared.checker.look(&self.shared.inner, commit).await? {
             self.shared.trace.note(|| violation);
         }
@@ -162,9 +187,21 @@ impl SimStore {
 
     /// Each document on its own, collection after collection, and the checkpoint at last.
     async fn one_by_one(&self, commit: &Commit) -> Result<Outcome> {
+        let advance = Commit { advance: commit.advance.clone(), changes: Vec::new() };
+        if planted(Bug::CheckpointFirst) {
+            let outcome = self.shared.inner.commit(Arc::new(advance.clone())).await?;
+            if !matches!(outcome, Outcome::Applied) {
+                return Ok(outcome);
+            }
+            self.takes(Duration::from_millis(1)).await;
+        }
         let mut conflict = Conflict::default();
         for changes in &commit.changes {
             for write in &changes.writes {
+                if self.strikes(Fault::Refused) {
+                    conflict.documents.push((changes.collection.clone(), write.record.id.clone()));
+                    continue;
+                }
                 let one = Changes { collection: changes.collection.clone(), writes: vec![write.clone()] };
                 let one = Commit { advance: None, changes: vec![one] };
                 if let Outcome::Conflict(more) = self.shared.inner.commit(Arc::new(one)).await? {
@@ -173,80 +210,29 @@ impl SimStore {
                 if self.strikes(Fault::LostUnknown) {
                     return Ok(Outcome::Unknown(Error::new(Kind::Unknown, "part of it may be written")));
                 }
-                sleep(self.shared.faults.dice().time(Duration::from_micros(100))).await;
+                self.takes(Duration::from_micros(100)).await;
             }
             if !conflict.documents.is_empty() {
                 return Ok(Outcome::Conflict(conflict));
             }
         }
-        let advance = Commit { advance: commit.advance.clone(), changes: Vec::new() };
+        if planted(Bug::CheckpointFirst) {
+            return Ok(Outcome::Applied);
+        }
         self.shared.inner.commit(Arc::new(advance)).await
     }
-}
 
-impl Log for SimStore {
-    fn partitions(&self) -> u16 {
-        self.shared.inner.partitions()
+    /// A commit is refused as if others had changed what it names.
+    fn storm(&self, commit: &Commit) -> Outcome {
+        let writes = commit.changes.iter().flat_map(|changes| {
+            changes.writes.iter().map(|write| (changes.collection.clone(), write.record.id.clone()))
+        });
+        let mut documents: Vec<_> = writes.collect();
+        documents.retain(|_| self.shared.faults.dice().happens(500));
+        Outcome::Conflict(Conflict { checkpoint: documents.is_empty(), documents })
     }
 
-    async fn heads(&self) -> Result<Mark> {
-        self.enter("heads").await?;
-        self.shared.inner.heads().await
-    }
-
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
-        self.enter("read").await?;
-        self.shared.inner.read(partition, after, limit).await
-    }
-
-    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
-        self.enter("read stream").await?;
-        self.shared.inner.read_stream(stream, after, limit).await
-    }
-
-    async fn grown(&self, beyond: &Mark) -> Result<()> {
-        self.enter("wait for growth").await?;
-        self.shared.inner.grown(beyond).await
-    }
-}
-
-impl Append for SimStore {
-    async fn append(
-        &self,
-        stream: StreamId,
-        expected: Expected,
-        entries: Vec<Entry>,
-    ) -> Result<Appended, AppendError> {
-        self.enter("append").await?;
-        let unknown = || Err(AppendError::Store(Error::new(Kind::Unknown, "append: lost the connection")));
-        if self.strikes(Fault::LostUnknown) {
-            return unknown();
-        }
-        if self.strikes(Fault::Delayed) {
-            let (inner, late) =
-                (self.shared.inner.clone(), self.shared.faults.dice().time(Duration::from_secs(40)));
-            tokio::spawn(async move {
-                sleep(late).await;
-                let _ = inner.append(stream, expected, entries).await;
-            });
-            return unknown();
-        }
-        let answer = self.shared.inner.append(stream, expected, entries).await;
-        sleep(self.shared.faults.dice().time(Duration::from_millis(1))).await;
-        if self.strikes(Fault::AppliedUnknown) {
-            return unknown();
-        }
-        answer
-    }
-}
-
-impl Documents for SimStore {
-    async fn prepare(&self, collection: &Collection) -> Result<()> {
-        self.shared.inner.prepare(collection).await
-    }
-
-    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
-        self.enter("load").await?;
+    async fn read_past(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
         let mut found = Vec::new();
         for id in ids {
             let now = self.shared.inner.load(collection, vec![id.clone()]).await?.pop();
@@ -261,32 +247,127 @@ impl Documents for SimStore {
         }
         Ok(found)
     }
+}
+
+/// A commit in one line.
+fn in_short(commit: &Commit) -> String {
+    let mut line = match &commit.advance {
+        Some(advance) => format!("{} from {} to {}", advance.projection, advance.from, advance.to.mark),
+        None => "mends".to_owned(),
+    };
+    for changes in &commit.changes {
+        line += &format!(", in {}:", changes.collection);
+        for write in &changes.writes {
+            let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
+            line += &format!(" {} {was}→{}", write.record.id, write.record.header.mark);
+            if let Some(parked) = &write.record.header.parked {
+                let anew = if parked.anew { "anew " } else { "" };
+                let Parked { position, from, through, .. } = &**parked;
+                line += &format!(" {anew}parked at {position} from {from} through {through}");
+            }
+        }
+    }
+    line
+}
+
+impl Log for SimStore {
+    fn partitions(&self) -> u16 {
+        self.shared.inner.partitions()
+    }
+
+    async fn heads(&self) -> Result<Mark> {
+        self.answer("heads", self.shared.inner.heads()).await
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        self.answer("read", async {
+            Ok(sabotage::page(self.shared.inner.read(partition, after, limit).await?))
+        })
+        .await
+    }
+
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        self.answer("read stream", self.shared.inner.read_stream(stream, after, limit)).await
+    }
+
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        self.answer("wait for growth", self.shared.inner.grown(beyond)).await
+    }
+}
+
+impl Append for SimStore {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        let unknown = sabotage::unknown_append(&stream);
+        self.answer("append", async {
+            if self.strikes(Fault::LostUnknown) {
+                return Err(unknown);
+            }
+            let entries = sabotage::entries(self, entries);
+            if self.strikes(Fault::Delayed) {
+                let inner = self.shared.inner.clone();
+                let late = self.shared.faults.dice().time(Duration::from_secs(40));
+                tokio::spawn(async move {
+                    sleep(late).await;
+                    let _ = inner.append(stream, expected, entries).await;
+                });
+                return Err(unknown);
+            }
+            let answer = self.shared.inner.append(stream, expected, entries).await;
+            self.takes(Duration::from_millis(1)).await;
+            if self.strikes(Fault::AppliedUnknown) { Err(unknown) } else { answer }
+        })
+        .await
+    }
+}
+
+impl Documents for SimStore {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        self.shared.inner.prepare(collection).await
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        self.answer("load", self.read_past(collection, ids)).await
+    }
 
     async fn load_current(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
-        self.enter("load current").await?;
-        self.shared.inner.load(collection, ids).await
+        if planted(Bug::StaleStreams) {
+            return self.load(collection, ids).await;
+        }
+        self.answer("load current", self.shared.inner.load(collection, ids)).await
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
-        self.enter("commit").await?;
-        let unknown = || Ok(Outcome::Unknown(Error::new(Kind::Unknown, "commit: lost the connection")));
-        if self.strikes(Fault::LostUnknown) {
-            return unknown();
-        }
-        if self.strikes(Fault::Delayed) {
-            let (store, late) = (self.clone(), self.shared.faults.dice().time(Duration::from_secs(40)));
-            tokio::spawn(async move {
-                sleep(late).await;
-                let _ = store.write(&commit).await;
-            });
-            return unknown();
-        }
-        let outcome = self.write(&commit).await?;
-        sleep(self.shared.faults.dice().time(Duration::from_millis(1))).await;
-        if self.strikes(Fault::AppliedUnknown) {
-            return unknown();
-        }
-        Ok(outcome)
+        self.answer("commit", async {
+            let unknown = || Ok(sabotage::unknown_commit());
+            if self.strikes(Fault::LostUnknown) {
+                return unknown();
+            }
+            if self.strikes(Fault::Storm) {
+                return Ok(self.storm(&commit));
+            }
+            let delayed = self.strikes(Fault::Delayed);
+            if delayed || planted(Bug::AcknowledgeEarly) {
+                let late = if delayed { Duration::from_secs(40) } else { Duration::from_millis(5) };
+                let (store, late) = (self.clone(), self.shared.faults.dice().time(late));
+                tokio::spawn(async move {
+                    sleep(late).await;
+                    let _ = store.write(&commit).await;
+                });
+                return if delayed { unknown() } else { Ok(Outcome::Applied) };
+            }
+            let outcome = self.write(&commit).await?;
+            self.takes(Duration::from_millis(1)).await;
+            if self.strikes(Fault::AppliedUnknown) {
+                return unknown();
+            }
+            sabotage::outcome(self, &commit, outcome).await
+        })
+        .await
     }
 
     async fn scan(
@@ -295,8 +376,7 @@ impl Documents for SimStore {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        self.enter("scan").await?;
-        self.shared.inner.scan(collection, after, limit).await
+        self.answer("scan", self.shared.inner.scan(collection, after, limit)).await
     }
 
     async fn parked(
@@ -305,32 +385,44 @@ impl Documents for SimStore {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        self.enter("list parked").await?;
-        self.shared.inner.parked(collection, after, limit).await
+        self.answer("list parked", self.shared.inner.parked(collection, after, limit)).await
     }
 
     async fn count(&self, collection: &Collection) -> Result<Counts> {
-        self.enter("count").await?;
-        self.shared.inner.count(collection).await
+        self.answer("count", self.shared.inner.count(collection)).await
     }
 
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
-        self.enter("read checkpoint").await?;
-        self.shared.inner.checkpoint(projection).await
+        self.answer("read checkpoint", self.shared.inner.checkpoint(projection)).await
     }
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
-        self.enter("wait for a step").await?;
-        self.shared.inner.advanced(projection, from).await
+        self.answer("wait for a step", self.shared.inner.advanced(projection, from)).await
     }
 
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
-        self.enter("claim").await?;
-        self.shared.inner.claim(projection, owner, lease).await
+        self.answer("claim", async {
+            let mut claim = self.shared.inner.claim(projection, owner, lease).await?;
+            if claim != Claim::Ours && self.strikes(Fault::Lease) {
+                let holder = {
+                    let holders = self.shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
+                    holders.get(projection).cloned()
+                };
+                if let Some(holder) = holder {
+                    self.shared.inner.release(projection, &holder).await?;
+                }
+                claim = self.shared.inner.claim(projection, owner, lease).await?;
+            }
+            if claim == Claim::Ours {
+                let mut holders = self.shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
+                holders.insert(projection.clone(), owner.into());
+            }
+            Ok(claim)
+        })
+        .await
     }
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
-        self.enter("release").await?;
-        self.shared.inner.release(projection, owner).await
+        self.answer("release", self.shared.inner.release(projection, owner)).await
     }
 }

@@ -1,75 +1,82 @@
 //! One run: producers, workers that die and stand still, operators, readers, on a store that breaks; then all heals,
 //! and everything must come right.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use leftfold::fold::Options;
-use leftfold::{
-    App, AppendError, Backoff, Env, Expected, Leftfold, Log, NewEvent, ReadError, Revision, Token,
-};
+use leftfold::{App, Backoff, Error, Expected, Kind, Leftfold, Log, NewEvent, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::actors::{Clock, Producer, Told, meddle, read, read_own};
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
-use crate::notes::{Happened, Notes, Seen};
-use crate::store::{Gate, SimStore};
+use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Notes};
+use crate::store::SimStore;
 
-/// What became of a seed.
+/// What became of a run.
 #[derive(Debug)]
 pub struct Run {
+    /// What did not hold.
     pub violations: Vec<String>,
+    /// What happened, if that was to be noted.
     pub trace: Vec<String>,
+    /// How often each fault was met.
     pub met: [u64; Fault::ALL.len()],
-    pub reached: Reached,
+    /// How many events were appended.
+    pub events: u64,
+    /// How often each of [`SOMETIMES`] happened.
+    pub sometimes: [u64; SOMETIMES.len()],
 }
 
-/// What a run got to: properties that sometimes hold, so that a set of seeds which never gets there is seen to test
-/// too little.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reached {
-    pub events: u64,
-    pub conflicts: u64,
-    pub parked: u64,
-    pub set_aside: u64,
-    pub skipped: u64,
-    pub retried: u64,
-    pub waited_reads: u64,
-}
+/// What happens in some runs: a set of seeds in which one of these never does tests too little.
+pub const SOMETIMES: [&str; 8] = [
+    "conflicts",
+    "documents or streams parked",
+    "events set aside",
+    "events skipped as folded before",
+    "folds tried again",
+    "appends refused",
+    "reads that waited",
+    "reads that met something parked",
+];
 
 /// Runs a seed, in a world and a time of its own.
-pub fn run(seed: u64) -> Result<Run, std::io::Error> {
+pub fn run(seed: u64, trace: bool) -> Result<Run, std::io::Error> {
+    in_own_time(async move { World::drawn(seed, trace).live().await })
+}
+
+/// Runs something in a time of its own, which passes only when all wait.
+pub(crate) fn in_own_time<T>(work: impl Future<Output = T>) -> Result<T, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     Ok(runtime.block_on(async {
         // A timer ends on a whole millisecond of the runtime's life. From here on the clock stands on one, so that no
         // rounding depends on when the runtime was made.
         sleep(Duration::from_millis(1)).await;
-        World::new(seed).live().await
+        work.await
     }))
 }
 
-struct World {
-    dice: Dice,
-    store: SimStore,
-    notes: [Notes; 2],
-    options: Options,
-    plain: bool,
-    acknowledged: Arc<Mutex<Vec<Token>>>,
-    waited_reads: Arc<std::sync::atomic::AtomicU64>,
+/// A store, the code that runs on it, and how it is set up.
+pub(crate) struct World {
+    pub(crate) dice: Dice,
+    pub(crate) store: SimStore,
+    pub(crate) notes: [Notes; 2],
+    pub(crate) options: Options,
+    pub(crate) told: Arc<Told>,
 }
 
 const HURT: Duration = Duration::from_mins(1);
 const BOUND: Duration = Duration::from_mins(30);
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn drawn(seed: u64, trace: bool) -> Self {
         let dice = Dice::new(seed);
         let partitions = if dice.happens(700) { 1 } else { 3 };
-        let store = SimStore::new(partitions, dice.happens(500), Faults::drawn(&dice));
+        let store = SimStore::new(partitions, dice.happens(500), Faults::drawn(&dice), trace);
         let bytes = |most| usize::try_from(dice.below(most)).unwrap_or(1).max(1);
         let options = Options {
             cache_bytes: bytes(20_000),
@@ -77,279 +84,168 @@ impl World {
             batch_time: dice.time(Duration::from_secs(2)),
             page_bytes: bytes(2_000),
             retry: Backoff::default().first(Duration::from_millis(10)).limit(bytes(5)),
-            lease: dice.time(Duration::from_secs(10)),
+            lease: Duration::from_millis(100) + dice.time(Duration::from_secs(10)),
             ..Options::default()
         };
-        Self {
-            dice,
-            store,
-            notes: [Notes::new(true), Notes::new(false)],
-            options,
-            plain: partitions > 1,
-            acknowledged: Arc::default(),
-            waited_reads: Arc::default(),
-        }
+        Self::new(dice, store, options)
+    }
+
+    pub(crate) fn new(dice: Dice, store: SimStore, options: Options) -> Self {
+        Self { dice, store, notes: [Notes::new(true), Notes::new(false)], options, told: Arc::default() }
+    }
+
+    /// An application of this world, as a store and a name see it.
+    pub(crate) fn app(&self, store: &SimStore, name: &str) -> Leftfold<SimStore> {
+        let [streams, contents] = self.notes.clone();
+        let app = Leftfold::on(store.clone()).env(Clock::new(self.dice.split(), store.clone()));
+        app.options(self.options.clone()).worker(name).projection(streams).projection(contents)
     }
 
     async fn live(self) -> Run {
         if let Err(error) = self.hurt_and_heal().await {
             self.store.shared().checker.violated(format!("I10: {error}"));
         }
-        let shared = self.store.shared();
-        let mut reached = Reached {
-            events: self.store.inner().heads().await.unwrap_or_default().lanes().map(|(_, head)| head).sum(),
-            waited_reads: self.waited_reads.load(Ordering::Relaxed),
-            ..Reached::default()
-        };
-        if let Ok(app) = self.app(&self.store, "counting", &self.dice).open().await {
-            for status in app.status().await.unwrap_or_default() {
-                reached.conflicts += status.tally.conflicts;
-                reached.parked += status.tally.parked;
-                reached.set_aside += status.tally.set_aside;
-                reached.skipped += status.tally.skipped;
-                reached.retried += status.tally.retried;
-            }
-        }
-        Run {
-            violations: shared.checker.violations(),
-            trace: shared.trace.take(),
-            met: shared.faults.met(),
-            reached,
-        }
+        self.end().await
     }
 
-    fn app(&self, store: &SimStore, name: &str, dice: &Dice) -> Leftfold<SimStore> {
-        let env = Clock { dice: dice.split(), skew: AtomicI64::new(0), store: store.clone() };
-        let [streams, contents] = self.notes.clone();
-        let app = Leftfold::on(store.clone()).env(env).options(self.options.clone());
-        app.worker(name).projection(streams).projection(contents)
-    }
-
-    async fn hurt_and_heal(&self) -> Result<(), String> {
-        let mut tasks = JoinSet::new();
+    async fn hurt_and_heal(&self) -> Result<()> {
         let (healthy, healed) = watch::channel(false);
+        let clears = self.store.partitions() == 1;
+        let mut clients = JoinSet::new();
         for number in 0..=self.dice.below(3) {
-            let app = self
-                .app(&self.store, "producer", &self.dice)
-                .open()
-                .await
-                .map_err(|error| error.to_string())?;
-            tasks.spawn(produce(
-                app,
-                self.dice.split(),
-                number,
-                self.plain,
-                Arc::clone(&self.acknowledged),
-                healed.clone(),
-            ));
+            let (app, dice) = (self.app(&self.store, "producer").open().await?, self.dice.split());
+            let producer = Producer { app, dice, number, clears, told: Arc::clone(&self.told) };
+            clients.spawn(producer.produce(healed.clone()));
         }
-        let reader =
-            self.app(&self.store, "reader", &self.dice).open().await.map_err(|error| error.to_string())?;
-        let waited = Arc::clone(&self.waited_reads);
-        tasks.spawn(read(reader, self.dice.split(), Arc::clone(&self.acknowledged), waited, healed.clone()));
-        let operator =
-            self.app(&self.store, "operator", &self.dice).open().await.map_err(|error| error.to_string())?;
-        tasks.spawn(meddle(operator, self.dice.split(), healed.clone()));
+        let reader = self.app(&self.store, "reader").open().await?;
+        clients.spawn(read(reader, self.dice.split(), Arc::clone(&self.told), healed.clone()));
+        let operator = self.app(&self.store, "operator").open().await?;
+        clients.spawn(meddle(operator, self.dice.split(), healed.clone()));
 
-        let workers = 1 + self.dice.below(3);
-        let working = async {
-            let mut alive: Vec<(App<SimStore>, Arc<Gate>)> = Vec::new();
-            loop {
-                while (alive.len() as u64) < workers {
-                    let name = format!("worker-{}", self.dice.below(workers));
-                    let store = self.store.worker(&name);
-                    if let Ok(app) = self.app(&store, &name, &self.dice).start().await {
-                        alive.push((app, Arc::clone(store.gate())));
-                    }
-                }
-                sleep(self.dice.time(Duration::from_secs(4))).await;
-                let at = usize::try_from(self.dice.below(alive.len() as u64)).unwrap_or(0);
-                let faults = &self.store.shared().faults;
-                if faults.strikes(Fault::Crash) {
-                    self.store.shared().trace.note(|| "a worker dies".to_owned());
-                    alive.swap_remove(at);
-                } else if faults.strikes(Fault::Pause) {
-                    self.store.shared().trace.note(|| "a worker stands still".to_owned());
-                    alive[at].1.close();
-                } else {
-                    alive[at].1.open();
-                }
-                if self.dice.happens(20) {
-                    self.notes.iter().for_each(Notes::mend);
-                }
-                if *healed.borrow() {
-                    for (_, gate) in &alive {
-                        gate.open();
-                    }
-                    return alive;
-                }
-            }
-        };
         let healing = async {
             sleep(HURT).await;
             self.store.shared().faults.heal();
-            self.notes.iter().for_each(Notes::mend);
+            self.mend();
             self.store.shared().trace.note(|| "all heals".to_owned());
             healthy.send_replace(true);
         };
-        let (alive, ()) = tokio::join!(working, healing);
-        while tasks.join_next().await.is_some() {}
+        let (workers, ()) = tokio::join!(self.keep_workers(healed.clone()), healing);
+        while clients.join_next().await.is_some() {}
         // What was under way for long arrives at last.
         sleep(Duration::from_mins(1)).await;
-
         self.come_right().await?;
-        for (app, _) in alive {
-            timeout(BOUND, app.stop()).await.map_err(|_| "a worker did not stop".to_owned())?;
+        for worker in workers {
+            timeout(BOUND, worker.stop()).await.map_err(|_| late("a worker did not stop"))?;
         }
-        let acknowledged = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let checker = &self.store.shared().checker;
-        checker.finally(self.store.inner(), &acknowledged).await.map_err(|error| error.to_string())
+        self.check().await
     }
 
-    /// When nothing goes wrong any more, everything is folded and mended within a bound.
-    async fn come_right(&self) -> Result<(), String> {
-        let operator =
-            self.app(&self.store, "healer", &self.dice).open().await.map_err(|error| error.to_string())?;
+    /// Starts workers, ends them, has them stand still, and starts others, until all heals.
+    async fn keep_workers(&self, healed: watch::Receiver<bool>) -> Vec<App<SimStore>> {
+        let (shared, count) = (self.store.shared(), 1 + self.dice.below(3));
+        let mut alive: Vec<App<SimStore>> = Vec::new();
+        loop {
+            alive.retain(|worker| !worker.store().fuse().is_blown());
+            while (alive.len() as u64) < count {
+                let name = format!("worker-{}", self.dice.below(count));
+                if let Ok(worker) = self.app(&self.store.worker(&name), &name).start().await {
+                    alive.push(worker);
+                }
+            }
+            sleep(self.dice.time(Duration::from_secs(4))).await;
+            if *healed.borrow() {
+                for worker in &alive {
+                    worker.store().gate().open();
+                    worker.store().fuse().put_out();
+                }
+                alive.retain(|worker| !worker.store().fuse().is_blown());
+                if !alive.is_empty() {
+                    return alive;
+                }
+                continue;
+            }
+            let Some(worker) = self.dice.pick(&alive) else { continue };
+            if shared.faults.strikes(Fault::Crash) {
+                let polls = self.dice.below(40);
+                shared.trace.note(|| format!("{} dies after {polls} steps", worker.store().name));
+                worker.store().fuse().light(polls);
+            } else if shared.faults.strikes(Fault::Pause) {
+                shared.trace.note(|| format!("{} stands still", worker.store().name));
+                worker.store().gate().close();
+            } else {
+                worker.store().gate().open();
+            }
+            if self.dice.happens(20) {
+                self.mend();
+            }
+        }
+    }
+
+    /// Mends the code: from here on everything can be decoded and folded.
+    pub(crate) fn mend(&self) {
+        self.notes.iter().for_each(Notes::mend);
+    }
+
+    /// When nothing goes wrong any more, everything is folded and mended within a bound, and works as it should.
+    pub(crate) async fn come_right(&self) -> Result<()> {
+        let operator = self.app(&self.store, "healer").open().await?;
         let come_right = async {
-            for notes in &self.notes {
-                let name = leftfold::Projection::name(notes);
-                operator.caught_up().await?;
+            operator.caught_up().await?;
+            for name in [BY_STREAM, BY_CONTENT] {
                 for _ in 0..50 {
                     if operator.parked(name, None, 1).await?.is_empty() {
                         break;
                     }
                     operator.retry_all(name, false, |_, _| ()).await?;
                 }
-                if let Some((unit, parked)) = operator.parked(name, None, 1).await?.pop() {
-                    return Ok(Err(format!("{unit:?} of {name} is still parked: {parked}")));
-                }
             }
-            operator.caught_up().await?;
-            Ok::<_, leftfold::Error>(Ok(()))
+            let last = NewEvent::encode(&Happened::Noted { to: vec!["d0".into()] })?.with_id("last")?;
+            let token = operator
+                .append_events("s0", Expected::Any, vec![last])
+                .await
+                .map_err(|error| Error::new(Kind::Store, format!("the last append: {error}")))?
+                .into_token();
+            for document in ["s0", "d0"] {
+                read_own(&operator, document, token.clone(), &self.told).await;
+            }
+            self.told.acknowledged().push(token);
+            operator.caught_up().await
         };
-        match timeout(BOUND, come_right).await {
-            Err(_) => Err("not everything was folded in time".to_owned()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Ok(Ok(answer)) => answer,
-        }
+        timeout(BOUND, come_right).await.unwrap_or_else(|_| Err(late("not everything was folded in time")))
     }
-}
 
-/// Appends events until all heals, repeating what can't be told.
-async fn produce(
-    app: App<SimStore>,
-    dice: Dice,
-    producer: u64,
-    plain: bool,
-    acknowledged: Arc<Mutex<Vec<Token>>>,
-    healed: watch::Receiver<bool>,
-) {
-    for number in 0..60 {
-        sleep(dice.time(Duration::from_secs(2))).await;
-        if *healed.borrow() {
-            break;
-        }
-        let stream = format!("s{}", dice.below(5));
-        let count = 1 + dice.below(3);
-        let events: Result<Vec<NewEvent>, _> = (0..count)
-            .map(|at| {
-                let id = format!("p{producer}-{number}-{at}");
-                let mut event = Happened::any(&dice, &id)?;
-                if plain && event.kind.as_str() == "cleared" {
-                    event = NewEvent::encode(&Happened::Noted { to: vec!["d0".into()] })?.with_id(&id)?;
-                }
-                Ok::<_, leftfold::Invalid>(event)
-            })
-            .collect();
-        let Ok(events) = events else { continue };
-        let expected =
-            if dice.happens(200) { Expected::Revision(Revision(dice.below(20))) } else { Expected::Any };
-        for _ in 0..200 {
-            match app.append_events(&stream, expected, events.clone()).await {
-                Ok(appended) => {
-                    let token = appended.into_token();
-                    acknowledged.lock().unwrap_or_else(PoisonError::into_inner).push(token);
-                    break;
-                }
-                Err(AppendError::Store(error)) if error.is_transient() => {
-                    sleep(dice.time(Duration::from_secs(1))).await;
-                }
-                Err(_) => break,
+    /// Whether all is as it should be in the end.
+    pub(crate) async fn check(&self) -> Result<()> {
+        let acknowledged = self.told.acknowledged().clone();
+        self.store.shared().checker.finally(self.store.inner(), &acknowledged).await
+    }
+
+    /// What became of it.
+    pub(crate) async fn end(&self) -> Run {
+        let shared = self.store.shared();
+        let (mut conflicts, mut parked, mut set_aside, mut skipped, mut retried) = (0, 0, 0, 0, 0);
+        if let Ok(app) = self.app(&self.store, "counting").open().await {
+            for status in app.status().await.unwrap_or_default() {
+                conflicts += status.tally.conflicts;
+                parked += status.tally.parked;
+                set_aside += status.tally.set_aside;
+                skipped += status.tally.skipped;
+                retried += status.tally.retried;
             }
         }
-    }
-}
-
-/// Reads documents that must have one's own write in them.
-async fn read(
-    app: App<SimStore>,
-    dice: Dice,
-    acknowledged: Arc<Mutex<Vec<Token>>>,
-    waited: Arc<std::sync::atomic::AtomicU64>,
-    healed: watch::Receiver<bool>,
-) {
-    while !*healed.borrow() {
-        sleep(dice.time(Duration::from_secs(3))).await;
-        let token = {
-            let tokens = acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-            dice.pick(&tokens).cloned()
-        };
-        let Some(token) = token else { continue };
-        let store = app.store();
-        let checker = &store.shared().checker;
-        let own = format!("{}@{}", token.stream, token.revision);
-        let answer = app.get_as::<Seen>("by_stream", token.stream.as_str()).at_least(token.clone()).await;
-        match answer {
-            Ok(seen) => {
-                waited.fetch_add(1, Ordering::Relaxed);
-                let listed = seen.is_some_and(|seen| seen.events.contains(&own));
-                if !listed && checker.must_list(store.inner(), &token).await.unwrap_or(false) {
-                    checker.violated(format!("I11: a read at least at {token} did not find it"));
-                }
-            }
-            Err(ReadError::Unknown { .. }) => {
-                checker.violated(format!("I11: {token} was acknowledged and is said to be unknown"));
-            }
-            Err(_) => {}
+        let [refused, waited, met_parked] =
+            [&self.told.refused, &self.told.waited_reads, &self.told.parked_reads]
+                .map(|count| count.load(Ordering::Relaxed));
+        Run {
+            violations: shared.checker.violations(),
+            trace: shared.trace.take(),
+            met: shared.faults.met(),
+            events: self.store.inner().heads().await.unwrap_or_default().lanes().map(|(_, head)| head).sum(),
+            sometimes: [conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked],
         }
     }
 }
 
-/// Retries and refolds beside the workers.
-async fn meddle(app: App<SimStore>, dice: Dice, healed: watch::Receiver<bool>) {
-    while !*healed.borrow() {
-        sleep(dice.time(Duration::from_secs(3))).await;
-        if !app.store().shared().faults.strikes(Fault::Meddling) {
-            continue;
-        }
-        let name = if dice.happens(500) { "by_stream" } else { "by_content" };
-        // What it comes to shows in the documents.
-        if dice.happens(500) {
-            let _ = app.retry_all(name, dice.happens(100), |_, _| ()).await;
-        } else {
-            let id = format!("{}{}", if name == "by_stream" { "s" } else { "d" }, dice.below(5));
-            let _ = app.refold(name, &id).await;
-        }
-    }
-}
-
-/// A clock that jumps, and chance that is the same for the same seed.
-struct Clock {
-    dice: Dice,
-    skew: AtomicI64,
-    store: SimStore,
-}
-
-impl Env for Clock {
-    fn now(&self) -> Timestamp {
-        if self.store.shared().faults.strikes(Fault::Clock) {
-            let hours = i64::try_from(self.dice.below(20)).unwrap_or(0) - 10;
-            self.skew.store(hours * 3_600, Ordering::Relaxed);
-        }
-        Timestamp::from_second(1_767_225_600 + self.skew.load(Ordering::Relaxed)).unwrap_or_default()
-    }
-
-    fn random(&self) -> u64 {
-        self.dice.next()
-    }
+fn late(what: &str) -> Error {
+    Error::new(Kind::Store, what)
 }

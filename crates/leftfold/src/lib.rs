@@ -12,6 +12,8 @@ mod json;
 pub mod log;
 mod mark;
 mod memory;
+#[doc(hidden)]
+pub mod planted;
 mod read;
 mod retry;
 #[cfg(feature = "testing")]

@@ -17,6 +17,7 @@ use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Revision, StreamId};
 use crate::mark::{Lane, Mark};
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// The lane in which a document's mark counts how often it was folded anew from its first event on, so that who
@@ -58,7 +59,8 @@ impl<P: Projection> Folder<P> {
                 let mended = before.remove(&id).unwrap_or(Mended::NotParked);
                 tell(id, mended);
             }
-            let (anew, parked): (Vec<_>, Vec<_>) = parked.into_iter().partition(|(_, parked)| parked.anew);
+            let (anew, parked): (Vec<_>, Vec<_>) =
+                parked.into_iter().partition(|(_, parked)| parked.anew && !planted(Bug::RefoldFromFailure));
             let anew: Vec<_> = anew.into_iter().map(|(record, _)| record.id).collect();
             left.clear();
             let refolded = self.refolded(store, env, &anew, None, &mut attempts, dry_run).await?;
@@ -113,15 +115,12 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         parked: &[(Record, Box<Parked>)],
     ) -> Result<Desk<P::Document>> {
-        let (mut from, mut through) = (BTreeMap::<&Lane, u64>::new(), Mark::default());
-        for (_, parked) in parked {
-            through.merge(&parked.through);
-            for (lane, _) in parked.through.lanes() {
-                let first = parked.from.get(lane);
-                from.entry(lane).and_modify(|from| *from = first.min(*from)).or_insert(first);
-            }
-        }
-        let from: Mark = from.into_iter().map(|(lane, from)| (lane.clone(), from)).collect();
+        let mut through = Mark::default();
+        parked.iter().for_each(|(_, parked)| through.merge(&parked.through));
+        // What is read for one of them is presented to all, so it must begin where the first of them left off.
+        let first = |lane: &Lane| parked.iter().map(|(_, parked)| parked.from.get(lane)).min();
+        let from: Mark =
+            through.lanes().map(|(lane, _)| (lane.clone(), first(lane).unwrap_or_default())).collect();
         let mut desk = Desk::careful(from.clone());
         for (record, _) in parked {
             desk.documents.insert(record.id.clone(), Slot::released(record.clone()));
@@ -282,7 +281,7 @@ impl<P: Projection> Folder<P> {
         loop {
             let (mends, aside) = self.refolded_without(store, env, ids, release).await?;
             let mut taken_up = false;
-            for parked in aside.iter().filter(|_| !dry_run) {
+            for parked in aside.iter().filter(|_| !dry_run && !planted(Bug::TakenUpIgnored)) {
                 let waiting = self.documents_waiting(store, parked).await?;
                 if !waiting.is_ok_and(|waiting| ids.iter().any(|id| waiting.contains(id))) {
                     continue;
@@ -307,7 +306,8 @@ impl<P: Projection> Folder<P> {
         ids: &[DocumentId],
         release: Option<&Parked>,
     ) -> Result<(Mends, Vec<Parked>)> {
-        let mut desk = Desk { taken_up: Some(Mark::default()), ..Desk::careful(Mark::default()) };
+        let taken_up = (release.is_some() || !planted(Bug::TakenUpIgnored)).then(Mark::default);
+        let mut desk = Desk { taken_up, ..Desk::careful(Mark::default()) };
         // The checkpoint first: what the projector commits from here on moves the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
         let mut stored = BTreeMap::new();
@@ -366,7 +366,9 @@ impl<P: Projection> Folder<P> {
                     if let Some(record) = record {
                         let refolds = record.header.mark.get(&Lane::named(REFOLDED)) + 1;
                         slot.mark_mut().merge(&record.header.mark);
-                        slot.mark_mut().advance(&Lane::named(REFOLDED), refolds);
+                        if !planted(Bug::RefoldUnmarked) {
+                            slot.mark_mut().advance(&Lane::named(REFOLDED), refolds);
+                        }
                     }
                     slot.set_dirty();
                     slot.write(id)
@@ -435,7 +437,10 @@ impl Attempts {
             return Ok(Vec::new());
         }
         let ids = mends.documents.iter().map(|mend| mend.id.clone()).collect();
-        let streams = Changes { collection: folder.collection.streams(), writes: mends.streams.clone() };
+        let mut streams = Changes { collection: folder.collection.streams(), writes: mends.streams.clone() };
+        if planted(Bug::StreamsUnrecorded) {
+            streams.writes.clear();
+        }
         let documents = Changes { collection: folder.collection.clone(), writes };
         self.committed(store, vec![streams, documents], ids).await
     }

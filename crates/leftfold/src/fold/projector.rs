@@ -29,6 +29,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Partition, Position};
 use crate::log::Limit;
 use crate::mark::Mark;
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// How a projector works. The defaults suit most.
@@ -290,7 +291,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     /// Whoever was ahead with a document may have set streams aside, and folded it without them. That was written before
     /// the document, so that it is seen if it is looked for after the document is loaded.
     fn look_at_streams_again(&mut self, ahead: bool) {
-        if ahead && !self.projector.folder.routes_by_stream() {
+        if ahead && !self.projector.folder.routes_by_stream() && !planted(Bug::StreamsNotLookedAt) {
             self.some_streams_parked = true;
             self.desk.streams.forget();
         }
@@ -396,7 +397,9 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 self.desk.documents.undo(undone.zip(deltas));
                 self.desk.suspect = true;
                 for (_, id) in &conflict.documents {
-                    if let Some(slot) = self.desk.documents.touch(id, 0) {
+                    if let Some(slot) = self.desk.documents.touch(id, 0)
+                        && !planted(Bug::KeepAfterConflict)
+                    {
                         slot.distrust();
                     }
                 }
@@ -425,7 +428,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             folder.replay(store, &**env, &mut desk, range).await?;
             // All documents of a batch must be folded with and without the same streams.
             for Write { record, .. } in desk.set_aside() {
-                if self.desk.streams.get(&record.id).and_then(Slot::parked).is_none() {
+                let known = self.desk.streams.get(&record.id).and_then(Slot::parked).is_some();
+                if !known && !planted(Bug::MixedBatch) {
                     let message = format!(
                         "folding anew: stream {} was set aside meanwhile; beginning again",
                         record.id

@@ -9,6 +9,7 @@ use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, Log, Page};
 use crate::mark::Mark;
+use crate::planted::{Bug, planted};
 
 /// A part of the log to be read again.
 #[derive(Debug)]
@@ -37,7 +38,9 @@ impl Replay {
                 from.advance(&partition.into(), page.through.0);
                 // What comes after the end was read and is not presented.
                 page.events.retain(|event| event.position <= end);
-                page.through = page.through.min(end);
+                if !planted(Bug::ReplayTooFar) {
+                    page.through = page.through.min(end);
+                }
                 Ok(Some((partition, page)))
             }
             Self::Stream { stream, after, through } => {
@@ -46,6 +49,9 @@ impl Replay {
                 let Some(last) = events.last() else { return Ok(None) };
                 *after = last.revision;
                 let (partition, position) = (last.partition, last.position);
+                if planted(Bug::RetryOutOfOrder) {
+                    events.reverse();
+                }
                 Ok(Some((partition, Page { events, through: position, more: true })))
             }
         }

@@ -9,6 +9,7 @@ use crate::documents::{Header, MAX_BODY_BYTES, Parked, Record, Write};
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
+use crate::planted::{Bug, planted};
 
 /// A document on its way from what is stored to what will be.
 #[derive(Debug)]
@@ -160,16 +161,18 @@ impl<D> Slot<D> {
         }
         let State::Whole(document) = &mut self.state else { return Effect::Skipped };
         let before = if careful { document.as_ref().and_then(|document| text(document).ok()) } else { None };
+        let was_nothing = document.is_none();
         let folded = fold(document.take()).and_then(|document| match &document {
             Some(some) if careful => body(some).map(|_| document),
             _ => Ok(document),
         });
         match folded {
             Ok(folded) => {
+                let nothing = was_nothing && folded.is_none();
                 *document = folded;
                 // Also where nothing was and nothing is: that there was nothing may have been read from a store that
                 // is behind, and only the guard of a write can tell.
-                self.dirty = true;
+                self.dirty |= !nothing || !planted(Bug::NothingUnwritten);
                 self.mark.advance(place.lane, place.number);
                 self.delta.applied += 1;
                 Effect::Applied
@@ -243,6 +246,9 @@ impl<D> Slot<D> {
         }
         parked.through.advance(place.lane, place.number);
         parked.waiting += 1;
+        if planted(Bug::WaitingIsFolded) {
+            self.mark.advance(place.lane, place.number);
+        }
         self.delta.set_aside += 1;
         self.dirty = true;
         Effect::SetAside

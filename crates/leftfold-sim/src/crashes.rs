@@ -1,0 +1,209 @@
+//! Crashes at every point: a fixed story is told again and again, and each time somebody dies one step later. Whatever
+//! was done by then, the others must be able to go on.
+
+use std::time::Duration;
+
+use leftfold::fold::Options;
+use leftfold::{App, Backoff, Expected, NewEvent, Result};
+
+use crate::actors::read_own;
+use crate::dice::Dice;
+use crate::faults::Faults;
+use crate::notes::{BY_CONTENT, BY_STREAM, Happened};
+use crate::store::SimStore;
+use crate::world::{Run, World, in_own_time};
+
+/// Who dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// Who folds.
+    Worker,
+    /// Who retries and folds anew.
+    Operator,
+    /// Who appends.
+    Producer,
+}
+
+/// A story, told with one store and one victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Story {
+    /// Who dies.
+    pub victim: Victim,
+    /// How many partitions the log has.
+    pub partitions: u16,
+    /// Whether a commit is one transaction.
+    pub atomic: bool,
+}
+
+/// All stories.
+pub fn stories() -> impl Iterator<Item = Story> {
+    [Victim::Worker, Victim::Operator, Victim::Producer].into_iter().flat_map(|victim| {
+        [(1, true), (1, false), (3, true), (3, false)].map(|(partitions, atomic)| Story {
+            victim,
+            partitions,
+            atomic,
+        })
+    })
+}
+
+impl Story {
+    /// At how many points its victim can die.
+    pub fn points(self) -> Result<u64, std::io::Error> {
+        self.tell(u64::MAX, false).map(|(points, _)| points)
+    }
+
+    /// Tells it with a victim that dies at a point; answers how many points it passed, and what became of it.
+    pub fn tell(self, dies_at: u64, trace: bool) -> Result<(u64, Run), std::io::Error> {
+        in_own_time(async move {
+            let store = SimStore::new(self.partitions, self.atomic, Faults::none(), trace);
+            let options = Options {
+                // Several pages and batches.
+                page_bytes: 300,
+                batch_bytes: 3_000,
+                retry: Backoff::default().first(Duration::from_millis(5)).limit(2),
+                lease: Duration::from_millis(500),
+                ..Options::default()
+            };
+            let telling = Telling { world: World::new(Dice::new(1), store, options), story: self, dies_at };
+            let points = match telling.tell().await {
+                Ok(points) => points,
+                Err(error) => {
+                    telling.world.store.shared().checker.violated(format!("I10: {error}"));
+                    0
+                }
+            };
+            (points, telling.world.end().await)
+        })
+    }
+}
+
+struct Telling {
+    world: World,
+    story: Story,
+    dies_at: u64,
+}
+
+impl Telling {
+    async fn tell(&self) -> Result<u64> {
+        let world = &self.world;
+        let (mut producer, mut operator) = (self.victim(Victim::Producer), self.victim(Victim::Operator));
+        let mut worker = Worker { store: self.victim(Victim::Worker), app: None };
+        for half in 0..2 {
+            for number in 0..14 {
+                let append = |store| self.append(store, half * 14 + number);
+                unless_dead(world, &mut producer, append).await?;
+            }
+            worker.catch_up(world).await?;
+            if half == 0 {
+                world.mend();
+                unless_dead(world, &mut operator, |store| self.mend(store)).await?;
+                unless_dead(world, &mut operator, |store| self.refold(store)).await?;
+            }
+        }
+        let fuse = match self.story.victim {
+            Victim::Worker => worker.store.fuse(),
+            Victim::Operator => operator.fuse(),
+            Victim::Producer => producer.fuse(),
+        };
+        let points = fuse.polls();
+        fuse.put_out();
+        world.come_right().await?;
+        if let Some(app) = worker.app {
+            app.stop().await;
+        }
+        world.check().await?;
+        Ok(points)
+    }
+
+    /// The store as somebody has it who may be the victim.
+    fn victim(&self, who: Victim) -> SimStore {
+        let store = self.world.store.worker(&format!("{who:?}"));
+        if who == self.story.victim && self.dies_at < u64::MAX {
+            store.fuse().light(self.dies_at);
+        }
+        store
+    }
+
+    /// The events of the story: among them some that can't be folded or decoded before the code is mended.
+    async fn append(&self, store: SimStore, number: u64) -> Result<()> {
+        let to = vec![format!("d{}", number % 3), format!("d{}", number % 2)];
+        let event = match number {
+            3 => NewEvent::encode(&Happened::Poison { to })?,
+            6 => NewEvent::new("noted", leftfold::Json::of(&serde_json::json!({ "garbled": to }))?)?,
+            9 => NewEvent::encode(&Happened::Flaky { to })?,
+            11 if self.story.partitions == 1 => NewEvent::encode(&Happened::Cleared { to })?,
+            _ => NewEvent::encode(&Happened::Noted { to })?,
+        };
+        let event = event.with_id(&format!("e{number}"))?;
+        let app = self.world.app(&store, "producer").open().await?;
+        let stream = format!("s{}", number % 4);
+        let token = app.append_events(&stream, Expected::Any, vec![event]).await;
+        let token = token.map_err(|error| leftfold::Error::new(leftfold::Kind::Store, error.to_string()))?;
+        self.world.told.acknowledged().push(token.into_token());
+        Ok(())
+    }
+
+    async fn mend(&self, store: SimStore) -> Result<()> {
+        let app = self.world.app(&store, "operator").open().await?;
+        for name in [BY_STREAM, BY_CONTENT] {
+            app.retry_all(name, false, |_, _| ()).await?;
+        }
+        let token = self.world.told.acknowledged().first().cloned();
+        if let Some(token) = token {
+            read_own(&app, token.stream.clone().as_str(), token, &self.world.told).await;
+        }
+        Ok(())
+    }
+
+    async fn refold(&self, store: SimStore) -> Result<()> {
+        let app = self.world.app(&store, "operator").open().await?;
+        app.refold(BY_STREAM, "s1").await?;
+        app.refold(BY_CONTENT, "d0").await.map(drop)
+    }
+}
+
+/// Does something; who dies over it is replaced by somebody who does it again.
+async fn unless_dead<F: Future<Output = Result<()>>>(
+    world: &World,
+    store: &mut SimStore,
+    work: impl Fn(SimStore) -> F,
+) -> Result<()> {
+    let dead = {
+        let fuse = store.fuse();
+        tokio::select! { biased;
+            () = fuse.blown() => true,
+            done = work(store.clone()) => { done?; false }
+        }
+    };
+    if dead {
+        world.store.shared().trace.note(|| format!("{} is dead", store.name));
+        *store = world.store.worker("successor");
+        return work(store.clone()).await;
+    }
+    Ok(())
+}
+
+/// The worker of a story, started when it is needed.
+struct Worker {
+    store: SimStore,
+    app: Option<App<SimStore>>,
+}
+
+impl Worker {
+    async fn catch_up(&mut self, world: &World) -> Result<()> {
+        loop {
+            if self.app.is_none() {
+                self.app = Some(world.app(&self.store, &self.store.name).start().await?);
+            }
+            let watcher = world.app(&world.store, "watcher").open().await?;
+            let fuse = self.store.fuse();
+            tokio::select! { biased;
+                () = fuse.blown() => {}
+                done = watcher.caught_up() => return done,
+            }
+            world.store.shared().trace.note(|| format!("{} is dead", self.store.name));
+            self.app = None;
+            self.store = world.store.worker("successor");
+        }
+    }
+}

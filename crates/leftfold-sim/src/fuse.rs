@@ -1,0 +1,76 @@
+//! The end of a worker, at any point where it waits for the store.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use tokio::sync::Notify;
+
+/// Counts how often the store's answers were asked for (polled), and ends everything at a given count: from there on its worker gets
+/// no answer any more, until somebody finds it dead.
+#[derive(Debug)]
+pub struct Fuse {
+    polls: AtomicU64,
+    ends_at: AtomicU64,
+    blown: Notify,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Default for Fuse {
+    fn default() -> Self {
+        Self { polls: AtomicU64::new(0), ends_at: AtomicU64::new(NEVER), blown: Notify::new() }
+    }
+}
+
+impl Fuse {
+    /// How often the store was asked so far.
+    pub fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
+    /// Ends it after so many polls more, if it has not ended yet.
+    pub fn light(&self, polls: u64) {
+        self.set(self.polls() + polls);
+    }
+
+    /// It ends no more, if it has not yet.
+    pub fn put_out(&self) {
+        self.set(NEVER);
+    }
+
+    fn set(&self, ends_at: u64) {
+        if !self.is_blown() {
+            self.ends_at.store(ends_at, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_blown(&self) -> bool {
+        self.polls() > self.ends_at.load(Ordering::Relaxed)
+    }
+
+    /// Waits until it has ended.
+    pub async fn blown(&self) {
+        while !self.is_blown() {
+            self.blown.notified().await;
+        }
+    }
+
+    /// An answer of the store, for as long as there is somebody to get it.
+    pub async fn run<T>(&self, answer: impl Future<Output = T>) -> T {
+        let mut answer = pin!(answer);
+        std::future::poll_fn(|context| {
+            if self.is_blown() {
+                return Poll::Pending;
+            }
+            self.polls.fetch_add(1, Ordering::Relaxed);
+            if self.is_blown() {
+                self.blown.notify_waiters();
+                return Poll::Pending;
+            }
+            answer.as_mut().poll(context)
+        })
+        .await
+    }
+}

@@ -1,0 +1,199 @@
+//! Many runs, on all cores, and what they come to together.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use leftfold_sim::crashes;
+use leftfold_sim::faults::Fault;
+use leftfold_sim::world::{self, Run, SOMETIMES};
+
+use crate::report;
+
+type Result<T> = std::result::Result<T, std::io::Error>;
+
+/// So many seeds that each kind of fault and each property that sometimes holds must be met in them.
+const ENOUGH: u64 = 1_000;
+
+/// Runs seeds; whether all held.
+pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
+    eprintln!("seeds {first} to {}", first + count.saturating_sub(1));
+    let (bar, failed, began) = (progress(count, "seeds"), AtomicU64::new(0), Instant::now());
+    let parts = on_all(threads, count, |at, totals: &mut Totals| {
+        let run = world::run(first + at, false)?;
+        totals.add(&run);
+        if !run.violations.is_empty() {
+            failed.fetch_add(1, Ordering::Relaxed);
+            let (seed, run) = (first + at, world::run(first + at, true)?);
+            bar.suspend(|| report(&format!("seed {seed}"), &format!("--seed {seed} --trace"), &run));
+        }
+        bar.inc(1);
+        Ok(true)
+    })?;
+    bar.finish_and_clear();
+    let mut totals = Totals::default();
+    parts.iter().for_each(|part| totals.merge(part));
+    totals.print(count, began.elapsed().as_secs_f64());
+    let failed = failed.into_inner();
+    eprintln!("{failed} of {count} seeds failed");
+    let missed = totals.missed();
+    if count >= ENOUGH && !missed.is_empty() {
+        eprintln!("never met, so that too little was tested: {}", missed.join(", "));
+        return Ok(false);
+    }
+    Ok(failed == 0)
+}
+
+/// Has somebody die at every point of every story; whether all held.
+pub(crate) fn crashes(threads: usize) -> Result<bool> {
+    let mut all = true;
+    for story in crashes::stories() {
+        let points = story.points()?;
+        let (bar, failed, began) = (progress(points, "points"), AtomicU64::new(0), Instant::now());
+        on_all(threads, points, |point, (): &mut ()| {
+            let (_, run) = story.tell(point, false)?;
+            if !run.violations.is_empty() {
+                failed.fetch_add(1, Ordering::Relaxed);
+                let (_, run) = story.tell(point, true)?;
+                bar.suspend(|| report(&format!("{story:?}, dead at point {point},"), "--crashes", &run));
+            }
+            bar.inc(1);
+            Ok(true)
+        })?;
+        bar.finish_and_clear();
+        let (failed, seconds) = (failed.into_inner(), began.elapsed().as_secs_f64());
+        eprintln!("{story:?}: {failed} of {points} points failed, {seconds:.1} s");
+        all &= failed == 0;
+    }
+    Ok(all)
+}
+
+/// Switches on each bug in turn; whether all were caught.
+#[cfg(feature = "planted")]
+pub(crate) fn bugs(first: u64, threads: usize) -> Result<bool> {
+    use std::sync::Mutex;
+
+    use leftfold::planted::{Bug, plant};
+
+    /// Within so many seeds each must be caught.
+    const SEEDS: u64 = 5_000;
+    let mut missed = Vec::new();
+    for bug in Bug::ALL {
+        plant(Some(*bug));
+        let (began, caught) = (Instant::now(), Mutex::new(None));
+        on_all(threads, SEEDS, |at, (): &mut ()| {
+            let run = world::run(first + at, false)?;
+            if let Some(violation) = run.violations.first() {
+                let mut caught = caught.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                caught.get_or_insert_with(|| (at, violation.clone()));
+                return Ok(false);
+            }
+            Ok(true)
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        match caught.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some((at, violation)) => {
+                let violation: String = violation.chars().take(70).collect();
+                eprintln!(
+                    "{:<26} caught by seed {:<5} {seconds:>5.1} s  {violation}",
+                    bug.name(),
+                    first + at
+                );
+            }
+            None => {
+                eprintln!("{:<26} NOT caught within {SEEDS} seeds, {seconds:.1} s", bug.name());
+                missed.push(bug.name());
+            }
+        }
+    }
+    plant(None);
+    eprintln!("{} of {} bugs caught", Bug::ALL.len() - missed.len(), Bug::ALL.len());
+    Ok(missed.is_empty())
+}
+
+/// Does something for each number below `count`, on several threads, until one says that it is enough; what each
+/// thread gathered.
+fn on_all<T: Default + Send>(
+    threads: usize,
+    count: u64,
+    each: impl Fn(u64, &mut T) -> Result<bool> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut gathered = T::default();
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        if at >= count {
+                            return Ok(gathered);
+                        }
+                        if !each(at, &mut gathered)? {
+                            next.store(count, Ordering::Relaxed);
+                        }
+                    }
+                })
+            })
+            .collect();
+        let panicked = |_| Err(std::io::Error::other("a thread of the simulation panicked"));
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(panicked)).collect()
+    })
+}
+
+fn progress(count: u64, what: &str) -> ProgressBar {
+    let bar = ProgressBar::new(count);
+    let template = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{per_sec}}, {{eta}} left");
+    ProgressStyle::with_template(&template).map(|style| bar.clone().with_style(style)).unwrap_or(bar)
+}
+
+/// What all seeds together met and reached.
+#[derive(Default)]
+struct Totals {
+    met: [u64; Fault::ALL.len()],
+    events: u64,
+    /// In how many seeds it happened, and how often in all.
+    sometimes: [(u64, u64); SOMETIMES.len()],
+}
+
+impl Totals {
+    fn add(&mut self, run: &Run) {
+        self.events += run.events;
+        self.met.iter_mut().zip(run.met).for_each(|(sum, met)| *sum += met);
+        for ((seeds, sum), count) in self.sometimes.iter_mut().zip(run.sometimes) {
+            *seeds += u64::from(count > 0);
+            *sum += count;
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.events += other.events;
+        self.met.iter_mut().zip(other.met).for_each(|(sum, met)| *sum += met);
+        for ((seeds, sum), (more, count)) in self.sometimes.iter_mut().zip(other.sometimes) {
+            *seeds += more;
+            *sum += count;
+        }
+    }
+
+    /// What was never met.
+    fn missed(&self) -> Vec<String> {
+        let faults = Fault::ALL.iter().zip(self.met).filter(|(_, met)| *met == 0);
+        let sometimes = SOMETIMES.iter().zip(self.sometimes).filter(|(_, (seeds, _))| *seeds == 0);
+        faults
+            .map(|(fault, _)| format!("fault {fault:?}"))
+            .chain(sometimes.map(|(name, _)| (*name).to_owned()))
+            .collect()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people to read")]
+    fn print(&self, seeds: u64, seconds: f64) {
+        let rate = seeds as f64 / seconds;
+        eprintln!("{seeds} seeds in {seconds:.1} s, {rate:.0} a second; {} events", self.events);
+        for (fault, met) in Fault::ALL.iter().zip(self.met) {
+            eprintln!("  fault {fault:?}: {met}");
+        }
+        for (name, (seeds, sum)) in SOMETIMES.iter().zip(self.sometimes) {
+            eprintln!("  {name}: in {seeds} seeds, {sum} times");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Planted bugs that show at the store's ports: what a wrong engine would send to its store, or make of its answers.
+//! Without a planted bug, everything passes as it is.
+
+use std::sync::{Arc, PoisonError};
+
+use leftfold::documents::{Commit, Outcome};
+use leftfold::log::{Entry, Page};
+use leftfold::planted::{Bug, planted};
+use leftfold::{AppendError, Documents, Error, EventId, Kind, Result, Revision, StreamId};
+
+use crate::store::SimStore;
+
+/// A commit as it is sent.
+pub(crate) async fn commit(store: &SimStore, commit: &Arc<Commit>) -> Result<Arc<Commit>> {
+    let holds_lease = || {
+        let holders = store.shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        let projection = commit.advance.as_ref().map(|advance| &advance.projection);
+        projection.is_none_or(|projection| holders.get(projection).is_none_or(|holder| *holder == store.name))
+    };
+    let unguarded = planted(Bug::SkipGuard) || planted(Bug::GuardByLease) && holds_lease();
+    let overwrites = planted(Bug::OverwriteAfterConflict);
+    if !(unguarded || overwrites)
+        && ![Bug::GuardByMark, Bug::DropTombstones, Bug::StreamsLast].into_iter().any(planted)
+    {
+        return Ok(Arc::clone(commit));
+    }
+    let mut commit = (**commit).clone();
+    if let Some(advance) = commit.advance.as_mut().filter(|_| unguarded) {
+        advance.from = store.shared.inner.checkpoint(&advance.projection).await?.mark;
+    }
+    for changes in &mut commit.changes {
+        for write in &mut changes.writes {
+            let stored =
+                store.shared.inner.load(&changes.collection, vec![write.record.id.clone()]).await?.pop();
+            let stored = stored.map(|record| record.header);
+            let same_mark = match (&stored, &write.expected) {
+                (Some(stored), Some(expected)) => stored.mark == expected.mark,
+                _ => false,
+            };
+            if unguarded || overwrites || planted(Bug::GuardByMark) && same_mark {
+                write.expected = stored;
+            }
+            if planted(Bug::DropTombstones) && write.record.body.is_none() {
+                write.record.header.mark = leftfold::Mark::default();
+            }
+        }
+    }
+    if planted(Bug::StreamsLast) {
+        commit.changes.reverse();
+    }
+    Ok(Arc::new(commit))
+}
+
+/// What is made of a commit's outcome.
+pub(crate) async fn outcome(store: &SimStore, commit: &Commit, outcome: Outcome) -> Result<Outcome> {
+    let Some(advance) = commit.advance.as_ref().filter(|_| planted(Bug::CheckpointIsProof)) else {
+        return Ok(outcome);
+    };
+    let at = store.shared.inner.checkpoint(&advance.projection).await?.mark;
+    Ok(if at == advance.to.mark { Outcome::Applied } else { outcome })
+}
+
+/// What is made of a commit of which nothing is known.
+pub(crate) fn unknown_commit() -> Outcome {
+    if planted(Bug::UnknownIsSuccess) {
+        return Outcome::Applied;
+    }
+    Outcome::Unknown(Error::new(Kind::Unknown, "commit: lost the connection"))
+}
+
+/// What is made of an append of which nothing is known.
+pub(crate) fn unknown_append(stream: &StreamId) -> AppendError {
+    if planted(Bug::UnknownIsFailure) {
+        let (expected, actual) = (Revision(0), Revision(0));
+        return AppendError::WrongRevision { stream: stream.clone(), expected, actual };
+    }
+    AppendError::Store(Error::new(Kind::Unknown, "append: lost the connection"))
+}
+
+/// A page as it is read.
+pub(crate) fn page(mut page: Page) -> Page {
+    if planted(Bug::WrongPage) && page.more {
+        page.through.0 += 1;
+    }
+    page
+}
+
+/// What is appended.
+pub(crate) fn entries(store: &SimStore, mut entries: Vec<Entry>) -> Vec<Entry> {
+    if planted(Bug::ForgetIds) {
+        for entry in &mut entries {
+            let id = format!("{}-{}", entry.id, store.shared.faults.dice().next());
+            if let Ok(id) = EventId::new(id) {
+                entry.id = id;
+            }
+        }
+    }
+    entries
+}

@@ -1,0 +1,118 @@
+//! Bugs that can be switched on by name, to see that the tests would notice them. Without the feature `planted` none of
+//! them is compiled.
+
+macro_rules! bugs {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// A bug, by what is done wrong. Each stands for a mistake that is easily made.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Bug {
+            $($(#[$meta])* $name,)*
+        }
+
+        impl Bug {
+            /// All there are.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+bugs! {
+    /// Writes happen whatever is stored.
+    SkipGuard,
+    /// Writes happen whatever is stored, if their worker holds the lease.
+    GuardByLease,
+    /// A guard compares marks alone, and not what is set aside.
+    GuardByMark,
+    /// A commit is taken for done as soon as it is sent.
+    AcknowledgeEarly,
+    /// The checkpoint is written before the documents.
+    CheckpointFirst,
+    /// Documents are written before the streams they were folded without.
+    StreamsLast,
+    /// A commit of which nothing is known is taken for done.
+    UnknownIsSuccess,
+    /// An append of which nothing is known is taken for refused.
+    UnknownIsFailure,
+    /// A checkpoint that stands where it should is taken for a sign that the commit was ours.
+    CheckpointIsProof,
+    /// A document that is gone leaves no mark behind.
+    DropTombstones,
+    /// The next page of the log is read from one event too far.
+    WrongPage,
+    /// An append that is repeated is appended again.
+    ForgetIds,
+    /// What must be read as it is now is read from a store that may be behind.
+    StaleStreams,
+    /// A document that somebody else changed is not loaded again.
+    KeepAfterConflict,
+    /// Of a document that somebody else changed, only what the guard needs is loaded again.
+    OverwriteAfterConflict,
+    /// An event that leaves nothing where nothing was is not written.
+    NothingUnwritten,
+    /// Behind an event that could not be decoded, its stream goes on.
+    ParkAndGoOn,
+    /// Events that wait behind a failing one count as folded.
+    WaitingIsFolded,
+    /// Who finds a document ahead does not look again which streams are set aside.
+    StreamsNotLookedAt,
+    /// A batch of which some documents were folded anew, without a stream that the others have, is written.
+    MixedBatch,
+    /// What waits is folded in the wrong order when it is tried again.
+    RetryOutOfOrder,
+    /// A replay tells that it presented all that it read.
+    ReplayTooFar,
+    /// Who folds a document anew keeps no record of the streams it is folded without.
+    StreamsUnrecorded,
+    /// A document is folded anew without a stream that is being taken up again.
+    TakenUpIgnored,
+    /// A document that was folded anew looks as it did before.
+    RefoldUnmarked,
+    /// A document that could not be folded anew is tried again from its failing event on.
+    RefoldFromFailure,
+    /// A read that is to wait for an event does not.
+    ReadAtOnce,
+}
+
+#[cfg(feature = "planted")]
+mod switch {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Bug;
+
+    const NONE: u8 = u8::MAX;
+    static PLANTED: AtomicU8 = AtomicU8::new(NONE);
+
+    /// Switches a bug on for the whole process, and any other off.
+    pub fn plant(bug: Option<Bug>) {
+        PLANTED.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
+    }
+
+    /// Whether a bug is switched on.
+    pub fn planted(bug: Bug) -> bool {
+        PLANTED.load(Ordering::Relaxed) == bug as u8
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use switch::{plant, planted};
+
+/// Whether a bug is switched on.
+#[cfg(not(feature = "planted"))]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
+
+impl Bug {
+    /// Its name, such as `skip-guard`.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.extend(letter.to_lowercase());
+        }
+        name
+    }
+}
