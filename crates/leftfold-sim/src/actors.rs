@@ -89,8 +89,9 @@ impl Producer {
             let calm = store.shared().faults.is_calm();
             let answer = self.app.append_events(stream, expected, events.clone()).await;
             let mut logged = Vec::new();
-            for id in events.iter().filter_map(|event| event.id.as_ref()) {
-                logged.push(checker.is_logged(store.inner(), id.as_str()).await.unwrap_or(false));
+            for event in &events {
+                let Some(id) = &event.id else { continue };
+                logged.push(checker.is_logged(store.inner(), id, &event.data).await.unwrap_or(false));
             }
             match answer {
                 Ok(appended) => {

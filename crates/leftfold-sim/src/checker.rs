@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use leftfold::documents::{Commit, Record};
 use leftfold::log::Limit;
 use leftfold::{
-    Collection, DocumentId, Documents, Event, EventId, Log, Mark, Partition, Position, Result, Token,
+    Collection, DocumentId, Documents, Event, EventId, Json, Log, Mark, Partition, Position, Result, Token,
 };
 
 use crate::notes::{BY_CONTENT, BY_STREAM, Seen};
@@ -31,7 +31,7 @@ pub struct Checker {
 struct State {
     violations: Vec<String>,
     read_up_to: Mark,
-    ids: HashSet<EventId>,
+    ids: HashMap<EventId, Json>,
     tokens: HashSet<Token>,
     /// The events of each document, in the order of the log, by projection.
     routed: HashMap<(&'static str, DocumentId), Vec<Step>>,
@@ -187,10 +187,10 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether an event with this id is in the log.
-    pub async fn is_logged(&self, store: &impl Log, id: &str) -> Result<bool> {
+    /// Whether an event with this id and this content is in the log.
+    pub async fn is_logged(&self, store: &impl Log, id: &EventId, data: &Json) -> Result<bool> {
         self.read_on(store).await?;
-        Ok(EventId::new(id).is_ok_and(|id| self.state().ids.contains(&id)))
+        Ok(self.state().ids.get(id) == Some(data))
     }
 
     /// Whether a document must list the event of a token, once it has folded it: the event belongs to it, and none clears it.
@@ -230,7 +230,7 @@ impl Checker {
 
 impl State {
     fn learn(&mut self, event: &Event) {
-        if !self.ids.insert(event.id.clone()) {
+        if self.ids.insert(event.id.clone(), event.data.clone()).is_some() {
             self.violations.push(format!("I6: event {} is in the log twice", event.id));
         }
         self.tokens.insert(event.token());
@@ -322,8 +322,8 @@ impl State {
             .push(format!("I1: {id} in {collection} at {mark} is {now:?} and should be {expected:?}"));
     }
 
-    /// Where the events that a document holds of streams set aside may end: where the stream is set aside, after the
-    /// last event listed, or nowhere.
+    /// Where the events that a document holds of streams set aside may end, as far as that makes a difference: where the
+    /// stream is set aside, or after an event that is listed last or that cleared the document.
     fn cuts(
         &self,
         projection: &'static str,
@@ -334,17 +334,18 @@ impl State {
         let steps = self.routed.get(&(projection, id.clone())).map(Vec::as_slice).unwrap_or_default();
         let mut cuts = vec![SetAside::new()];
         for (stream, from) in aside {
-            let last = steps.iter().rfind(|step| step.stream == *stream && now.contains(&step.name));
-            let after = last.map_or(*from, |last| Position(last.position.0 + 1).max(*from));
-            let ends = [*from, after, Position(u64::MAX)];
-            cuts = cuts
-                .iter()
-                .flat_map(|cut| {
-                    ends.map(|end| {
-                        cut.iter().map(|(a, b)| (a.clone(), *b)).chain([(stream.clone(), end)]).collect()
-                    })
+            let own = || steps.iter().filter(|step| step.stream == *stream && step.position >= *from);
+            let last = own().filter(|step| now.contains(&step.name)).last();
+            let ends = own().filter(|step| step.clears).chain(last).map(|step| Position(step.position.0 + 1));
+            let ends: BTreeSet<_> = ends.chain([*from]).collect();
+            let longer = cuts.iter().flat_map(|cut| {
+                ends.iter().map(|end| {
+                    let mut cut = cut.clone();
+                    cut.insert(stream.clone(), *end);
+                    cut
                 })
-                .collect();
+            });
+            cuts = longer.collect();
         }
         cuts
     }

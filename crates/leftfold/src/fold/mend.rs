@@ -412,7 +412,9 @@ fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
     let (since, attempts) = same.map_or((failure.since, 1), |was| (was.since, was.attempts + 1));
     let through = through.lanes().filter(|(lane, _)| lane.partition().is_some());
     let through = through.map(|(lane, number)| (lane.clone(), number)).collect();
-    header.parked = Some(Box::new(Parked { since, attempts, through, anew: true, ..failure }));
+    // Nothing can be said of what the body holds: streams that were set aside for it may be taken up by now.
+    let from = Mark::default();
+    header.parked = Some(Box::new(Parked { since, attempts, from, through, anew: true, ..failure }));
     Write { expected: Some(record.header), record: Record { id: record.id, header, body: record.body } }
 }
 
