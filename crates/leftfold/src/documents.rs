@@ -147,6 +147,14 @@ pub struct Write {
     pub record: Record,
 }
 
+impl Write {
+    /// The guard: whether what is stored, if anything, still is what this was computed from. A store decides that and
+    /// writes in one step.
+    pub fn holds(&self, stored: Option<&Header>) -> bool {
+        self.expected.as_ref() == stored
+    }
+}
+
 /// The guarded writes to one collection.
 #[derive(Clone, Debug)]
 pub struct Changes {
@@ -217,6 +225,14 @@ pub struct Advance {
     pub to: Checkpoint,
 }
 
+impl Advance {
+    /// The guard: whether the checkpoint still stands where this begins. One that was never stored stands at the
+    /// beginning.
+    pub fn holds(&self, stored: &Mark) -> bool {
+        self.from == *stored
+    }
+}
+
 /// What is to be written together.
 ///
 /// A store with transactions writes the checkpoint first and then all documents, or nothing. Another writes each
@@ -263,6 +279,17 @@ pub enum Claim {
         /// When to ask again.
         ends_in: Duration,
     },
+}
+
+impl Claim {
+    /// The rule: the work is free if nobody holds it, if the lease has ended, or to whom holds it already. `lease` is
+    /// who took it last, and how much of that is left.
+    pub fn judge(lease: Option<(&str, Duration)>, owner: &str) -> Self {
+        match lease {
+            Some((other, ends_in)) if other != owner && !ends_in.is_zero() => Self::Theirs { ends_in },
+            _ => Self::Ours,
+        }
+    }
 }
 
 /// How many documents a collection has.
@@ -341,3 +368,53 @@ pub trait Documents: Send + Sync + 'static {
 pub trait Store: crate::log::Append + Documents + Clone {}
 
 impl<S: crate::log::Append + Documents + Clone> Store for S {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(position: u64) -> Header {
+        Header { mark: Mark::from_iter([(Partition(0).into(), position)]), parked: None }
+    }
+
+    #[test]
+    fn a_write_holds_only_on_what_it_was_computed_from() {
+        let write = |expected| Write {
+            expected,
+            record: Record { id: DocumentId::new("d").unwrap(), header: header(9), body: None },
+        };
+        let (first, next) = (write(None), write(Some(header(2))));
+        assert!(first.holds(None) && next.holds(Some(&header(2))));
+        // Not on what came before, nor after, nor on what it would itself lead to.
+        for stored in [None, Some(header(1)), Some(header(3)), Some(header(9))] {
+            assert!(!next.holds(stored.as_ref()), "{stored:?}");
+        }
+        assert!(
+            !first.holds(Some(&Header::default())),
+            "a record that has folded nothing is there all the same"
+        );
+    }
+
+    #[test]
+    fn a_step_holds_only_where_it_begins() {
+        let step = Advance {
+            projection: Collection::new("p").unwrap(),
+            from: header(2).mark,
+            to: Checkpoint { mark: header(5).mark, tally: Tally::default() },
+        };
+        assert!(step.holds(&header(2).mark));
+        for stored in [0, 1, 3, 5, 6] {
+            assert!(!step.holds(&header(stored).mark), "{stored}");
+        }
+    }
+
+    #[test]
+    fn only_a_lease_of_others_that_has_not_ended_keeps_one_away() {
+        let left = Duration::from_secs(3);
+        assert_eq!(Claim::judge(Some(("ann", left)), "bob"), Claim::Theirs { ends_in: left });
+        for free in [None, Some(("ann", Duration::ZERO)), Some(("bob", left)), Some(("bob", Duration::ZERO))]
+        {
+            assert_eq!(Claim::judge(free, "bob"), Claim::Ours, "{free:?}");
+        }
+    }
+}

@@ -210,7 +210,7 @@ impl Documents for Memory {
             if let Some(advance) = &commit.advance {
                 let at =
                     state.checkpoints.get(&advance.projection).map(|at| at.mark.clone()).unwrap_or_default();
-                if at != advance.from {
+                if !advance.holds(&at) {
                     return Ok(Outcome::Conflict(Conflict { checkpoint: true, documents: Vec::new() }));
                 }
             }
@@ -218,7 +218,7 @@ impl Documents for Memory {
             for changes in &commit.changes {
                 let documents = state.collection(&changes.collection)?;
                 for write in &changes.writes {
-                    if documents.get(&write.record.id).map(|(header, _)| header) != write.expected.as_ref() {
+                    if !write.holds(documents.get(&write.record.id).map(|(header, _)| header)) {
                         conflict.documents.push((changes.collection.clone(), write.record.id.clone()));
                     }
                 }
@@ -282,17 +282,15 @@ impl Documents for Memory {
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
         let now = Instant::now();
         let mut state = self.state();
-        match state.leases.get(projection) {
-            Some((other, ends)) if other != owner && *ends > now => {
-                Ok(Claim::Theirs { ends_in: *ends - now })
-            }
-            _ => {
-                // Clocks can't tell of times that are too far off.
-                let ends = now + lease.min(Duration::from_hours(24 * 365));
-                state.leases.insert(projection.clone(), (owner.to_owned(), ends));
-                Ok(Claim::Ours)
-            }
+        let taken = state.leases.get(projection);
+        let taken = taken.map(|(other, ends)| (other.as_str(), ends.saturating_duration_since(now)));
+        let claim = Claim::judge(taken, owner);
+        if claim == Claim::Ours {
+            // Clocks can't tell of times that are too far off.
+            let ends = now + lease.min(Duration::from_hours(24 * 365));
+            state.leases.insert(projection.clone(), (owner.to_owned(), ends));
         }
+        Ok(claim)
     }
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
