@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
 use crate::faults::Fault;
-use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Seen};
+use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Seen};
 use crate::store::SimStore;
 
 /// What clients were told, and what they got to.
@@ -34,6 +34,7 @@ pub(crate) struct Producer {
     pub(crate) app: App<SimStore>,
     pub(crate) dice: Dice,
     pub(crate) number: u64,
+    pub(crate) mixture: Mixture,
     /// Whether documents can be cleared: only where one partition gives all events an order.
     pub(crate) clears: bool,
     pub(crate) told: Arc<Told>,
@@ -43,7 +44,7 @@ impl Producer {
     /// Appends events until all heals.
     pub(crate) async fn produce(self, healed: watch::Receiver<bool>) {
         for number in 0..60 {
-            sleep(self.dice.time(Duration::from_secs(2))).await;
+            sleep(self.dice.time(Duration::from_millis(1_300))).await;
             if *healed.borrow() {
                 break;
             }
@@ -62,7 +63,7 @@ impl Producer {
         let events = (0..count).map(|at| {
             let producer = self.number;
             let id = format!("p{producer}-{number}-{at}");
-            let event = Happened::any(&self.dice, &id)?;
+            let event = self.mixture.event(&self.dice, &id)?;
             if event.kind.as_str() == "cleared" && !self.clears {
                 return NewEvent::encode(&Happened::Noted { to: vec!["d0".into()] })?.with_id(&id);
             }

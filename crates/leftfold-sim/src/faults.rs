@@ -22,6 +22,8 @@ pub enum Fault {
     Storm,
     /// Without transactions: a part of a commit is refused.
     Refused,
+    /// Without transactions: a commit ends halfway, and who asked for it hears that it can't be told.
+    Halfway,
     /// A lease ends before its time.
     Lease,
     /// An operation takes long.
@@ -40,7 +42,7 @@ pub enum Fault {
 
 impl Fault {
     /// All there are.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Fails,
         Self::AppliedUnknown,
         Self::LostUnknown,
@@ -48,6 +50,7 @@ impl Fault {
         Self::Stale,
         Self::Storm,
         Self::Refused,
+        Self::Halfway,
         Self::Lease,
         Self::Slow,
         Self::Down,
@@ -62,9 +65,13 @@ impl Fault {
         match self {
             Self::Fails | Self::AppliedUnknown | Self::LostUnknown | Self::Delayed => 80,
             Self::Stale => 300,
-            Self::Slow | Self::Storm | Self::Refused | Self::Lease => 100,
+            Self::Slow | Self::Storm | Self::Refused => 100,
             Self::Down => 5,
-            Self::Crash | Self::Pause | Self::Clock | Self::Meddling => 200,
+            Self::Crash | Self::Pause | Self::Clock => 200,
+            Self::Halfway => 150,
+            // Often no lease holds at all, and all workers work at once.
+            Self::Lease => 2_000,
+            Self::Meddling => 800,
         }
     }
 }
@@ -99,6 +106,15 @@ impl Faults {
     /// The dice that decide.
     pub fn dice(&self) -> &Dice {
         &self.dice
+    }
+
+    /// The same, and some at a rate of their own: so many in a thousand.
+    #[must_use]
+    pub fn with(mut self, rates: &[(Fault, u64)]) -> Self {
+        for (fault, rate) in rates {
+            self.rates[*fault as usize] = *rate;
+        }
+        self
     }
 
     /// None at all.

@@ -49,21 +49,68 @@ impl Happened {
         }
     }
 
-    /// An event of any kind, some that can't be folded or decoded until the code is mended.
+    /// An event of any kind, in the usual mixture.
     pub fn any(dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
+        Mixture::default().event(dice, id)
+    }
+}
+
+/// How many events in a thousand are of which kind; all others are noted.
+#[derive(Clone, Copy, Debug)]
+pub struct Mixture {
+    cleared: u64,
+    poison: u64,
+    flaky: u64,
+    garbled: u64,
+    unheard_of: u64,
+}
+
+impl Default for Mixture {
+    fn default() -> Self {
+        Self { cleared: 50, poison: 40, flaky: 40, garbled: 30, unheard_of: 30 }
+    }
+}
+
+impl Mixture {
+    /// A mixture of its own for a seed.
+    pub fn drawn(dice: &Dice) -> Self {
+        let rate = |most| if dice.happens(700) { dice.below(most) } else { 0 };
+        Self {
+            cleared: rate(100),
+            poison: rate(100),
+            flaky: rate(100),
+            garbled: rate(150),
+            unheard_of: rate(60),
+        }
+    }
+
+    /// The same, with many events that can't be decoded before the code is mended.
+    #[must_use]
+    pub fn garbled(self) -> Self {
+        Self { garbled: 120, ..self }
+    }
+
+    /// An event, maybe one that can't be folded or decoded until the code is mended.
+    pub fn event(&self, dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
         let to: Vec<String> = (0..dice.below(3)).map(|_| format!("d{}", dice.below(4))).collect();
-        let event = match dice.below(100) {
-            0..5 => Self::Cleared { to },
-            5..9 => Self::Poison { to },
-            9..13 => Self::Flaky { to },
-            13..16 => {
-                let data = Json::of(&serde_json::json!({ "garbled": to }))?;
-                return NewEvent::new("noted", data)?.with_id(id);
+        let rates = [self.cleared, self.poison, self.flaky, self.garbled, self.unheard_of];
+        let mut drawn = dice.below(1_000);
+        let kind = rates.iter().position(|rate| match drawn.checked_sub(*rate) {
+            Some(left) => {
+                drawn = left;
+                false
             }
-            16..19 => return NewEvent::new("unheard-of", Json::stored("{}"))?.with_id(id),
-            _ => Self::Noted { to },
+            None => true,
+        });
+        let event = match kind {
+            Some(0) => NewEvent::encode(&Happened::Cleared { to }),
+            Some(1) => NewEvent::encode(&Happened::Poison { to }),
+            Some(2) => NewEvent::encode(&Happened::Flaky { to }),
+            Some(3) => NewEvent::new("noted", Json::of(&serde_json::json!({ "garbled": to }))?),
+            Some(_) => NewEvent::new("unheard-of", Json::stored("{}")),
+            None => NewEvent::encode(&Happened::Noted { to }),
         };
-        NewEvent::encode(&event)?.with_id(id)
+        event?.with_id(id)
     }
 }
 
@@ -78,7 +125,7 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct Notes {
     by_stream: bool,
-    /// Whether the code was mended: shared by all workers, as a deployment is.
+    /// Whether the code was mended: shared by all who run the same.
     mended: Arc<AtomicBool>,
     tries: Arc<Mutex<BTreeMap<String, u32>>>,
 }
@@ -87,6 +134,13 @@ impl Notes {
     /// The projection by stream, or by content, with code that is not mended yet.
     pub fn new(by_stream: bool) -> Self {
         Self { by_stream, mended: Arc::default(), tries: Arc::default() }
+    }
+
+    /// The code as it is now, to stay so for who starts with it, whatever is mended elsewhere.
+    #[must_use]
+    pub fn as_it_is(&self) -> Self {
+        let mended = Arc::new(AtomicBool::new(self.mended.load(Ordering::Relaxed)));
+        Self { mended, ..self.clone() }
     }
 
     /// Mends the code, for all who share it.

@@ -21,6 +21,9 @@ use crate::fuse::Fuse;
 use crate::sabotage;
 use crate::trace::Trace;
 
+/// How late a write may arrive.
+pub const LATE: Duration = Duration::from_secs(20);
+
 /// What all handles to one simulated store share.
 pub struct Shared {
     pub(crate) inner: Memory,
@@ -151,11 +154,11 @@ impl SimStore {
         let faults = &self.shared.faults;
         self.takes(Duration::from_millis(2)).await;
         if self.strikes(Fault::Slow) {
-            self.takes(Duration::from_secs(20)).await;
+            self.takes(LATE / 2).await;
         }
         if self.strikes(Fault::Down) {
             self.shared.down.store(true, Ordering::Relaxed);
-            let (shared, outage) = (Arc::clone(&self.shared), faults.dice().time(Duration::from_secs(30)));
+            let (shared, outage) = (Arc::clone(&self.shared), faults.dice().time(LATE));
             tokio::spawn(async move {
                 sleep(outage).await;
                 shared.down.store(false, Ordering::Relaxed);
@@ -207,7 +210,7 @@ impl SimStore {
                 if let Outcome::Conflict(more) = self.shared.inner.commit(Arc::new(one)).await? {
                     conflict.documents.extend(more.documents);
                 }
-                if self.strikes(Fault::LostUnknown) {
+                if self.strikes(Fault::Halfway) {
                     return Ok(Outcome::Unknown(Error::new(Kind::Unknown, "part of it may be written")));
                 }
                 self.takes(Duration::from_micros(100)).await;
@@ -310,7 +313,7 @@ impl Append for SimStore {
             let entries = sabotage::entries(self, entries);
             if self.strikes(Fault::Delayed) {
                 let inner = self.shared.inner.clone();
-                let late = self.shared.faults.dice().time(Duration::from_secs(40));
+                let late = self.shared.faults.dice().time(LATE);
                 tokio::spawn(async move {
                     sleep(late).await;
                     let _ = inner.append(stream, expected, entries).await;
@@ -352,7 +355,7 @@ impl Documents for SimStore {
             }
             let delayed = self.strikes(Fault::Delayed);
             if delayed || planted(Bug::AcknowledgeEarly) {
-                let late = if delayed { Duration::from_secs(40) } else { Duration::from_millis(5) };
+                let late = if delayed { LATE } else { Duration::from_millis(5) };
                 let (store, late) = (self.clone(), self.shared.faults.dice().time(late));
                 tokio::spawn(async move {
                     sleep(late).await;

@@ -9,13 +9,13 @@ use leftfold::fold::Options;
 use leftfold::{App, Backoff, Error, Expected, Kind, Leftfold, Log, NewEvent, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::actors::{Clock, Producer, Told, meddle, read, read_own};
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
-use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Notes};
-use crate::store::SimStore;
+use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Notes};
+use crate::store::{LATE, SimStore};
 
 /// What became of a run.
 #[derive(Debug)]
@@ -65,18 +65,30 @@ pub(crate) struct World {
     pub(crate) dice: Dice,
     pub(crate) store: SimStore,
     pub(crate) notes: [Notes; 2],
+    /// The code from before anything was mended.
+    old: [Notes; 2],
     pub(crate) options: Options,
+    mixture: Mixture,
+    /// Whether all work at once, with new code and with old.
+    crowded: bool,
     pub(crate) told: Arc<Told>,
 }
 
-const HURT: Duration = Duration::from_mins(1);
-const BOUND: Duration = Duration::from_mins(30);
+const HURT: Duration = Duration::from_secs(40);
+const BOUND: Duration = Duration::from_mins(5);
 
 impl World {
     fn drawn(seed: u64, trace: bool) -> Self {
         let dice = Dice::new(seed);
         let partitions = if dice.happens(700) { 1 } else { 3 };
-        let store = SimStore::new(partitions, dice.happens(500), Faults::drawn(&dice), trace);
+        let (mut faults, mut mixture) = (Faults::drawn(&dice), Mixture::drawn(&dice));
+        // Some worlds are crowded: no lease holds, no commit is whole, and old code runs beside the new.
+        let crowded = dice.happens(200);
+        if crowded {
+            faults = faults.with(&[(Fault::Lease, 1_000), (Fault::Halfway, 50), (Fault::Meddling, 500)]);
+            mixture = mixture.garbled();
+        }
+        let store = SimStore::new(partitions, !crowded && dice.happens(500), faults, trace);
         let bytes = |most| usize::try_from(dice.below(most)).unwrap_or(1).max(1);
         let options = Options {
             cache_bytes: bytes(20_000),
@@ -84,19 +96,25 @@ impl World {
             batch_time: dice.time(Duration::from_secs(2)),
             page_bytes: bytes(2_000),
             retry: Backoff::default().first(Duration::from_millis(10)).limit(bytes(5)),
-            lease: Duration::from_millis(100) + dice.time(Duration::from_secs(10)),
+            lease: Duration::from_millis(300) + dice.time(Duration::from_secs(1 + dice.below(2) * 9)),
             ..Options::default()
         };
-        Self::new(dice, store, options)
+        Self { mixture, crowded, ..Self::new(dice, store, options) }
     }
 
     pub(crate) fn new(dice: Dice, store: SimStore, options: Options) -> Self {
-        Self { dice, store, notes: [Notes::new(true), Notes::new(false)], options, told: Arc::default() }
+        let (notes, mixture) = ([Notes::new(true), Notes::new(false)], Mixture::default());
+        let old = notes.each_ref().map(Notes::as_it_is);
+        Self { dice, store, notes, old, options, mixture, crowded: false, told: Arc::default() }
     }
 
     /// An application of this world, as a store and a name see it.
     pub(crate) fn app(&self, store: &SimStore, name: &str) -> Leftfold<SimStore> {
-        let [streams, contents] = self.notes.clone();
+        self.app_with(self.notes.clone(), store, name)
+    }
+
+    fn app_with(&self, notes: [Notes; 2], store: &SimStore, name: &str) -> Leftfold<SimStore> {
+        let [streams, contents] = notes;
         let app = Leftfold::on(store.clone()).env(Clock::new(self.dice.split(), store.clone()));
         app.options(self.options.clone()).worker(name).projection(streams).projection(contents)
     }
@@ -114,7 +132,8 @@ impl World {
         let mut clients = JoinSet::new();
         for number in 0..=self.dice.below(3) {
             let (app, dice) = (self.app(&self.store, "producer").open().await?, self.dice.split());
-            let producer = Producer { app, dice, number, clears, told: Arc::clone(&self.told) };
+            let mixture = self.mixture;
+            let producer = Producer { app, dice, number, mixture, clears, told: Arc::clone(&self.told) };
             clients.spawn(producer.produce(healed.clone()));
         }
         let reader = self.app(&self.store, "reader").open().await?;
@@ -132,7 +151,7 @@ impl World {
         let (workers, ()) = tokio::join!(self.keep_workers(healed.clone()), healing);
         while clients.join_next().await.is_some() {}
         // What was under way for long arrives at last.
-        sleep(Duration::from_mins(1)).await;
+        sleep(LATE).await;
         self.come_right().await?;
         for worker in workers {
             timeout(BOUND, worker.stop()).await.map_err(|_| late("a worker did not stop"))?;
@@ -141,19 +160,32 @@ impl World {
     }
 
     /// Starts workers, ends them, has them stand still, and starts others, until all heals.
+    /// Each runs the code that there was when it started: a deployment reaches who starts after it.
     async fn keep_workers(&self, healed: watch::Receiver<bool>) -> Vec<App<SimStore>> {
+        let deployment = self.dice.happens(800).then(|| Instant::now() + self.dice.time(HURT));
+        let deployment = if self.crowded { Some(Instant::now()) } else { deployment };
+        let mut codes = Vec::new();
         let (shared, count) = (self.store.shared(), 1 + self.dice.below(3));
         let mut alive: Vec<App<SimStore>> = Vec::new();
         loop {
+            if deployment.is_some_and(|at| at <= Instant::now()) {
+                self.mend();
+            }
             alive.retain(|worker| !worker.store().fuse().is_blown());
             while (alive.len() as u64) < count {
                 let name = format!("worker-{}", self.dice.below(count));
-                if let Ok(worker) = self.app(&self.store.worker(&name), &name).start().await {
+                let old = self.crowded && self.dice.happens(500);
+                let code = if old { &self.old } else { &self.notes };
+                let code = code.each_ref().map(Notes::as_it_is);
+                let worker = self.app_with(code.clone(), &self.store.worker(&name), &name);
+                if let Ok(worker) = worker.start().await {
                     alive.push(worker);
+                    codes.extend(code);
                 }
             }
-            sleep(self.dice.time(Duration::from_secs(4))).await;
+            sleep(self.dice.time(Duration::from_secs(3))).await;
             if *healed.borrow() {
+                codes.iter().for_each(Notes::mend);
                 for worker in &alive {
                     worker.store().gate().open();
                     worker.store().fuse().put_out();
@@ -175,13 +207,10 @@ impl World {
             } else {
                 worker.store().gate().open();
             }
-            if self.dice.happens(20) {
-                self.mend();
-            }
         }
     }
 
-    /// Mends the code: from here on everything can be decoded and folded.
+    /// Mends the code: who starts from here on can decode and fold everything.
     pub(crate) fn mend(&self) {
         self.notes.iter().for_each(Notes::mend);
     }
