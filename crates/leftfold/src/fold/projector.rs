@@ -22,7 +22,7 @@ use super::slot::{Delta, Loss, Slot};
 use super::status::Activity;
 use super::{Error as FoldError, Projection};
 use crate::documents::{
-    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Parked, Store, Tally, Write,
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Outcome, Parked, Store, Tally,
 };
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
@@ -427,13 +427,11 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
             folder.replay(store, &**env, &mut desk, range).await?;
             // All documents of a batch must be folded with and without the same streams.
-            for Write { record, .. } in desk.set_aside() {
-                let known = self.desk.streams.get(&record.id).and_then(Slot::parked).is_some();
-                if !known && !planted(Bug::MixedBatch) {
-                    let message = format!(
-                        "folding anew: stream {} was set aside meanwhile; beginning again",
-                        record.id
-                    );
+            let waits = |parked: &&Parked| parked.position <= self.desk.progress.position(parked.partition);
+            for parked in desk.streams.slots().filter_map(Slot::parked).filter(waits) {
+                let known = self.desk.streams.get(&DocumentId::from(&parked.stream)).and_then(Slot::parked);
+                if known.is_none() && !planted(Bug::MixedBatch) {
+                    let message = "folding anew: a stream was set aside meanwhile; beginning again";
                     return Err(Error::new(Kind::Conflict, message));
                 }
             }
