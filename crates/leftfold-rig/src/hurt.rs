@@ -91,6 +91,10 @@ impl<'a, S: Rigged> Hurt<'a, S> {
                 self.killed();
                 return Ok(());
             }
+            if place.role == Role::Operator {
+                // Workers with the mended code leave nothing to mend.
+                self.crew.put_back().await?;
+            }
         }
         Err(missed(place))
     }

@@ -10,6 +10,7 @@ mod crew;
 mod failure;
 mod hurt;
 mod ledger;
+mod member;
 mod plan;
 mod points;
 mod process;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::args::{Process, Rig};
-use crate::crew::{Crew, Setting, pause};
+use crate::crew::{Code, Crew, pause};
 use crate::failure::Failure;
 use crate::hurt::Hurt;
 use crate::plan::Act;
@@ -50,8 +50,7 @@ pub(crate) async fn run<S: Rigged>(
     };
     let app = process::app::<S>(&args).await?.open().await?;
     let watcher = Arc::new(Watcher::default());
-    let mut crew =
-        Crew::new(Setting { store: rig.store, place, seed: dice.next() }, Arc::clone(&watcher.ledger))?;
+    let mut crew = Crew::new(rig.store, place, dice.next(), Arc::clone(&watcher.ledger))?;
     let mut eyes = JoinSet::new();
     let (looker, store) = (Arc::clone(&watcher), app.store().clone());
     eyes.spawn(async move { looker.look(store).await });
@@ -61,9 +60,9 @@ pub(crate) async fn run<S: Rigged>(
     tokio::select! { biased;
         seen = ended(&mut eyes) => seen?,
         done = async {
-            crew.start(Role::Worker, rig.workers).await?;
-            crew.start(Role::Producer, PRODUCERS).await?;
-            crew.start(Role::Operator, 1).await?;
+            crew.start(Role::Worker, rig.workers, Code::Any).await?;
+            crew.start(Role::Producer, PRODUCERS, Code::Any).await?;
+            crew.start(Role::Operator, 1, Code::Mended).await?;
             Hurt::new(app.store(), &mut crew, dice, tally, bar).all(acts).await?;
             heal(&app, &mut crew, rig.workers).await
         } => done?,
@@ -94,8 +93,7 @@ async fn heal<S: Rigged>(app: &App<S>, crew: &mut Crew, workers: u64) -> Result<
     for role in [Role::Operator, Role::Producer, Role::Worker] {
         crew.end(role).await?;
     }
-    crew.mended = true;
-    crew.start(Role::Worker, workers).await?;
+    crew.start(Role::Worker, workers, Code::Mended).await?;
     let healing = async {
         tokio::select! { biased;
             healed = come_right(app) => healed,
