@@ -130,11 +130,16 @@ async fn rounds(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
         tally.rounds += 1;
         match done {
             Ok(()) => clear(directory)?,
-            Err(Failure::Violated(mut violations)) => {
-                violations.push(format!("the store is kept in {}", directory.keep().display()));
-                return Err(Failure::Violated(violations));
+            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            Err(failure) => {
+                let kept = format!("the store is kept in {}", directory.keep().display());
+                return Err(match failure {
+                    Failure::Violated(violations) => {
+                        Failure::Violated(violations.into_iter().chain([kept]).collect())
+                    }
+                    failure => Failure::Rig(format!("{failure}\n{kept}")),
+                });
             }
-            Err(failure) => return Err(failure),
         }
     }
     bar.finish_and_clear();
@@ -159,7 +164,7 @@ fn tell(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode,
         told.map_err(|error| Failure::rig("writing the summary", error))?;
     }
     if !violations.is_empty() {
-        eprintln!("something did not hold:");
+        eprintln!("something did not hold (the same seed chooses the same again, but not the same moments):");
         return Err(Failure::Violated(violations));
     }
     let missing = tally.missing();

@@ -50,8 +50,8 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
         in_round += usize::from(act.is_kill());
         if let Some(round) = rounds.last_mut() {
             round.push(act);
-            if kill % 6 == 4 {
-                round.push(Act::Zombie { with_batch: kill % 12 == 4 });
+            if kill % 4 == 1 {
+                round.push(Act::Zombie { with_batch: kill % 12 != 1 });
             }
         }
     }
@@ -76,7 +76,7 @@ mod tests {
             assert!(acts.iter().filter(here).count() >= 2, "{}", place.name);
         }
         assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
-        assert!(acts.iter().filter(|act| !act.is_kill()).count() >= 8);
+        assert!(acts.iter().filter(|act| !act.is_kill()).count() >= 12);
 
         let rounds = plan(Kind::Sqlite, 1_000, &Dice::new(1));
         assert_eq!(rounds.len(), 17);

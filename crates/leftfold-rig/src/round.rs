@@ -27,8 +27,6 @@ use crate::watch::Watcher;
 const PRODUCERS: u64 = 2;
 /// How long it may take until everything is folded and mended, once nothing goes wrong any more.
 const BOUND: Duration = Duration::from_mins(1);
-/// How often what is parked may be retried until then.
-const MOST_RETRIES: u32 = 50;
 
 /// Runs a round in a directory of its own.
 pub(crate) async fn run<S: Rigged>(
@@ -54,6 +52,8 @@ pub(crate) async fn run<S: Rigged>(
     let mut eyes = JoinSet::new();
     let (looker, store) = (Arc::clone(&watcher), app.store().clone());
     eyes.spawn(async move { looker.look(store).await });
+    let (follower, store) = (Arc::clone(&watcher), app.store().clone());
+    eyes.spawn(async move { follower.follow(store).await });
     let (reader, reading, chance) = (Arc::clone(&watcher), app.clone(), dice.split());
     eyes.spawn(async move { reader.read(reading, chance).await });
 
@@ -100,28 +100,35 @@ async fn heal<S: Rigged>(app: &App<S>, crew: &mut Crew, workers: u64) -> Result<
             failure = trouble(crew) => Err(failure),
         }
     };
-    let late = |_| {
-        let seconds = BOUND.as_secs();
-        Failure::Violated(vec![format!("I10: not everything was folded and mended in {seconds} s")])
-    };
-    timeout(BOUND, healing).await.map_err(late)??;
+    match timeout(BOUND, healing).await {
+        Ok(healed) => healed?,
+        Err(_) => return Err(Failure::Violated(still_wrong(app).await?)),
+    }
     crew.end(Role::Worker).await
 }
 
+/// Retries what is parked until nothing is. A fold that fails at first does so anew in each process: a document that is
+/// folded from its first event takes as many retries as it has such events, and more.
 async fn come_right<S: Rigged>(app: &App<S>) -> Result<(), Failure> {
     for name in [BY_STREAM, BY_CONTENT] {
         app.caught_up().await?;
-        for _ in 0..MOST_RETRIES {
-            if app.parked(name, None, 1).await?.is_empty() {
-                break;
-            }
+        while !app.parked(name, None, 1).await?.is_empty() {
             app.retry_all(name, false, |_, _| ()).await?;
-        }
-        if let Some((unit, parked)) = app.parked(name, None, 1).await?.pop() {
-            return Err(Failure::Violated(vec![format!("I10: {unit:?} of {name} stays parked: {parked}")]));
         }
     }
     Ok(app.caught_up().await?)
+}
+
+/// What is not folded or mended after all that time.
+async fn still_wrong<S: Rigged>(app: &App<S>) -> Result<Vec<String>, Failure> {
+    let mut wrong = vec![format!("I10: not everything was folded and mended in {BOUND:?}")];
+    for status in app.status().await? {
+        wrong.push(format!("I10: {} is {} events behind", status.projection, status.lag));
+        for (unit, parked) in app.parked(&status.projection, None, 10).await? {
+            wrong.push(format!("I10: {unit:?} of {} is parked: {parked}", status.projection));
+        }
+    }
+    Ok(wrong)
 }
 
 /// Ends, with the reason, if a process ends by itself.

@@ -11,6 +11,7 @@ use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
 use tokio::time::sleep;
 
+use crate::crew::pause;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::store::{Frozen as _, Rigged};
@@ -61,6 +62,24 @@ impl Watcher {
                 Advance { projection: collection.clone(), from: Mark::default(), to: Checkpoint::default() };
             let commit = Commit { advance: Some(advance), changes: vec![Changes { collection, writes }] };
             self.checker.look(store, &commit).await?;
+        }
+        Ok(())
+    }
+
+    /// Follows the checkpoints closely: one that falls is soon moved on, and nobody who looks seldom sees it.
+    pub(crate) async fn follow<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+        let mut last = [Mark::default(), Mark::default()];
+        while !self.ending.load(Ordering::Relaxed) {
+            for (name, before) in [BY_STREAM, BY_CONTENT].into_iter().zip(&mut last) {
+                let now = store.checkpoint(&Collection::new(name)?).await?.mark;
+                if !now.covers(before) {
+                    self.checker
+                        .violated(format!("I2: the checkpoint of {name} fell from {before} to {now}"));
+                }
+                *before = now;
+            }
+            self.violation()?;
+            pause().await;
         }
         Ok(())
     }
