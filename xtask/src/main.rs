@@ -8,8 +8,8 @@ use std::time::Instant;
 const USAGE: &str = "\
 usage: cargo xtask test
 
-  test    formatting, lints, all tests, documentation, a short demo in which workers are killed, and
-          thousands of simulated worlds; stops at the first that fails, with its exit status
+  test    formatting, lints, all tests, documentation, a short demo in which workers are killed, sixty
+          kills at the worst moments, and thousands of simulated worlds; stops at the first that fails, with its exit status
 ";
 
 /// What `cargo xtask test` runs, in this order: what fails fastest comes first.
@@ -27,6 +27,10 @@ const TEST: &[Step] = &[
         &["run", "--release", "--", "demo", "--events", "20000", "--kill-every", "0.5", "--json"],
     )
     .answering("\"equal\": true,"),
+    Step::new(
+        "real processes, killed inside their commits and stopped for longer than their leases",
+        &["run", "--release", "--package", "leftfold-rig", "--features", "failpoints", "--", "--kills", "60"],
+    ),
     Step::new(
         "the engine in simulated worlds",
         &["run", "--release", "--package", "leftfold-sim", "--", "--first-seed", "1", "--seeds", "2000"],

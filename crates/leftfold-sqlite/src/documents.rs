@@ -48,6 +48,7 @@ impl Documents for Sqlite {
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
         check(&commit)?;
+        point!("batch");
         self.inner.writer.run(CommitWork(commit)).await
     }
 
@@ -187,12 +188,14 @@ impl Work for CommitWork {
             conflict.checkpoint = true;
             return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
         }
+        point!("checkpoint-moved");
         for changes in &self.0.changes {
             write(tx.connection, changes, &mut conflict)?;
         }
         if conflict != Conflict::default() {
             return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
         }
+        point!("documents-written");
         tx.marks.extend(
             self.0.advance.iter().map(|advance| (advance.projection.clone(), advance.to.mark.clone())),
         );
@@ -240,6 +243,7 @@ fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) ->
         if written != 1 {
             conflict.documents.push((changes.collection.clone(), id.clone()));
         }
+        point!("document-written");
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ impl Work for ClaimWork {
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let Self { projection, owner, lease } = self;
+        point!("claim");
         let mut take = tx.connection.prepare_cached(
             "INSERT INTO leftfold_checkpoints (projection, mark, tally, owner, lease_until) \
              VALUES (?1, ?2, ?3, ?4, unixepoch('subsec') + ?5) \
@@ -36,6 +37,7 @@ impl Work for ClaimWork {
         let (mark, tally) = (text(&Mark::default())?, text(&Tally::default())?);
         let taken = take.execute(params![projection.as_str(), mark, tally, owner, lease.as_secs_f64()])?;
         if taken == 1 {
+            point!("claimed");
             return Ok(Ran::Keep(Ok(Claim::Ours)));
         }
         let mut left = tx.connection.prepare_cached(

@@ -34,6 +34,9 @@
 //! SELECT id, body ->> '$.status' FROM cart_details;
 //! ```
 
+#[macro_use]
+mod points;
+
 mod collections;
 mod documents;
 mod error;

@@ -174,7 +174,9 @@ impl AppendWork {
             if inserted == 0 {
                 return Ok(None);
             }
+            point!("event-inserted");
         }
+        point!("events-inserted");
         if let Some(head) = tx.heads.get_mut(slot) {
             *head = Some(row);
         }

@@ -263,6 +263,7 @@ impl State {
     /// many it committed.
     fn attempt(&mut self, jobs: &mut VecDeque<Box<dyn Job>>, only: Option<usize>) -> Result<usize, Lost> {
         self.roll_back();
+        point!("begin");
         self.execute("BEGIN IMMEDIATE")
             .map_err(|error| Lost::All(error.into(), only.unwrap_or(jobs.len())))?;
         let begun = Instant::now();
@@ -284,10 +285,12 @@ impl State {
             at += 1;
         }
         let Tx { heads, marks, .. } = tx;
+        point!("commit");
         if let Err(error) = self.execute("COMMIT") {
             self.roll_back();
             return Err(Lost::All(Failure::from(error).unknown(), at));
         }
+        point!("committed");
         self.board.publish(&heads, marks);
         Ok(at)
     }

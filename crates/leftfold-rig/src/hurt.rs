@@ -1,0 +1,243 @@
+//! What is done to the processes: kills at places and at any moment, and zombies.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use leftfold::{Collection, Mark};
+use leftfold_sim::dice::Dice;
+use tokio::time::{Instant, sleep};
+
+use crate::crew::{Crew, PATIENCE, pause};
+use crate::failure::Failure;
+use crate::plan::Act;
+use crate::role::Role;
+use crate::signals;
+use crate::store::{Place, Rigged};
+use crate::tally::Tally;
+use crate::words::Blow;
+
+/// The longest time to a kill at any moment.
+const BREATHER: Duration = Duration::from_millis(300);
+/// Whoever was stopped and is not replaced in this time holds a lock on the store.
+const LOCKED: Duration = Duration::from_secs(2);
+/// How often a process may miss the place where it is to be hit.
+const MOST_MISSES: u32 = 10;
+
+/// The processes, and who does it to them.
+pub(crate) struct Hurt<'a, S> {
+    store: &'a S,
+    crew: &'a mut Crew,
+    dice: &'a Dice,
+    tally: &'a mut Tally,
+    bar: &'a ProgressBar,
+    /// Who was last seen to have each lease.
+    owners: HashMap<String, String>,
+}
+
+/// What becomes of one who was stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Resume,
+    Kill,
+}
+
+/// How it went with one who was stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stopped {
+    /// Somebody took its place and went on.
+    Replaced,
+    /// It held a lock, so that nobody could.
+    Locked,
+    /// It had no lease any more.
+    Idle,
+}
+
+impl<'a, S: Rigged> Hurt<'a, S> {
+    pub(crate) fn new(
+        store: &'a S,
+        crew: &'a mut Crew,
+        dice: &'a Dice,
+        tally: &'a mut Tally,
+        bar: &'a ProgressBar,
+    ) -> Self {
+        Self { store, crew, dice, tally, bar, owners: HashMap::new() }
+    }
+
+    pub(crate) async fn all(mut self, acts: &[Act]) -> Result<(), Failure> {
+        for act in acts {
+            match *act {
+                Act::KillAt(place) => self.kill_at(place).await?,
+                Act::Kill => self.kill().await?,
+                Act::KillStopped => self.stop(false, Then::Kill).await?,
+                Act::Zombie { with_batch } => self.stop(with_batch, Then::Resume).await?,
+            }
+            self.crew.tend().await?;
+        }
+        Ok(())
+    }
+
+    /// Kills at a place. A worker must have a lease to get there.
+    async fn kill_at(&mut self, place: &'static Place) -> Result<(), Failure> {
+        for _ in 0..MOST_MISSES {
+            let at = match place.role {
+                Role::Worker => self.holder().await?,
+                role => self.any(role)?,
+            };
+            let times = 1 + self.dice.below(4);
+            if self.crew.aim(at, place, times, Blow::Die).await? {
+                self.crew.replace(at, true).await?;
+                *self.tally.kills_at.entry(place.name).or_default() += 1;
+                self.killed();
+                return Ok(());
+            }
+            if place.role == Role::Operator {
+                // Workers with the mended code leave nothing to mend.
+                self.crew.put_back().await?;
+            }
+        }
+        Err(missed(place))
+    }
+
+    async fn kill(&mut self) -> Result<(), Failure> {
+        let role = match self.dice.below(10) {
+            0 => Role::Operator,
+            1..3 => Role::Producer,
+            _ => Role::Worker,
+        };
+        sleep(self.dice.time(BREATHER)).await;
+        let at = if role == Role::Worker && self.dice.happens(700) {
+            self.holder().await?
+        } else {
+            self.any(role)?
+        };
+        self.crew.tend().await?;
+        self.crew.replace(at, false).await?;
+        self.tally.kills_at_any_moment += 1;
+        self.killed();
+        Ok(())
+    }
+
+    fn killed(&mut self) {
+        self.tally.kills += 1;
+        self.bar.inc(1);
+    }
+
+    /// Stops a worker that has a lease until another has taken its place and gone on, and then resumes or kills it.
+    async fn stop(&mut self, with_batch: bool, then: Then) -> Result<(), Failure> {
+        for _ in 0..MOST_MISSES {
+            let at = self.holder().await?;
+            // One that waits with its batch holds no lock.
+            if with_batch {
+                let place = self.crew.before_batch();
+                if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
+                    continue;
+                }
+            } else {
+                sleep(self.dice.time(BREATHER)).await;
+            }
+            let stopping = signals::stop(self.crew.members[at].pid()?);
+            stopping.map_err(|error| self.failed("stopping", at, error))?;
+            let stopped = self.outlast(at).await?;
+            if stopped == Stopped::Locked {
+                self.tally.stopped_with_a_lock += 1;
+            }
+            if then == Then::Kill {
+                self.crew.replace(at, false).await?;
+                self.tally.kills_while_stopped += 1;
+                self.killed();
+                return Ok(());
+            }
+            self.crew.resume(at).await?;
+            if stopped == Stopped::Replaced {
+                let zombies =
+                    if with_batch { &mut self.tally.zombies_with_a_batch } else { &mut self.tally.zombies };
+                *zombies += 1;
+                return Ok(());
+            }
+        }
+        let message = format!("I10: {MOST_MISSES} workers were stopped and none was replaced");
+        Err(Failure::Violated(vec![message]))
+    }
+
+    /// Waits until one that was stopped has been replaced and left behind.
+    async fn outlast(&mut self, at: usize) -> Result<Stopped, Failure> {
+        let (pid, name) = (self.crew.members[at].pid()?, self.crew.members[at].name.clone());
+        while !signals::is_stopped(pid).map_err(|error| self.failed("stopping", at, error))? {
+            self.crew.tend().await?;
+            pause().await;
+        }
+        let mut held = Vec::new();
+        for (projection, owner) in self.leases().await? {
+            if owner == name {
+                let mark = self.mark(&projection).await?;
+                held.push((projection, mark));
+            }
+        }
+        if held.is_empty() {
+            return Ok(Stopped::Idle);
+        }
+        let begun = Instant::now();
+        loop {
+            self.crew.tend().await?;
+            let leases = self.leases().await?;
+            let mut replaced = true;
+            for (projection, before) in &held {
+                let by_another = leases.iter().any(|(leased, owner)| leased == projection && *owner != name);
+                replaced &= by_another && self.mark(projection).await? != *before;
+            }
+            if replaced {
+                return Ok(Stopped::Replaced);
+            }
+            if begun.elapsed() > LOCKED {
+                return Ok(Stopped::Locked);
+            }
+            pause().await;
+        }
+    }
+
+    async fn mark(&self, projection: &str) -> Result<Mark, Failure> {
+        Ok(self.store.checkpoint(&Collection::new(projection)?).await?.mark)
+    }
+
+    /// A worker that has a lease, as soon as there is one.
+    async fn holder(&mut self) -> Result<usize, Failure> {
+        let begun = Instant::now();
+        loop {
+            self.crew.tend().await?;
+            let leases = self.leases().await?;
+            let holders: Vec<_> = leases.iter().filter_map(|(_, owner)| self.crew.find(owner)).collect();
+            if let Some(at) = self.dice.pick(&holders) {
+                return Ok(*at);
+            }
+            if begun.elapsed() > PATIENCE {
+                let message = format!("I10: nobody has had a lease for {PATIENCE:?}");
+                return Err(Failure::Violated(vec![message]));
+            }
+            pause().await;
+        }
+    }
+
+    fn any(&self, role: Role) -> Result<usize, Failure> {
+        self.crew.any(role).ok_or_else(|| Failure::rig("choosing whom to kill", "there is nobody"))
+    }
+
+    /// The leases as they are now. Counts those that have another owner than before.
+    async fn leases(&mut self) -> Result<Vec<(String, String)>, Failure> {
+        let leases = self.store.holders().await?;
+        for (projection, owner) in &leases {
+            let before = self.owners.insert(projection.clone(), owner.clone());
+            self.tally.takeovers += u64::from(before.is_some_and(|before| before != *owner));
+        }
+        Ok(leases)
+    }
+
+    fn failed(&self, doing: &str, at: usize, error: rustix::io::Errno) -> Failure {
+        Failure::rig(format!("{doing} {}", self.crew.members[at].name), error)
+    }
+}
+
+fn missed(place: &Place) -> Failure {
+    let tries = format!("{MOST_MISSES} tries, and none got there");
+    Failure::rig(format!("hitting a {} at {:?}", place.role.name(), place.name), tries)
+}

@@ -1,0 +1,189 @@
+//! Leftfold's workers as real processes on a real store, killed and stopped at the worst moments.
+//!
+//! The rig starts workers, producers and an operator as processes of their own, kills them with SIGKILL, at any moment
+//! and at named places inside a commit, an append and a claim, stops others for longer than their lease and resumes them when
+//! they have been replaced. All the while it checks that every document is the fold of its events; at the end, that
+//! nothing is missing.
+
+mod args;
+mod crew;
+mod failure;
+mod hurt;
+mod ledger;
+mod member;
+mod plan;
+mod points;
+mod process;
+mod role;
+mod round;
+mod signals;
+mod store;
+mod tally;
+mod watch;
+mod words;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use leftfold::Env as _;
+use leftfold_sim::dice::Dice;
+use leftfold_sqlite::Sqlite;
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Cli, Part, Process, Rig};
+use crate::failure::Failure;
+use crate::store::{Kind, Rigged};
+use crate::tally::Tally;
+
+const COMMAND: &str = "cargo run --release -p leftfold-rig --features failpoints --";
+
+const VIOLATED: u8 = 1;
+const USAGE: u8 = 2;
+const NOT_DONE: u8 = 3;
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if !points::BUILT_IN {
+        eprintln!(
+            "this program was built without the failpoints at which it kills processes; run\n  {COMMAND}"
+        );
+        return ExitCode::from(USAGE);
+    }
+    // `RUST_LOG=leftfold=debug` shows what the workers meet.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let status = match &cli.part {
+        Some(part) => be(part),
+        None => rig(&cli.rig),
+    };
+    status.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        ExitCode::from(match failure {
+            Failure::Violated(_) => VIOLATED,
+            Failure::Rig(_) => NOT_DONE,
+            Failure::Interrupted => INTERRUPTED,
+        })
+    })
+}
+
+/// Is one of the processes.
+fn be(part: &Part) -> Result<ExitCode, Failure> {
+    signals::die_with_parent();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::rig("starting the runtime", error))?;
+    let (Part::Worker(process) | Part::Producer(process) | Part::Operator(process)) = part;
+    let done = match process.store {
+        Kind::Sqlite => runtime.block_on(be_on::<Sqlite>(part, process)),
+    };
+    runtime.shutdown_background();
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+async fn be_on<S: Rigged>(part: &Part, process: &Process) -> Result<(), Failure> {
+    match part {
+        Part::Worker(_) => process::work::<S>(process).await,
+        Part::Producer(_) => process::produce::<S>(process).await,
+        Part::Operator(_) => process::operate::<S>(process).await,
+    }
+}
+
+/// Runs it all.
+fn rig(rig: &Rig) -> Result<ExitCode, Failure> {
+    // One thread, which starts all processes: they die with it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::rig("starting the runtime", error))?;
+    let seed = rig.seed.unwrap_or_else(|| leftfold::System.random() >> 16);
+    eprintln!("seed {seed}: {COMMAND} --kills {} --workers {} --seed {seed}", rig.kills, rig.workers);
+    let mut tally = Tally { seed, store: rig.store, ..Tally::default() };
+    let begun = Instant::now();
+    let done = runtime.block_on(async {
+        tokio::select! { biased;
+            () = interrupted() => Err(Failure::Interrupted),
+            done = rounds(rig, &mut tally) => done,
+        }
+    });
+    runtime.shutdown_background();
+    tally.seconds = begun.elapsed().as_secs_f64();
+    tell(rig, &tally, done)
+}
+
+async fn rounds(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
+    let bar = ProgressBar::new(rig.kills);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} kills, {elapsed}") {
+        bar.set_style(style);
+    }
+    let dice = Dice::new(tally.seed);
+    for acts in plan::plan(rig.store, rig.kills, &dice) {
+        let directory = tempfile::Builder::new()
+            .prefix("leftfold-rig-")
+            .tempdir()
+            .map_err(|error| Failure::rig("making a temporary directory", error))?;
+        let done = match rig.store {
+            Kind::Sqlite => round::run::<Sqlite>(rig, directory.path(), &acts, &dice, tally, &bar).await,
+        };
+        tally.rounds += 1;
+        match done {
+            Ok(()) => clear(directory)?,
+            Err(Failure::Interrupted) => return Err(Failure::Interrupted),
+            Err(failure) => {
+                let kept = format!("the store is kept in {}", directory.keep().display());
+                return Err(match failure {
+                    Failure::Violated(violations) => {
+                        Failure::Violated(violations.into_iter().chain([kept]).collect())
+                    }
+                    failure => Failure::Rig(format!("{failure}\n{kept}")),
+                });
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn clear(directory: TempDir) -> Result<(), Failure> {
+    let path = directory.path().display().to_string();
+    directory.close().map_err(|error| Failure::rig(format!("removing {path}"), error))
+}
+
+/// Tells what happened, and what did not hold.
+fn tell(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode, Failure> {
+    let violations = match done {
+        Ok(()) => Vec::new(),
+        Err(Failure::Violated(violations)) => violations,
+        Err(failure) => return Err(failure),
+    };
+    tally.print();
+    if rig.json {
+        let told = tally.print_json(violations.is_empty(), &violations);
+        told.map_err(|error| Failure::rig("writing the summary", error))?;
+    }
+    if !violations.is_empty() {
+        eprintln!("something did not hold (the same seed chooses the same again, but not the same moments):");
+        return Err(Failure::Violated(violations));
+    }
+    let missing = tally.missing();
+    if rig.kills >= plan::KILLS_PER_ROUND as u64 && !missing.is_empty() {
+        return Err(Failure::rig("the run proves too little", missing.join(", ")));
+    }
+    eprintln!("nothing was lost, doubled or swapped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until somebody wants it to end.
+async fn interrupted() {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+        }
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}

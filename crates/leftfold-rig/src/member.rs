@@ -1,0 +1,174 @@
+//! One process of the rig, as the rig sees it.
+
+use std::ffi::OsStr;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::crew::PATIENCE;
+use crate::failure::Failure;
+use crate::ledger::Ledger;
+use crate::process::GRACE;
+use crate::role::Role;
+use crate::words::{Order, Said};
+
+/// A process of the rig. Dropped, it is killed.
+pub(crate) struct Member {
+    pub(crate) role: Role,
+    pub(crate) name: String,
+    /// Which of its role it is: the same for those who come after it.
+    pub(crate) seat: u64,
+    /// How many had the seat before it.
+    pub(crate) turn: u64,
+    /// For producers: the first append that has no answer.
+    pub(crate) next_append: u64,
+    /// It has said that it is where it was to get to.
+    pub(crate) reached: bool,
+    /// It has said that it forgot its order.
+    pub(crate) disarmed: bool,
+    child: Child,
+    orders: Option<ChildStdin>,
+    said: mpsc::UnboundedReceiver<Said>,
+}
+
+impl Member {
+    /// Starts it, and waits until it is ready.
+    pub(crate) async fn start(
+        program: &Path,
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+        (role, seat, turn): (Role, u64, u64),
+        name: String,
+        next_append: u64,
+    ) -> Result<Self, Failure> {
+        let doing = format!("starting {name}");
+        let mut child = Command::new(program)
+            .args([role.name(), "--name", &name, "--from", &next_append.to_string()])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| Failure::rig(&doing, error))?;
+        let orders = child.stdin.take();
+        let (tell, said) = mpsc::unbounded_channel();
+        if let Some(out) = child.stdout.take() {
+            tokio::spawn(async move {
+                let mut lines = BufReader::new(out).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    // The last line of one that was killed may be torn; then it was not said.
+                    if let Ok(said) = serde_json::from_str(&line) {
+                        let _ = tell.send(said);
+                    }
+                }
+            });
+        }
+        let (reached, disarmed) = (false, false);
+        let mut member = Self { role, name, seat, turn, next_append, reached, disarmed, child, orders, said };
+        match timeout(PATIENCE, member.said.recv()).await {
+            Ok(Some(Said::Ready)) => Ok(member),
+            Ok(Some(said)) => Err(Failure::rig(doing, format!("it said {said:?}"))),
+            Ok(None) => {
+                let status = member.child.wait().await.map_err(|error| Failure::rig(doing, error))?;
+                Err(member.ended_alone(status))
+            }
+            Err(_) => Err(Failure::rig(doing, "it does not get ready")),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Result<Pid, Failure> {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        pid.ok_or_else(|| Failure::rig(format!("signalling {}", self.name), "it has ended"))
+    }
+
+    /// Hears what it has to say. It does not end unless it was told to end where it is.
+    pub(crate) async fn tend(&mut self, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
+        while let Ok(said) = self.said.try_recv() {
+            self.take_down(said, ledger);
+        }
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                self.hear_out(ledger).await;
+                if self.reached { Ok(()) } else { Err(self.ended_alone(status)) }
+            }
+            Err(error) => Err(Failure::rig(format!("watching {}", self.name), error)),
+        }
+    }
+
+    pub(crate) async fn order(&mut self, order: &Order) -> Result<(), Failure> {
+        let failed = |error| Failure::rig(format!("giving {} an order", self.name), error);
+        let mut line = serde_json::to_vec(order).map_err(|error| failed(error.into()))?;
+        line.push(b'\n');
+        let Some(orders) = &mut self.orders else { return Ok(()) };
+        orders.write_all(&line).await.map_err(failed)?;
+        orders.flush().await.map_err(failed)
+    }
+
+    /// Kills it, unless it does so by itself, and hears its last words.
+    pub(crate) async fn kill(&mut self, by_itself: bool, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
+        let doing = format!("killing {}", self.name);
+        if !by_itself {
+            self.child.start_kill().map_err(|error| Failure::rig(&doing, error))?;
+        }
+        let status = self.ended(&doing, PATIENCE, ledger).await?;
+        let killed = status.signal() == Some(Signal::KILL.as_raw());
+        if killed { Ok(()) } else { Err(self.ended_alone(status)) }
+    }
+
+    /// Asks it to end.
+    pub(crate) fn dismiss(&mut self) {
+        drop(self.orders.take());
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) async fn end(&mut self, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
+        self.dismiss();
+        let patience = GRACE + Duration::from_secs(5);
+        let status = self.ended(&format!("ending {}", self.name), patience, ledger).await?;
+        if status.success() { Ok(()) } else { Err(self.ended_alone(status)) }
+    }
+
+    async fn ended(
+        &mut self,
+        doing: &str,
+        patience: Duration,
+        ledger: &Mutex<Ledger>,
+    ) -> Result<ExitStatus, Failure> {
+        let late = |_| Failure::rig(doing, format!("it did not end in {patience:?}"));
+        let status = timeout(patience, self.child.wait()).await.map_err(late)?;
+        self.hear_out(ledger).await;
+        status.map_err(|error| Failure::rig(doing, error))
+    }
+
+    /// Hears the last words of one that has ended.
+    async fn hear_out(&mut self, ledger: &Mutex<Ledger>) {
+        while let Some(said) = self.said.recv().await {
+            self.take_down(said, ledger);
+        }
+    }
+
+    fn take_down(&mut self, said: Said, ledger: &Mutex<Ledger>) {
+        match said {
+            Said::Reached { .. } => self.reached = true,
+            Said::Disarmed => self.disarmed = true,
+            Said::Ready => {}
+            said => {
+                let append = ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(said);
+                self.next_append = append.map_or(self.next_append, |append| append + 1);
+            }
+        }
+    }
+
+    fn ended_alone(&self, status: ExitStatus) -> Failure {
+        let message = format!("{} ended by itself with {status}; what it said is above", self.name);
+        Failure::Violated(vec![message])
+    }
+}

@@ -1,0 +1,85 @@
+//! What is going to be done to the processes, from the seed alone.
+
+use leftfold_sim::dice::Dice;
+
+use crate::store::{Kind, Place};
+
+/// How many kills one store sees before the next run begins on a new one: the log stays short, so that it can be
+/// checked all the time.
+pub(crate) const KILLS_PER_ROUND: usize = 60;
+
+/// What is done to a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act {
+    /// It is killed at a place.
+    KillAt(&'static Place),
+    /// It is killed at any moment.
+    Kill,
+    /// It is stopped for longer than its lease, replaced, and killed before it could go on.
+    KillStopped,
+    /// It is stopped for longer than its lease, with a batch ready to be written or at any moment, replaced, and resumed.
+    Zombie { with_batch: bool },
+}
+
+impl Act {
+    fn is_kill(self) -> bool {
+        !matches!(self, Self::Zombie { .. })
+    }
+}
+
+/// What is done, round by round: three kills of four at a place, one place after the other, and zombies in between.
+pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
+    let mut rounds = vec![Vec::new()];
+    let mut places: Vec<&'static Place> = Vec::new();
+    let mut in_round = 0;
+    for kill in 0..kills {
+        if in_round == KILLS_PER_ROUND {
+            in_round = 0;
+            rounds.push(Vec::new());
+        }
+        let act = match kill % 12 {
+            3 | 7 => Act::Kill,
+            11 => Act::KillStopped,
+            _ => {
+                if places.is_empty() {
+                    places = shuffled(store.places(), dice);
+                }
+                places.pop().map_or(Act::Kill, Act::KillAt)
+            }
+        };
+        in_round += usize::from(act.is_kill());
+        if let Some(round) = rounds.last_mut() {
+            round.push(act);
+            if kill % 4 == 1 {
+                round.push(Act::Zombie { with_batch: kill % 12 != 1 });
+            }
+        }
+    }
+    rounds
+}
+
+fn shuffled(places: &'static [Place], dice: &Dice) -> Vec<&'static Place> {
+    let mut drawn: Vec<_> = places.iter().map(|place| (dice.next(), place)).collect();
+    drawn.sort_by_key(|(number, _)| *number);
+    drawn.into_iter().map(|(_, place)| place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixty_kills_visit_every_place_and_a_thousand_are_spread_over_rounds() {
+        let acts = plan(Kind::Sqlite, 60, &Dice::new(1)).concat();
+        for place in Kind::Sqlite.places() {
+            let here = |act: &&Act| matches!(act, Act::KillAt(at) if at.name == place.name);
+            assert!(acts.iter().filter(here).count() >= 2, "{}", place.name);
+        }
+        assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
+        assert!(acts.iter().filter(|act| !act.is_kill()).count() >= 12);
+
+        let rounds = plan(Kind::Sqlite, 1_000, &Dice::new(1));
+        assert_eq!(rounds.len(), 17);
+        assert_eq!(rounds.concat().iter().filter(|act| act.is_kill()).count(), 1_000);
+    }
+}

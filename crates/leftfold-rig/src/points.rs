@@ -1,0 +1,101 @@
+//! In a process that may be killed: what happens at its failpoints.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::signals;
+use crate::words::{Blow, Order, Said, say};
+
+/// What is to happen, and after which points.
+struct Armed {
+    place: String,
+    /// The points still to be passed, one after the other; it happens at the last.
+    passes: Vec<String>,
+    /// How often the first of them.
+    times: u32,
+    blow: Blow,
+}
+
+static ARMED: Mutex<Option<Armed>> = Mutex::new(None);
+/// Whether who waits at a place may go on.
+static MAY_GO_ON: Mutex<bool> = Mutex::new(false);
+static BELL: Condvar = Condvar::new();
+
+/// Whether this program has failpoints.
+pub(crate) const BUILT_IN: bool = cfg!(feature = "failpoints");
+
+/// Watches these points from now on.
+pub(crate) fn watch(names: impl IntoIterator<Item = &'static str>) -> Result<(), String> {
+    names.into_iter().try_for_each(|name| on(name, move || reached(name)))
+}
+
+#[cfg(feature = "failpoints")]
+fn on(name: &str, reached: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
+    fail::cfg_callback(name, reached)
+}
+
+#[cfg(not(feature = "failpoints"))]
+fn on(name: &str, _: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
+    Err(format!("there is no point {name}: built without the feature `failpoints`"))
+}
+
+/// Does what the rig orders.
+pub(crate) fn obey(order: Order) {
+    match order {
+        Order::At { place, passes, times, blow } => {
+            *lock(&ARMED) = Some(Armed { place, passes, times, blow });
+        }
+        Order::GoOn => {
+            *lock(&MAY_GO_ON) = true;
+            BELL.notify_all();
+        }
+        Order::Disarm => {
+            lock(&ARMED).take();
+            // Who gives orders is gone if nobody hears it; the input ends then, too.
+            let _ = say(&Said::Disarmed);
+        }
+    }
+}
+
+fn reached(name: &str) {
+    let Some(Armed { place, blow, .. }) = pass(&mut lock(&ARMED), name) else { return };
+    let _ = say(&Said::Reached { place });
+    match blow {
+        Blow::Die => signals::kill_self(),
+        // A process that stops itself may run on for a moment; it is exactly here that it must stand.
+        Blow::Wait => {
+            let waiting = BELL.wait_while(lock(&MAY_GO_ON), |may| !*may);
+            *waiting.unwrap_or_else(PoisonError::into_inner) = false;
+        }
+    }
+}
+
+/// Passes a point; answers with what is to happen, if it is there that it happens.
+fn pass(armed: &mut Option<Armed>, name: &str) -> Option<Armed> {
+    let waiting = armed.as_mut().filter(|armed| armed.passes.first().is_some_and(|next| next == name))?;
+    if waiting.times > 1 {
+        waiting.times -= 1;
+        return None;
+    }
+    waiting.passes.remove(0);
+    if waiting.passes.is_empty() { armed.take() } else { None }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_happens_at_the_last_point_after_the_first_was_passed_so_often() {
+        let passes = vec!["written".to_owned(), "commit".to_owned()];
+        let mut armed = Some(Armed { place: "before".to_owned(), passes, times: 2, blow: Blow::Die });
+        for name in ["commit", "written", "commit", "other", "written", "written"] {
+            assert!(pass(&mut armed, name).is_none(), "{name}");
+        }
+        assert!(pass(&mut armed, "commit").is_some_and(|armed| armed.blow == Blow::Die));
+        assert!(pass(&mut armed, "commit").is_none(), "once only");
+    }
+}

@@ -1,0 +1,166 @@
+//! The processes that are killed: workers, producers and an operator.
+
+use std::io::{self, BufRead as _};
+use std::time::Duration;
+
+use leftfold::fold::Options;
+use leftfold::{App, AppendError, Appended, Backoff, Expected, Leftfold, NewEvent, Revision};
+use leftfold_sim::dice::Dice;
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Happened, Notes};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::args::Process;
+use crate::failure::Failure;
+use crate::points;
+use crate::store::Rigged;
+use crate::words::{Said, say};
+
+/// How long a worker that went silent keeps others from taking its place.
+pub(crate) const LEASE: Duration = Duration::from_millis(400);
+/// How long a process may take to end when it is told to.
+pub(crate) const GRACE: Duration = Duration::from_secs(20);
+/// The streams are `s0` to here.
+const STREAMS: u64 = 8;
+/// The longest pause between two appends, and between two looks of the operator.
+const APPEND_PAUSE: Duration = Duration::from_millis(50);
+const MEND_PAUSE: Duration = Duration::from_millis(250);
+
+/// Folds until the input ends.
+pub(crate) async fn work<S: Rigged>(args: &Process) -> Result<(), Failure> {
+    let (app, mut orders) = (app::<S>(args).await?.start().await?, orders(args)?);
+    ended(&mut orders).await;
+    let late = |_| Failure::rig(format!("stopping {}", args.name), "it did not end in time");
+    timeout(GRACE, app.stop()).await.map_err(late)
+}
+
+/// The application as all parts of the rig have it.
+pub(crate) async fn app<S: Rigged>(args: &Process) -> Result<Leftfold<S>, Failure> {
+    let dice = Dice::new(args.seed);
+    let between = |least: usize, most: u64| least + usize::try_from(dice.below(most)).unwrap_or(0);
+    let options = Options {
+        cache_bytes: between(500, 20_000),
+        batch_bytes: between(500, 20_000),
+        batch_time: Duration::from_millis(50),
+        page_bytes: between(200, 4_000),
+        retry: Backoff::default()
+            .first(Duration::from_millis(2))
+            .most(Duration::from_millis(20))
+            .limit(between(1, 4)),
+        lease: LEASE,
+        ..Options::default()
+    };
+    let notes = [Notes::new(true), Notes::new(false)];
+    if args.mended {
+        notes.iter().for_each(Notes::mend);
+    }
+    let [streams, contents] = notes;
+    let app = Leftfold::on(S::at(&args.place).await?).worker(&args.name).options(options);
+    Ok(app.projection(streams).projection(contents))
+}
+
+/// Says that this process is ready, and hears orders from now on. What it answers with changes when the input ends.
+fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
+    points::watch(args.store.points()).map_err(|error| Failure::rig("watching failpoints", error))?;
+    let (end, ended) = watch::channel(false);
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            if let Ok(order) = serde_json::from_str(&line) {
+                points::obey(order);
+            }
+        }
+        end.send_replace(true);
+    });
+    say(&Said::Ready).map_err(|error| Failure::rig("saying that it is ready", error))?;
+    Ok(ended)
+}
+
+async fn ended(orders: &mut watch::Receiver<bool>) {
+    // An error means that the thread which hears orders is gone, which is as good.
+    let _ = orders.wait_for(|end| *end).await;
+}
+
+/// Appends until the input ends. What an append holds follows from its number, so that one whose answer nobody heard is
+/// repeated as it was.
+pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
+    let (app, mut orders) = (app::<S>(args).await?.open().await?, orders(args)?);
+    for append in args.from.. {
+        let dice = Dice::new(args.seed.wrapping_add(append));
+        tokio::select! { biased;
+            () = ended(&mut orders) => break,
+            () = sleep(dice.time(APPEND_PAUSE)) => {}
+        }
+        let count = 1 + dice.below(3);
+        let ids: Vec<_> = (0..count).map(|at| format!("{}-{append}-{at}-{count}", args.name)).collect();
+        let events = ids.iter().map(|id| Happened::any(&dice, id)).collect::<Result<Vec<_>, _>>()?;
+        let stream = format!("s{}", dice.below(STREAMS));
+        let expected =
+            if dice.happens(100) { Expected::Revision(Revision(dice.below(30))) } else { Expected::Any };
+        for again in [false, true] {
+            if again && !dice.happens(100) {
+                break;
+            }
+            let mut refused = false;
+            let said = match append_events(&app, &stream, expected, &events).await {
+                Ok(appended) => {
+                    let again = matches!(appended, Appended::Duplicate(_));
+                    let (ids, token) = (ids.clone(), appended.into_token().to_string());
+                    Said::Acknowledged { append, ids, token, again }
+                }
+                Err(AppendError::WrongRevision { .. }) => {
+                    refused = true;
+                    Said::Refused { append, ids: ids.clone() }
+                }
+                Err(error) => Said::Wrong(format!("I11: append {append} of {}: {error}", args.name)),
+            };
+            say(&said).map_err(|error| Failure::rig("saying what became of an append", error))?;
+            // It might be accepted the next time, and what was said would look wrong.
+            if refused {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends, and repeats it while the store is busy or can't tell.
+async fn append_events<S: Rigged>(
+    app: &App<S>,
+    stream: &str,
+    expected: Expected,
+    events: &[NewEvent],
+) -> Result<Appended, AppendError> {
+    let mut delays = Backoff::default().first(Duration::from_millis(20)).limit(10).delays(1);
+    loop {
+        match app.append_events(stream, expected, events.to_vec()).await {
+            Err(AppendError::Store(error)) if error.is_transient() => match delays.next() {
+                Some(delay) => sleep(delay).await,
+                None => return Err(error.into()),
+            },
+            answer => return answer,
+        }
+    }
+}
+
+/// Retries what is parked and folds documents anew, beside the workers, until the input ends.
+pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
+    let (app, mut orders) = (app::<S>(args).await?.open().await?, orders(args)?);
+    let dice = Dice::new(args.seed);
+    loop {
+        tokio::select! { biased;
+            () = ended(&mut orders) => return Ok(()),
+            () = sleep(dice.time(MEND_PAUSE)) => {}
+        }
+        let (name, id) = if dice.happens(500) {
+            (BY_STREAM, format!("s{}", dice.below(STREAMS)))
+        } else {
+            (BY_CONTENT, format!("d{}", dice.below(4)))
+        };
+        // What it comes to shows in the documents; a conflict with a worker is no failure.
+        if dice.happens(800) {
+            let _ = app.retry_all(name, false, |_, _| ()).await;
+        } else {
+            let _ = app.refold(name, &id).await;
+        }
+    }
+}

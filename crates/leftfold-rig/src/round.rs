@@ -1,0 +1,168 @@
+//! One round: processes work on a new store while some are killed and stopped; then the faults end, the code is mended,
+//! and everything must come right.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use indicatif::ProgressBar;
+use leftfold::App;
+use leftfold_sim::dice::Dice;
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::args::{Process, Rig};
+use crate::crew::{Code, Crew, pause};
+use crate::failure::Failure;
+use crate::hurt::Hurt;
+use crate::plan::Act;
+use crate::process;
+use crate::role::Role;
+use crate::store::{Rigged, home};
+use crate::tally::Tally;
+use crate::watch::Watcher;
+
+const PRODUCERS: u64 = 2;
+/// How long it may take until everything is folded and mended, once nothing goes wrong any more.
+const BOUND: Duration = Duration::from_mins(1);
+
+/// Runs a round in a directory of its own.
+pub(crate) async fn run<S: Rigged>(
+    rig: &Rig,
+    directory: &Path,
+    acts: &[Act],
+    dice: &Dice,
+    tally: &mut Tally,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
+    let place = home(directory);
+    let args = Process {
+        store: rig.store,
+        place: place.to_string_lossy().into_owned(),
+        name: "healer".to_owned(),
+        seed: dice.next(),
+        from: 0,
+        mended: true,
+    };
+    let app = process::app::<S>(&args).await?.open().await?;
+    let watcher = Arc::new(Watcher::default());
+    let mut crew = Crew::new(rig.store, place, dice.next(), Arc::clone(&watcher.ledger))?;
+    let mut eyes = JoinSet::new();
+    let (looker, store) = (Arc::clone(&watcher), app.store().clone());
+    eyes.spawn(async move { looker.look(store).await });
+    let (follower, store) = (Arc::clone(&watcher), app.store().clone());
+    eyes.spawn(async move { follower.follow(store).await });
+    let (reader, reading, chance) = (Arc::clone(&watcher), app.clone(), dice.split());
+    eyes.spawn(async move { reader.read(reading, chance).await });
+
+    tokio::select! { biased;
+        seen = ended(&mut eyes) => seen?,
+        done = async {
+            crew.start(Role::Worker, rig.workers, Code::Any).await?;
+            crew.start(Role::Producer, PRODUCERS, Code::Any).await?;
+            crew.start(Role::Operator, 1, Code::Mended).await?;
+            Hurt::new(app.store(), &mut crew, dice, tally, bar).all(acts).await?;
+            heal(&app, &mut crew, rig.workers).await
+        } => done?,
+    }
+    watcher.end();
+    while !eyes.is_empty() {
+        ended(&mut eyes).await?;
+    }
+    check(&app, &watcher, tally).await?;
+    let store = app.store().clone();
+    drop(app);
+    store.shut().await;
+    Ok(())
+}
+
+/// Waits until one of those who look on ends.
+async fn ended(eyes: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
+    match eyes.join_next().await {
+        Some(Ok(seen)) => seen,
+        Some(Err(error)) => Err(Failure::rig("looking on", error)),
+        None => Ok(()),
+    }
+}
+
+/// Ends all faults, and brings out the mended code; then everything is folded, and what is parked is mended, within a
+/// bound.
+async fn heal<S: Rigged>(app: &App<S>, crew: &mut Crew, workers: u64) -> Result<(), Failure> {
+    for role in [Role::Operator, Role::Producer, Role::Worker] {
+        crew.end(role).await?;
+    }
+    crew.start(Role::Worker, workers, Code::Mended).await?;
+    let healing = async {
+        tokio::select! { biased;
+            healed = come_right(app) => healed,
+            failure = trouble(crew) => Err(failure),
+        }
+    };
+    match timeout(BOUND, healing).await {
+        Ok(healed) => healed?,
+        Err(_) => return Err(Failure::Violated(still_wrong(app).await?)),
+    }
+    crew.end(Role::Worker).await
+}
+
+/// Retries what is parked until nothing is. A fold that fails at first does so anew in each process: a document that is
+/// folded from its first event takes as many retries as it has such events, and more.
+async fn come_right<S: Rigged>(app: &App<S>) -> Result<(), Failure> {
+    for name in [BY_STREAM, BY_CONTENT] {
+        app.caught_up().await?;
+        while !app.parked(name, None, 1).await?.is_empty() {
+            app.retry_all(name, false, |_, _| ()).await?;
+        }
+    }
+    Ok(app.caught_up().await?)
+}
+
+/// What is not folded or mended after all that time.
+async fn still_wrong<S: Rigged>(app: &App<S>) -> Result<Vec<String>, Failure> {
+    let mut wrong = vec![format!("I10: not everything was folded and mended in {BOUND:?}")];
+    for status in app.status().await? {
+        wrong.push(format!("I10: {} is {} events behind", status.projection, status.lag));
+        for (unit, parked) in app.parked(&status.projection, None, 10).await? {
+            wrong.push(format!("I10: {unit:?} of {} is parked: {parked}", status.projection));
+        }
+    }
+    Ok(wrong)
+}
+
+/// Ends, with the reason, if a process ends by itself.
+async fn trouble(crew: &mut Crew) -> Failure {
+    loop {
+        if let Err(failure) = crew.tend().await {
+            return failure;
+        }
+        pause().await;
+    }
+}
+
+/// Checks everything, now that nothing moves any more, and counts what there is.
+async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) -> Result<(), Failure> {
+    let store = app.store();
+    let ledger = std::mem::take(&mut *watcher.ledger.lock().unwrap_or_else(PoisonError::into_inner));
+    watcher.checker.finally(store, &ledger.tokens()).await?;
+    for wrong in ledger.check(store).await? {
+        watcher.checker.violated(wrong);
+    }
+    if let Some(damage) = store.damage().await? {
+        watcher.checker.violated(format!("the store is damaged: {damage}"));
+    }
+    tally.events += store.heads().await?.lanes().map(|(_, head)| head).sum::<u64>();
+    tally.appends += ledger.tokens().len() as u64;
+    tally.appends_repeated += ledger.repeated;
+    tally.snapshots += watcher.snapshots.load(Ordering::Relaxed);
+    tally.reads += watcher.reads.load(Ordering::Relaxed);
+    for status in app.status().await? {
+        tally.conflicts += status.tally.conflicts;
+        tally.parked += status.tally.parked;
+        tally.set_aside += status.tally.set_aside;
+        tally.retried += status.tally.retried;
+        tally.skipped += status.tally.skipped;
+    }
+    watcher.violation()
+}

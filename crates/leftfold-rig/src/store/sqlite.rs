@@ -1,0 +1,133 @@
+//! SQLite: a temporary file.
+
+use std::path::{Path, PathBuf};
+
+use leftfold::{Error, Kind, Result};
+use leftfold_sqlite::Sqlite;
+use rusqlite::{Connection, OpenFlags};
+use tempfile::TempDir;
+
+use super::{Frozen, Place, Rigged};
+use crate::role::Role::{Operator, Producer, Worker};
+
+const BEGIN: &str = "sqlite::begin";
+const BATCH: &str = "sqlite::batch";
+const MOVED: &str = "sqlite::checkpoint-moved";
+const DOCUMENT: &str = "sqlite::document-written";
+const DOCUMENTS: &str = "sqlite::documents-written";
+const COMMIT: &str = "sqlite::commit";
+const COMMITTED: &str = "sqlite::committed";
+const CLAIM: &str = "sqlite::claim";
+const CLAIMED: &str = "sqlite::claimed";
+const EVENT: &str = "sqlite::event-inserted";
+const EVENTS: &str = "sqlite::events-inserted";
+
+/// The first is where a worker has a batch ready and holds no lock.
+pub(super) const PLACES: &[Place] = &[
+    Place { name: "batch: before BEGIN", role: Worker, passes: &[BATCH, BEGIN] },
+    Place { name: "batch: checkpoint moved, no document written", role: Worker, passes: &[MOVED] },
+    Place { name: "batch: some documents written", role: Worker, passes: &[DOCUMENT] },
+    Place { name: "batch: all documents written", role: Worker, passes: &[DOCUMENTS] },
+    Place { name: "batch: before COMMIT", role: Worker, passes: &[DOCUMENTS, COMMIT] },
+    Place { name: "batch: after COMMIT, before the answer", role: Worker, passes: &[DOCUMENTS, COMMITTED] },
+    Place { name: "claim: before it is made", role: Worker, passes: &[CLAIM] },
+    Place { name: "claim: before COMMIT", role: Worker, passes: &[CLAIMED, COMMIT] },
+    Place { name: "claim: after COMMIT, before the answer", role: Worker, passes: &[CLAIMED, COMMITTED] },
+    Place { name: "append: before BEGIN", role: Producer, passes: &[BEGIN] },
+    Place { name: "append: some events inserted", role: Producer, passes: &[EVENT] },
+    Place { name: "append: before COMMIT", role: Producer, passes: &[EVENTS, COMMIT] },
+    Place { name: "append: after COMMIT, before the answer", role: Producer, passes: &[EVENTS, COMMITTED] },
+    Place { name: "mending: before COMMIT", role: Operator, passes: &[DOCUMENTS, COMMIT] },
+    Place {
+        name: "mending: after COMMIT, before the answer",
+        role: Operator,
+        passes: &[DOCUMENTS, COMMITTED],
+    },
+];
+
+/// Where the store is in a directory of its own.
+pub(crate) fn home(directory: &Path) -> PathBuf {
+    directory.join("store.db")
+}
+
+impl Rigged for Sqlite {
+    type Frozen = Copy;
+
+    async fn at(place: &str) -> Result<Self> {
+        Self::open(place).await
+    }
+
+    async fn holders(&self) -> Result<Vec<(String, String)>> {
+        read(self.path(), |file| {
+            let sql = "SELECT projection, owner FROM leftfold_checkpoints \
+                 WHERE owner IS NOT NULL AND lease_until > unixepoch('subsec')";
+            let mut statement = file.prepare(sql)?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        })
+        .await
+    }
+
+    async fn snapshot(&self) -> Result<Copy> {
+        let failed = |error| {
+            Error::new(Kind::Store, "copying the store: no directory could be made").with_source(error)
+        };
+        let beside = self.path().parent().unwrap_or(Path::new("."));
+        let directory = tempfile::Builder::new().prefix("snapshot-").tempdir_in(beside).map_err(failed)?;
+        let path = home(directory.path());
+        let to = path.to_string_lossy().into_owned();
+        read(self.path(), move |file| file.execute("VACUUM INTO ?1", [to])).await?;
+        Ok(Copy { store: Self::open(path).await?, directory })
+    }
+
+    async fn shut(self) {
+        self.close().await;
+    }
+
+    async fn damage(&self) -> Result<Option<String>> {
+        let check = |file: &Connection| file.query_row("PRAGMA integrity_check", [], |row| row.get(0));
+        let found: String = read(self.path(), check).await?;
+        Ok(Some(found).filter(|found| found != "ok"))
+    }
+}
+
+/// A copy of the file.
+pub(crate) struct Copy {
+    store: Sqlite,
+    directory: TempDir,
+}
+
+impl Frozen for Copy {
+    type Store = Sqlite;
+
+    fn store(&self) -> &Sqlite {
+        &self.store
+    }
+
+    async fn end(self, keep: bool) -> Result<()> {
+        self.store.close().await;
+        if keep {
+            let _ = self.directory.keep();
+            return Ok(());
+        }
+        let failed = |error| Error::new(Kind::Store, "removing a copy of the store").with_source(error);
+        self.directory.close().map_err(failed)
+    }
+}
+
+/// Reads with a connection of its own, beside those of the store.
+async fn read<T: Send + 'static>(
+    path: &Path,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+) -> Result<T> {
+    let path = path.to_owned();
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        Error::new(Kind::Store, format!("looking into the store beside its workers: {error}"))
+    };
+    let done = tokio::task::spawn_blocking(move || {
+        let file = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        file.busy_timeout(std::time::Duration::from_secs(10))?;
+        read(&file)
+    });
+    done.await.map_err(|error| failed(error.into()))?.map_err(|error| failed(error.into()))
+}

@@ -1,0 +1,101 @@
+//! What a run did and got to, and how it is told.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::store::Kind;
+
+/// What was counted.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    pub(crate) seed: u64,
+    pub(crate) store: Kind,
+    pub(crate) rounds: u64,
+    pub(crate) seconds: f64,
+    pub(crate) kills: u64,
+    pub(crate) kills_at: BTreeMap<&'static str, u64>,
+    pub(crate) kills_at_any_moment: u64,
+    pub(crate) kills_while_stopped: u64,
+    /// Stopped with a batch ready, replaced, resumed.
+    pub(crate) zombies_with_a_batch: u64,
+    /// Stopped at any moment, replaced, resumed.
+    pub(crate) zombies: u64,
+    /// Stopped while they held a lock, so that nobody could replace them.
+    pub(crate) stopped_with_a_lock: u64,
+    pub(crate) takeovers: u64,
+    pub(crate) events: u64,
+    pub(crate) appends: u64,
+    pub(crate) appends_repeated: u64,
+    pub(crate) snapshots: u64,
+    pub(crate) reads: u64,
+    pub(crate) conflicts: u64,
+    pub(crate) parked: u64,
+    pub(crate) set_aside: u64,
+    pub(crate) retried: u64,
+    pub(crate) skipped: u64,
+}
+
+impl Tally {
+    /// What a whole run must have got to, or else it proves little.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let mut missing: Vec<_> = self
+            .store
+            .places()
+            .iter()
+            .filter(|place| !self.kills_at.contains_key(place.name))
+            .map(|place| format!("no kill at {:?}", place.name))
+            .collect();
+        let must = [
+            ("kill at any moment", self.kills_at_any_moment),
+            ("kill while stopped", self.kills_while_stopped),
+            ("zombie with a batch", self.zombies_with_a_batch),
+            ("zombie", self.zombies),
+            ("takeover", self.takeovers),
+            ("repeated append", self.appends_repeated),
+            ("snapshot", self.snapshots),
+            ("document parked", self.parked),
+        ];
+        missing.extend(must.iter().filter(|(_, count)| *count == 0).map(|(name, _)| format!("no {name}")));
+        missing
+    }
+
+    /// Tells it to people.
+    pub(crate) fn print(&self) {
+        let Self { seed, rounds, seconds, kills, .. } = self;
+        eprintln!("seed {seed}: {kills} kills in {seconds:.1} s, on {rounds} stores");
+        for (place, count) in &self.kills_at {
+            eprintln!("  {count:>5}  killed at {place:?}");
+        }
+        let rest = [
+            (self.kills_at_any_moment, "killed at any moment"),
+            (self.kills_while_stopped, "killed while stopped"),
+            (self.zombies_with_a_batch, "zombies with a batch ready: stopped, replaced, resumed"),
+            (self.zombies, "zombies stopped at any moment, replaced, resumed"),
+            (self.stopped_with_a_lock, "stopped with a lock on the store, so that nobody could take over"),
+            (self.takeovers, "leases seen taken over"),
+            (self.events, "events"),
+            (self.appends, "appends acknowledged"),
+            (self.appends_repeated, "appends repeated and recognised"),
+            (self.snapshots, "snapshots checked"),
+            (self.reads, "reads that waited for a write"),
+            (self.conflicts, "conflicts"),
+            (self.parked, "times parked"),
+            (self.set_aside, "applications set aside"),
+            (self.retried, "folds tried again"),
+            (self.skipped, "applications skipped as done before"),
+        ];
+        for (count, what) in rest {
+            eprintln!("  {count:>5}  {what}");
+        }
+    }
+
+    /// Tells it to machines, with what did not hold.
+    pub(crate) fn print_json(&self, holds: bool, violations: &[String]) -> io::Result<()> {
+        let told = serde_json::json!({ "holds": holds, "violations": violations, "run": self });
+        let mut out = io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &told)?;
+        writeln!(out)
+    }
+}

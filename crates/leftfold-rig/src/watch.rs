@@ -1,0 +1,118 @@
+//! Looking on while processes work and die: nothing may be wrong at any instant.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Write};
+use leftfold::{App, Collection, Mark, ReadError, Result, Store};
+use leftfold_sim::checker::Checker;
+use leftfold_sim::dice::Dice;
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
+use tokio::time::sleep;
+
+use crate::crew::pause;
+use crate::failure::Failure;
+use crate::ledger::Ledger;
+use crate::store::{Frozen as _, Rigged};
+
+const LOOK_EVERY: Duration = Duration::from_millis(150);
+const READ_EVERY: Duration = Duration::from_millis(200);
+
+/// Who looks on.
+#[derive(Debug, Default)]
+pub(crate) struct Watcher {
+    pub(crate) checker: Checker,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    pub(crate) snapshots: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    ending: AtomicBool,
+}
+
+impl Watcher {
+    /// Lets those who look on end after their next look.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Surveys what is stored, and then takes a copy of it, in which everything must fit together.
+    pub(crate) async fn look<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+        while !self.ending.load(Ordering::Relaxed) {
+            self.checker.survey(&store).await?;
+            let frozen = store.snapshot().await?;
+            let checked = self.check_instant(frozen.store()).await;
+            let violated = self.violation();
+            frozen.end(violated.is_err()).await?;
+            checked?;
+            violated?;
+            self.snapshots.fetch_add(1, Ordering::Relaxed);
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    /// The checker looks at all that a commit wrote: here it is told that a commit wrote everything.
+    async fn check_instant(&self, store: &impl Store) -> Result<()> {
+        for name in [BY_STREAM, BY_CONTENT] {
+            let collection = Collection::new(name)?;
+            let mut records = store.scan(&collection, None, usize::MAX).await?;
+            records.extend(store.parked(&collection, None, usize::MAX).await?);
+            let writes = records.into_iter().map(|record| Write { expected: None, record }).collect();
+            let advance =
+                Advance { projection: collection.clone(), from: Mark::default(), to: Checkpoint::default() };
+            let commit = Commit { advance: Some(advance), changes: vec![Changes { collection, writes }] };
+            self.checker.look(store, &commit).await?;
+        }
+        Ok(())
+    }
+
+    /// Follows the checkpoints closely: one that falls is soon moved on, and nobody who looks seldom sees it.
+    pub(crate) async fn follow<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+        let mut last = [Mark::default(), Mark::default()];
+        while !self.ending.load(Ordering::Relaxed) {
+            for (name, before) in [BY_STREAM, BY_CONTENT].into_iter().zip(&mut last) {
+                let now = store.checkpoint(&Collection::new(name)?).await?.mark;
+                if !now.covers(before) {
+                    self.checker
+                        .violated(format!("I2: the checkpoint of {name} fell from {before} to {now}"));
+                }
+                *before = now;
+            }
+            self.violation()?;
+            pause().await;
+        }
+        Ok(())
+    }
+
+    /// Reads documents that must have an acknowledged write in them.
+    pub(crate) async fn read<S: Rigged>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
+        while !self.ending.load(Ordering::Relaxed) {
+            sleep(dice.time(READ_EVERY)).await;
+            let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(dice.next());
+            let Some(token) = token else { continue };
+            let own = format!("{}@{}", token.stream, token.revision);
+            match app.get_as::<Seen>(BY_STREAM, token.stream.as_str()).at_least(token.clone()).await {
+                Ok(seen) => {
+                    self.reads.fetch_add(1, Ordering::Relaxed);
+                    let listed = seen.is_some_and(|seen| seen.events.contains(&own));
+                    if !listed && self.checker.must_list(app.store(), &token).await? {
+                        self.checker.violated(format!("I11: a read at least at {token} did not find it"));
+                    }
+                }
+                Err(ReadError::Unknown { .. }) => {
+                    self.checker.violated(format!("I11: {token} was acknowledged and is said to be unknown"));
+                }
+                // Parked or lagging, as it may be for a while.
+                Err(_) => {}
+            }
+            self.violation()?;
+        }
+        Ok(())
+    }
+
+    /// Fails with what does not hold.
+    pub(crate) fn violation(&self) -> Result<(), Failure> {
+        let violations = self.checker.violations();
+        if violations.is_empty() { Ok(()) } else { Err(Failure::Violated(violations)) }
+    }
+}

@@ -1,0 +1,59 @@
+//! What the rig and its processes say to each other: one JSON value per line, on their standard input and output. A
+//! process ends by itself when its input does.
+
+use std::io::{self, Write as _};
+
+use serde::{Deserialize, Serialize};
+
+/// What a process is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// To end or wait at a place.
+    At { place: String, passes: Vec<String>, times: u32, blow: Blow },
+    /// To go on from where it waits.
+    GoOn,
+    /// To forget that, and say so.
+    Disarm,
+}
+
+/// What happens to a process at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Blow {
+    Die,
+    /// It waits to be stopped, and to be told to go on.
+    Wait,
+}
+
+/// What a process says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Ready,
+    /// It is at a place.
+    Reached {
+        place: String,
+    },
+    Disarmed,
+    /// An append was acknowledged.
+    Acknowledged {
+        append: u64,
+        ids: Vec<String>,
+        token: String,
+        again: bool,
+    },
+    /// An append was answered with a conflict.
+    Refused {
+        append: u64,
+        ids: Vec<String>,
+    },
+    /// An append was answered with something that must not happen.
+    Wrong(String),
+}
+
+/// Says something to the rig.
+pub(crate) fn say(said: &Said) -> io::Result<()> {
+    let mut line = serde_json::to_vec(said)?;
+    line.push(b'\n');
+    let mut out = io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
