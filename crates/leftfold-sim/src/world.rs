@@ -96,7 +96,7 @@ impl World {
             batch_time: dice.time(Duration::from_secs(2)),
             page_bytes: bytes(2_000),
             retry: Backoff::default().first(Duration::from_millis(10)).limit(bytes(5)),
-            lease: Duration::from_millis(300) + dice.time(Duration::from_secs(1 + dice.below(2) * 9)),
+            lease: Duration::from_millis(800) + dice.time(Duration::from_secs(7)),
             ..Options::default()
         };
         Self { mixture, crowded, ..Self::new(dice, store, options) }
