@@ -43,7 +43,7 @@ pub(crate) struct Producer {
 impl Producer {
     /// Appends events until all heals.
     pub(crate) async fn produce(self, healed: watch::Receiver<bool>) {
-        for number in 0..60 {
+        for number in 0..40 {
             sleep(self.dice.time(Duration::from_millis(1_300))).await;
             if *healed.borrow() {
                 break;
@@ -70,7 +70,7 @@ impl Producer {
             Ok(event)
         });
         let mut events: Vec<_> = events.collect::<Result<_, _>>()?;
-        if self.dice.happens(2) {
+        if self.dice.happens(1) {
             let vast = Json::of(&serde_json::json!({ "to": ["d0"], "vast": "x".repeat(1 << 20) }))?;
             events.push(NewEvent::new("noted", vast)?.with_id(&format!("p{}-{number}-vast", self.number))?);
         }

@@ -22,7 +22,7 @@ use crate::sabotage;
 use crate::trace::Trace;
 
 /// How late a write may arrive.
-pub const LATE: Duration = Duration::from_secs(20);
+pub const LATE: Duration = Duration::from_secs(15);
 
 /// What all handles to one simulated store share.
 pub struct Shared {

@@ -74,7 +74,7 @@ pub(crate) struct World {
     pub(crate) told: Arc<Told>,
 }
 
-const HURT: Duration = Duration::from_secs(40);
+const HURT: Duration = Duration::from_secs(25);
 const BOUND: Duration = Duration::from_mins(5);
 
 impl World {

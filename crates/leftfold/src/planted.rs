@@ -62,8 +62,6 @@ bugs! {
     RetryOutOfOrder,
     /// A replay tells that it presented all that it read.
     ReplayTooFar,
-    /// Who folds a document anew keeps no record of the streams it is folded without.
-    StreamsUnrecorded,
     /// A document is folded anew without a stream that is being taken up again.
     TakenUpIgnored,
     /// A document that was folded anew looks as it did before.

@@ -439,10 +439,7 @@ impl Attempts {
             return Ok(Vec::new());
         }
         let ids = mends.documents.iter().map(|mend| mend.id.clone()).collect();
-        let mut streams = Changes { collection: folder.collection.streams(), writes: mends.streams.clone() };
-        if planted(Bug::StreamsUnrecorded) {
-            streams.writes.clear();
-        }
+        let streams = Changes { collection: folder.collection.streams(), writes: mends.streams.clone() };
         let documents = Changes { collection: folder.collection.clone(), writes };
         self.committed(store, vec![streams, documents], ids).await
     }
