@@ -8,8 +8,9 @@ use std::time::Instant;
 const USAGE: &str = "\
 usage: cargo xtask test
 
-  test    formatting, lints, all tests, documentation, a short demo in which workers are killed, sixty
-          kills at the worst moments, and thousands of simulated worlds; stops at the first that fails, with its exit status
+  test    formatting, lints, all tests, documentation, a short demo in which workers are killed, sixty kills at the
+          worst moments, planted bugs that must be caught, and thousands of simulated worlds; stops at the first
+          that fails, with its exit status
 ";
 
 /// What `cargo xtask test` runs, in this order: what fails fastest comes first.
@@ -32,8 +33,16 @@ const TEST: &[Step] = &[
         &["run", "--release", "--package", "leftfold-rig", "--features", "failpoints", "--", "--kills", "60"],
     ),
     Step::new(
+        "deaths at every point of fixed stories",
+        &["run", "--release", "--package", "leftfold-sim", "--features", "planted", "--", "--crashes"],
+    ),
+    Step::new(
+        "planted bugs, each of which the simulation must catch",
+        &["run", "--release", "--package", "leftfold-sim", "--features", "planted", "--", "--bug", "all"],
+    ),
+    Step::new(
         "the engine in simulated worlds",
-        &["run", "--release", "--package", "leftfold-sim", "--", "--first-seed", "1", "--seeds", "2000"],
+        &["run", "--release", "--package", "leftfold-sim", "--features", "planted", "--", "--seeds", "20000"],
     ),
 ];
 

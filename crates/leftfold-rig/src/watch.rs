@@ -95,7 +95,12 @@ impl Watcher {
                 Ok(seen) => {
                     self.reads.fetch_add(1, Ordering::Relaxed);
                     let listed = seen.is_some_and(|seen| seen.events.contains(&own));
-                    if !listed && self.checker.must_list(app.store(), &token).await? {
+                    if !listed
+                        && self
+                            .checker
+                            .must_list(app.store(), BY_STREAM, token.stream.as_str(), &token)
+                            .await?
+                    {
                         self.checker.violated(format!("I11: a read at least at {token} did not find it"));
                     }
                 }

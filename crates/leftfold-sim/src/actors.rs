@@ -50,10 +50,8 @@ impl Producer {
             }
             let stream = format!("s{}", self.dice.below(5));
             let Ok(events) = self.events(number) else { continue };
-            let expected = match self.dice.happens(200) {
-                true => Expected::Revision(Revision(self.dice.below(20))),
-                false => Expected::Any,
-            };
+            let wishes = self.dice.happens(200).then(|| Revision(self.dice.below(20)));
+            let expected = wishes.map_or(Expected::Any, Expected::Revision);
             self.append(&stream, expected, events).await;
         }
     }
@@ -72,7 +70,7 @@ impl Producer {
         let mut events: Vec<_> = events.collect::<Result<_, _>>()?;
         if self.dice.happens(1) {
             let vast = Json::of(&serde_json::json!({ "to": ["d0"], "vast": "x".repeat(1 << 20) }))?;
-            events.push(NewEvent::new("noted", vast)?.with_id(&format!("p{}-{number}-vast", self.number))?);
+            events.push(NewEvent::new("noted", vast)?.with_id(format!("p{}-{number}-vast", self.number))?);
         }
         if self.dice.happens(20) {
             // The id of another event, with a content of its own.

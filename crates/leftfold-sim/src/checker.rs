@@ -335,7 +335,7 @@ impl State {
         let mut cuts = vec![SetAside::new()];
         for (stream, from) in aside {
             let own = || steps.iter().filter(|step| step.stream == *stream && step.position >= *from);
-            let last = own().filter(|step| now.contains(&step.name)).last();
+            let last = own().rfind(|step| now.contains(&step.name));
             let ends = own().filter(|step| step.clears).chain(last).map(|step| Position(step.position.0 + 1));
             let ends: BTreeSet<_> = ends.chain([*from]).collect();
             let longer = cuts.iter().flat_map(|cut| {

@@ -134,7 +134,7 @@ impl Telling {
             11 if self.story.partitions == 1 => NewEvent::encode(&Happened::Cleared { to })?,
             _ => NewEvent::encode(&Happened::Noted { to })?,
         };
-        let event = event.with_id(&format!("e{number}"))?;
+        let event = event.with_id(format!("e{number}"))?;
         let app = self.world.app(&store, "producer").open().await?;
         let stream = format!("s{}", number % 4);
         let token = app.append_events(&stream, Expected::Any, vec![event]).await;

@@ -19,9 +19,8 @@ pub(crate) async fn commit(store: &SimStore, commit: &Arc<Commit>) -> Result<Arc
     };
     let unguarded = planted(Bug::SkipGuard) || planted(Bug::GuardByLease) && holds_lease();
     let overwrites = planted(Bug::OverwriteAfterConflict);
-    if !(unguarded || overwrites)
-        && ![Bug::GuardByMark, Bug::DropTombstones, Bug::StreamsLast].into_iter().any(planted)
-    {
+    let changed = [Bug::GuardByMark, Bug::DropTombstones, Bug::StreamsLast].into_iter().any(planted);
+    if !(unguarded || overwrites || changed) {
         return Ok(Arc::clone(commit));
     }
     let mut commit = (**commit).clone();

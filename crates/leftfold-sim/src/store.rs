@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leftfold::documents::{Changes, Checkpoint, Claim, Commit, Conflict, Counts, Outcome, Parked, Record};
+use leftfold::documents::{
+    Changes, Checkpoint, Claim, Commit, Conflict, Counts, Outcome, Parked, Record, Write,
+};
 use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
 use leftfold::planted::{Bug, planted};
 use leftfold::{
@@ -254,23 +256,28 @@ impl SimStore {
 
 /// A commit in one line.
 fn in_short(commit: &Commit) -> String {
-    let mut line = match &commit.advance {
-        Some(advance) => format!("{} from {} to {}", advance.projection, advance.from, advance.to.mark),
-        None => "mends".to_owned(),
+    let parked = |parked: &Parked| {
+        let Parked { position, from, through, .. } = parked;
+        let anew = if parked.anew { "anew " } else { "" };
+        format!(" {anew}parked at {position} from {from} through {through}")
     };
-    for changes in &commit.changes {
-        line += &format!(", in {}:", changes.collection);
-        for write in &changes.writes {
-            let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
-            line += &format!(" {} {was}→{}", write.record.id, write.record.header.mark);
-            if let Some(parked) = &write.record.header.parked {
-                let anew = if parked.anew { "anew " } else { "" };
-                let Parked { position, from, through, .. } = &**parked;
-                line += &format!(" {anew}parked at {position} from {from} through {through}");
-            }
+    let write = |write: &Write| {
+        let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
+        let header = &write.record.header;
+        let parked = header.parked.as_deref().map(parked).unwrap_or_default();
+        format!(" {} {was}→{}{parked}", write.record.id, header.mark)
+    };
+    let changes = commit.changes.iter().map(|changes| {
+        let writes: String = changes.writes.iter().map(write).collect();
+        format!(", in {}:{writes}", changes.collection)
+    });
+    let changes: String = changes.collect();
+    match &commit.advance {
+        Some(advance) => {
+            format!("{} from {} to {}{changes}", advance.projection, advance.from, advance.to.mark)
         }
+        None => format!("mends{changes}"),
     }
-    line
 }
 
 impl Log for SimStore {

@@ -1,5 +1,6 @@
 //! The guarded read-modify-write by hand, for those with a consumer of their own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -30,9 +31,10 @@ use crate::retry::Backoff;
 /// assert_eq!(totals.fold("ann", &cart, 3, Rule::Contiguous, add).await?, Answer::Gap { expected: 2 });
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Guarded<D, S> {
     store: S,
+    env: Arc<dyn Env>,
     collection: Collection,
     retry: Backoff,
     document: std::marker::PhantomData<fn() -> D>,
@@ -62,19 +64,37 @@ pub enum Answer<D> {
     },
 }
 
+impl<D, S: std::fmt::Debug> std::fmt::Debug for Guarded<D, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { store, collection, retry, .. } = self;
+        let mut shown = f.debug_struct("Guarded");
+        shown
+            .field("store", store)
+            .field("collection", collection)
+            .field("retry", retry)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     /// Documents in this collection, which is made if it is not there yet.
     pub async fn new(store: S, collection: &str) -> Result<Self> {
         let collection = Collection::new(collection)?;
         store.prepare(&collection).await?;
         let retry = Backoff::default().first(Duration::from_millis(2)).limit(20);
-        Ok(Self { store, collection, retry, document: std::marker::PhantomData })
+        Ok(Self { store, env: Arc::new(System), collection, retry, document: std::marker::PhantomData })
     }
 
     /// How often to try again when others change the same document at the same time.
     #[must_use]
     pub fn retry(self, retry: Backoff) -> Self {
         Self { retry, ..self }
+    }
+
+    /// Where chance comes from: the machine, if not told otherwise.
+    #[must_use]
+    pub fn env(self, env: impl Env) -> Self {
+        Self { env: Arc::new(env), ..self }
     }
 
     /// The document, if there is one.
@@ -95,7 +115,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
         change: impl Fn(Option<D>) -> Result<Option<D>, fold::Error> + Send,
     ) -> Result<Answer<D>> {
         let id = DocumentId::new(id)?;
-        let mut delays = self.retry.delays(System.random());
+        let mut delays = self.retry.delays(self.env.random());
         let mut doubtful = None;
         loop {
             let record = self.load(&id).await?;
@@ -126,7 +146,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
                 record: Record { id: id.clone(), header: header.clone(), body },
             };
             let writes = vec![Changes { collection: self.collection.clone(), writes: vec![write] }];
-            match self.store.commit(std::sync::Arc::new(Commit { advance: None, changes: writes })).await? {
+            match self.store.commit(Arc::new(Commit { advance: None, changes: writes })).await? {
                 Outcome::Applied => return Ok(Answer::Applied(changed)),
                 Outcome::Conflict(_) => {}
                 Outcome::Unknown(_) => doubtful = Some(header),

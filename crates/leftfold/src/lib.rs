@@ -1,5 +1,7 @@
 //! Leftfold keeps read models right: it folds events into documents, each exactly once and in order.
 
+#![warn(clippy::iter_over_hash_type)]
+
 mod app;
 pub mod documents;
 mod encode;

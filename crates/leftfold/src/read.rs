@@ -137,16 +137,16 @@ async fn folded<S: Store>(
     }
     let waiting = async {
         loop {
-            // The checkpoint first: the record is then at least as new.
+            // In this order: what the checkpoint passed is folded unless its stream is set aside, and a stream is taken
+            // up again only when all its documents have it.
             let at = store.checkpoint(collection).await?.mark;
+            let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
             let record = load(store, collection, id).await?;
-            if let Some(parked) = hindrance(store, collection, token, record.as_ref()).await? {
-                let (collection, id) = (collection.clone(), id.clone());
+            if let Some(parked) = hindrance(token, stream.as_ref(), record.as_ref()) {
+                let (collection, id, parked) = (collection.clone(), id.clone(), Box::new(parked.clone()));
                 return Err(ReadError::Parked { collection, id, parked });
             }
-            let reached = |mark: &Mark| mark.position(token.partition) >= token.position;
-            let at_once = planted(Bug::ReadAtOnce);
-            if at_once || reached(&at) || record.as_ref().is_some_and(|record| reached(&record.header.mark)) {
+            if at.position(token.partition) >= token.position || planted(Bug::ReadAtOnce) {
                 return Ok(record);
             }
             store.advanced(collection, &at).await?;
@@ -168,21 +168,16 @@ async fn exists<S: Store>(store: &S, token: &Token) -> Result<bool, crate::Error
     Ok(found.first().is_some_and(|event| event.token() == *token))
 }
 
-/// What keeps the token's event from being folded into this document, if something does.
-async fn hindrance<S: Store>(
-    store: &S,
-    collection: &Collection,
+/// What keeps the token's event from being folded into a document, if something does.
+fn hindrance<'a>(
     token: &Token,
-    record: Option<&Record>,
-) -> Result<Option<Box<Parked>>, crate::Error> {
-    let parked = record.and_then(|record| record.header.parked.as_ref());
+    stream: Option<&'a Record>,
+    document: Option<&'a Record>,
+) -> Option<&'a Parked> {
+    let parked = |record: Option<&'a Record>| record.and_then(|record| record.header.parked.as_deref());
     // Whatever came after the failing event, the document does not know what it would have been by then.
-    if let Some(parked) = parked.filter(|parked| token.position > parked.from.position(token.partition)) {
-        return Ok(Some(parked.clone()));
-    }
-    let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
-    let parked = stream.and_then(|record| record.header.parked);
-    Ok(parked.filter(|parked| token.position >= parked.position))
+    let document = parked(document).filter(|parked| token.position > parked.from.position(token.partition));
+    document.or_else(|| parked(stream).filter(|parked| token.position >= parked.position))
 }
 
 impl fmt::Display for Parked {

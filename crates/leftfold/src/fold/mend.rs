@@ -116,7 +116,9 @@ impl<P: Projection> Folder<P> {
         parked: &[(Record, Box<Parked>)],
     ) -> Result<Desk<P::Document>> {
         let mut through = Mark::default();
-        parked.iter().for_each(|(_, parked)| through.merge(&parked.through));
+        for (_, parked) in parked {
+            through.merge(&parked.through);
+        }
         // What is read for one of them is presented to all, so it must begin where the first of them left off.
         let first = |lane: &Lane| parked.iter().map(|(_, parked)| parked.from.get(lane)).min();
         let from: Mark =
