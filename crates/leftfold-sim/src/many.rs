@@ -32,7 +32,9 @@ pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
     })?;
     bar.finish_and_clear();
     let mut totals = Totals::default();
-    parts.iter().for_each(|part| totals.merge(part));
+    for part in &parts {
+        totals.merge(part);
+    }
     totals.print(count, began.elapsed().as_secs_f64());
     let failed = failed.into_inner();
     eprintln!("{failed} of {count} seeds failed");
@@ -91,19 +93,13 @@ pub(crate) fn bugs(first: u64, threads: usize) -> Result<bool> {
             Ok(true)
         })?;
         let seconds = began.elapsed().as_secs_f64();
-        match caught.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-            Some((at, violation)) => {
-                let violation: String = violation.chars().take(70).collect();
-                eprintln!(
-                    "{:<26} caught by seed {:<5} {seconds:>5.1} s  {violation}",
-                    bug.name(),
-                    first + at
-                );
-            }
-            None => {
-                eprintln!("{:<26} NOT caught within {SEEDS} seeds, {seconds:.1} s", bug.name());
-                missed.push(bug.name());
-            }
+        let caught = caught.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((at, violation)) = caught {
+            let violation: String = violation.chars().take(70).collect();
+            eprintln!("{:<26} caught by seed {:<5} {seconds:>5.1} s  {violation}", bug.name(), first + at);
+        } else {
+            eprintln!("{:<26} NOT caught within {SEEDS} seeds, {seconds:.1} s", bug.name());
+            missed.push(bug.name());
         }
     }
     plant(None);

@@ -91,6 +91,8 @@ struct InFlight {
     commit: Arc<Commit>,
     deltas: Vec<Delta>,
     batch: u64,
+    /// The same, as the streams that are set aside count them.
+    stream_batch: u64,
     /// The part of its tally that belongs to no single document.
     tally: Tally,
 }
@@ -347,14 +349,13 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             changes.push(Changes { collection: collection.streams(), writes: streams.writes });
         }
         changes.push(Changes { collection: collection.clone(), writes: documents.writes });
-        self.desk.streams.settle(streams.batch);
         let to = Checkpoint { mark: self.desk.progress.clone(), tally };
         let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
         let commit = Arc::new(Commit { advance: Some(advance), changes });
         let mut task = JoinSet::new();
         task.spawn(submit(self.projector.store.clone(), commit.clone(), self.projector.env.random()));
-        self.in_flight =
-            Some(InFlight { task, commit, deltas: documents.deltas, batch: documents.batch, tally: counted });
+        let (batch, stream_batch, deltas) = (documents.batch, streams.batch, documents.deltas);
+        self.in_flight = Some(InFlight { task, commit, deltas, batch, stream_batch, tally: counted });
         Ok(true)
     }
 
@@ -371,7 +372,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
 
     /// Deals with what became of the batch in flight. `false` means that somebody else does this work.
     fn settled(&mut self, settled: Settled) -> bool {
-        let Some(InFlight { commit, deltas, batch, tally, .. }) = self.in_flight.take() else {
+        let Some(InFlight { commit, deltas, batch, stream_batch, tally, .. }) = self.in_flight.take() else {
             return true;
         };
         let Some(advance) = &commit.advance else { return true };
@@ -380,6 +381,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 self.rate.count(tally.events);
                 self.checkpoint = advance.to.clone();
                 self.desk.documents.settle(batch);
+                self.desk.streams.settle(stream_batch);
                 true
             }
             Settled::Conflict(conflict) => {

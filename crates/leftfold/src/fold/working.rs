@@ -71,9 +71,10 @@ impl<D> Working<D> {
         self.recent.values().chain(self.older.values())
     }
 
-    /// Drops what can be loaded again.
+    /// Drops what can be loaded again: what was changed and is not stored yet can't.
     pub(crate) fn forget(&mut self) {
-        self.recent.retain(|_, slot| slot.is_dirty());
+        let settled = self.settled;
+        self.recent.retain(|_, slot| slot.is_dirty() || slot.batch > settled);
         self.older.clear();
         self.recent_bytes = self.recent.values().map(|slot| slot.bytes).sum();
     }
@@ -181,5 +182,28 @@ impl<D> Working<D> {
             self.recent = recent;
             self.older = older;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is on its way to the store would be loaded as it was before.
+    #[test]
+    fn what_is_not_stored_yet_is_not_forgotten() {
+        let mut working = Working::<()>::new(0);
+        let id = DocumentId::new("s1").unwrap();
+        working.insert(id.clone(), Slot::absent());
+        working.touch(&id, 0).unwrap().set_dirty();
+        working.forget();
+        assert!(working.contains(&id), "it was changed");
+        let cut = working.cut().unwrap();
+        assert_eq!(cut.writes.len(), 1);
+        working.forget();
+        assert!(working.contains(&id), "its write may not have arrived");
+        working.settle(cut.batch);
+        working.forget();
+        assert!(!working.contains(&id), "it can be loaded again");
     }
 }
