@@ -514,6 +514,7 @@ async fn workers_slower_than_their_lease_get_on() {
         fn name(&self) -> &'static str {
             "slow"
         }
+        #[expect(clippy::disallowed_methods, reason = "a user's fold that takes long")]
         fn fold(&self, count: Option<u64>, _: &Event<Happened>) -> Result<Option<u64>, Error> {
             std::thread::sleep(Duration::from_millis(20));
             Ok(Some(count.unwrap_or(0) + 1))
