@@ -120,6 +120,9 @@ impl Checker {
     async fn see_checkpoint(&self, store: &(impl Log + Documents), projection: &Collection) -> Result<()> {
         let now = store.checkpoint(projection).await?.mark;
         let passed = self.state().pass(projection, &now);
+        if passed.is_empty() {
+            return Ok(());
+        }
         let aside = set_aside_through(store, projection).await?;
         for (step, ids) in passed {
             if aside
