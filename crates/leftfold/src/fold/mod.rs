@@ -14,6 +14,7 @@ mod batch;
 mod decode;
 mod explain;
 mod mend;
+mod pipes;
 mod projection;
 mod projector;
 mod replay;

@@ -1,0 +1,77 @@
+//! What flows to and from the store beside the fold: pages of the log that are read ahead, and commits.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::Projection;
+use super::batch::{Folder, Routed};
+use crate::documents::{Commit, Conflict, Outcome, Store};
+use crate::error::Result;
+use crate::event::Partition;
+use crate::log::Limit;
+use crate::mark::Mark;
+use crate::retry::Backoff;
+
+/// Reads the log on from a mark, page by page, and decodes it, one page ahead of who listens.
+pub(crate) async fn read_ahead<S: Store, P: Projection>(
+    store: S,
+    folder: Arc<Folder<P>>,
+    mut cursor: Mark,
+    page_bytes: usize,
+    pages: mpsc::Sender<Result<Routed<P::Event>>>,
+) {
+    const FIRST_PAGE_BYTES: usize = 1 << 16;
+    /// Events take memory also if they have no data.
+    const PAGE_EVENTS: usize = 10_000;
+    let mut bytes = FIRST_PAGE_BYTES.min(page_bytes);
+    loop {
+        let mut found = false;
+        for partition in (0..store.partitions()).map(Partition) {
+            let limit = Limit { events: PAGE_EVENTS, bytes };
+            let page = match store.read(partition, cursor.position(partition), limit).await {
+                Ok(page) if page.events.is_empty() && page.through <= cursor.position(partition) => continue,
+                Ok(page) => page,
+                Err(error) => return drop(pages.send(Err(error)).await),
+            };
+            found = true;
+            // Far behind, larger pages cost less; near the head there is no need for them.
+            bytes = if page.more { (bytes * 2).min(page_bytes) } else { FIRST_PAGE_BYTES.min(page_bytes) };
+            cursor.advance(&partition.into(), page.through.0);
+            let routed = folder.route(partition, page);
+            if pages.send(Ok(routed)).await.is_err() {
+                return;
+            }
+        }
+        if !found && let Err(error) = store.grown(&cursor).await {
+            return drop(pages.send(Err(error)).await);
+        }
+    }
+}
+
+/// What became of a commit, with all doubt removed.
+pub(crate) enum Settled {
+    Applied,
+    Conflict(Conflict),
+}
+
+/// Commits, and repeats the same commit for as long as its outcome is unknown: that is harmless, since its guards
+/// hold at most once. If it had come through unseen, the repetition is a conflict, and the work begins anew from what
+/// is stored; to take a checkpoint that stands where it should for a sign of success would be wrong, since somebody
+/// else may have moved it there, with documents that are not those in memory.
+pub(crate) async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Settled> {
+    let mut delays = Backoff::default().limit(8).delays(seed);
+    loop {
+        let doubt = match store.commit(commit.clone()).await {
+            Ok(Outcome::Applied) => return Ok(Settled::Applied),
+            Ok(Outcome::Conflict(conflict)) => return Ok(Settled::Conflict(conflict)),
+            Ok(Outcome::Unknown(error)) => error,
+            Err(error) if error.is_transient() => error,
+            Err(error) => return Err(error),
+        };
+        let Some(delay) = delays.next() else { return Err(doubt) };
+        tracing::debug!(error = %doubt, "outcome of a commit unknown, repeating it");
+        sleep(delay).await;
+    }
+}
