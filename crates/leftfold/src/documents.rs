@@ -116,6 +116,27 @@ pub struct Parked {
     pub anew: bool,
 }
 
+#[cfg(test)]
+impl Parked {
+    /// What is parked for the seventh event of the first partition, and has folded nothing.
+    pub(crate) fn example() -> Self {
+        Self {
+            stream: StreamId::new("s").unwrap(),
+            revision: Revision(3),
+            kind: EventKind::new("noted").unwrap(),
+            partition: Partition(0),
+            position: Position(7),
+            error: "poison".into(),
+            attempts: 1,
+            since: Timestamp::default(),
+            from: Mark::default(),
+            through: Mark::default(),
+            waiting: 1,
+            anew: false,
+        }
+    }
+}
+
 /// What guards a document: a write names the header it was computed from, and happens only if that is still
 /// the one stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -185,3 +185,34 @@ impl fmt::Display for Parked {
         write!(f, "revision {} of {} ({}): {}", self.revision, self.stream, self.kind, self.error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::Header;
+    use crate::event::{Partition, Position, Revision, StreamId};
+    use crate::mark::Lane;
+
+    /// A parked document that is known to hold what came up to `from`.
+    fn parked(from: Mark) -> Record {
+        let header = Header { mark: Mark::default(), parked: Some(Parked { from, ..Parked::example() }.into()) };
+        Record { id: DocumentId::new("x").unwrap(), header, body: None }
+    }
+
+    fn token(partition: u16, position: u64) -> Token {
+        let (partition, position) = (Partition(partition), Position(position));
+        Token { stream: StreamId::new("s").unwrap(), revision: Revision(1), partition, position }
+    }
+
+    #[test]
+    fn a_parked_document_hinders_what_it_is_not_known_to_hold() {
+        let known = parked([(Lane::from(Partition(0)), 6)].into_iter().collect());
+        assert_eq!(hindrance(&token(0, 6), None, Some(&known)), None);
+        assert!(hindrance(&token(0, 7), None, Some(&known)).is_some());
+        assert!(hindrance(&token(1, 1), None, Some(&known)).is_some(), "nothing is known of that partition");
+        let unknown = parked(Mark::default());
+        for token in [token(0, 1), token(1, 1)] {
+            assert!(hindrance(&token, None, Some(&unknown)).is_some(), "{token}");
+        }
+    }
+}

@@ -115,14 +115,7 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         parked: &[(Record, Box<Parked>)],
     ) -> Result<Desk<P::Document>> {
-        let mut through = Mark::default();
-        for (_, parked) in parked {
-            through.merge(&parked.through);
-        }
-        // What is read for one of them is presented to all, so it must begin where the first of them left off.
-        let first = |lane: &Lane| parked.iter().map(|(_, parked)| parked.from.get(lane)).min();
-        let from: Mark =
-            through.lanes().map(|(lane, _)| (lane.clone(), first(lane).unwrap_or_default())).collect();
+        let (from, through) = reading(parked.iter().map(|(_, parked)| &**parked));
         let mut desk = Desk::careful(from.clone());
         for (record, _) in parked {
             desk.documents.insert(record.id.clone(), Slot::released(record.clone()));
@@ -406,6 +399,18 @@ impl Mends {
     }
 }
 
+/// From where to where the log is read for all of these together. What is read for one of them is presented to all, so
+/// each lane begins where the first of them left off: at its beginning for one that has folded nothing of it.
+fn reading<'a>(parked: impl Iterator<Item = &'a Parked> + Clone) -> (Mark, Mark) {
+    let mut through = Mark::default();
+    for parked in parked.clone() {
+        through.merge(&parked.through);
+    }
+    let first = |lane: &Lane| parked.clone().map(|parked| parked.from.get(lane)).min().unwrap_or_default();
+    let from = through.lanes().map(|(lane, _)| (lane.clone(), first(lane))).collect();
+    (from, through)
+}
+
 /// A document that could not be folded anew keeps what it has folded so far, and waits to be folded anew.
 fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
     let mut header = record.header.clone();
@@ -491,4 +496,43 @@ async fn parked_among<S: Store>(
 
 async fn one<S: Store>(store: &S, collection: &Collection, id: &DocumentId) -> Result<Option<Record>> {
     Ok(store.load_current(collection, vec![id.clone()]).await?.pop())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Partition;
+
+    fn mark(lanes: &[(u16, u64)]) -> Mark {
+        lanes.iter().map(|(partition, number)| (Lane::from(Partition(*partition)), *number)).collect()
+    }
+
+    fn parked(from: &[(u16, u64)], through: &[(u16, u64)]) -> Parked {
+        Parked { from: mark(from), through: mark(through), ..Parked::example() }
+    }
+
+    /// One that begins where another left off would lose what lies between.
+    #[test]
+    fn what_is_read_for_several_begins_where_the_first_of_them_left_off() {
+        let one = parked(&[(1, 6), (2, 10)], &[(1, 9)]);
+        let other = parked(&[(1, 8)], &[(1, 8), (2, 12)]);
+        for both in [[&one, &other], [&other, &one]] {
+            let (from, through) = reading(both.into_iter());
+            assert_eq!((from.get(&Lane::from(Partition(1))), through), (6, mark(&[(1, 9), (2, 12)])));
+            assert_eq!(from.get(&Lane::from(Partition(2))), 0, "the other has folded nothing there");
+        }
+    }
+
+    /// Its body may hold any part of what came before: no waiting read may take it for an answer.
+    #[test]
+    fn one_that_could_not_be_folded_anew_answers_for_nothing() {
+        let header = Header { mark: mark(&[(1, 9)]), parked: Some(parked(&[(1, 6)], &[(1, 9)]).into()) };
+        let record = Record { id: DocumentId::new("x").unwrap(), header, body: None };
+        let write = parked_as_it_is(record.clone(), parked(&[(1, 6)], &[]), &mark(&[(1, 9), (2, 4)]));
+        assert_eq!(write.expected, Some(record.header.clone()));
+        assert_eq!(write.record.header.mark, record.header.mark);
+        let parked = write.record.header.parked.unwrap();
+        assert_eq!((&parked.from, parked.anew, parked.attempts), (&Mark::default(), true, 2));
+        assert_eq!(parked.through, mark(&[(1, 9), (2, 4)]));
+    }
 }
