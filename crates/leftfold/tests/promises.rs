@@ -463,6 +463,25 @@ async fn a_stream_that_was_mended_is_not_set_aside_for_the_same_events_again() {
     old.stop().await;
 }
 
+/// A document that a mend finds deleted leaves its mark all the same: to a worker that is behind, it would else be a
+/// document to which nothing ever happened.
+#[tokio::test]
+async fn a_mend_that_ends_in_a_deleted_document_leaves_its_mark() {
+    let notes = Notes::by_content();
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
+    app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+    app.append("bad", [noted(&["x"])]).await.unwrap();
+    app.append("bad", [Happened::Cleared { to: vec!["x".into()] }]).await.unwrap();
+    app.caught_up().await.unwrap();
+    notes.mended.now();
+    app.retry_all("by_content", false, |_, _| ()).await.unwrap();
+    app.stop().await;
+    let of_x = store.load(&Collection::new("by_content").unwrap(), vec![leftfold::DocumentId::new("x").unwrap()]).await.unwrap();
+    assert_eq!(of_x.len(), 1);
+    assert_eq!((&of_x[0].body, of_x[0].header.mark.position(Partition(0))), (&None, leftfold::Position(3)));
+}
+
 /// In a store without transactions the checkpoint is written last: it may be behind what was set aside.
 #[tokio::test]
 async fn mending_before_the_checkpoint_is_written_leaves_out_nothing_that_waits() {

@@ -356,7 +356,8 @@ impl<P: Projection> Folder<P> {
                     slot.park(1);
                     slot.write(id)
                 }
-                (None, None) if slot.document().is_none() => None,
+                // Nothing ever happened to it. Where something did, a deleted document leaves its mark, too.
+                (None, None) if *slot.mark() == Mark::default() => None,
                 (None, record) => {
                     if let Some(record) = record {
                         let refolds = record.header.mark.get(&Lane::named(REFOLDED)) + 1;

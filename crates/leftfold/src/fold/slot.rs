@@ -303,6 +303,10 @@ impl<D> Slot<D> {
         }
     }
 
+    pub(crate) fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
     pub(crate) fn mark_mut(&mut self) -> &mut Mark {
         &mut self.mark
     }
