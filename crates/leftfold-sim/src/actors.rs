@@ -73,9 +73,10 @@ impl Producer {
             events.push(NewEvent::new("noted", vast)?.with_id(format!("p{}-{number}-vast", self.number))?);
         }
         if self.dice.happens(20) {
-            // The id of another event, with a content of its own.
+            // The id of another event, with a content of its own, which no other producer has.
             let taken = format!("p{}-{}-0", self.dice.below(3), self.dice.below(number + 1));
-            events = vec![NewEvent::encode(&Happened::Noted { to: vec!["taken".into()] })?.with_id(&taken)?];
+            let to = vec![format!("taken{}", self.number)];
+            events = vec![NewEvent::encode(&Happened::Noted { to })?.with_id(&taken)?];
         }
         Ok(events)
     }
