@@ -47,9 +47,14 @@ impl Collection {
         Self(compact_str::format_compact!("{}{}", self.0, Self::STREAMS))
     }
 
-    /// Whether readers are meant to see it.
+    /// Whether readers are not meant to see it.
     pub fn is_hidden(&self) -> bool {
-        self.0.ends_with(Self::STREAMS)
+        self.belongs_to().is_some()
+    }
+
+    /// Of a hidden collection, the name of the one it belongs to.
+    pub fn belongs_to(&self) -> Option<&str> {
+        self.0.strip_suffix(Self::STREAMS)
     }
 
     /// The name.

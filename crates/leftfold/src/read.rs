@@ -195,7 +195,8 @@ mod tests {
 
     /// A parked document that is known to hold what came up to `from`.
     fn parked(from: Mark) -> Record {
-        let header = Header { mark: Mark::default(), parked: Some(Parked { from, ..Parked::example() }.into()) };
+        let header =
+            Header { mark: Mark::default(), parked: Some(Parked { from, ..Parked::example() }.into()) };
         Record { id: DocumentId::new("x").unwrap(), header, body: None }
     }
 

@@ -477,7 +477,10 @@ async fn a_mend_that_ends_in_a_deleted_document_leaves_its_mark() {
     notes.mended.now();
     app.retry_all("by_content", false, |_, _| ()).await.unwrap();
     app.stop().await;
-    let of_x = store.load(&Collection::new("by_content").unwrap(), vec![leftfold::DocumentId::new("x").unwrap()]).await.unwrap();
+    let of_x = store
+        .load(&Collection::new("by_content").unwrap(), vec![leftfold::DocumentId::new("x").unwrap()])
+        .await
+        .unwrap();
     assert_eq!(of_x.len(), 1);
     assert_eq!((&of_x[0].body, of_x[0].header.mark.position(Partition(0))), (&None, leftfold::Position(3)));
 }

@@ -35,7 +35,11 @@ async fn a_read_beside_a_mend_never_answers_without_the_event() {
             Err(ReadError::Parked { .. }) => {}
             Err(error) => panic!("{call:?} {before}: {error}"),
         }
-        assert_eq!(worker.parked("by_content", None, 1).await.unwrap(), [], "{call:?} {before}: it was mended");
+        assert_eq!(
+            worker.parked("by_content", None, 1).await.unwrap(),
+            [],
+            "{call:?} {before}: it was mended"
+        );
         worker.stop().await;
     }
 }

@@ -1,0 +1,403 @@
+//! Appending: the appends of concurrent callers to a partition share a transaction.
+//!
+//! A task for each partition takes what has come in meanwhile, gives out revisions and positions, and writes the head and
+//! all events in one transaction. It does not look first whether an event is there already: the unique indexes tell,
+//! and only then it looks. Revisions are remembered; as streams only grow, one that is too low shows as a taken one.
+//!
+//! An outcome that can't be told is found out: the same events are written again, which fails if they are there, and
+//! has to wait for the head if their transaction is still open.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bson::{Document, RawDocumentBuf, doc};
+use leftfold::log::{Entry, judge_append};
+use leftfold::{
+    AppendError, Appended, Backoff, Env as _, Error, Event, Expected, Kind, Mark, Partition, Position,
+    Revision, StreamId, System, Token,
+};
+use mongodb::ClientSession;
+use mongodb::options::ReturnDocument;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
+
+use crate::Base;
+use crate::error::{Failure, is_duplicate};
+use crate::log::{encode, event, has_room, place_of};
+use crate::schema::{EVENTS, HEADS};
+use crate::transaction::{Ended, Step, Work};
+
+/// How many appends may wait before callers do.
+const QUEUE: usize = 1_024;
+/// How much is written at once, at most, unless a single append is larger.
+const GROUP_EVENTS: usize = 5_000;
+const GROUP_BYTES: usize = 4 << 20;
+/// How many revisions are remembered.
+const REMEMBERED: usize = 100_000;
+/// How long an outcome that can't be told is looked into.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+const DOING: &str = "append to the log in";
+
+/// The tasks that append, one for each partition, started when they are first needed.
+pub(crate) struct Appenders(Vec<Mutex<Option<mpsc::Sender<Request>>>>);
+
+struct Request {
+    stream: StreamId,
+    expected: Expected,
+    entries: Vec<Entry>,
+    answer: oneshot::Sender<Result<Appended, AppendError>>,
+    /// A transaction with it ended in a way that can't be told.
+    unsure: bool,
+}
+
+impl Appenders {
+    pub(crate) fn new(partitions: u16) -> Self {
+        Self((0..partitions).map(|_| Mutex::default()).collect())
+    }
+
+    pub(crate) async fn append(
+        &self,
+        base: &Arc<Base>,
+        partition: Partition,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request { stream, expected, entries, answer, unsure: false };
+        let stopped = || {
+            let message = format!("could not {DOING} {}: the program is stopping", base.place);
+            AppendError::from(Error::new(Kind::Stopped, message))
+        };
+        self.queue(base, partition).send(request).await.map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    fn queue(&self, base: &Arc<Base>, partition: Partition) -> mpsc::Sender<Request> {
+        let mut queue = self.0[usize::from(partition.0)].lock().unwrap_or_else(PoisonError::into_inner);
+        match &*queue {
+            Some(queue) if !queue.is_closed() => queue.clone(),
+            _ => {
+                let (sender, requests) = mpsc::channel(QUEUE);
+                let appender = Appender { base: Arc::clone(base), partition, revisions: HashMap::new() };
+                tokio::spawn(appender.run(requests));
+                queue.insert(sender).clone()
+            }
+        }
+    }
+}
+
+struct Appender {
+    base: Arc<Base>,
+    partition: Partition,
+    /// What streams were at when they were last seen. They may have grown since.
+    revisions: HashMap<StreamId, i64>,
+}
+
+/// What is written in one transaction.
+struct Group {
+    requests: Vec<Request>,
+    /// The revision of the first event of each.
+    first: Vec<i64>,
+    events: i64,
+}
+
+enum Wrote {
+    /// The events are there; this is the position of the last.
+    All(i64),
+    /// An event id or a revision is taken.
+    Taken,
+}
+
+impl Appender {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        while let Some(first) = requests.recv().await {
+            let mut waiting = vec![first];
+            let (mut events, mut bytes) = size(&waiting[0]);
+            while events < GROUP_EVENTS
+                && bytes < GROUP_BYTES
+                && let Ok(next) = requests.try_recv()
+            {
+                let (more, larger) = size(&next);
+                (events, bytes) = (events + more, bytes + larger);
+                waiting.push(next);
+            }
+            if self.revisions.len() > REMEMBERED {
+                self.revisions.clear();
+            }
+            self.append(waiting).await;
+        }
+    }
+
+    /// Answers all of these.
+    async fn append(&mut self, mut waiting: Vec<Request>) {
+        let begun = Instant::now();
+        let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(100));
+        let mut delays = backoff.without_limit().delays(System.random());
+        // Whether to look at what is stored before anything is written.
+        let mut look = false;
+        while !waiting.is_empty() {
+            match self.judge(&mut waiting, look).await {
+                Ok(()) => {}
+                Err(failure) => return self.fail(waiting, &failure),
+            }
+            let (group, later) = self.group(waiting);
+            waiting = later;
+            if group.requests.is_empty() {
+                continue;
+            }
+            match self.write(&group).await {
+                Ok(Ended::Committed(Wrote::All(last))) => {
+                    self.answer(group, last);
+                    look = false;
+                    continue;
+                }
+                Ok(Ended::Committed(Wrote::Taken) | Ended::CalledOff(_)) => {
+                    waiting.splice(0..0, group.requests)
+                }
+                Ok(Ended::Unknown(failure)) => {
+                    let unsure =
+                        group.requests.into_iter().map(|request| Request { unsure: true, ..request });
+                    if begun.elapsed() > PATIENCE {
+                        self.fail(unsure.collect(), &failure);
+                        continue;
+                    }
+                    waiting.splice(0..0, unsure.collect::<Vec<_>>())
+                }
+                Err(failure) => {
+                    self.fail(group.requests, &failure);
+                    continue;
+                }
+            };
+            look = true;
+            if begun.elapsed() > PATIENCE {
+                let failure =
+                    Failure::new(Kind::Unavailable, "try again", "others keep appending to the same streams");
+                return self.fail(waiting, &failure);
+            }
+            sleep(delays.next().unwrap_or_default()).await;
+        }
+    }
+
+    /// Answers those that can be answered without writing anything: they are there already, or expect another revision.
+    async fn judge(&mut self, waiting: &mut Vec<Request>, look: bool) -> Result<(), Failure> {
+        let mut seen = HashSet::new();
+        let unknown = waiting.iter().map(|request| &request.stream);
+        let unknown = unknown.filter(|stream| look || !self.revisions.contains_key(*stream));
+        let unknown: Vec<_> = unknown.filter(|stream| seen.insert(*stream)).cloned().collect();
+        self.learn(unknown).await?;
+        let suspect = |request: &Request| match request.expected {
+            _ if look || request.unsure => true,
+            Expected::Any => false,
+            Expected::Revision(expected) => !self.is_at(&request.stream, expected),
+        };
+        let (suspects, others): (Vec<_>, Vec<_>) = std::mem::take(waiting).into_iter().partition(suspect);
+        *waiting = others;
+        if suspects.is_empty() {
+            return Ok(());
+        }
+        // The events before the revisions: what is found there is not beyond what the streams are then said to be at.
+        let ids = suspects.iter().flat_map(|request| &request.entries).map(|entry| entry.id.as_str());
+        let stored = self.stored(ids.collect()).await;
+        let streams: HashSet<_> = suspects.iter().map(|request| request.stream.clone()).collect();
+        let learned = self.learn(streams.into_iter().collect()).await;
+        let mut welcome = Vec::new();
+        let stored = match (stored, learned) {
+            (Ok(stored), Ok(())) => stored,
+            (Err(failure), _) | (_, Err(failure)) => {
+                self.fail(suspects, &failure);
+                return Ok(());
+            }
+        };
+        for request in suspects {
+            let found: Vec<_> =
+                request.entries.iter().map(|entry| stored.get(entry.id.as_str()).cloned()).collect();
+            let current = self.revisions.get(&request.stream).copied().unwrap_or(0).unsigned_abs();
+            let judged =
+                judge_append(&request.stream, request.expected, &request.entries, &found, Revision(current));
+            let answer = match judged {
+                Ok(None) => {
+                    welcome.push(request);
+                    continue;
+                }
+                // It was we who wrote it.
+                Ok(Some(token)) if request.unsure => Ok(Appended::New(token)),
+                Ok(Some(token)) => Ok(Appended::Duplicate(token)),
+                Err(error) => Err(error),
+            };
+            // Who no longer waits needs no answer.
+            let _ = request.answer.send(answer);
+        }
+        waiting.splice(0..0, welcome);
+        Ok(())
+    }
+
+    fn is_at(&self, stream: &StreamId, revision: Revision) -> bool {
+        self.revisions.get(stream).is_some_and(|known| known.unsigned_abs() == revision.0)
+    }
+
+    /// Those that can be written together, and those that must wait for them: who writes to a stream what expects a
+    /// revision, and who brings an event that is among these already.
+    fn group(&self, waiting: Vec<Request>) -> (Group, Vec<Request>) {
+        let mut group = Group { requests: Vec::new(), first: Vec::new(), events: 0 };
+        let mut later = Vec::new();
+        let mut revisions: HashMap<StreamId, i64> = HashMap::new();
+        let mut ids = HashSet::new();
+        for request in waiting {
+            let known = self.revisions.get(&request.stream).copied().unwrap_or(0);
+            let current = revisions.get(&request.stream).copied().unwrap_or(known);
+            let is_at = match request.expected {
+                Expected::Any => true,
+                Expected::Revision(expected) => expected.0 == current.unsigned_abs(),
+            };
+            let is_twin = request.entries.iter().any(|entry| ids.contains(&entry.id));
+            // What comes after one that waits would overtake it.
+            let overtakes = later.iter().any(|other: &Request| other.stream == request.stream);
+            if !is_at || is_twin || overtakes {
+                later.push(request);
+                continue;
+            }
+            ids.extend(request.entries.iter().map(|entry| entry.id.clone()));
+            let count = i64::try_from(request.entries.len()).unwrap_or(i64::MAX);
+            revisions.insert(request.stream.clone(), current + count);
+            group.first.push(current + 1);
+            group.events += count;
+            group.requests.push(request);
+        }
+        (group, later)
+    }
+
+    /// Moves the head and puts the events behind it, in one transaction.
+    async fn write(&self, group: &Group) -> Result<Ended<Wrote>, Failure> {
+        point!("append");
+        self.base.transact(Insert { base: &self.base, partition: self.partition, group }).await
+    }
+    /// Tells everybody where their events are.
+    fn answer(&mut self, group: Group, last: i64) {
+        let mut position = (last - group.events).unsigned_abs();
+        for (request, first) in group.requests.into_iter().zip(group.first) {
+            let count = request.entries.len() as u64;
+            let revision = first.unsigned_abs() + count - 1;
+            position += count;
+            self.revisions.insert(request.stream.clone(), i64::try_from(revision).unwrap_or(i64::MAX));
+            let token = Token {
+                stream: request.stream,
+                revision: Revision(revision),
+                partition: self.partition,
+                position: Position(position),
+            };
+            // Who no longer waits needs no answer.
+            let _ = request.answer.send(Ok(Appended::New(token)));
+        }
+        let head: Mark = [(self.partition.into(), last.unsigned_abs())].into_iter().collect();
+        self.base.board.grew(&head);
+    }
+
+    fn fail(&mut self, requests: Vec<Request>, failure: &Failure) {
+        for request in requests {
+            self.revisions.remove(&request.stream);
+            let failure = if request.unsure { failure.clone().unknown() } else { failure.clone() };
+            let error = failure.to_error(DOING, &self.base.place);
+            let _ = request.answer.send(Err(AppendError::Store(error)));
+        }
+    }
+
+    /// Finds out what streams are at, in one query.
+    async fn learn(&mut self, streams: Vec<StreamId>) -> Result<(), Failure> {
+        if streams.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<_> = streams.iter().map(StreamId::as_str).collect();
+        // The index has the last revision of each stream first: nothing else is read.
+        let pipeline = [
+            doc! { "$match": { "stream": { "$in": names } } },
+            doc! { "$sort": { "stream": 1, "revision": -1 } },
+            doc! { "$group": { "_id": "$stream", "revision": { "$first": "$revision" } } },
+        ];
+        let events = self.base.db.collection::<Document>(EVENTS);
+        let count = u32::try_from(streams.len() + 1).unwrap_or(u32::MAX);
+        let mut found = events.aggregate(pipeline).batch_size(count).await?;
+        self.revisions.extend(streams.into_iter().map(|stream| (stream, 0)));
+        while found.advance().await? {
+            let last = found.current();
+            self.revisions.insert(StreamId::stored(last.get_str("_id")?), last.get_i64("revision")?);
+        }
+        Ok(())
+    }
+
+    /// The events that have these ids.
+    async fn stored(&self, ids: Vec<&str>) -> Result<HashMap<String, Event>, Failure> {
+        let events = self.base.db.collection::<RawDocumentBuf>(EVENTS);
+        let count = u32::try_from(ids.len() + 1).unwrap_or(u32::MAX);
+        let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(count).await?;
+        let mut stored = HashMap::new();
+        while found.advance().await? {
+            let event = event(found.current())?;
+            stored.insert(event.id.to_string(), event);
+        }
+        Ok(stored)
+    }
+}
+
+struct Insert<'a> {
+    base: &'a Base,
+    partition: Partition,
+    group: &'a Group,
+}
+
+impl Work for Insert<'_> {
+    type Answer = Wrote;
+
+    async fn run(&self, session: &mut ClientSession) -> Result<Step<Wrote>, Failure> {
+        let Self { base, partition, group } = *self;
+        let heads = base.db.collection::<Document>(HEADS);
+        let head = heads
+            .find_one_and_update(
+                doc! { "_id": i32::from(partition.0) },
+                doc! { "$inc": { "position": group.events } },
+            )
+            .return_document(ReturnDocument::After)
+            .session(&mut *session)
+            .await?;
+        let damaged = || Failure::damaged(format!("partition {} has no head", partition));
+        let last = head.ok_or_else(damaged)?.get_i64("position").map_err(|_| damaged())?;
+        if !has_room(last) {
+            return Err(Failure::new(
+                Kind::Full,
+                "append to another log",
+                "the partition has no positions left",
+            ));
+        }
+        point!("head-moved");
+        let mut place = place_of(partition, last - group.events);
+        let mut events = Vec::with_capacity(usize::try_from(group.events).unwrap_or(0));
+        for (request, first) in group.requests.iter().zip(&group.first) {
+            for (entry, revision) in request.entries.iter().zip(*first..) {
+                place += 1;
+                events.push(encode(place, &request.stream, revision, entry));
+            }
+        }
+        let inserted =
+            base.db.collection::<RawDocumentBuf>(EVENTS).insert_many(events).session(session).await;
+        match inserted {
+            Ok(_) => {
+                point!("events-inserted");
+                Ok(Step::Keep(Wrote::All(last)))
+            }
+            Err(error) if is_duplicate(&error) => Ok(Step::CallOff(Wrote::Taken)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// How many events and bytes an append has.
+fn size(request: &Request) -> (usize, usize) {
+    let bytes = |entry: &Entry| {
+        entry.data.as_str().len()
+            + entry.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len())
+            + 256
+    };
+    (request.entries.len(), request.entries.iter().map(bytes).sum())
+}

@@ -1,0 +1,289 @@
+//! Commits: guarded writes in bulk.
+//!
+//! With transactions, a commit is one: first the checkpoint, moved from where it must be, then every document under
+//! its own guard, or nothing. Without, the documents are written first, each by itself, and the checkpoint last.
+//!
+//! A bulk write tells how many guards held, not which. If not all did, one query for each collection finds those
+//! that did not, by their headers.
+
+use bson::raw::cstr;
+use bson::{Document, RawArrayBuf, RawBson, RawDocumentBuf, doc};
+use leftfold::documents::{Advance, Changes, Commit, Conflict, Outcome, Write};
+use leftfold::{Collection, DocumentId, Kind, Mark};
+use mongodb::ClientSession;
+use mongodb::error::ErrorKind;
+
+use crate::Base;
+use crate::error::{Failure, is_duplicate};
+use crate::record;
+use crate::schema::{CHECKPOINTS, records};
+use crate::transaction::{Ended, Step, Work};
+
+/// A command is a BSON document itself, and may not be larger than one.
+const COMMAND_BYTES: usize = 12 << 20;
+const COMMAND_UPDATES: usize = 50_000;
+
+/// The writes to one collection, ready to be sent.
+struct Bulk {
+    name: String,
+    inserts: Vec<RawDocumentBuf>,
+    updates: Vec<Updates>,
+}
+
+/// Updates that go in one command.
+#[derive(Default)]
+struct Updates {
+    list: RawArrayBuf,
+    count: usize,
+    bytes: usize,
+}
+
+/// What guards said, in a transaction.
+enum Guards {
+    Held,
+    Checkpoint,
+    Documents,
+}
+
+impl Base {
+    /// Writes a commit. `Err` means that nothing was written.
+    pub(crate) async fn commit(&self, commit: &Commit) -> Result<Outcome, Failure> {
+        let bulks = commit.changes.iter().filter(|changes| !changes.writes.is_empty()).map(bulk);
+        let bulks: Vec<_> = bulks.collect::<Result<_, _>>()?;
+        let outcome = if self.has_transactions() {
+            self.commit_as_one(commit, &bulks).await?
+        } else {
+            self.commit_one_by_one(commit, &bulks).await?
+        };
+        Ok(outcome)
+    }
+
+    async fn commit_as_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<Outcome, Failure> {
+        for _ in 0..3 {
+            match self.transact(WriteAll { base: self, advance: commit.advance.as_ref(), bulks }).await? {
+                Ended::Committed(_) => return Ok(Outcome::Applied),
+                Ended::Unknown(failure) => {
+                    return Ok(Outcome::Unknown(failure.to_error("commit documents to", &self.place)));
+                }
+                Ended::CalledOff(Guards::Checkpoint) => {
+                    return Ok(Outcome::Conflict(Conflict { checkpoint: true, documents: Vec::new() }));
+                }
+                Ended::CalledOff(_) => {}
+            }
+            let documents = self.differing(&commit.changes, |write| write.expected.as_ref()).await?;
+            if !documents.is_empty() {
+                return Ok(Outcome::Conflict(Conflict { checkpoint: false, documents }));
+            }
+        }
+        let report = "documents were found changed, and then not";
+        Err(Failure::new(Kind::Unavailable, "try again; if it stays, please report it", report))
+    }
+
+    /// Writes each document by itself, collection after collection, and the checkpoint if all guards held.
+    async fn commit_one_by_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<Outcome, Failure> {
+        let mut sent = false;
+        match self.write_one_by_one(commit, bulks, &mut sent).await {
+            Ok(None) => Ok(Outcome::Applied),
+            Ok(Some(conflict)) => Ok(Outcome::Conflict(conflict)),
+            Err(failure) if sent => {
+                Ok(Outcome::Unknown(failure.unknown().to_error("commit documents to", &self.place)))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn write_one_by_one(
+        &self,
+        commit: &Commit,
+        bulks: &[Bulk],
+        sent: &mut bool,
+    ) -> Result<Option<Conflict>, Failure> {
+        let filled = commit.changes.iter().filter(|changes| !changes.writes.is_empty());
+        for (bulk, changes) in bulks.iter().zip(filled) {
+            *sent = true;
+            let mut all = true;
+            if !bulk.inserts.is_empty() {
+                let records = self.db.collection::<RawDocumentBuf>(&bulk.name);
+                match records.insert_many(&bulk.inserts).ordered(false).await {
+                    Ok(_) => {}
+                    Err(error) if are_duplicates(&error) => all = false,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            point!("documents-inserted");
+            for updates in &bulk.updates {
+                let reply = self.db.run_raw_command(durable_command(&bulk.name, updates)).await?;
+                all &= held(&reply)? == updates.count;
+            }
+            if !all {
+                let changes = std::slice::from_ref(changes);
+                let documents = self.differing(changes, |write| Some(&write.record.header)).await?;
+                if !documents.is_empty() {
+                    return Ok(Some(Conflict { checkpoint: false, documents }));
+                }
+            }
+        }
+        point!("documents-written");
+        if let Some(advance) = &commit.advance {
+            *sent = true;
+            if !self.step(advance, None).await? {
+                return Ok(Some(Conflict { checkpoint: true, documents: Vec::new() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Moves a checkpoint, if it is where it must be. One that is not there stands at the beginning.
+    async fn step(&self, advance: &Advance, session: Option<&mut ClientSession>) -> Result<bool, Failure> {
+        let Advance { projection, from, to } = advance;
+        let tally = serde_json::to_string(&to.tally).map_err(|error| Failure::damaged(error.to_string()))?;
+        let at = doc! { "_id": projection.as_str(), "mark": from.to_string() };
+        let step = doc! { "$set": { "mark": to.mark.to_string(), "tally": tally } };
+        let checkpoints = self.db.collection::<Document>(CHECKPOINTS);
+        let update = checkpoints.update_one(at, step).upsert(*from == Mark::default());
+        let updated = match session {
+            Some(session) => update.session(session).await,
+            None => update.await,
+        };
+        match updated {
+            Ok(updated) => Ok(updated.matched_count == 1 || updated.upserted_id.is_some()),
+            Err(error) if is_duplicate(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The documents whose headers are others than they should be.
+    async fn differing<'a>(
+        &self,
+        changes: &'a [Changes],
+        should: impl Fn(&'a Write) -> Option<&'a leftfold::documents::Header>,
+    ) -> Result<Vec<(Collection, DocumentId)>, Failure> {
+        let mut differing = Vec::new();
+        for Changes { collection, writes } in changes {
+            if writes.is_empty() {
+                continue;
+            }
+            let stored = self.headers(collection, writes).await?;
+            let differs = |write: &&'a Write| stored.get(&write.record.id) != should(write);
+            let ids =
+                writes.iter().filter(differs).map(|write| (collection.clone(), write.record.id.clone()));
+            differing.extend(ids);
+        }
+        Ok(differing)
+    }
+}
+
+/// A whole commit, in a transaction.
+struct WriteAll<'a> {
+    base: &'a Base,
+    advance: Option<&'a Advance>,
+    bulks: &'a [Bulk],
+}
+
+impl Work for WriteAll<'_> {
+    type Answer = Guards;
+
+    async fn run(&self, session: &mut ClientSession) -> Result<Step<Guards>, Failure> {
+        let Self { base, advance, bulks } = *self;
+        if let Some(advance) = advance
+            && !base.step(advance, Some(&mut *session)).await?
+        {
+            return Ok(Step::CallOff(Guards::Checkpoint));
+        }
+        point!("checkpoint-moved");
+        for bulk in bulks {
+            if !bulk.inserts.is_empty() {
+                let records = base.db.collection::<RawDocumentBuf>(&bulk.name);
+                match records.insert_many(&bulk.inserts).session(&mut *session).await {
+                    Ok(_) => {}
+                    Err(error) if is_duplicate(&error) => return Ok(Step::CallOff(Guards::Documents)),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            point!("documents-inserted");
+            for updates in &bulk.updates {
+                let reply =
+                    base.db.run_raw_command(command(&bulk.name, updates)).session(&mut *session).await?;
+                if held(&reply)? < updates.count {
+                    return Ok(Step::CallOff(Guards::Documents));
+                }
+            }
+        }
+        point!("documents-written");
+        Ok(Step::Keep(Guards::Held))
+    }
+}
+
+fn bulk(changes: &Changes) -> Result<Bulk, Failure> {
+    let mut bulk = Bulk { name: records(&changes.collection), inserts: Vec::new(), updates: Vec::new() };
+    for Write { expected, record } in &changes.writes {
+        let document = record::encode(record)?;
+        let Some(expected) = expected else {
+            bulk.inserts.push(document);
+            continue;
+        };
+        let (mark, parked) = record::guard(expected)?;
+        let mut guard = RawDocumentBuf::new();
+        guard.append(cstr!("_id"), record.id.as_str());
+        guard.append(cstr!("_fold.mark"), mark);
+        // Equal to null is what is not there.
+        guard.append(cstr!("_fold.parked"), parked.map_or(RawBson::Null, RawBson::String));
+        let bytes = document.as_bytes().len() + guard.as_bytes().len() + 64;
+        let mut update = RawDocumentBuf::new();
+        update.append(cstr!("q"), guard);
+        update.append(cstr!("u"), document);
+        let is_full =
+            |updates: &Updates| updates.count == COMMAND_UPDATES || updates.bytes + bytes > COMMAND_BYTES;
+        if bulk.updates.last().is_none_or(is_full) {
+            bulk.updates.push(Updates::default());
+        }
+        if let Some(updates) = bulk.updates.last_mut() {
+            updates.list.push(update);
+            updates.count += 1;
+            updates.bytes += bytes;
+        }
+    }
+    Ok(bulk)
+}
+
+fn command(name: &str, updates: &Updates) -> RawDocumentBuf {
+    let mut command = RawDocumentBuf::new();
+    command.append(cstr!("update"), name);
+    command.append(cstr!("updates"), updates.list.clone());
+    command.append(cstr!("ordered"), false);
+    command
+}
+
+fn durable_command(name: &str, updates: &Updates) -> RawDocumentBuf {
+    let mut command = command(name, updates);
+    command.append(cstr!("writeConcern"), bson::rawdoc! { "w": "majority", "j": true, "wtimeout": 10_000 });
+    command
+}
+
+/// How many guards of an update command held. What went wrong beyond that is in the reply, too.
+fn held(reply: &Document) -> Result<usize, Failure> {
+    let first = |field: &str| reply.get_array(field).ok().and_then(|list| list.first()?.as_document());
+    if let Some(error) = first("writeErrors").or(reply.get_document("writeConcernError").ok()) {
+        let report = error.get_str("errmsg").unwrap_or("a write failed").to_owned();
+        return Err(Failure::new(
+            Kind::Unavailable,
+            "try again; if it stays, look at the server's log",
+            report,
+        ));
+    }
+    Ok(reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
+}
+
+/// Whether nothing else went wrong than that some of what was to be inserted is there already.
+fn are_duplicates(error: &mongodb::error::Error) -> bool {
+    match &*error.kind {
+        ErrorKind::InsertMany(error) => {
+            error.write_concern_error.is_none()
+                && error
+                    .write_errors
+                    .as_ref()
+                    .is_some_and(|errors| errors.iter().all(|error| error.code == 11_000))
+        }
+        _ => is_duplicate(error),
+    }
+}

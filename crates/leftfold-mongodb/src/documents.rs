@@ -1,0 +1,202 @@
+//! Documents: a collection of records for each projection, and a view with the projection's name for people who query
+//! it. Deleted documents stay behind the view, so that every record is guarded by itself, with or without
+//! transactions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use leftfold::documents::{
+    Checkpoint, Claim, Commit, Counts, Header, MAX_BODY_BYTES, Outcome, Record, Write,
+};
+use leftfold::{Collection, DocumentId, Documents, Invalid, Mark, Result};
+use mongodb::options::Hint;
+
+use crate::error::Failure;
+use crate::schema::{self, CHECKPOINTS, records};
+use crate::{Base, Mongo, record};
+
+impl Documents for Mongo {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        schema::prepare(&self.inner.base, collection).await
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        let base = &self.inner.base;
+        let ids: Vec<_> = ids.iter().map(DocumentId::as_str).collect();
+        let (count, filter) = (ids.len(), doc! { "_id": { "$in": ids } });
+        base.find(collection, filter, count).await.map_err(base.error("load documents from"))
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        check(&commit)?;
+        point!("batch");
+        let base = &self.inner.base;
+        let outcome = base.commit(&commit).await.map_err(base.error("commit documents to"))?;
+        if let (Outcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
+            base.board.moved(&advance.projection, &advance.to.mark);
+        }
+        Ok(outcome)
+    }
+
+    async fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.list(collection, doc! { "_fold.gone": { "$exists": false } }, after, limit).await
+    }
+
+    async fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.list(collection, doc! { "_fold.parked": { "$exists": true } }, after, limit).await
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<Counts> {
+        let base = &self.inner.base;
+        base.count(collection).await.map_err(base.error("count documents in"))
+    }
+
+    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
+        let base = &self.inner.base;
+        base.checkpoint(projection).await.map_err(base.error("read a checkpoint in"))
+    }
+
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+        let (_waiting, mut known) = self.inner.base.wait();
+        if self.checkpoint(projection).await?.mark != *from {
+            return Ok(());
+        }
+        // The board outlives the wait, as this handle does.
+        let _ = known.wait_for(|known| known.has_left(projection, from)).await;
+        Ok(())
+    }
+
+    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
+        let base = &self.inner.base;
+        base.claim(projection, owner, lease).await.map_err(base.error("claim a projection in"))
+    }
+
+    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
+        let base = &self.inner.base;
+        base.release(projection, owner).await.map_err(base.error("release a projection in"))
+    }
+}
+
+impl Mongo {
+    /// The records that fit, by id.
+    async fn list(
+        &self,
+        collection: &Collection,
+        mut filter: Document,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        let base = &self.inner.base;
+        if let Some(after) = after {
+            filter.insert("_id", doc! { "$gt": after.as_str() });
+        }
+        base.find(collection, filter, limit).await.map_err(base.error("list documents in"))
+    }
+}
+
+impl Base {
+    pub(crate) fn records(&self, collection: &Collection) -> mongodb::Collection<RawDocumentBuf> {
+        self.db.collection(&records(collection))
+    }
+
+    /// At most so many records, by id.
+    async fn find(
+        &self,
+        collection: &Collection,
+        filter: Document,
+        limit: usize,
+    ) -> Result<Vec<Record>, Failure> {
+        // For MongoDB, none is no limit.
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let records = self.records(collection);
+        let find = records.find(filter).sort(doc! { "_id": 1 });
+        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        let mut found = find.batch_size(u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX)).await?;
+        let mut list = Vec::new();
+        while found.advance().await? {
+            list.push(record::decode(found.current())?);
+        }
+        Ok(list)
+    }
+
+    /// The headers of those of these records that are there.
+    pub(crate) async fn headers(
+        &self,
+        collection: &Collection,
+        writes: &[Write],
+    ) -> Result<HashMap<DocumentId, Header>, Failure> {
+        let ids: Vec<_> = writes.iter().map(|write| write.record.id.as_str()).collect();
+        let records = self.records(collection);
+        let find = records.find(doc! { "_id": { "$in": ids } });
+        let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1 });
+        let mut found = find.batch_size(u32::try_from(writes.len() + 1).unwrap_or(u32::MAX)).await?;
+        let mut headers = HashMap::new();
+        while found.advance().await? {
+            headers.extend([record::decode_header(found.current())?]);
+        }
+        Ok(headers)
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<Counts, Failure> {
+        let count = async |filter: Document, index: &str| -> Result<u64, Failure> {
+            let counted =
+                self.records(collection).count_documents(filter).hint(Hint::Name(index.to_owned())).await;
+            Ok(counted?)
+        };
+        // The index of ids and the small partial indexes: no document is read.
+        let gone = count(doc! { "_fold.gone": { "$exists": true } }, "leftfold_gone").await?;
+        let parked = count(doc! { "_fold.parked": { "$exists": true } }, "leftfold_parked").await?;
+        let all = count(doc! {}, "_id_").await?;
+        Ok(Counts { documents: all.saturating_sub(gone), parked })
+    }
+
+    pub(crate) async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint, Failure> {
+        let checkpoints = self.db.collection::<RawDocumentBuf>(CHECKPOINTS);
+        match checkpoints.find_one(doc! { "_id": projection.as_str() }).await? {
+            Some(stored) => checkpoint(&stored),
+            None => Ok(Checkpoint::default()),
+        }
+    }
+}
+
+/// A checkpoint as it was stored.
+pub(crate) fn checkpoint(stored: &RawDocument) -> Result<Checkpoint, Failure> {
+    let read = |error: serde_json::Error| Failure::damaged(error.to_string());
+    Ok(Checkpoint {
+        mark: serde_json::from_str(stored.get_str("mark")?).map_err(read)?,
+        tally: serde_json::from_str(stored.get_str("tally")?).map_err(read)?,
+    })
+}
+
+fn check(commit: &Commit) -> Result<(), Invalid> {
+    for changes in &commit.changes {
+        for Write { record, .. } in &changes.writes {
+            if let Some(body) = &record.body
+                && body.as_str().len() > MAX_BODY_BYTES
+            {
+                let expected = format!(
+                    "at most {MAX_BODY_BYTES} bytes, and the body of {} in {} has {}; split the document",
+                    record.id,
+                    changes.collection,
+                    body.as_str().len()
+                );
+                return Err(Invalid::new("document", record.id.as_str(), expected));
+            }
+        }
+    }
+    Ok(())
+}

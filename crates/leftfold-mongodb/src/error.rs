@@ -1,0 +1,130 @@
+//! What MongoDB reports, in Leftfold's words: what was being done, in which database, and what to do about it.
+
+use leftfold::{Error, Kind};
+use mongodb::error::{
+    ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT, WriteFailure,
+};
+
+/// A failure before it is known what it made impossible. Cloned where one failure hits a whole group.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: Kind,
+    advice: &'static str,
+    report: String,
+    /// Whether the same transaction may succeed if it is run again, as it has written nothing.
+    repeatable: bool,
+}
+
+const DAMAGED: &str =
+    "the database is damaged, or another program has changed it: keep a copy, and put back a backup";
+
+/// Codes of servers that are not, or no longer, the primary, that shut down, or that can't be heard.
+const UNAVAILABLE: [i32; 14] = [6, 7, 50, 89, 91, 112, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
+const DUPLICATE_KEY: i32 = 11_000;
+
+impl Failure {
+    pub(crate) fn new(kind: Kind, advice: &'static str, report: impl Into<String>) -> Self {
+        Self { kind, advice, report: report.into(), repeatable: false }
+    }
+
+    /// What is stored can't be read back.
+    pub(crate) fn damaged(report: impl Into<String>) -> Self {
+        Self::new(Kind::Format, DAMAGED, report)
+    }
+
+    /// The same failure, at a moment after which nobody can tell whether the write happened.
+    pub(crate) fn unknown(self) -> Self {
+        let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
+        Self { kind: Kind::Unknown, advice, ..self }
+    }
+
+    /// Whether the transaction that met it has written nothing and may be run again.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.repeatable
+    }
+
+    /// Says what could not be done, and in which database.
+    pub(crate) fn to_error(&self, doing: &str, place: &str) -> Error {
+        let Self { kind, advice, report, .. } = self;
+        Error::new(*kind, format!("could not {doing} {place}: {report}; {advice}"))
+    }
+}
+
+impl From<mongodb::error::Error> for Failure {
+    fn from(error: mongodb::error::Error) -> Self {
+        let repeatable = error.contains_label(TRANSIENT_TRANSACTION_ERROR)
+            && !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
+        let (kind, advice, report) = judge(&error);
+        let kind = if repeatable { Kind::Unavailable } else { kind };
+        Self { kind, advice, report, repeatable }
+    }
+}
+
+fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
+    let again = "try again; if it stays, look at the server's log";
+    let report = error.to_string();
+    match &*error.kind {
+        ErrorKind::Authentication { message, .. } => {
+            (Kind::Store, "check the user, the password and `authSource` in the URL", message.clone())
+        }
+        ErrorKind::ServerSelection { .. } => (
+            Kind::Unavailable,
+            "check that the server runs, that its address is right, and that a primary is elected",
+            report,
+        ),
+        ErrorKind::Io(_) | ErrorKind::ConnectionPoolCleared { .. } | ErrorKind::DnsResolve { .. } => {
+            (Kind::Unavailable, "check that the server runs and can be reached; try again", report)
+        }
+        ErrorKind::Shutdown => (Kind::Stopped, "open the store again", report),
+        ErrorKind::BsonDeserialization(_) | ErrorKind::Bson(_) => (Kind::Format, DAMAGED, report),
+        _ => match code(error) {
+            Some((13, message)) => (
+                Kind::Store,
+                "give the user the role `readWrite` on this database, and `dbAdmin` to make views",
+                message,
+            ),
+            Some((18, message)) => {
+                (Kind::Store, "check the user, the password and `authSource` in the URL", message)
+            }
+            Some((14_031, message)) => (Kind::Full, "make room on the server's disk, and try again", message),
+            Some((64, message)) => {
+                (Kind::Unknown, "whether it was written can't be told; repeat it as it was", message)
+            }
+            Some((code, message)) if UNAVAILABLE.contains(&code) => (Kind::Unavailable, again, message),
+            Some((_, message)) => (Kind::Store, again, message),
+            None => (Kind::Store, again, report),
+        },
+    }
+}
+
+/// The code and the message of what a server reported.
+fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
+    match &*error.kind {
+        ErrorKind::Command(error) => Some((error.code, format!("{} ({})", error.message, error.code_name))),
+        ErrorKind::Write(WriteFailure::WriteError(error)) => Some((error.code, error.message.clone())),
+        ErrorKind::Write(WriteFailure::WriteConcernError(error)) => Some((64, error.message.clone())),
+        ErrorKind::InsertMany(error) => match (&error.write_errors, &error.write_concern_error) {
+            (Some(errors), _) if !errors.is_empty() => Some((errors[0].code, errors[0].message.clone())),
+            (_, Some(error)) => Some((64, error.message.clone())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether what was to be inserted is there already.
+pub(crate) fn is_duplicate(error: &mongodb::error::Error) -> bool {
+    code(error).is_some_and(|(code, _)| code == DUPLICATE_KEY)
+}
+
+impl From<bson::error::Error> for Failure {
+    fn from(error: bson::error::Error) -> Self {
+        Self::damaged(error.to_string())
+    }
+}
+
+impl From<std::fmt::Error> for Failure {
+    fn from(error: std::fmt::Error) -> Self {
+        Self::damaged(error.to_string())
+    }
+}

@@ -1,0 +1,63 @@
+//! Leases: who works on a projection, by the server's clock. They avoid double work; nothing depends on them.
+//!
+//! They are apart from the checkpoints, so that renewing one never gets in the way of a transaction that moves the
+//! other.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use leftfold::Collection;
+use leftfold::documents::Claim;
+use mongodb::options::ReturnDocument;
+
+use crate::Base;
+use crate::error::Failure;
+use crate::schema::LEASES;
+
+impl Base {
+    pub(crate) async fn claim(
+        &self,
+        projection: &Collection,
+        owner: &str,
+        lease: Duration,
+    ) -> Result<Claim, Failure> {
+        point!("claim");
+        let millis = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+        let owner = doc! { "$literal": owner };
+        let is_theirs = doc! { "$and": [
+            { "$ne": [{ "$ifNull": ["$owner", &owner] }, &owner] },
+            { "$gt": ["$until", "$$NOW"] },
+        ] };
+        let step = [
+            doc! { "$set": { "theirs": is_theirs, "asked": "$$NOW" } },
+            doc! { "$set": {
+                "owner": { "$cond": ["$theirs", "$owner", &owner] },
+                "until": { "$cond": ["$theirs", "$until", { "$add": ["$$NOW", millis] }] },
+            } },
+        ];
+        let leases = self.db.collection::<Document>(LEASES);
+        let claimed = leases
+            .find_one_and_update(doc! { "_id": projection.as_str() }, step.to_vec())
+            .upsert(true)
+            .return_document(ReturnDocument::After)
+            .await?
+            .ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
+        point!("claimed");
+        if !claimed.get_bool("theirs").unwrap_or(false) {
+            return Ok(Claim::Ours);
+        }
+        let (until, asked) = (claimed.get_datetime("until"), claimed.get_datetime("asked"));
+        let left = match (until, asked) {
+            (Ok(until), Ok(asked)) => until.timestamp_millis().saturating_sub(asked.timestamp_millis()),
+            _ => return Err(Failure::damaged("a lease without an end")),
+        };
+        Ok(Claim::Theirs { ends_in: Duration::from_millis(left.max(1).unsigned_abs()) })
+    }
+
+    pub(crate) async fn release(&self, projection: &Collection, owner: &str) -> Result<(), Failure> {
+        let ours = doc! { "_id": projection.as_str(), "owner": owner };
+        let free = doc! { "$unset": { "owner": "", "until": "" } };
+        self.db.collection::<Document>(LEASES).update_one(ours, free).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! Leftfold's log and documents in a MongoDB database.
+//!
+//! The log needs a replica set (one member will do), since it is written in transactions. Documents are also kept on a
+//! standalone server: each is guarded by itself.
+//!
+//! ```no_run
+//! use leftfold::Leftfold;
+//! use leftfold_mongodb::Mongo;
+//!
+//! # async fn connect() -> leftfold::Result<()> {
+//! let store = Mongo::connect("mongodb://localhost/shop").await?;
+//! let app = Leftfold::on(store);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is stored is there for any program to read. Each collection is a view with the collection's name, in which a
+//! body's fields stand at the top level and `_fold` says what the document has folded:
+//!
+//! ```text
+//! shop> db.cart_details.find({ status: "Confirmed" })
+//! [ { _id: 'cart-42', client: 'ann', status: 'Confirmed', _fold: { mark: '{"0":17}' } } ]
+//! ```
+//!
+//! Behind the view `cart_details` are the records, in `leftfold.docs.cart_details`: there is where indexes for your
+//! queries go, and where deleted documents leave their marks.
+
+#[macro_use]
+mod points;
+
+mod append;
+mod body;
+mod commit;
+mod documents;
+mod error;
+mod lease;
+mod log;
+mod record;
+mod schema;
+mod transaction;
+mod watch;
+
+use std::fmt;
+use std::sync::Arc;
+
+use leftfold::log::MAX_EVENT_BYTES;
+use leftfold::{Error, Result};
+use mongodb::{Client, Database};
+
+use crate::append::Appenders;
+use crate::error::Failure;
+use crate::watch::Board;
+
+/// A MongoDB database that holds the log and the documents. Cloning gives another handle to the same store.
+#[derive(Clone)]
+pub struct Mongo {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    base: Arc<Base>,
+    max_event_bytes: usize,
+    appenders: Appenders,
+}
+
+/// The connection, and what is known of the server.
+pub(crate) struct Base {
+    client: Client,
+    db: Database,
+    /// The name under which the server knows this program.
+    app: String,
+    /// The database and the servers, for errors: without user and password.
+    place: String,
+    /// How many partitions the log has. `None` where there can be no log.
+    partitions: Option<u16>,
+    board: Arc<Board>,
+}
+
+impl Mongo {
+    /// Connects to the database that the URL names, `leftfold` if it names none, and makes what is missing there.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
+        Self::options().connect(url).await
+    }
+
+    /// What can be chosen when connecting.
+    pub fn options() -> Options {
+        Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES }
+    }
+
+    /// The database, for queries of your own.
+    pub fn database(&self) -> &Database {
+        &self.inner.base.db
+    }
+}
+
+impl Base {
+    /// Whether a commit is written as one.
+    pub(crate) fn has_transactions(&self) -> bool {
+        self.partitions.is_some()
+    }
+
+    /// Says what could not be done here.
+    pub(crate) fn error(&self, doing: &str) -> impl Fn(Failure) -> Error {
+        move |failure| failure.to_error(doing, &self.place)
+    }
+}
+
+impl fmt::Debug for Mongo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mongo").field("place", &self.inner.base.place).finish_non_exhaustive()
+    }
+}
+
+/// What can be chosen when connecting.
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until a connection is made with them"]
+pub struct Options {
+    partitions: Option<u16>,
+    max_event_bytes: usize,
+}
+
+impl Options {
+    /// How many partitions the log has: 1 to 1,024. Fixed when the log is made, 1 if not named then. More of them let
+    /// more processes append at the same time, and projections be spread over more workers.
+    pub fn partitions(mut self, partitions: u16) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// The largest data, and the largest metadata, that an event may have: 1 MiB if not set, 7 MiB at most.
+    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
+        self.max_event_bytes = bytes;
+        self
+    }
+
+    /// Connects to the database that the URL names, `leftfold` if it names none, and makes what is missing there.
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<Mongo> {
+        let base = Arc::new(schema::connect(url.as_ref(), &self).await?);
+        let appenders = Appenders::new(base.partitions.unwrap_or(0));
+        Ok(Mongo { inner: Arc::new(Inner { base, max_event_bytes: self.max_event_bytes, appenders }) })
+    }
+}

@@ -1,0 +1,252 @@
+//! Reading the log: one document per event, whose `_id` is its partition and its position.
+//!
+//! A partition is thus one contiguous range of the index that every collection has. Positions are given in the
+//! transaction that moves the partition's head, 1, 2, 3 … without gaps: whoever moves a head has seen the move before,
+//! so that commit order is position order and a reader never finds a new event behind the last one it has read.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bson::{RawDocument, RawDocumentBuf, doc};
+use leftfold::log::{Entry, Limit, Page, check_entries};
+use leftfold::{
+    Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Kind, Lane,
+    Log, Mark, Partition, Position, Result, Revision, StreamId,
+};
+
+use crate::error::Failure;
+use crate::schema::{EVENTS, HEADS};
+use crate::{Base, Mongo};
+
+const POSITION_BITS: u32 = 48;
+const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
+
+impl Log for Mongo {
+    fn partitions(&self) -> u16 {
+        self.inner.base.partitions.unwrap_or(1)
+    }
+
+    async fn heads(&self) -> Result<Mark> {
+        let base = self.logged()?;
+        base.heads().await.map_err(base.error("read the log in"))
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        let base = self.logged()?;
+        if partition.0 >= self.partitions() {
+            let expected = format!("one below {}, the number of partitions", self.partitions());
+            return Err(Invalid::new("partition", &partition.to_string(), expected).into());
+        }
+        let mut last = place_of(partition, storable("position", after.0)?.min(LAST_POSITION));
+        let end = place_of(partition, LAST_POSITION);
+        let (events, more) = base
+            .take(limit, "_id", |event| {
+                let range = doc! { "_id": { "$gt": event.map_or(last, place), "$lte": end } };
+                (range, doc! { "_id": 1 })
+            })
+            .await
+            .map_err(base.error("read the log in"))?;
+        for event in &events {
+            if place(event) != last + 1 {
+                let report =
+                    format!("events are missing before position {} of partition {partition}", event.position);
+                return Err(Failure::damaged(report).to_error("read the log in", &base.place));
+            }
+            last += 1;
+        }
+        let through = events.last().map_or(after, |event| event.position);
+        Ok(Page { events, through, more })
+    }
+
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        let base = self.logged()?;
+        let after = storable("revision", after.0)?;
+        let number = |event: &Event| i64::try_from(event.revision.0).unwrap_or(i64::MAX);
+        let taken = base.take(limit, "leftfold_stream_revision", |event| {
+            let rest = doc! { "stream": stream.as_str(), "revision": { "$gt": event.map_or(after, number) } };
+            (rest, doc! { "stream": 1, "revision": 1 })
+        });
+        Ok(taken.await.map_err(base.error("read a stream in"))?.0)
+    }
+
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        let base = self.logged()?;
+        let (_waiting, mut known) = base.wait();
+        // The board outlives the wait, as this handle does.
+        let _ = known.wait_for(|known| known.is_beyond(beyond)).await;
+        Ok(())
+    }
+}
+
+impl Append for Mongo {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        let base = self.logged()?;
+        check_entries(&entries, self.inner.max_event_bytes)?;
+        if let Expected::Revision(revision) = expected {
+            storable("expected revision", revision.0)?;
+        }
+        let partition = Partition::of(&stream, self.partitions());
+        self.inner.appenders.append(base, partition, stream, expected, entries).await
+    }
+}
+
+impl Mongo {
+    /// The database, if it can hold a log.
+    fn logged(&self) -> Result<&std::sync::Arc<Base>> {
+        let base = &self.inner.base;
+        if base.has_transactions() {
+            return Ok(base);
+        }
+        let message = format!(
+            "could not use a log in {}: a log is written in transactions, and this server is no replica set; start it \
+             with --replSet and run rs.initiate(), one member will do, or keep only documents here",
+            base.place
+        );
+        Err(Error::new(Kind::Store, message))
+    }
+}
+
+impl Base {
+    /// The last position of each partition.
+    pub(crate) async fn heads(&self) -> Result<Mark, Failure> {
+        let mut heads = self.db.collection::<RawDocumentBuf>(HEADS).find(doc! {}).await?;
+        let mut mark = Mark::default();
+        while heads.advance().await? {
+            let (partition, position) = head(heads.current())?;
+            mark.advance(&Lane::from(partition), position);
+        }
+        Ok(mark)
+    }
+
+    /// Events up to the limit, and whether it was what ended them. `next` says what comes after an event.
+    async fn take(
+        &self,
+        limit: Limit,
+        hint: &str,
+        next: impl Fn(Option<&Event>) -> (bson::Document, bson::Document),
+    ) -> Result<(Vec<Event>, bool), Failure> {
+        /// How many bytes events were of late. Only how much is asked for at once depends on it.
+        static USUAL: AtomicUsize = AtomicUsize::new(400);
+        let stored_events = self.db.collection::<RawDocumentBuf>(EVENTS);
+        let wanted = limit.events.max(1).saturating_add(1);
+        let mut events: Vec<Event> = Vec::new();
+        let mut bytes = 0_usize;
+        loop {
+            let (filter, sort) = next(events.last());
+            let room = limit.bytes.saturating_sub(bytes) / USUAL.load(Ordering::Relaxed) + 2;
+            let count = room.min(wanted - events.len());
+            // One more than the limit, so that the server need not keep a cursor.
+            let find = stored_events.find(filter).sort(sort);
+            let find = find.limit(i64::try_from(count).unwrap_or(i64::MAX));
+            let find = find.batch_size(u32::try_from(count + 1).unwrap_or(u32::MAX));
+            let find =
+                if hint == "_id" { find } else { find.hint(mongodb::options::Hint::Name(hint.to_owned())) };
+            let mut found = find.await?;
+            let (mut got, mut stored) = (0, 0);
+            while found.advance().await? {
+                let event = event(found.current())?;
+                got += 1;
+                stored += found.current().as_bytes().len();
+                bytes +=
+                    event.data.as_str().len() + event.metadata.as_ref().map_or(0, |json| json.as_str().len());
+                if !events.is_empty() && (events.len() >= limit.events || bytes > limit.bytes) {
+                    return Ok((events, true));
+                }
+                events.push(event);
+            }
+            if let Some(size) = stored.checked_div(got) {
+                USUAL.store(size.max(1), Ordering::Relaxed);
+            }
+            if got < count {
+                return Ok((events, false));
+            }
+        }
+    }
+}
+
+/// Numbers in BSON are signed.
+fn storable(what: &'static str, number: u64) -> Result<i64, Invalid> {
+    i64::try_from(number)
+        .map_err(|_| Invalid::new(what, &number.to_string(), format!("a number up to {}", i64::MAX)))
+}
+
+pub(crate) fn place_of(partition: Partition, position: i64) -> i64 {
+    i64::from(partition.0) << POSITION_BITS | position
+}
+
+fn place(event: &Event) -> i64 {
+    place_of(event.partition, i64::try_from(event.position.0).unwrap_or(LAST_POSITION))
+}
+
+/// A partition and its last position.
+pub(crate) fn head(stored: &RawDocument) -> Result<(Partition, u64), Failure> {
+    let partition =
+        u16::try_from(stored.get_i32("_id")?).map_err(|error| Failure::damaged(error.to_string()))?;
+    Ok((Partition(partition), stored.get_i64("position")?.unsigned_abs()))
+}
+
+/// Whether there are positions left behind the last of so many events.
+pub(crate) fn has_room(last: i64) -> bool {
+    last <= LAST_POSITION
+}
+
+/// An event as it is stored. Dates in BSON count milliseconds; what is left of a microsecond stands beside it.
+pub(crate) fn encode(place: i64, stream: &StreamId, revision: i64, entry: &Entry) -> RawDocumentBuf {
+    let micros = entry.time.as_microsecond();
+    let mut event = bson::rawdoc! {
+        "_id": place,
+        "stream": stream.as_str(),
+        "revision": revision,
+        "id": entry.id.as_str(),
+        "type": entry.kind.as_str(),
+        "time": bson::DateTime::from_millis(micros.div_euclid(1_000)),
+        "data": entry.data.as_str(),
+    };
+    let rest = i32::try_from(micros.rem_euclid(1_000)).unwrap_or(0);
+    if rest > 0 {
+        event.append(bson::raw::cstr!("micros"), rest);
+    }
+    if let Some(metadata) = &entry.metadata {
+        event.append(bson::raw::cstr!("metadata"), metadata.as_str());
+    }
+    event
+}
+
+/// An event as it was stored.
+pub(crate) fn event(stored: &RawDocument) -> Result<Event, Failure> {
+    let damaged = |error: &dyn std::fmt::Display| Failure::damaged(error.to_string());
+    let missing = || Failure::damaged("an event lacks a field");
+    let (mut place, mut revision, mut micros) = (None, None, 0);
+    let (mut stream, mut id, mut kind, mut data, mut metadata) = (None, None, None, None, None);
+    for element in stored {
+        let (key, value) = element?;
+        match key.as_str() {
+            "_id" => place = value.as_i64(),
+            "stream" => stream = value.as_str(),
+            "revision" => revision = value.as_i64(),
+            "id" => id = value.as_str(),
+            "type" => kind = value.as_str(),
+            "time" => micros += value.as_datetime().ok_or_else(missing)?.timestamp_millis() * 1_000,
+            "micros" => micros += i64::from(value.as_i32().ok_or_else(missing)?),
+            "data" => data = value.as_str(),
+            "metadata" => metadata = value.as_str(),
+            _ => {}
+        }
+    }
+    let place = place.ok_or_else(missing)?;
+    Ok(Event {
+        id: EventId::stored(id.ok_or_else(missing)?),
+        stream: StreamId::stored(stream.ok_or_else(missing)?),
+        revision: Revision(revision.ok_or_else(missing)?.unsigned_abs()),
+        kind: EventKind::stored(kind.ok_or_else(missing)?),
+        time: jiff::Timestamp::from_microsecond(micros).map_err(|error| damaged(&error))?,
+        data: Json::stored(data.ok_or_else(missing)?),
+        metadata: metadata.map(Json::stored),
+        partition: Partition(u16::try_from(place >> POSITION_BITS).map_err(|error| damaged(&error))?),
+        position: Position((place & LAST_POSITION).unsigned_abs()),
+    })
+}

@@ -1,0 +1,300 @@
+//! The database: how it is reached, checked and set up.
+//!
+//! Everything of ours has a name that begins with `leftfold.`; only views have the names that users gave to their
+//! projections. What is there already is checked before anything is written, and what is not ours is never touched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use leftfold::{Collection, Error, Invalid, Kind, Result};
+use mongodb::options::{
+    ClientOptions, DatabaseOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria,
+};
+use mongodb::{Client, Database, IndexModel};
+
+use crate::error::{Failure, is_duplicate};
+use crate::transaction::durable;
+use crate::watch::Board;
+use crate::{Base, Options};
+
+/// Raised when an older program could not read what a newer one writes.
+pub(crate) const FORMAT: i32 = 1;
+/// The most partitions a log can have.
+const MAX_PARTITIONS: u16 = 1_024;
+/// An event with its data and its metadata must fit into a document of 16 MiB.
+const MAX_EVENT_BYTES: usize = 7 << 20;
+/// MongoDB 6.0.
+const OLDEST_WIRE_VERSION: i32 = 17;
+
+pub(crate) const EVENTS: &str = "leftfold.events";
+pub(crate) const HEADS: &str = "leftfold.heads";
+pub(crate) const CHECKPOINTS: &str = "leftfold.checkpoints";
+pub(crate) const LEASES: &str = "leftfold.leases";
+const META: &str = "leftfold.meta";
+
+/// What a view leaves out.
+const VISIBLE: &str = "_fold.gone";
+
+/// Where the records of a collection are.
+pub(crate) fn records(collection: &Collection) -> String {
+    match collection.belongs_to() {
+        Some(visible) => format!("leftfold.streams.{visible}"),
+        None => format!("leftfold.docs.{collection}"),
+    }
+}
+
+/// Connects, checks the server, and makes the log if there is none.
+pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
+    if let Some(wanted) = options.partitions
+        && !(1..=MAX_PARTITIONS).contains(&wanted)
+    {
+        let expected = format!("1 to {MAX_PARTITIONS}");
+        return Err(Invalid::new("number of partitions", &wanted.to_string(), expected).into());
+    }
+    if options.max_event_bytes > MAX_EVENT_BYTES {
+        let expected = format!("at most {MAX_EVENT_BYTES}, as MongoDB's documents are limited to 16 MiB");
+        return Err(Invalid::new("max_event_bytes", &options.max_event_bytes.to_string(), expected).into());
+    }
+    let client_options = understand(url).await?;
+    let app = client_options.app_name.clone().unwrap_or_default();
+    let name = client_options.default_database.clone().unwrap_or_else(|| "leftfold".to_owned());
+    let hosts: Vec<_> = client_options.hosts.iter().map(ToString::to_string).collect();
+    let place = format!("database {name} at {}", hosts.join(","));
+    let failed = |failure: Failure| failure.to_error("connect to", &place);
+    let client = Client::with_options(client_options).map_err(|error| failed(error.into()))?;
+    let transactions = check_server(&client, &place).await?;
+    let db = client.database_with_options(&name, database_options(transactions));
+    let partitions = if transactions { Some(make_log(&db, options.partitions, &place).await?) } else { None };
+    for name in [CHECKPOINTS, LEASES] {
+        create(&db, name).await.map_err(failed)?;
+    }
+    let board = Arc::new(Board::new(partitions.unwrap_or(0)));
+    Ok(Base { client, db, app, place, partitions, board })
+}
+
+/// What the URL says, and what it leaves open. It may hold a password, so it is in no error.
+async fn understand(url: &str) -> Result<ClientOptions> {
+    let mut options = ClientOptions::parse(url).await.map_err(|error| {
+        let secret = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(secret, _)| secret);
+        let mut report = error.to_string();
+        for part in secret.into_iter().flat_map(|secret| secret.splitn(2, ':').chain([secret])) {
+            if !part.is_empty() {
+                report = report.replace(part, "…");
+            }
+        }
+        let message = format!(
+            "could not understand the MongoDB URL: {report}; write it as mongodb://user:password@host:27017/database, \
+             with special characters in user and password percent-encoded"
+        );
+        Error::new(Kind::Invalid, message)
+    })?;
+    options.app_name.get_or_insert_with(|| "leftfold".to_owned());
+    options.server_selection_timeout.get_or_insert(Duration::from_secs(10));
+    options.connect_timeout.get_or_insert(Duration::from_secs(5));
+    options.retry_reads = Some(true);
+    options.retry_writes = Some(true);
+    Ok(options)
+}
+
+/// How everything is read and written, whatever the URL says: with less, a failover loses what was acknowledged.
+fn database_options(transactions: bool) -> DatabaseOptions {
+    let mut options = DatabaseOptions::default();
+    // A standalone server has no majority; what it has written it does not take back.
+    options.read_concern = Some(if transactions { ReadConcern::majority() } else { ReadConcern::local() });
+    options.write_concern = Some(durable());
+    options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+    options
+}
+
+/// Whether the server is one we can work with, and whether it has transactions.
+async fn check_server(client: &Client, place: &str) -> Result<bool> {
+    let failed = |error: mongodb::error::Error| Failure::from(error).to_error("connect to", place);
+    let admin = client.database("admin");
+    let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(failed)?;
+    if hello.get_i32("maxWireVersion").unwrap_or(0) < OLDEST_WIRE_VERSION {
+        let info = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(failed)?;
+        let version = info.get_str("version").unwrap_or("of an unknown version");
+        let message = format!("could not use {place}: it is MongoDB {version}; update it to 6.0 or later");
+        return Err(Error::new(Kind::Store, message));
+    }
+    Ok(hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid"))
+}
+
+/// Makes the log, or checks the one that is there. Answers with its number of partitions.
+async fn make_log(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16> {
+    let failed = |failure: Failure| failure.to_error("set up the log in", place);
+    let metas = db.collection::<Document>(META);
+    let mut made = false;
+    loop {
+        let meta = metas.find_one(doc! { "_id": "log" }).await.map_err(|error| failed(error.into()))?;
+        if let Some(meta) = meta {
+            let stored = check_meta(&meta, wanted, place)?;
+            if !made {
+                check_indexes(db, place).await?;
+            }
+            return Ok(stored);
+        }
+        make_tables(db, wanted.unwrap_or(1)).await.map_err(failed)?;
+        made = true;
+    }
+}
+
+/// The number of partitions of a log that this program can use, if it has as many as wanted.
+fn check_meta(meta: &Document, wanted: Option<u16>, place: &str) -> Result<u16> {
+    let format = meta.get_i32("format").unwrap_or(0);
+    if format != FORMAT {
+        let message = format!(
+            "could not open the log in {place}: it has format {format}, and this program reads format {FORMAT}; \
+             use the version of Leftfold that made it, or a newer one"
+        );
+        return Err(Error::new(Kind::Format, message));
+    }
+    let stored = meta.get_i32("partitions").ok().and_then(|number| u16::try_from(number).ok());
+    let Some(stored) = stored.filter(|number| (1..=MAX_PARTITIONS).contains(number)) else {
+        let failure = Failure::damaged("its number of partitions can't be read");
+        return Err(failure.to_error("open the log in", place));
+    };
+    match wanted {
+        Some(wanted) if wanted != stored => {
+            let message = format!(
+                "the log in {place} has {stored} partitions, not {wanted}: their number is fixed when a log is made; \
+                 connect with {stored} or without naming a number, or copy its events into another database"
+            );
+            Err(Error::new(Kind::Invalid, message))
+        }
+        _ => Ok(stored),
+    }
+}
+
+/// The indexes that the log depends on: which fields, and the name.
+fn indexes() -> [(Document, &'static str); 2] {
+    [(doc! { "stream": 1, "revision": -1 }, "leftfold_stream_revision"), (doc! { "id": 1 }, "leftfold_id")]
+}
+
+/// Makes all collections and indexes of a log, and at last says that it is there.
+async fn make_tables(db: &Database, partitions: u16) -> Result<(), Failure> {
+    for name in [EVENTS, HEADS, META] {
+        create(db, name).await?;
+    }
+    let unique = indexes().map(|(keys, name)| {
+        let options = IndexOptions::builder().name(name.to_owned()).unique(true).build();
+        IndexModel::builder().keys(keys).options(options).build()
+    });
+    db.collection::<Document>(EVENTS).create_indexes(unique).await?;
+    let heads = db.collection::<Document>(HEADS);
+    for partition in 0..partitions {
+        let head = doc! { "$setOnInsert": { "position": 0_i64 } };
+        heads.update_one(doc! { "_id": i32::from(partition) }, head).upsert(true).await?;
+    }
+    let meta = doc! { "_id": "log", "format": FORMAT, "partitions": i32::from(partitions) };
+    match db.collection::<Document>(META).insert_one(meta).await {
+        Err(error) if !is_duplicate(&error) => Err(error.into()),
+        // Another process may have been faster, with another number: what is stored is read next.
+        _ => Ok(()),
+    }
+}
+
+/// Without these indexes an event could be in the log twice.
+async fn check_indexes(db: &Database, place: &str) -> Result<()> {
+    let failed =
+        |error: mongodb::error::Error| Failure::from(error).to_error("look at the indexes in", place);
+    let mut found = Vec::new();
+    let mut cursor = db.collection::<Document>(EVENTS).list_indexes().await.map_err(failed)?;
+    while cursor.advance().await.map_err(failed)? {
+        found.push(cursor.deserialize_current().map_err(failed)?);
+    }
+    for (keys, name) in indexes() {
+        let is_there = |index: &IndexModel| {
+            let options = index.options.as_ref();
+            let unique = options.is_some_and(|options| options.unique == Some(true));
+            let partial = options.is_some_and(|options| options.partial_filter_expression.is_some());
+            same_keys(&index.keys, &keys) && unique && !partial
+        };
+        if !found.iter().any(is_there) {
+            let message = format!(
+                "could not open the log in {place}: its unique index on {keys} is missing or differs, so that events \
+                 could come twice; stop all that append, and make it: \
+                 db.getCollection(\"{EVENTS}\").createIndex({keys}, {{ unique: true, name: \"{name}\" }})"
+            );
+            return Err(Error::new(Kind::Format, message));
+        }
+    }
+    Ok(())
+}
+
+/// Whether both name the same fields in the same directions, whatever the width of the numbers.
+fn same_keys(one: &Document, other: &Document) -> bool {
+    let keys = |document: &Document| -> Vec<(String, Option<i64>)> {
+        let direction = |value: &Bson| match value {
+            Bson::Int32(number) => Some(i64::from(*number)),
+            Bson::Int64(number) => Some(*number),
+            #[expect(clippy::cast_possible_truncation, reason = "a direction is 1 or -1")]
+            Bson::Double(number) => Some(*number as i64),
+            _ => None,
+        };
+        document.iter().map(|(key, value)| (key.clone(), direction(value))).collect()
+    };
+    keys(one) == keys(other)
+}
+
+/// Makes a collection, if it is not there.
+async fn create(db: &Database, name: &str) -> Result<(), Failure> {
+    const EXISTS: i32 = 48;
+    match db.create_collection(name).await {
+        Err(error) => match &*error.kind {
+            mongodb::error::ErrorKind::Command(command) if command.code == EXISTS => Ok(()),
+            _ => Err(error.into()),
+        },
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Makes the records of a collection, their indexes, and the view that has the collection's name.
+pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> {
+    let failed =
+        |failure: Failure| failure.to_error(&format!("make collection {collection} in"), &base.place);
+    for part in [collection.clone(), collection.streams()] {
+        let name = records(&part);
+        create(&base.db, &name).await.map_err(failed)?;
+        let partial = ["parked", "gone"].map(|field| {
+            let filter = doc! { format!("_fold.{field}"): { "$exists": true } };
+            let options = IndexOptions::builder()
+                .name(format!("leftfold_{field}"))
+                .partial_filter_expression(filter)
+                .build();
+            IndexModel::builder().keys(doc! { format!("_fold.{field}"): 1 }).options(options).build()
+        });
+        let indexed = base.db.collection::<Document>(&name).create_indexes(partial).await;
+        indexed.map_err(|error| failed(error.into()))?;
+    }
+    make_view(base, collection).await
+}
+
+/// Makes the view, unless it is there. Where something else has its name, says so.
+async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
+    let failed = |error: mongodb::error::Error| {
+        Failure::from(error).to_error(&format!("make view {collection} in"), &base.place)
+    };
+    let (records, pipeline) = (records(collection), [doc! { "$match": { VISIBLE: { "$exists": false } } }]);
+    let name = collection.as_str();
+    let created = base.db.create_collection(name).view_on(records.clone()).pipeline(pipeline).await;
+    let Err(error) = created else { return Ok(()) };
+    let mut found = base.db.list_collections().filter(doc! { "name": name }).await.map_err(failed)?;
+    if !found.advance().await.map_err(failed)? {
+        return Err(failed(error));
+    }
+    let found = Document::try_from(found.current())
+        .map_err(|error| Failure::from(error).to_error(&format!("make view {collection} in"), &base.place))?;
+    let view_on = found.get_document("options").and_then(|options| options.get_str("viewOn"));
+    if view_on.is_ok_and(|on| on == records) {
+        return Ok(());
+    }
+    let message = format!(
+        "could not make view {name} in {}: there is a {} of that name that Leftfold did not make; it is left as it \
+         is: give the projection another name, or rename what is there",
+        base.place,
+        found.get_str("type").unwrap_or("collection"),
+    );
+    Err(Error::new(Kind::Conflict, message))
+}

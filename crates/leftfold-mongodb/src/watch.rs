@@ -1,0 +1,230 @@
+//! The board: what the last commits reached, for those who wait for more.
+//!
+//! Commits of this process are put up at once. Those of other processes come through a change stream on the heads and the
+//! checkpoints, which is open only while somebody waits, or did a moment ago. Where it fails, as on a standalone
+//! server, both are read again and again instead.
+//!
+//! **No wake-up is lost**: the stream is opened first and then all is read, so that whatever is not in what was read
+//! comes through the stream.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bson::{Document, RawDocumentBuf, doc};
+use leftfold::{Collection, Kind, Lane, Mark, Partition};
+use mongodb::change_stream::ChangeStream;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::Base;
+use crate::documents::checkpoint;
+use crate::error::Failure;
+use crate::schema::{CHECKPOINTS, HEADS};
+
+/// How long the server keeps an idle stream waiting: what an idle store costs is one command in this time.
+const AWAIT: Duration = Duration::from_secs(10);
+/// A server that does not even say that nothing happened is gone.
+const SILENCE: Duration = Duration::from_secs(30);
+/// How long the stream stays open when nobody waits any more.
+const LINGER: Duration = Duration::from_secs(10);
+/// How often is looked where there is no stream: often after something happened, seldom when nothing does.
+const SHORTEST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(500);
+/// How long after a failure the stream is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What is known to be committed. Others may have gone further.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    heads: Mark,
+    /// The mark of each checkpoint. They only grow.
+    marks: HashMap<Collection, Mark>,
+    partitions: u16,
+}
+
+impl Known {
+    /// Whether some partition's head is beyond the mark.
+    pub(crate) fn is_beyond(&self, mark: &Mark) -> bool {
+        let is_beyond = |partition| self.heads.position(partition) > mark.position(partition);
+        (0..self.partitions).map(Partition).any(is_beyond)
+    }
+
+    /// Whether the checkpoint has left this mark behind.
+    pub(crate) fn has_left(&self, projection: &Collection, mark: &Mark) -> bool {
+        self.marks.get(projection).is_some_and(|known| known != mark && known.covers(mark))
+    }
+}
+
+pub(crate) struct Board {
+    known: watch::Sender<Known>,
+    waiting: Mutex<Waiting>,
+    /// Somebody came.
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    waiters: usize,
+    is_watched: bool,
+}
+
+impl Board {
+    pub(crate) fn new(partitions: u16) -> Self {
+        let known = Known { partitions, ..Known::default() };
+        Self { known: watch::Sender::new(known), waiting: Mutex::default(), bell: Notify::new() }
+    }
+
+    /// Puts up where heads are, at least. Answers whether that is news.
+    pub(crate) fn grew(&self, heads: &Mark) -> bool {
+        self.known.send_if_modified(|known| {
+            let news = !known.heads.covers(heads);
+            known.heads.merge(heads);
+            news
+        })
+    }
+
+    /// Puts up where a checkpoint is, at least. Answers whether that is news.
+    pub(crate) fn moved(&self, projection: &Collection, mark: &Mark) -> bool {
+        self.known.send_if_modified(|known| {
+            let known = known.marks.entry(projection.clone()).or_default();
+            let news = !known.covers(mark);
+            known.merge(mark);
+            news
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.lock().waiters > 0
+    }
+}
+
+/// Somebody waits.
+pub(crate) struct Guard(Arc<Board>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.lock().waiters -= 1;
+    }
+}
+
+impl Base {
+    /// Starts to wait. Until the guard is dropped, commits of other processes are looked for.
+    pub(crate) fn wait(self: &Arc<Self>) -> (Guard, watch::Receiver<Known>) {
+        let mut waiting = self.board.lock();
+        waiting.waiters += 1;
+        if !std::mem::replace(&mut waiting.is_watched, true) {
+            tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&self.board)));
+        }
+        drop(waiting);
+        self.board.bell.notify_one();
+        (Guard(Arc::clone(&self.board)), self.board.known.subscribe())
+    }
+
+    /// Reads all heads and checkpoints, and puts them up. Answers whether there is news.
+    async fn look(&self) -> Result<bool, Failure> {
+        let mut news = self.has_transactions() && self.board.grew(&self.heads().await?);
+        let mut found = self.db.collection::<RawDocumentBuf>(CHECKPOINTS).find(doc! {}).await?;
+        while found.advance().await? {
+            let stored = found.current();
+            if let Ok(projection) = Collection::new(stored.get_str("_id")?) {
+                news |= self.board.moved(&projection, &checkpoint(stored)?.mark);
+            }
+        }
+        Ok(news)
+    }
+
+    /// A stream of all changes of heads and checkpoints from now on.
+    async fn changes(&self) -> Result<ChangeStream<Document>, Failure> {
+        let pipeline = [
+            doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS] } } },
+            doc! { "$project": {
+                "ns": 1, "documentKey": 1,
+                "position": { "$ifNull": ["$updateDescription.updatedFields.position", "$fullDocument.position"] },
+                "mark": { "$ifNull": ["$updateDescription.updatedFields.mark", "$fullDocument.mark"] },
+            } },
+        ];
+        Ok(self.db.watch().pipeline(pipeline).max_await_time(AWAIT).await?.with_type())
+    }
+
+    /// Puts up what a change tells.
+    fn see(&self, change: &Document) {
+        let Ok(key) = change.get_document("documentKey") else { return };
+        if let (Ok(key), Ok(position)) = (key.get_i32("_id"), change.get_i64("position"))
+            && let Ok(partition) = u16::try_from(key)
+        {
+            let head = [(Lane::from(Partition(partition)), position.unsigned_abs())];
+            self.board.grew(&head.into_iter().collect());
+        }
+        if let (Ok(key), Ok(mark)) = (key.get_str("_id"), change.get_str("mark"))
+            && let (Ok(projection), Ok(mark)) = (Collection::new(key), serde_json::from_str(mark))
+        {
+            self.board.moved(&projection, &mark);
+        }
+    }
+}
+
+/// Looks for commits of others while somebody waits, until the store is gone.
+async fn watch(store: Weak<Base>, board: Arc<Board>) {
+    let mut failed_at: Option<Instant> = None;
+    loop {
+        while !board.is_awaited() {
+            // Woken now and then to see whether the store is gone.
+            let _ = timeout(LINGER, board.bell.notified()).await;
+            if store.strong_count() == 0 {
+                return;
+            }
+        }
+        let Some(base) = store.upgrade() else { return };
+        let streams = base.has_transactions() && failed_at.is_none_or(|at| at.elapsed() > RETRY);
+        let watched = if streams { follow(base).await } else { poll(base).await };
+        if let Err(failure) = watched {
+            // Those who wait are still woken by this process; the next look tries again.
+            tracing::warn!(?failure, "could not watch for commits of others; looking for them instead");
+            failed_at = Some(Instant::now());
+            sleep(SHORTEST).await;
+        }
+    }
+}
+
+/// Follows a change stream until it fails, or nobody waits any more.
+async fn follow(base: Arc<Base>) -> Result<(), Failure> {
+    let mut changes = base.changes().await?;
+    base.look().await?;
+    let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
+    drop(base);
+    let mut idle_since = None;
+    loop {
+        let Ok(next) = timeout(SILENCE, changes.next_if_any()).await else {
+            return Err(Failure::new(Kind::Unavailable, "check the server", "its change stream went silent"));
+        };
+        let Some(base) = store.upgrade() else { return Ok(()) };
+        next?.iter().for_each(|change| base.see(change));
+        if board.is_awaited() {
+            idle_since = None;
+        } else if idle_since.get_or_insert_with(Instant::now).elapsed() > LINGER {
+            return Ok(());
+        }
+    }
+}
+
+/// Looks again and again for as long as a stream is not to be tried, or until nobody waits any more.
+async fn poll(base: Arc<Base>) -> Result<(), Failure> {
+    let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
+    drop(base);
+    let begun = Instant::now();
+    let mut stirred = begun;
+    while board.is_awaited() && begun.elapsed() < RETRY {
+        let Some(base) = store.upgrade() else { return Ok(()) };
+        if base.look().await? {
+            stirred = Instant::now();
+        }
+        drop(base);
+        sleep((stirred.elapsed() / 8).clamp(SHORTEST, LONGEST)).await;
+    }
+    Ok(())
+}
