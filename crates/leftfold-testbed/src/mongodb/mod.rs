@@ -1,0 +1,8 @@
+//! Private MongoDB servers.
+
+mod binary;
+mod member;
+mod server;
+
+pub use self::binary::fetch;
+pub use self::server::Server;
