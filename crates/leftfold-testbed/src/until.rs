@@ -12,10 +12,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Asks again and again until there is an answer.
-pub(crate) async fn until<T>(
-    doing: &str,
-    mut ask: impl AsyncFnMut() -> Result<Option<T>, Error>,
-) -> Result<T, Error> {
+pub(crate) async fn until<T, F>(doing: &str, ask: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<Option<T>, Error>>,
+{
     let begun = Instant::now();
     loop {
         if let Some(answer) = ask().await? {

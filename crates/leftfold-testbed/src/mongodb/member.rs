@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::Error;
 use crate::process::Process;
-use crate::until::until;
+use crate::until::{PATIENCE, until};
 
 /// How long it may take to answer. One that stands still does not.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl Member {
         // Its own word for it: a connection might be answered by a stranger.
         const SAID: &str = "\"Waiting for connections\"";
         let starting = self.starting();
-        until(&starting, async || {
+        until(&starting, || async {
             let failed = |error| Error::new(&starting, error);
             let status = match &mut *self.process() {
                 Some(process) => process.ended().map_err(failed)?,
@@ -90,16 +90,16 @@ impl Member {
     }
 
     pub(super) fn runs(&self) -> bool {
-        self.process().is_some()
+        self.process().as_mut().is_some_and(runs)
     }
 
     /// It runs, and does not stand still.
     pub(super) fn can_answer(&self) -> bool {
-        self.process().as_ref().is_some_and(|process| !process.is_frozen())
+        self.process().as_mut().is_some_and(|process| runs(process) && !process.is_frozen())
     }
 
     pub(super) fn id(&self) -> Option<u32> {
-        self.process().as_ref().map(Process::id)
+        self.process().as_mut().and_then(|process| runs(process).then(|| process.id()))
     }
 
     /// Kills it, and returns when it is gone.
@@ -113,7 +113,8 @@ impl Member {
     pub(super) async fn freeze(&self) -> Result<(), Error> {
         let doing = format!("freezing mongod at {}", self.host());
         self.with_process(&doing, Process::freeze)?;
-        until(&doing, async || Ok(self.with_process(&doing, |process| process.stands())?.then_some(()))).await
+        let stands = || self.with_process(&doing, |process| process.stands());
+        until(&doing, || async { Ok(stands()?.then_some(())) }).await
     }
 
     pub(super) fn thaw(&self) -> Result<(), Error> {
@@ -142,8 +143,10 @@ impl Member {
     ) -> Result<Document, Error> {
         let name = command.keys().next().cloned().unwrap_or_default();
         let doing = format!("running the command {name} at {}", self.host());
-        let client = self.client(credential)?;
-        client.database("admin").run_command(command).await.map_err(|error| Error::new(doing, error))
+        let admin = self.client(credential)?.database("admin");
+        let answer = timeout(PATIENCE, admin.run_command(command).into_future()).await;
+        let late = |_| Error::new(&doing, format!("there is no answer after {PATIENCE:?}"));
+        answer.map_err(late)?.map_err(|error| Error::new(&doing, error.kind))
     }
 
     /// The end of its log.
@@ -183,6 +186,11 @@ impl Member {
     }
 }
 
+/// A process may end by itself.
+fn runs(process: &mut Process) -> bool {
+    matches!(process.ended(), Ok(None))
+}
+
 /// What a member says about itself, if it answers.
 pub(super) async fn hello(client: &Client) -> Option<Document> {
     let admin = client.database("admin");
@@ -193,4 +201,34 @@ pub(super) async fn hello(client: &Client) -> Option<Document> {
 fn free_port() -> Result<u16, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|error| Error::new("looking for a free port", error))
+}
+
+#[cfg(all(test, feature = "servers"))]
+mod tests {
+    use super::*;
+    use crate::mongodb::fetch;
+
+    #[tokio::test]
+    async fn a_port_that_somebody_else_has_is_not_insisted_on() {
+        let place = tempfile::tempdir().unwrap();
+        let mongod = fetch(|_| {}).unwrap();
+        let mut member = Member::new(mongod, Vec::new(), place.path().join("member")).unwrap();
+        let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, member.port())).unwrap();
+        member.launch().await.unwrap();
+        assert!(!member.listens().await.unwrap());
+        member.launch_elsewhere().await.unwrap();
+        assert!(member.listens().await.unwrap());
+        assert_ne!(member.port(), stranger.local_addr().unwrap().port());
+    }
+
+    #[tokio::test]
+    async fn one_that_does_not_start_says_why() {
+        let place = tempfile::tempdir().unwrap();
+        let options = vec!["--no-such-option".into()];
+        let member = Member::new(fetch(|_| {}).unwrap(), options, place.path().join("member")).unwrap();
+        member.launch().await.unwrap();
+        let failed = member.listens().await.unwrap_err().to_string();
+        assert!(failed.contains("starting mongod at 127.0.0.1:"), "{failed}");
+        assert!(failed.contains("unrecognised option '--no-such-option'"), "{failed}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Private MongoDB servers.
 
 mod binary;
+mod kind;
 mod member;
 mod server;
 

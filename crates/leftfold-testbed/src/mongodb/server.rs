@@ -1,8 +1,5 @@
 //! A server as tests see it: one `mongod`, or a replica set of them.
 
-use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ::mongodb::Client;
@@ -12,12 +9,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::binary;
+use super::kind::{Kind, SET};
 use super::member::{Member, hello};
 use crate::Error;
 use crate::place::Place;
 use crate::until::{PATIENCE, until};
 
-const SET: &str = "rs0";
+/// The user who may do anything, and the password.
 const ROOT: (&str, &str) = ("root", "the-root-password");
 
 /// A private MongoDB server, gone when dropped. Members are named by their index, from 0.
@@ -29,14 +27,6 @@ pub struct Server {
     // Before the place, so that they are ended when it is removed.
     members: Vec<Member>,
     place: Place,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Standalone,
-    ReplicaSet,
-    /// A replica set that asks who one is.
-    Guarded,
 }
 
 impl Server {
@@ -109,12 +99,10 @@ impl Server {
 
     /// The member that is primary now. Waits until there is one.
     pub async fn primary(&self) -> Result<usize, Error> {
-        let mut clients = Vec::new();
-        for (index, member) in self.members.iter().enumerate().filter(|(_, member)| member.can_answer()) {
-            clients.push((index, member.client(None)?));
-        }
+        let clients = self.members.iter().map(|member| Ok((member, member.client(None)?)));
+        let clients: Vec<_> = clients.collect::<Result<_, Error>>()?;
         let doing = format!("waiting for a primary of {}", self.address());
-        until(&doing, async || Ok(elected(&clients).await)).await.map_err(|error| self.with_logs(error))
+        until(&doing, || async { Ok(elected(&clients).await) }).await.map_err(|error| self.with_logs(error))
     }
 
     /// Kills a member with SIGKILL, and returns when it is gone.
@@ -195,7 +183,7 @@ impl Server {
         let mut members = Vec::new();
         for index in 0..count {
             let directory = place.path().join(format!("member-{index}"));
-            let member = Member::new(mongod.clone(), options(kind, place.path())?, directory)?;
+            let member = Member::new(mongod.clone(), kind.options(place.path())?, directory)?;
             member.launch().await?;
             members.push(member);
         }
@@ -247,7 +235,7 @@ impl Server {
         let client = member.client(None)?;
         // One that is alone has to be the primary.
         let alone = self.members.len() == 1;
-        until(&doing, async || {
+        until(&doing, || async {
             let said = hello(&client).await.unwrap_or_default();
             Ok((says(&said, "isWritablePrimary") || !alone && says(&said, "secondary")).then_some(()))
         })
@@ -279,46 +267,16 @@ impl Server {
     }
 }
 
-/// The options of a `mongod` that is to be small and quick rather than to last.
-fn options(kind: Kind, place: &Path) -> Result<Vec<OsString>, Error> {
-    // Otherwise its journal takes 300 MB before anything is in it.
-    const SMALL_JOURNAL: &str = "log=(prealloc=false,file_max=16MB)";
-    let always = [
-        "--setParameter",
-        "enableTestCommands=1",
-        "--wiredTigerCacheSizeGB",
-        "0.25",
-        "--wiredTigerEngineConfigString",
-        SMALL_JOURNAL,
-    ];
-    let mut options = Vec::from(always.map(OsString::from));
-    if kind != Kind::Standalone {
-        options.extend(["--replSet", SET, "--oplogSize", "256"].map(OsString::from));
-    }
-    if kind == Kind::Guarded {
-        let key = key_file(place).map_err(|error| Error::new("writing the key of a replica set", error))?;
-        options.extend(["--auth".into(), "--keyFile".into(), key]);
-    } else {
-        options.push("--noauth".into());
-    }
-    Ok(options)
-}
-
-/// By which members of a set know each other. It has to be readable to nobody else.
-fn key_file(place: &Path) -> std::io::Result<OsString> {
-    let path = place.join("key");
-    fs::write(&path, "membersOfThisSetKnowEachOtherByThis")?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    Ok(path.into())
-}
-
 /// Who says to be primary; if several do, the one elected last.
-async fn elected(clients: &[(usize, Client)]) -> Option<usize> {
+async fn elected(clients: &[(&Member, Client)]) -> Option<usize> {
     let mut primaries = Vec::new();
-    for (index, client) in clients {
+    for (index, (member, client)) in clients.iter().enumerate() {
+        if !member.can_answer() {
+            continue;
+        }
         let said = hello(client).await.unwrap_or_default();
         if says(&said, "isWritablePrimary") {
-            primaries.push((said.get_object_id("electionId").ok(), *index));
+            primaries.push((said.get_object_id("electionId").ok(), index));
         }
     }
     primaries.into_iter().max().map(|(_, index)| index)
