@@ -1,0 +1,41 @@
+//! What can be said on the command line.
+
+use clap::{Args, Parser, Subcommand};
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0    done
+  2    the command can't be understood
+  3    it could not be done: why is said on standard error
+  130  interrupted before it was done";
+
+/// Starts real servers for trying things by hand: each private, in a temporary directory, on a free loopback port, ended
+/// with this program.
+#[derive(Debug, Parser)]
+#[command(name = "leftfold-testbed", version, after_help = EXIT_STATUS, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) part: Part,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Part {
+    /// Gets the programs that the tests need
+    Fetch,
+    /// Starts MongoDB, prints its URL and waits for Ctrl-C
+    #[command(name = "mongodb")]
+    MongoDb(MongoDb),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MongoDb {
+    /// How many members the replica set has
+    #[arg(long, value_name = "1|3", default_value_t = 1)]
+    pub(crate) members: usize,
+    /// One server that is no replica set, without transactions
+    #[arg(long, conflicts_with = "members")]
+    pub(crate) standalone: bool,
+    /// Print the URL and the members as one JSON value
+    #[arg(long)]
+    pub(crate) json: bool,
+}

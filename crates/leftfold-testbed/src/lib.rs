@@ -1,0 +1,27 @@
+//! Real servers for tests and benchmarks: each private, in a temporary directory, on a free loopback port, ended with the
+//! process that started it.
+//!
+//! ```no_run
+//! # async fn test() -> Result<(), leftfold_testbed::Error> {
+//! use leftfold_testbed::mongodb::Server;
+//!
+//! let server = Server::replica_set(3).await?;
+//! println!("{}", server.url());
+//! server.kill(server.primary().await?).await?;
+//! server.primary().await?; // another one
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A server is gone when its value is dropped; also when the process ends in any other way, with SIGKILL or with the server
+//! in a `static`. Its directory then stays behind until somebody starts the next server.
+//!
+//! Servers run on Linux: what ends them with their process is Linux's own.
+
+mod error;
+pub mod mongodb;
+mod place;
+mod process;
+mod until;
+
+pub use crate::error::Error;

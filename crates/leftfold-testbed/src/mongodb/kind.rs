@@ -1,0 +1,55 @@
+//! The kinds of server, and how each is started.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::{fs, io};
+
+use crate::Error;
+
+/// The name of every replica set.
+pub(super) const SET: &str = "rs0";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Standalone,
+    ReplicaSet,
+    /// A replica set that asks who one is.
+    Guarded,
+}
+
+impl Kind {
+    /// The options of a `mongod` that is to be small and quick rather than to last.
+    pub(super) fn options(self, place: &Path) -> Result<Vec<OsString>, Error> {
+        // Otherwise its journal takes 300 MB before anything is in it.
+        const SMALL_JOURNAL: &str = "log=(prealloc=false,file_max=16MB)";
+        let always = [
+            "--setParameter",
+            "enableTestCommands=1",
+            "--wiredTigerCacheSizeGB",
+            "0.25",
+            "--wiredTigerEngineConfigString",
+            SMALL_JOURNAL,
+        ];
+        let mut options = Vec::from(always.map(OsString::from));
+        if self != Self::Standalone {
+            options.extend(["--replSet", SET, "--oplogSize", "256"].map(OsString::from));
+        }
+        if self == Self::Guarded {
+            let key =
+                key_file(place).map_err(|error| Error::new("writing the key of a replica set", error))?;
+            options.extend(["--auth".into(), "--keyFile".into(), key]);
+        } else {
+            options.push("--noauth".into());
+        }
+        Ok(options)
+    }
+}
+
+/// By which members of a set know each other. It has to be readable to nobody else.
+fn key_file(place: &Path) -> io::Result<OsString> {
+    let path = place.join("key");
+    fs::write(&path, "membersOfThisSetKnowEachOtherByThis")?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+    Ok(path.into())
+}

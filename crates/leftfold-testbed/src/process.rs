@@ -1,0 +1,119 @@
+//! Processes that end with this one, however it ends.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::thread;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::sync::oneshot;
+
+/// A process. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    frozen: bool,
+}
+
+impl Process {
+    /// Starts a program whose output goes to a file.
+    pub(crate) async fn start(program: &Path, arguments: &[OsString], output: &Path) -> io::Result<Self> {
+        // `setpriv` has the kernel kill the program when the thread that started it ends. Should that have happened before
+        // it was asked to, the program has another parent by then, and is not run.
+        const RUN_UNDER: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
+        let file = File::create(output)?;
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "sh", "-c", RUN_UNDER, "sh"])
+            .arg(std::process::id().to_string())
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            // Ctrl-C is for this process, which ends the other one when it likes.
+            .process_group(0);
+        let child = start_where_threads_last(command).await?;
+        Ok(Self { child, frozen: false })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Has it stand still; it does when it [stands](Self::stands).
+    pub(crate) fn freeze(&mut self) -> io::Result<()> {
+        kill_process(self.pid(), Signal::STOP)?;
+        self.frozen = true;
+        Ok(())
+    }
+
+    pub(crate) fn stands(&self) -> io::Result<bool> {
+        let only_look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.pid()), only_look)?.is_some_and(|status| status.stopped()))
+    }
+
+    pub(crate) fn thaw(&mut self) -> io::Result<()> {
+        kill_process(self.pid(), Signal::CONT)?;
+        self.frozen = false;
+        Ok(())
+    }
+
+    /// Kills it, and returns when it is gone.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It fails if the process has ended already.
+        let _ = self.kill();
+    }
+}
+
+type Order = (Command, oneshot::Sender<io::Result<Child>>);
+
+/// Starts a program from a thread that lasts as long as this process.
+async fn start_where_threads_last(command: Command) -> io::Result<Child> {
+    static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    let starter = STARTER.get_or_init(|| {
+        let (orders, ordered) = mpsc::channel();
+        thread::spawn(move || start_all(&ordered));
+        orders
+    });
+    let (reply, answer) = oneshot::channel();
+    let gone = || io::Error::other("the thread that starts processes is gone");
+    starter.send((command, reply)).map_err(|_| gone())?;
+    answer.await.map_err(|_| gone())?
+}
+
+/// Does not end, since nobody drops the other end.
+fn start_all(ordered: &mpsc::Receiver<Order>) {
+    while let Ok((mut command, reply)) = ordered.recv() {
+        // Who gave the order may have been dropped while waiting.
+        if let Err(Ok(mut unwanted)) = reply.send(command.spawn()) {
+            let _ = unwanted.kill();
+            let _ = unwanted.wait();
+        }
+    }
+}
