@@ -2,6 +2,7 @@
 
 #![warn(clippy::iter_over_hash_type)]
 
+mod apart;
 mod app;
 pub mod documents;
 mod encode;
@@ -21,6 +22,7 @@ mod retry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use apart::Apart;
 pub use app::{App, Leftfold, Unit};
 pub use documents::{Collection, Documents, Store};
 pub use env::{Env, System};

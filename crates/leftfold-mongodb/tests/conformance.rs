@@ -1,0 +1,29 @@
+//! MongoDB does what every store must do: a replica set with transactions, a standalone server without.
+
+mod common;
+
+use common::{REPLICA_SET, STANDALONE};
+use leftfold::{Apart, Memory};
+use leftfold_mongodb::Mongo;
+
+async fn replica_set(partitions: u16) -> (Mongo, ()) {
+    (REPLICA_SET.store(Mongo::options().partitions(partitions)).await, ())
+}
+
+/// A standalone server holds no log.
+async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, ()) {
+    let documents = STANDALONE.store(Mongo::options()).await;
+    (Apart { log: Memory::new(partitions), documents }, ())
+}
+
+mod one_partition {
+    leftfold::conformance!(super::replica_set, partitions: 1);
+}
+
+mod three_partitions {
+    leftfold::conformance!(super::replica_set, partitions: 3);
+}
+
+mod without_transactions {
+    leftfold::conformance!(super::standalone, partitions: 1, atomic: No);
+}

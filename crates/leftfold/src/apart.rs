@@ -1,0 +1,120 @@
+//! A log in one store and documents in another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::documents::{Checkpoint, Claim, Collection, Commit, Counts, Documents, Outcome, Record};
+use crate::error::Result;
+use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
+use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page};
+use crate::mark::Mark;
+
+/// A store whose log is in one store and whose documents are in another. Nothing is ever written to both at once, so
+/// all promises hold.
+///
+/// ```
+/// use leftfold::{Apart, Leftfold, Memory};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> leftfold::Result<()> {
+/// let app = Leftfold::on(Apart { log: Memory::default(), documents: Memory::default() });
+/// # app.open().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Apart<L, D> {
+    /// Where the log is.
+    pub log: L,
+    /// Where the documents and the checkpoints are.
+    pub documents: D,
+}
+
+impl<L: Log, D: Send + Sync + 'static> Log for Apart<L, D> {
+    fn partitions(&self) -> u16 {
+        self.log.partitions()
+    }
+
+    async fn heads(&self) -> Result<Mark> {
+        self.log.heads().await
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        self.log.read(partition, after, limit).await
+    }
+
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        self.log.read_stream(stream, after, limit).await
+    }
+
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        self.log.grown(beyond).await
+    }
+}
+
+impl<L: Append, D: Send + Sync + 'static> Append for Apart<L, D> {
+    async fn append(
+        &self,
+        stream: StreamId,
+        expected: Expected,
+        entries: Vec<Entry>,
+    ) -> Result<Appended, AppendError> {
+        self.log.append(stream, expected, entries).await
+    }
+}
+
+impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
+    async fn prepare(&self, collection: &Collection) -> Result<()> {
+        self.documents.prepare(collection).await
+    }
+
+    async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        self.documents.load(collection, ids).await
+    }
+
+    async fn load_current(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        self.documents.load_current(collection, ids).await
+    }
+
+    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+        self.documents.commit(commit).await
+    }
+
+    async fn scan(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.documents.scan(collection, after, limit).await
+    }
+
+    async fn parked(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+    ) -> Result<Vec<Record>> {
+        self.documents.parked(collection, after, limit).await
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<Counts> {
+        self.documents.count(collection).await
+    }
+
+    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
+        self.documents.checkpoint(projection).await
+    }
+
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+        self.documents.advanced(projection, from).await
+    }
+
+    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
+        self.documents.claim(projection, owner, lease).await
+    }
+
+    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
+        self.documents.release(projection, owner).await
+    }
+}
