@@ -30,7 +30,7 @@ pub(crate) enum Part {
 #[derive(Debug, Args)]
 pub(crate) struct MongoDb {
     /// How many members the replica set has
-    #[arg(long, value_name = "1|3", default_value_t = 1)]
+    #[arg(long, value_name = "1|3", default_value_t = 1, value_parser = members)]
     pub(crate) members: usize,
     /// One server that is no replica set, without transactions
     #[arg(long, conflicts_with = "members")]
@@ -38,4 +38,12 @@ pub(crate) struct MongoDb {
     /// Print the URL and the members as one JSON value
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn members(said: &str) -> Result<usize, &'static str> {
+    match said {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        _ => Err("use 1, or 3 for a replica set that survives the loss of a member"),
+    }
 }

@@ -15,4 +15,9 @@ impl Error {
     pub(crate) fn new(doing: impl Display, why: impl Display) -> Self {
         Self { doing: doing.to_string(), why: why.to_string() }
     }
+
+    /// Adds what to do about it.
+    pub(crate) fn advising(self, what_to_do: impl Display) -> Self {
+        Self { why: format!("{}; {what_to_do}", self.why), ..self }
+    }
 }

