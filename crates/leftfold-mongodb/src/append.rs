@@ -22,11 +22,11 @@ use mongodb::options::ReturnDocument;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
-use crate::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::log::{encode, event, has_room, place_of};
 use crate::schema::{EVENTS, HEADS};
 use crate::transaction::{Ended, Step, Work};
+use crate::{Base, batch};
 
 /// How many appends may wait before callers do.
 const QUEUE: usize = 1_024;
@@ -317,8 +317,7 @@ impl Appender {
             doc! { "$group": { "_id": "$stream", "revision": { "$first": "$revision" } } },
         ];
         let events = self.base.db.collection::<Document>(EVENTS);
-        let count = u32::try_from(streams.len() + 1).unwrap_or(u32::MAX);
-        let mut found = events.aggregate(pipeline).batch_size(count).await?;
+        let mut found = events.aggregate(pipeline).batch_size(batch(streams.len())).await?;
         self.revisions.extend(streams.into_iter().map(|stream| (stream, 0)));
         while found.advance().await? {
             let last = found.current();
@@ -330,8 +329,8 @@ impl Appender {
     /// The events that have these ids.
     async fn stored(&self, ids: Vec<&str>) -> Result<HashMap<String, Event>, Failure> {
         let events = self.base.db.collection::<RawDocumentBuf>(EVENTS);
-        let count = u32::try_from(ids.len() + 1).unwrap_or(u32::MAX);
-        let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(count).await?;
+        let count = ids.len();
+        let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(batch(count)).await?;
         let mut stored = HashMap::new();
         while found.advance().await? {
             let event = event(found.current())?;

@@ -4,12 +4,12 @@
 //! its own guard, or nothing. Without, the documents are written first, each by itself, and the checkpoint last.
 //!
 //! A bulk write tells how many guards held, not which. If not all did, one query for each collection finds those
-//! that did not, by their headers.
+//! that did not: by their headers, or, where the others are written by then, by the number that every write leaves.
 
 use bson::raw::cstr;
 use bson::{Document, RawArrayBuf, RawBson, RawDocumentBuf, doc};
-use leftfold::documents::{Advance, Changes, Commit, Conflict, Outcome, Write};
-use leftfold::{Collection, DocumentId, Kind, Mark};
+use leftfold::documents::{Advance, Changes, Commit, Conflict, Header, Outcome, Write};
+use leftfold::{Collection, DocumentId, Env as _, Kind, Mark, System};
 use mongodb::ClientSession;
 use mongodb::error::ErrorKind;
 
@@ -48,14 +48,13 @@ enum Guards {
 impl Base {
     /// Writes a commit. `Err` means that nothing was written.
     pub(crate) async fn commit(&self, commit: &Commit) -> Result<Outcome, Failure> {
-        let bulks = commit.changes.iter().filter(|changes| !changes.writes.is_empty()).map(bulk);
-        let bulks: Vec<_> = bulks.collect::<Result<_, _>>()?;
-        let outcome = if self.has_transactions() {
-            self.commit_as_one(commit, &bulks).await?
-        } else {
-            self.commit_one_by_one(commit, &bulks).await?
-        };
-        Ok(outcome)
+        let by = (!self.has_transactions()).then(|| (System.random() >> 1).cast_signed());
+        let filled = commit.changes.iter().filter(|changes| !changes.writes.is_empty());
+        let bulks: Vec<_> = filled.map(|changes| bulk(changes, by)).collect::<Result<_, _>>()?;
+        match by {
+            None => self.commit_as_one(commit, &bulks).await,
+            Some(by) => self.commit_one_by_one(commit, &bulks, by).await,
+        }
     }
 
     async fn commit_as_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<Outcome, Failure> {
@@ -70,7 +69,9 @@ impl Base {
                 }
                 Ended::CalledOff(_) => {}
             }
-            let documents = self.differing(&commit.changes, |write| write.expected.as_ref()).await?;
+            let documents = self
+                .differing(&commit.changes, |write, stored| !write.holds(stored.map(|(header, _)| header)))
+                .await?;
             if !documents.is_empty() {
                 return Ok(Outcome::Conflict(Conflict { checkpoint: false, documents }));
             }
@@ -80,9 +81,9 @@ impl Base {
     }
 
     /// Writes each document by itself, collection after collection, and the checkpoint if all guards held.
-    async fn commit_one_by_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<Outcome, Failure> {
+    async fn commit_one_by_one(&self, commit: &Commit, bulks: &[Bulk], by: i64) -> Result<Outcome, Failure> {
         let mut sent = false;
-        match self.write_one_by_one(commit, bulks, &mut sent).await {
+        match self.write_one_by_one(commit, bulks, by, &mut sent).await {
             Ok(None) => Ok(Outcome::Applied),
             Ok(Some(conflict)) => Ok(Outcome::Conflict(conflict)),
             Err(failure) if sent => {
@@ -96,6 +97,7 @@ impl Base {
         &self,
         commit: &Commit,
         bulks: &[Bulk],
+        by: i64,
         sent: &mut bool,
     ) -> Result<Option<Conflict>, Failure> {
         let filled = commit.changes.iter().filter(|changes| !changes.writes.is_empty());
@@ -117,7 +119,9 @@ impl Base {
             }
             if !all {
                 let changes = std::slice::from_ref(changes);
-                let documents = self.differing(changes, |write| Some(&write.record.header)).await?;
+                let documents = self
+                    .differing(changes, |_, stored| stored.is_none_or(|(_, stored)| *stored != Some(by)))
+                    .await?;
                 if !documents.is_empty() {
                     return Ok(Some(Conflict { checkpoint: false, documents }));
                 }
@@ -152,11 +156,11 @@ impl Base {
         }
     }
 
-    /// The documents whose headers are others than they should be.
-    async fn differing<'a>(
+    /// The documents that are not as they should be.
+    async fn differing(
         &self,
-        changes: &'a [Changes],
-        should: impl Fn(&'a Write) -> Option<&'a leftfold::documents::Header>,
+        changes: &[Changes],
+        differs: impl Fn(&Write, Option<&(Header, Option<i64>)>) -> bool,
     ) -> Result<Vec<(Collection, DocumentId)>, Failure> {
         let mut differing = Vec::new();
         for Changes { collection, writes } in changes {
@@ -164,10 +168,8 @@ impl Base {
                 continue;
             }
             let stored = self.headers(collection, writes).await?;
-            let differs = |write: &&'a Write| stored.get(&write.record.id) != should(write);
-            let ids =
-                writes.iter().filter(differs).map(|write| (collection.clone(), write.record.id.clone()));
-            differing.extend(ids);
+            let others = writes.iter().filter(|write| differs(write, stored.get(&write.record.id)));
+            differing.extend(others.map(|write| (collection.clone(), write.record.id.clone())));
         }
         Ok(differing)
     }
@@ -214,10 +216,10 @@ impl Work for WriteAll<'_> {
     }
 }
 
-fn bulk(changes: &Changes) -> Result<Bulk, Failure> {
+fn bulk(changes: &Changes, by: Option<i64>) -> Result<Bulk, Failure> {
     let mut bulk = Bulk { name: records(&changes.collection), inserts: Vec::new(), updates: Vec::new() };
     for Write { expected, record } in &changes.writes {
-        let document = record::encode(record)?;
+        let document = record::encode(record, by)?;
         let Some(expected) = expected else {
             bulk.inserts.push(document);
             continue;

@@ -15,7 +15,7 @@ use mongodb::options::Hint;
 
 use crate::error::Failure;
 use crate::schema::{self, CHECKPOINTS, records};
-use crate::{Base, Mongo, record};
+use crate::{Base, Mongo, batch, record};
 
 impl Documents for Mongo {
     async fn prepare(&self, collection: &Collection) -> Result<()> {
@@ -70,12 +70,17 @@ impl Documents for Mongo {
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
         let (_waiting, mut known) = self.inner.base.wait();
-        if self.checkpoint(projection).await?.mark != *from {
-            return Ok(());
+        loop {
+            let (mark, changes) = known.borrow_and_update().checkpoint(projection);
+            if mark != *from && mark.covers(from) {
+                return Ok(());
+            }
+            if self.checkpoint(projection).await?.mark != *from {
+                return Ok(());
+            }
+            // The board outlives the wait, as this handle does.
+            let _ = known.wait_for(|known| known.checkpoint(projection).1 != changes).await;
         }
-        // The board outlives the wait, as this handle does.
-        let _ = known.wait_for(|known| known.has_left(projection, from)).await;
-        Ok(())
     }
 
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
@@ -125,7 +130,7 @@ impl Base {
         let records = self.records(collection);
         let find = records.find(filter).sort(doc! { "_id": 1 });
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
-        let mut found = find.batch_size(u32::try_from(limit.saturating_add(1)).unwrap_or(u32::MAX)).await?;
+        let mut found = find.batch_size(batch(limit)).await?;
         let mut list = Vec::new();
         while found.advance().await? {
             list.push(record::decode(found.current())?);
@@ -133,17 +138,17 @@ impl Base {
         Ok(list)
     }
 
-    /// The headers of those of these records that are there.
+    /// What guards those of these records that are there, and which write they are from.
     pub(crate) async fn headers(
         &self,
         collection: &Collection,
         writes: &[Write],
-    ) -> Result<HashMap<DocumentId, Header>, Failure> {
+    ) -> Result<HashMap<DocumentId, (Header, Option<i64>)>, Failure> {
         let ids: Vec<_> = writes.iter().map(|write| write.record.id.as_str()).collect();
         let records = self.records(collection);
         let find = records.find(doc! { "_id": { "$in": ids } });
-        let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1 });
-        let mut found = find.batch_size(u32::try_from(writes.len() + 1).unwrap_or(u32::MAX)).await?;
+        let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1, "_fold.by": 1 });
+        let mut found = find.batch_size(batch(writes.len())).await?;
         let mut headers = HashMap::new();
         while found.advance().await? {
             headers.extend([record::decode_header(found.current())?]);

@@ -62,7 +62,7 @@ impl From<mongodb::error::Error> for Failure {
 
 fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
     let again = "try again; if it stays, look at the server's log";
-    let report = error.to_string();
+    let report = error.kind.to_string();
     match &*error.kind {
         ErrorKind::Authentication { message, .. } => {
             (Kind::Store, "check the user, the password and `authSource` in the URL", message.clone())

@@ -105,6 +105,13 @@ impl Base {
     }
 }
 
+/// So many that a server need not keep a cursor open for what is at most this long.
+pub(crate) fn batch(count: usize) -> u32 {
+    u32::try_from(count.saturating_add(1)).map_or(MAX_BATCH, |count| count.min(MAX_BATCH))
+}
+
+const MAX_BATCH: u32 = 1_000_000;
+
 impl fmt::Debug for Mongo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mongo").field("place", &self.inner.base.place).finish_non_exhaustive()

@@ -15,7 +15,7 @@ use leftfold::{
 
 use crate::error::Failure;
 use crate::schema::{EVENTS, HEADS};
-use crate::{Base, Mongo};
+use crate::{Base, Mongo, batch};
 
 const POSITION_BITS: u32 = 48;
 const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
@@ -139,10 +139,9 @@ impl Base {
             let (filter, sort) = next(events.last());
             let room = limit.bytes.saturating_sub(bytes) / USUAL.load(Ordering::Relaxed) + 2;
             let count = room.min(wanted - events.len());
-            // One more than the limit, so that the server need not keep a cursor.
             let find = stored_events.find(filter).sort(sort);
             let find = find.limit(i64::try_from(count).unwrap_or(i64::MAX));
-            let find = find.batch_size(u32::try_from(count + 1).unwrap_or(u32::MAX));
+            let find = find.batch_size(batch(count));
             let find =
                 if hint == "_id" { find } else { find.hint(mongodb::options::Hint::Name(hint.to_owned())) };
             let mut found = find.await?;

@@ -6,7 +6,7 @@
 //!
 //! `mark` and `parked` are the JSON text of a header's two parts, of which there is only one for each value, so that
 //! comparing texts compares headers. `gone` says that readers see nothing; `bare` that the body is no object and stands in
-//! `value`; `json` is the body's text where its fields alone would not give it back.
+//! `value`; `json` is the body's text where its fields alone would not give it back. Without transactions, `by` tells which write it is from.
 
 use bson::raw::cstr;
 use bson::{RawBson, RawDocument, RawDocumentBuf};
@@ -28,8 +28,9 @@ pub(crate) fn guard(header: &Header) -> Result<(String, Option<String>), Failure
     Ok((header.mark.to_string(), parked))
 }
 
-/// A record as it is stored. A body that is too large in BSON is kept as text alone.
-pub(crate) fn encode(record: &Record) -> Result<RawDocumentBuf, Failure> {
+/// A record as it is stored, with the number of the write it is from, if it is to be told from others. A body that is too
+/// large in BSON is kept as text alone.
+pub(crate) fn encode(record: &Record, by: Option<i64>) -> Result<RawDocumentBuf, Failure> {
     let mut body = record.body.as_ref().map(body::encode).transpose()?;
     let (mark, parked) = guard(&record.header)?;
     let mut fold = RawDocumentBuf::new();
@@ -51,6 +52,9 @@ pub(crate) fn encode(record: &Record) -> Result<RawDocumentBuf, Failure> {
             }
         }
         _ => fold.append(cstr!("gone"), true),
+    }
+    if let Some(by) = by {
+        fold.append(cstr!("by"), by);
     }
     let mut ends = RawDocumentBuf::new();
     ends.append(cstr!("_id"), record.id.as_str());
@@ -76,9 +80,11 @@ pub(crate) fn decode(stored: &RawDocument) -> Result<Record, Failure> {
     Ok(Record { id: DocumentId::stored(id), header: header(fold)?, body })
 }
 
-/// The id and the header of a record.
-pub(crate) fn decode_header(stored: &RawDocument) -> Result<(DocumentId, Header), Failure> {
-    Ok((DocumentId::stored(stored.get_str("_id")?), header(fold(stored)?)?))
+/// The id and the header of a record, and which write it is from.
+pub(crate) fn decode_header(stored: &RawDocument) -> Result<(DocumentId, (Header, Option<i64>)), Failure> {
+    let fold = fold(stored)?;
+    let by = fold.get("by")?.and_then(bson::RawBsonRef::as_i64);
+    Ok((DocumentId::stored(stored.get_str("_id")?), (header(fold)?, by)))
 }
 
 /// What is ours in a document.

@@ -7,7 +7,7 @@
 //! **No wake-up is lost**: the stream is opened first and then all is read, so that whatever is not in what was read
 //! comes through the stream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -34,13 +34,27 @@ const LONGEST: Duration = Duration::from_millis(500);
 /// How long after a failure the stream is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How many of its own moves a process recognises when the change stream tells them again.
+const ECHOES: usize = 64;
+
 /// What is known to be committed. Others may have gone further.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     heads: Mark,
-    /// The mark of each checkpoint. They only grow.
-    marks: HashMap<Collection, Mark>,
+    checkpoints: HashMap<Collection, Stand>,
     partitions: u16,
+    /// How often this process has put up a checkpoint.
+    published: u64,
+}
+
+/// Where a checkpoint is.
+#[derive(Debug, Default)]
+struct Stand {
+    mark: Mark,
+    /// How often it was seen to change.
+    changes: u64,
+    /// What this process has put up and the change stream has not yet told again.
+    echoes: VecDeque<Mark>,
 }
 
 impl Known {
@@ -50,9 +64,11 @@ impl Known {
         (0..self.partitions).map(Partition).any(is_beyond)
     }
 
-    /// Whether the checkpoint has left this mark behind.
-    pub(crate) fn has_left(&self, projection: &Collection, mark: &Mark) -> bool {
-        self.marks.get(projection).is_some_and(|known| known != mark && known.covers(mark))
+    /// Where a checkpoint is known to be, and how often it was seen to change.
+    pub(crate) fn checkpoint(&self, projection: &Collection) -> (Mark, u64) {
+        self.checkpoints
+            .get(projection)
+            .map_or_else(Default::default, |stand| (stand.mark.clone(), stand.changes))
     }
 }
 
@@ -84,12 +100,49 @@ impl Board {
         })
     }
 
-    /// Puts up where a checkpoint is, at least. Answers whether that is news.
-    pub(crate) fn moved(&self, projection: &Collection, mark: &Mark) -> bool {
+    /// Puts up where this process has moved a checkpoint.
+    pub(crate) fn moved(&self, projection: &Collection, mark: &Mark) {
+        self.known.send_modify(|known| {
+            known.published += 1;
+            let stand = known.checkpoints.entry(projection.clone()).or_default();
+            stand.mark = mark.clone();
+            stand.changes += 1;
+            stand.echoes.push_back(mark.clone());
+            if stand.echoes.len() > ECHOES {
+                stand.echoes.pop_front();
+            }
+        });
+    }
+
+    /// Puts up where the change stream says that a checkpoint was moved, by whomever.
+    fn told(&self, projection: &Collection, mark: &Mark) {
         self.known.send_if_modified(|known| {
-            let known = known.marks.entry(projection.clone()).or_default();
-            let news = !known.covers(mark);
-            known.merge(mark);
+            let stand = known.checkpoints.entry(projection.clone()).or_default();
+            if let Some(at) = stand.echoes.iter().position(|echo| echo == mark) {
+                stand.echoes.drain(..=at);
+                return false;
+            }
+            stand.mark = mark.clone();
+            stand.changes += 1;
+            true
+        });
+    }
+
+    /// Puts up where checkpoints were read to be, unless this process has moved some meanwhile. Answers whether there is
+    /// news.
+    fn found(&self, checkpoints: Vec<(Collection, Mark)>, published: u64) -> bool {
+        self.known.send_if_modified(|known| {
+            let mut news = false;
+            if known.published == published {
+                for (projection, mark) in checkpoints {
+                    let stand = known.checkpoints.entry(projection).or_default();
+                    if stand.mark != mark {
+                        stand.mark = mark;
+                        stand.changes += 1;
+                        news = true;
+                    }
+                }
+            }
             news
         })
     }
@@ -127,15 +180,17 @@ impl Base {
 
     /// Reads all heads and checkpoints, and puts them up. Answers whether there is news.
     async fn look(&self) -> Result<bool, Failure> {
-        let mut news = self.has_transactions() && self.board.grew(&self.heads().await?);
+        let news = self.has_transactions() && self.board.grew(&self.heads().await?);
+        let published = self.board.known.borrow().published;
+        let mut checkpoints = Vec::new();
         let mut found = self.db.collection::<RawDocumentBuf>(CHECKPOINTS).find(doc! {}).await?;
         while found.advance().await? {
             let stored = found.current();
             if let Ok(projection) = Collection::new(stored.get_str("_id")?) {
-                news |= self.board.moved(&projection, &checkpoint(stored)?.mark);
+                checkpoints.push((projection, checkpoint(stored)?.mark));
             }
         }
-        Ok(news)
+        Ok(self.board.found(checkpoints, published) || news)
     }
 
     /// A stream of all changes of heads and checkpoints from now on.
@@ -163,7 +218,7 @@ impl Base {
         if let (Ok(key), Ok(mark)) = (key.get_str("_id"), change.get_str("mark"))
             && let (Ok(projection), Ok(mark)) = (Collection::new(key), serde_json::from_str(mark))
         {
-            self.board.moved(&projection, &mark);
+            self.board.told(&projection, &mark);
         }
     }
 }
@@ -193,6 +248,11 @@ async fn watch(store: Weak<Base>, board: Arc<Board>) {
 
 /// Follows a change stream until it fails, or nobody waits any more.
 async fn follow(base: Arc<Base>) -> Result<(), Failure> {
+    // What was put up before the stream is open it will never tell.
+    base.board.known.send_if_modified(|known| {
+        known.checkpoints.values_mut().for_each(|stand| stand.echoes.clear());
+        false
+    });
     let mut changes = base.changes().await?;
     base.look().await?;
     let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));

@@ -1,5 +1,10 @@
 //! Servers that the tests of one file share, each test with a database of its own.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "part of tests, each of which uses its own")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "part of tests, each of which uses its own"
+)]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
