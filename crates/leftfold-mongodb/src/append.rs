@@ -360,7 +360,7 @@ impl Work for Insert<'_> {
             .return_document(ReturnDocument::After)
             .session(&mut *session)
             .await?;
-        let damaged = || Failure::damaged(format!("partition {} has no head", partition));
+        let damaged = || Failure::damaged(format!("partition {partition} has no head"));
         let last = head.ok_or_else(damaged)?.get_i64("position").map_err(|_| damaged())?;
         if !has_room(last) {
             return Err(Failure::new(
