@@ -62,7 +62,8 @@ impl From<mongodb::error::Error> for Failure {
 
 fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
     let again = "try again; if it stays, look at the server's log";
-    let report = error.kind.to_string();
+    // What the driver knows of its own errors inside is of no use to anybody.
+    let report = error.kind.to_string().replace(", labels: {}, source: None, server response: None", "");
     match &*error.kind {
         ErrorKind::Authentication { message, .. } => {
             (Kind::Store, "check the user, the password and `authSource` in the URL", message.clone())
