@@ -32,6 +32,13 @@ impl Failure {
         Self::new(Kind::Format, DAMAGED, report)
     }
 
+    /// The server does not answer at all.
+    pub(crate) fn silent() -> Self {
+        let advice = "check that the server runs and can be reached; try again";
+        let failure = Self::new(Kind::Unavailable, advice, "the server has not answered for too long");
+        Self { repeatable: true, ..failure }
+    }
+
     /// The same failure, at a moment after which nobody can tell whether the write happened.
     pub(crate) fn unknown(self) -> Self {
         let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
