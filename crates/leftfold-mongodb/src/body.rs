@@ -57,17 +57,7 @@ pub(crate) fn decode(document: &RawDocument, bare: bool) -> Result<Json, Failure
         write(&mut out, value)?;
         return Ok(Json::stored(out));
     }
-    out.push('{');
-    for element in document {
-        let (key, value) = element?;
-        if key != "_id" && key != "_fold" {
-            comma(&mut out, '{');
-            quote(&mut out, key.as_str())?;
-            out.push(':');
-            write(&mut out, value)?;
-        }
-    }
-    out.push('}');
+    write_object(&mut out, document, |key| key != "_id" && key != "_fold")?;
     Ok(Json::stored(out))
 }
 
@@ -219,7 +209,7 @@ impl<'a> Writer<'a> {
         let length = values.byte_offset();
         let value = Bson::try_from(value).ok().filter(|value| !matches!(value, Bson::Document(_)))?;
         let exact =
-            value.clone().into_canonical_extjson().to_string() == self.text[self.at..self.at + length];
+            format!("{}", value.clone().into_canonical_extjson()) == self.text[self.at..self.at + length];
         let mut document = RawDocumentBuf::new();
         document.append(bson::raw::cstr!("v"), bson::RawBson::try_from(value).ok()?);
         let bytes = document.as_bytes();
@@ -254,17 +244,10 @@ impl<'a> Writer<'a> {
             return Some(text[begin..self.at - 1].into());
         }
         let quoted = &text[begin - 1..self.at];
-        match serde_json::from_str::<String>(quoted) {
-            Ok(plain) => {
-                self.exact &= serde_json::to_string(&plain).is_ok_and(|again| again == quoted);
-                Some(plain.into())
-            }
-            // Half of a surrogate pair is valid JSON and no text.
-            Err(_) => {
-                self.exact = false;
-                Some("".into())
-            }
-        }
+        // Half of a surrogate pair is valid JSON and no text.
+        let plain = serde_json::from_str::<String>(quoted).unwrap_or_default();
+        self.exact &= serde_json::to_string(&plain).is_ok_and(|again| again == quoted);
+        Some(plain.into())
     }
 
     fn number(&mut self, key: &[u8]) -> Option<()> {
@@ -273,16 +256,15 @@ impl<'a> Writer<'a> {
         let number = &rest[..end.unwrap_or(rest.len())];
         self.at += number.len();
         match number.parse::<i64>() {
-            Ok(integer) if number != "-0" => match i32::try_from(integer) {
-                Ok(small) => {
+            Ok(integer) if number != "-0" => {
+                if let Ok(small) = i32::try_from(integer) {
                     self.name(ElementType::Int32, key);
                     self.out.extend_from_slice(&small.to_le_bytes());
-                }
-                Err(_) => {
+                } else {
                     self.name(ElementType::Int64, key);
                     self.out.extend_from_slice(&integer.to_le_bytes());
                 }
-            },
+            }
             _ => {
                 let float: f64 = number.parse().ok()?;
                 self.exact &= serde_json::to_string(&float).is_ok_and(|again| again == number);
@@ -291,12 +273,6 @@ impl<'a> Writer<'a> {
             }
         }
         Some(())
-    }
-}
-
-fn comma(out: &mut String, first_after: char) {
-    if !out.ends_with(first_after) {
-        out.push(',');
     }
 }
 
@@ -319,19 +295,7 @@ fn write(out: &mut String, value: RawBsonRef<'_>) -> Result<(), Failure> {
                 serde_json::to_string(&number).map_err(|error| Failure::damaged(error.to_string()))?;
             out.push_str(&number);
         }
-        RawBsonRef::Document(document) => {
-            out.push('{');
-            for (index, element) in document.iter().enumerate() {
-                let (key, value) = element?;
-                if index > 0 {
-                    out.push(',');
-                }
-                quote(out, key.as_str())?;
-                out.push(':');
-                write(out, value)?;
-            }
-            out.push('}');
-        }
+        RawBsonRef::Document(document) => write_object(out, document, |_| true)?,
         RawBsonRef::Array(array) => {
             out.push('[');
             for (index, value) in array.into_iter().enumerate() {
@@ -347,6 +311,29 @@ fn write(out: &mut String, value: RawBsonRef<'_>) -> Result<(), Failure> {
             write!(out, "{}", value.into_canonical_extjson())?;
         }
     }
+    Ok(())
+}
+
+/// Writes the fields that are wanted as a JSON object.
+fn write_object(
+    out: &mut String,
+    document: &RawDocument,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<(), Failure> {
+    out.push('{');
+    let mut first = true;
+    for element in document {
+        let (key, value) = element?;
+        if wanted(key.as_str()) {
+            if !std::mem::replace(&mut first, false) {
+                out.push(',');
+            }
+            quote(out, key.as_str())?;
+            out.push(':');
+            write(out, value)?;
+        }
+    }
+    out.push('}');
     Ok(())
 }
 

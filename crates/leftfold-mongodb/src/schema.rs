@@ -112,8 +112,12 @@ async fn check_server(client: &Client, place: &str) -> Result<bool> {
     let failed = |error: mongodb::error::Error| Failure::from(error).to_error("connect to", place);
     let admin = client.database("admin");
     let hello = admin.run_command(doc! { "hello": 1 }).await.map_err(failed)?;
+    let info = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(failed)?;
+    judge_server(&hello, &info, place)
+}
+
+fn judge_server(hello: &Document, info: &Document, place: &str) -> Result<bool> {
     if hello.get_i32("maxWireVersion").unwrap_or(0) < OLDEST_WIRE_VERSION {
-        let info = admin.run_command(doc! { "buildInfo": 1 }).await.map_err(failed)?;
         let version = info.get_str("version").unwrap_or("of an unknown version");
         let message = format!("could not use {place}: it is MongoDB {version}; update it to 6.0 or later");
         return Err(Error::new(Kind::Store, message));
@@ -297,4 +301,29 @@ async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
         found.get_str("type").unwrap_or("collection"),
     );
     Err(Error::new(Kind::Conflict, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        let hello = |wire: i32| doc! { "maxWireVersion": wire, "setName": "rs0" };
+        let info = doc! { "version": "5.0.14" };
+        assert!(judge_server(&hello(17), &info, "db").unwrap());
+        let error = judge_server(&hello(13), &info, "db").unwrap_err().to_string();
+        assert_eq!(error, "could not use db: it is MongoDB 5.0.14; update it to 6.0 or later");
+    }
+
+    #[test]
+    fn only_replica_sets_and_clusters_have_transactions() {
+        for (hello, has) in [
+            (doc! { "maxWireVersion": 17 }, false),
+            (doc! { "maxWireVersion": 17, "setName": "rs0" }, true),
+            (doc! { "maxWireVersion": 17, "msg": "isdbgrid" }, true),
+        ] {
+            assert_eq!(judge_server(&hello, &doc! {}, "db").unwrap(), has, "{hello}");
+        }
+    }
 }

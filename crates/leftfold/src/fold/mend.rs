@@ -115,7 +115,7 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         parked: &[(Record, Box<Parked>)],
     ) -> Result<Desk<P::Document>> {
-        let (from, through) = reading(parked.iter().map(|(_, parked)| &**parked));
+        let (from, through) = reading(parked);
         let mut desk = Desk::careful(from.clone());
         for (record, _) in parked {
             desk.documents.insert(record.id.clone(), Slot::released(record.clone()));
@@ -402,12 +402,13 @@ impl Mends {
 
 /// From where to where the log is read for all of these together. What is read for one of them is presented to all, so
 /// each lane begins where the first of them left off: at its beginning for one that has folded nothing of it.
-fn reading<'a>(parked: impl Iterator<Item = &'a Parked> + Clone) -> (Mark, Mark) {
+fn reading(parked: &[(Record, Box<Parked>)]) -> (Mark, Mark) {
     let mut through = Mark::default();
-    for parked in parked.clone() {
+    for (_, parked) in parked {
         through.merge(&parked.through);
     }
-    let first = |lane: &Lane| parked.clone().map(|parked| parked.from.get(lane)).min().unwrap_or_default();
+    let first =
+        |lane: &Lane| parked.iter().map(|(_, parked)| parked.from.get(lane)).min().unwrap_or_default();
     let from = through.lanes().map(|(lane, _)| (lane.clone(), first(lane))).collect();
     (from, through)
 }
@@ -512,13 +513,17 @@ mod tests {
         Parked { from: mark(from), through: mark(through), ..Parked::example() }
     }
 
+    fn record() -> Record {
+        Record { id: DocumentId::new("x").unwrap(), header: Header::default(), body: None }
+    }
+
     /// One that begins where another left off would lose what lies between.
     #[test]
     fn what_is_read_for_several_begins_where_the_first_of_them_left_off() {
-        let one = parked(&[(1, 6), (2, 10)], &[(1, 9)]);
-        let other = parked(&[(1, 8)], &[(1, 8), (2, 12)]);
-        for both in [[&one, &other], [&other, &one]] {
-            let (from, through) = reading(both.into_iter());
+        let one = (record(), parked(&[(1, 6), (2, 10)], &[(1, 9)]).into());
+        let other = (record(), parked(&[(1, 8)], &[(1, 8), (2, 12)]).into());
+        for both in [[one.clone(), other.clone()], [other, one]] {
+            let (from, through) = reading(&both);
             assert_eq!((from.get(&Lane::from(Partition(1))), through), (6, mark(&[(1, 9), (2, 12)])));
             assert_eq!(from.get(&Lane::from(Partition(2))), 0, "the other has folded nothing there");
         }
@@ -528,7 +533,7 @@ mod tests {
     #[test]
     fn one_that_could_not_be_folded_anew_answers_for_nothing() {
         let header = Header { mark: mark(&[(1, 9)]), parked: Some(parked(&[(1, 6)], &[(1, 9)]).into()) };
-        let record = Record { id: DocumentId::new("x").unwrap(), header, body: None };
+        let record = Record { header, ..record() };
         let write = parked_as_it_is(record.clone(), parked(&[(1, 6)], &[]), &mark(&[(1, 9), (2, 4)]));
         assert_eq!(write.expected, Some(record.header.clone()));
         assert_eq!(write.record.header.mark, record.header.mark);
