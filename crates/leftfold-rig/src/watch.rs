@@ -106,7 +106,7 @@ impl Watcher {
     pub(crate) async fn read<S: Rigged>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(READ_EVERY)).await;
-            let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(dice.next());
+            let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(&dice);
             let Some(token) = token else { continue };
             let own = format!("{}@{}", token.stream, token.revision);
             match app.get_as::<Seen>(BY_STREAM, token.stream.as_str()).at_least(token.clone()).await {
