@@ -11,7 +11,7 @@ use leftfold::documents::{
     Checkpoint, Claim, Commit, Counts, Header, MAX_BODY_BYTES, Outcome, Record, Write,
 };
 use leftfold::{Collection, DocumentId, Documents, Invalid, Mark, Result};
-use mongodb::options::{Hint, ReadConcern};
+use mongodb::options::Hint;
 
 use crate::error::Failure;
 use crate::schema::{self, CHECKPOINTS, records};
@@ -146,8 +146,7 @@ impl Base {
         Ok(list)
     }
 
-    /// What guards those of these records that are there, and which write they are from: as the primary has it, which is
-    /// what guards in transactions see, though no majority may have it yet.
+    /// What guards those of these records that are there, and which write they are from.
     pub(crate) async fn headers(
         &self,
         collection: &Collection,
@@ -159,7 +158,7 @@ impl Base {
             let ids: Vec<_> = writes.iter().map(|write| write.record.id.as_str()).collect();
             let find = records.find(doc! { "_id": { "$in": ids } });
             let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1, "_fold.by": 1 });
-            let find = find.read_concern(ReadConcern::local());
+
             let mut found = find.batch_size(batch(writes.len())).await?;
             while found.advance().await? {
                 headers.extend([record::decode_header(found.current())?]);
