@@ -26,7 +26,7 @@ use crate::error::{Failure, is_duplicate};
 use crate::log::{encode, event, has_room, place_of};
 use crate::schema::{EVENTS, HEADS};
 use crate::transaction::{Ended, Step, Work};
-use crate::{Base, batch};
+use crate::{Base, batch, patiently};
 
 /// How many appends may wait before callers do.
 const QUEUE: usize = 1_024;
@@ -139,9 +139,8 @@ impl Appender {
         // Whether to look at what is stored before anything is written.
         let mut look = false;
         while !waiting.is_empty() {
-            match self.judge(&mut waiting, look).await {
-                Ok(()) => {}
-                Err(failure) => return self.fail(waiting, &failure),
+            if let Err(failure) = self.judge(&mut waiting, look).await {
+                return self.fail(waiting, &failure);
             }
             let (group, later) = self.group(waiting);
             waiting = later;
@@ -185,9 +184,9 @@ impl Appender {
     async fn judge(&mut self, waiting: &mut Vec<Request>, look: bool) -> Result<(), Failure> {
         let mut seen = HashSet::new();
         let unknown = waiting.iter().map(|request| &request.stream);
-        let unknown = unknown.filter(|stream| look || !self.revisions.contains_key(*stream));
+        let unknown = unknown.filter(|stream| !look && !self.revisions.contains_key(*stream));
         let unknown: Vec<_> = unknown.filter(|stream| seen.insert(*stream)).cloned().collect();
-        self.learn(unknown).await?;
+        patiently(self.learn(unknown)).await?;
         let suspect = |request: &Request| match request.expected {
             _ if look || request.unsure => true,
             Expected::Any => false,
@@ -200,9 +199,9 @@ impl Appender {
         }
         // The events before the revisions: what is found there is not beyond what the streams are then said to be at.
         let ids = suspects.iter().flat_map(|request| &request.entries).map(|entry| entry.id.as_str());
-        let stored = self.stored(ids.collect()).await;
+        let stored = patiently(self.stored(ids.collect())).await;
         let streams: HashSet<_> = suspects.iter().map(|request| request.stream.clone()).collect();
-        let learned = self.learn(streams.into_iter().collect()).await;
+        let learned = patiently(self.learn(streams.into_iter().collect())).await;
         let mut welcome = Vec::new();
         let stored = match (stored, learned) {
             (Ok(stored), Ok(())) => stored,
@@ -317,7 +316,8 @@ impl Appender {
             doc! { "$group": { "_id": "$stream", "revision": { "$first": "$revision" } } },
         ];
         let events = self.base.db.collection::<Document>(EVENTS);
-        let mut found = events.aggregate(pipeline).batch_size(batch(streams.len())).await?;
+        let count = batch(streams.len());
+        let mut found = events.aggregate(pipeline).batch_size(count).await?;
         self.revisions.extend(streams.into_iter().map(|stream| (stream, 0)));
         while found.advance().await? {
             let last = found.current();

@@ -13,11 +13,11 @@ use leftfold::{Collection, DocumentId, Env as _, Kind, Mark, System};
 use mongodb::ClientSession;
 use mongodb::error::ErrorKind;
 
-use crate::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::record;
 use crate::schema::{CHECKPOINTS, records};
 use crate::transaction::{Ended, Step, Work};
+use crate::{Base, patiently};
 
 /// A command is a BSON document itself, and may not be larger than one.
 const COMMAND_BYTES: usize = 12 << 20;
@@ -83,7 +83,7 @@ impl Base {
     /// Writes each document by itself, collection after collection, and the checkpoint if all guards held.
     async fn commit_one_by_one(&self, commit: &Commit, bulks: &[Bulk], by: i64) -> Result<Outcome, Failure> {
         let mut sent = false;
-        match self.write_one_by_one(commit, bulks, by, &mut sent).await {
+        match patiently(self.write_one_by_one(commit, bulks, by, &mut sent)).await {
             Ok(None) => Ok(Outcome::Applied),
             Ok(Some(conflict)) => Ok(Outcome::Conflict(conflict)),
             Err(failure) if sent => {

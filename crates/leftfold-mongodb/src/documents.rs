@@ -17,6 +17,9 @@ use crate::error::Failure;
 use crate::schema::{self, CHECKPOINTS, records};
 use crate::{Base, Mongo, batch, record};
 
+/// A query is a BSON document itself, and may not be larger than one.
+const MAX_IDS: usize = 20_000;
+
 impl Documents for Mongo {
     async fn prepare(&self, collection: &Collection) -> Result<()> {
         schema::prepare(&self.inner.base, collection).await
@@ -24,16 +27,21 @@ impl Documents for Mongo {
 
     async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
         let base = &self.inner.base;
-        let ids: Vec<_> = ids.iter().map(DocumentId::as_str).collect();
-        let (count, filter) = (ids.len(), doc! { "_id": { "$in": ids } });
-        base.find(collection, filter, count).await.map_err(base.error("load documents from"))
+        let mut records = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(MAX_IDS) {
+            let names: Vec<_> = ids.iter().map(DocumentId::as_str).collect();
+            let found = base.find(collection, doc! { "_id": { "$in": names } }, ids.len());
+            records.extend(base.run("load documents from", found).await?);
+        }
+        Ok(records)
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
         check(&commit)?;
         point!("batch");
         let base = &self.inner.base;
-        let outcome = base.commit(&commit).await.map_err(base.error("commit documents to"))?;
+        let failed = |failure: Failure| failure.to_error("commit documents to", &base.place);
+        let outcome = base.commit(&commit).await.map_err(failed)?;
         if let (Outcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
             base.board.moved(&advance.projection, &advance.to.mark);
         }
@@ -60,12 +68,12 @@ impl Documents for Mongo {
 
     async fn count(&self, collection: &Collection) -> Result<Counts> {
         let base = &self.inner.base;
-        base.count(collection).await.map_err(base.error("count documents in"))
+        base.run("count documents in", base.count(collection)).await
     }
 
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
         let base = &self.inner.base;
-        base.checkpoint(projection).await.map_err(base.error("read a checkpoint in"))
+        base.run("read a checkpoint in", base.checkpoint(projection)).await
     }
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
@@ -85,12 +93,12 @@ impl Documents for Mongo {
 
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
         let base = &self.inner.base;
-        base.claim(projection, owner, lease).await.map_err(base.error("claim a projection in"))
+        base.run("claim a projection in", base.claim(projection, owner, lease)).await
     }
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         let base = &self.inner.base;
-        base.release(projection, owner).await.map_err(base.error("release a projection in"))
+        base.run("release a projection in", base.release(projection, owner)).await
     }
 }
 
@@ -107,7 +115,7 @@ impl Mongo {
         if let Some(after) = after {
             filter.insert("_id", doc! { "$gt": after.as_str() });
         }
-        base.find(collection, filter, limit).await.map_err(base.error("list documents in"))
+        base.run("list documents in", base.find(collection, filter, limit)).await
     }
 }
 
@@ -144,14 +152,16 @@ impl Base {
         collection: &Collection,
         writes: &[Write],
     ) -> Result<HashMap<DocumentId, (Header, Option<i64>)>, Failure> {
-        let ids: Vec<_> = writes.iter().map(|write| write.record.id.as_str()).collect();
         let records = self.records(collection);
-        let find = records.find(doc! { "_id": { "$in": ids } });
-        let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1, "_fold.by": 1 });
-        let mut found = find.batch_size(batch(writes.len())).await?;
         let mut headers = HashMap::new();
-        while found.advance().await? {
-            headers.extend([record::decode_header(found.current())?]);
+        for writes in writes.chunks(MAX_IDS) {
+            let ids: Vec<_> = writes.iter().map(|write| write.record.id.as_str()).collect();
+            let find = records.find(doc! { "_id": { "$in": ids } });
+            let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1, "_fold.by": 1 });
+            let mut found = find.batch_size(batch(writes.len())).await?;
+            while found.advance().await? {
+                headers.extend([record::decode_header(found.current())?]);
+            }
         }
         Ok(headers)
     }

@@ -32,6 +32,13 @@ impl Failure {
         Self::new(Kind::Format, DAMAGED, report)
     }
 
+    /// The server does not answer at all.
+    pub(crate) fn silent() -> Self {
+        let advice = "check that the server runs and can be reached; try again";
+        let failure = Self::new(Kind::Unavailable, advice, "the server has not answered for too long");
+        Self { repeatable: true, ..failure }
+    }
+
     /// The same failure, at a moment after which nobody can tell whether the write happened.
     pub(crate) fn unknown(self) -> Self {
         let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
@@ -62,7 +69,8 @@ impl From<mongodb::error::Error> for Failure {
 
 fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
     let again = "try again; if it stays, look at the server's log";
-    let report = error.kind.to_string();
+    // What the driver knows of its own errors inside is of no use to anybody.
+    let report = error.kind.to_string().replace(", labels: {}, source: None, server response: None", "");
     match &*error.kind {
         ErrorKind::Authentication { message, .. } => {
             (Kind::Store, "check the user, the password and `authSource` in the URL", message.clone())

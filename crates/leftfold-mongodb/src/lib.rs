@@ -42,9 +42,10 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use leftfold::Result;
 use leftfold::log::MAX_EVENT_BYTES;
-use leftfold::{Error, Result};
 use mongodb::{Client, Database};
 
 use crate::append::Appenders;
@@ -99,11 +100,22 @@ impl Base {
         self.partitions.is_some()
     }
 
-    /// Says what could not be done here.
-    pub(crate) fn error(&self, doing: &str) -> impl Fn(Failure) -> Error {
-        move |failure| failure.to_error(doing, &self.place)
+    /// Does something, for not longer than a server that is alive can take. An error says what could not be done here.
+    pub(crate) async fn run<T>(
+        &self,
+        doing: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T> {
+        patiently(work).await.map_err(|failure| failure.to_error(doing, &self.place))
     }
 }
+
+/// Waits for a server, but not for ever: one that stands still, with its connections open, would never answer.
+pub(crate) async fn patiently<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(Failure::silent()))
+}
+
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// So many that a server need not keep a cursor open for what is at most this long.
 pub(crate) fn batch(count: usize) -> u32 {

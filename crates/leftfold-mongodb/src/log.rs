@@ -27,7 +27,7 @@ impl Log for Mongo {
 
     async fn heads(&self) -> Result<Mark> {
         let base = self.logged()?;
-        base.heads().await.map_err(base.error("read the log in"))
+        base.run("read the log in", base.heads()).await
     }
 
     async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
@@ -38,13 +38,11 @@ impl Log for Mongo {
         }
         let mut last = place_of(partition, storable("position", after.0)?.min(LAST_POSITION));
         let end = place_of(partition, LAST_POSITION);
-        let (events, more) = base
-            .take(limit, "_id", |event| {
-                let range = doc! { "_id": { "$gt": event.map_or(last, place), "$lte": end } };
-                (range, doc! { "_id": 1 })
-            })
-            .await
-            .map_err(base.error("read the log in"))?;
+        let taken = base.take(limit, "_id", |event| {
+            let range = doc! { "_id": { "$gt": event.map_or(last, place), "$lte": end } };
+            (range, doc! { "_id": 1 })
+        });
+        let (events, more) = base.run("read the log in", taken).await?;
         for event in &events {
             if place(event) != last + 1 {
                 let report =
@@ -65,7 +63,7 @@ impl Log for Mongo {
             let rest = doc! { "stream": stream.as_str(), "revision": { "$gt": event.map_or(after, number) } };
             (rest, doc! { "stream": 1, "revision": 1 })
         });
-        Ok(taken.await.map_err(base.error("read a stream in"))?.0)
+        Ok(base.run("read a stream in", taken).await?.0)
     }
 
     async fn grown(&self, beyond: &Mark) -> Result<()> {

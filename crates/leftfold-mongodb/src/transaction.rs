@@ -12,10 +12,10 @@ use bson::{Document, doc};
 use leftfold::{Backoff, Env as _, System};
 use mongodb::ClientSession;
 use mongodb::options::{ReadConcern, WriteConcern};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::Base;
 use crate::error::Failure;
+use crate::{Base, patiently};
 
 /// How long a transaction is run again and again.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -75,7 +75,7 @@ impl Base {
                 .write_concern(durable())
                 .max_commit_time(Duration::from_secs(5))
                 .await?;
-            let failure = match work.run(&mut session).await {
+            let failure = match patiently(work.run(&mut session)).await {
                 Ok(Step::CallOff(answer)) => {
                     // What is not ended here ends when the session is dropped.
                     let _ = session.abort_transaction().await;
@@ -139,14 +139,16 @@ async fn commit(session: &mut ClientSession) -> Committed {
     let mut asked = false;
     point!("commit");
     loop {
-        let failure = match session.commit_transaction().await {
-            Ok(()) => {
+        let answer = timeout(COMMIT_PATIENCE, session.commit_transaction()).await;
+        let (failure, silent) = match answer {
+            Ok(Ok(())) => {
                 point!("committed");
                 return Committed::Yes;
             }
-            Err(error) => Failure::from(error),
+            Ok(Err(error)) => (Failure::from(error), false),
+            Err(_) => (Failure::silent(), true),
         };
-        if failure.is_repeatable() && !asked {
+        if failure.is_repeatable() && !asked && !silent {
             return Committed::No(failure);
         }
         if failure.is_repeatable() || begun.elapsed() > COMMIT_PATIENCE {

@@ -12,15 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
-use leftfold::{Collection, Kind, Lane, Mark, Partition};
+use leftfold::{Collection, Lane, Mark, Partition};
 use mongodb::change_stream::ChangeStream;
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::Base;
 use crate::documents::checkpoint;
 use crate::error::Failure;
 use crate::schema::{CHECKPOINTS, HEADS};
+use crate::{Base, patiently};
 
 /// How long the server keeps an idle stream waiting: what an idle store costs is one command in this time.
 const AWAIT: Duration = Duration::from_secs(10);
@@ -82,7 +83,8 @@ pub(crate) struct Board {
 #[derive(Default)]
 struct Waiting {
     waiters: usize,
-    is_watched: bool,
+    /// The task that looks for commits of others.
+    watcher: Option<AbortHandle>,
 }
 
 impl Board {
@@ -170,8 +172,10 @@ impl Base {
     pub(crate) fn wait(self: &Arc<Self>) -> (Guard, watch::Receiver<Known>) {
         let mut waiting = self.board.lock();
         waiting.waiters += 1;
-        if !std::mem::replace(&mut waiting.is_watched, true) {
-            tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&self.board)));
+        // It may have ended with the runtime it was started in.
+        if waiting.watcher.as_ref().is_none_or(AbortHandle::is_finished) {
+            let watcher = tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&self.board)));
+            waiting.watcher = Some(watcher.abort_handle());
         }
         drop(waiting);
         self.board.bell.notify_one();
@@ -253,14 +257,14 @@ async fn follow(base: Arc<Base>) -> Result<(), Failure> {
         known.checkpoints.values_mut().for_each(|stand| stand.echoes.clear());
         false
     });
-    let mut changes = base.changes().await?;
-    base.look().await?;
+    let mut changes = patiently(base.changes()).await?;
+    patiently(base.look()).await?;
     let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
     drop(base);
     let mut idle_since = None;
     loop {
         let Ok(next) = timeout(SILENCE, changes.next_if_any()).await else {
-            return Err(Failure::new(Kind::Unavailable, "check the server", "its change stream went silent"));
+            return Err(Failure::silent());
         };
         let Some(base) = store.upgrade() else { return Ok(()) };
         next?.iter().for_each(|change| base.see(change));
@@ -280,7 +284,7 @@ async fn poll(base: Arc<Base>) -> Result<(), Failure> {
     let mut stirred = begun;
     while board.is_awaited() && begun.elapsed() < RETRY {
         let Some(base) = store.upgrade() else { return Ok(()) };
-        if base.look().await? {
+        if patiently(base.look()).await? {
             stirred = Instant::now();
         }
         drop(base);

@@ -42,6 +42,13 @@ impl Dice {
         from.get(usize::try_from(self.below(from.len() as u64)).ok()?)
     }
 
+    /// Puts these in any order.
+    pub fn shuffle<T>(&self, these: &mut [T]) {
+        for last in (1..these.len()).rev() {
+            these.swap(last, usize::try_from(self.below(last as u64 + 1)).unwrap_or(last));
+        }
+    }
+
     /// A time below `most`.
     pub fn time(&self, most: Duration) -> Duration {
         Duration::from_micros(self.below(u64::try_from(most.as_micros()).unwrap_or(u64::MAX)))

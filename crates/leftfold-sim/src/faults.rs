@@ -24,6 +24,11 @@ pub enum Fault {
     Refused,
     /// Without transactions: a commit ends halfway, and who asked for it hears that it can't be told.
     Halfway,
+    /// Without transactions: the writes to a collection happen in another order than given.
+    Disorder,
+    /// Without transactions: a part of a commit happens later, maybe after who asked for it is gone; they hear that it
+    /// can't be told.
+    Trailing,
     /// A lease ends before its time.
     Lease,
     /// An operation takes long.
@@ -42,7 +47,7 @@ pub enum Fault {
 
 impl Fault {
     /// All there are.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Fails,
         Self::AppliedUnknown,
         Self::LostUnknown,
@@ -51,6 +56,8 @@ impl Fault {
         Self::Storm,
         Self::Refused,
         Self::Halfway,
+        Self::Disorder,
+        Self::Trailing,
         Self::Lease,
         Self::Slow,
         Self::Down,
@@ -68,7 +75,8 @@ impl Fault {
             Self::Slow | Self::Storm | Self::Refused => 100,
             Self::Down => 5,
             Self::Crash | Self::Pause | Self::Clock => 200,
-            Self::Halfway => 150,
+            Self::Halfway | Self::Trailing => 150,
+            Self::Disorder => 1_000,
             // Often no lease holds at all, and all workers work at once.
             Self::Lease => 2_000,
             Self::Meddling => 800,

@@ -202,14 +202,25 @@ impl SimStore {
         }
         let mut conflict = Conflict::default();
         for changes in &commit.changes {
-            for write in &changes.writes {
+            let mut writes: Vec<_> = changes.writes.iter().collect();
+            if self.strikes(Fault::Disorder) {
+                self.shared.faults.dice().shuffle(&mut writes);
+            }
+            for (at, write) in writes.iter().enumerate() {
+                if self.strikes(Fault::Trailing) {
+                    let rest = writes[at..].iter().copied().cloned().collect();
+                    tokio::spawn(self.clone().write_late(changes.collection.clone(), rest));
+                    return Ok(Outcome::Unknown(Error::new(
+                        Kind::Unknown,
+                        "part of it may still be written",
+                    )));
+                }
                 if self.strikes(Fault::Refused) {
                     conflict.documents.push((changes.collection.clone(), write.record.id.clone()));
                     continue;
                 }
-                let one = Changes { collection: changes.collection.clone(), writes: vec![write.clone()] };
-                let one = Commit { advance: None, changes: vec![one] };
-                if let Outcome::Conflict(more) = self.shared.inner.commit(Arc::new(one)).await? {
+                let one = alone(&changes.collection, (*write).clone());
+                if let Outcome::Conflict(more) = self.shared.inner.commit(one).await? {
                     conflict.documents.extend(more.documents);
                 }
                 if self.strikes(Fault::Halfway) {
@@ -225,6 +236,19 @@ impl SimStore {
             return Ok(Outcome::Applied);
         }
         self.shared.inner.commit(Arc::new(advance)).await
+    }
+
+    /// What is left of a commit happens after all, each write in its own time.
+    async fn write_late(self, collection: Collection, writes: Vec<Write>) {
+        for write in writes {
+            self.takes(LATE / 4).await;
+            let one = alone(&collection, write);
+            let outcome = self.shared.inner.commit(Arc::clone(&one)).await;
+            self.shared.trace.note(|| format!("{}: late, {}: {outcome:?}", self.name, in_short(&one)));
+            for violation in self.shared.checker.look(&self.shared.inner, &one).await.unwrap_or_default() {
+                self.shared.trace.note(|| violation);
+            }
+        }
     }
 
     /// A commit is refused as if others had changed what it names.
@@ -252,6 +276,12 @@ impl SimStore {
         }
         Ok(found)
     }
+}
+
+/// A commit of a single write.
+fn alone(collection: &Collection, write: Write) -> Arc<Commit> {
+    let changes = Changes { collection: collection.clone(), writes: vec![write] };
+    Arc::new(Commit { advance: None, changes: vec![changes] })
 }
 
 /// A commit in one line.

@@ -1,0 +1,192 @@
+//! Many processes append, transactions are called off and others are slow: readers skip nothing, and everything that was
+//! acknowledged is there once, in order.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use common::REPLICA_SET;
+use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::{
+    Append as _, Event, EventId, EventKind, Expected, Json, Mark, Partition, Position, Revision, StreamId,
+};
+use leftfold_mongodb::Mongo;
+use mongodb::ClientSession;
+use tokio::process::Command;
+
+const WRITERS: usize = 4;
+const APPENDS: usize = 60;
+const PARTITIONS: u16 = 2;
+
+fn entry(id: &str) -> Entry {
+    Entry {
+        id: EventId::new(id).unwrap(),
+        kind: EventKind::new("happened").unwrap(),
+        time: "2026-01-01T00:00:00Z".parse().unwrap(),
+        data: Json::of(&id).unwrap(),
+        metadata: None,
+    }
+}
+
+/// Not a test of its own: what the other processes run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writer() {
+    let (Ok(url), Ok(name)) = (std::env::var("LEFTFOLD_WRITER_URL"), std::env::var("LEFTFOLD_WRITER")) else {
+        return;
+    };
+    let store = Mongo::connect(url).await.unwrap();
+    let appends = (0..APPENDS).map(|number| {
+        let (store, name) = (store.clone(), name.clone());
+        tokio::spawn(async move {
+            let stream = StreamId::new(format!("s{}", number % 7)).unwrap();
+            let entries = (0..=number % 3).map(|at| entry(&format!("{name}-{number}-{at}"))).collect();
+            store.append(stream, Expected::Any, entries).await.unwrap().into_token()
+        })
+    });
+    for token in futures_of(appends.collect()).await {
+        println!("token {} {} {} {}", token.stream, token.revision, token.partition, token.position);
+    }
+}
+
+async fn futures_of<T>(tasks: Vec<tokio::task::JoinHandle<T>>) -> Vec<T> {
+    let mut done = Vec::new();
+    for task in tasks {
+        done.push(task.await.unwrap());
+    }
+    done
+}
+
+/// An append as one of ours, up to its end, which is somebody else's business.
+async fn begin(store: &Mongo, session: &mut ClientSession, id: &str) -> mongodb::error::Result<()> {
+    session.start_transaction().await?;
+    let heads = store.database().collection::<Document>("leftfold.heads");
+    let head = heads
+        .find_one_and_update(doc! { "_id": 0 }, doc! { "$inc": { "position": 1_i64 } })
+        .return_document(mongodb::options::ReturnDocument::After)
+        .session(&mut *session)
+        .await?;
+    let position = head.unwrap().get_i64("position").unwrap();
+    let event = doc! {
+        "_id": position, "stream": id, "revision": 1_i64, "id": id, "type": "happened",
+        "time": bson::DateTime::from_millis(0), "data": "0",
+    };
+    store.database().collection::<Document>("leftfold.events").insert_one(event).session(session).await?;
+    Ok(())
+}
+
+/// Calls off half of its transactions, and ends the others only after others had time to come.
+async fn meddle(store: Mongo) -> usize {
+    let mut committed = 0;
+    let mut tries = 0;
+    while committed < 4 {
+        let mut session = store.database().client().start_session().await.unwrap();
+        tries += 1;
+        if begin(&store, &mut session, &format!("slow{tries}")).await.is_err() {
+            continue;
+        }
+        if tries % 2 == 0 {
+            session.abort_transaction().await.unwrap();
+            continue;
+        }
+        // Not waiting for anything: being slow is the point.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        if session.commit_transaction().await.is_ok() {
+            committed += 1;
+        }
+    }
+    committed
+}
+
+/// Reads a partition as it grows, until it has so many events.
+async fn follow(store: &Mongo, mut done: tokio::sync::watch::Receiver<Option<Mark>>) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut at = Mark::default();
+    loop {
+        for partition in (0..PARTITIONS).map(Partition) {
+            let after = at.position(partition);
+            let page = store.read(partition, after, Limit { events: 7, bytes: 1 << 20 }).await.unwrap();
+            for (event, position) in page.events.iter().zip(after.0 + 1..) {
+                assert_eq!(
+                    event.position,
+                    Position(position),
+                    "something was skipped in partition {partition}"
+                );
+            }
+            at.advance(&partition.into(), page.through.0);
+            events.extend(page.events);
+        }
+        let end = done.borrow_and_update().clone();
+        match end {
+            Some(end) if at.covers(&end) => return events,
+            Some(_) => {}
+            None => tokio::select! {
+                grown = store.grown(&at) => grown.unwrap(),
+                _ = done.changed() => {}
+            },
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_skip_nothing_whatever_happens_while_others_append() {
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::options().partitions(PARTITIONS).connect(&url).await.unwrap();
+    let (finish, done) = tokio::sync::watch::channel(None);
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let (url, done) = (url.clone(), done.clone());
+            tokio::spawn(async move { follow(&Mongo::connect(url).await.unwrap(), done).await })
+        })
+        .collect();
+    let meddling = tokio::spawn(meddle(store.clone()));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| {
+            let writer = Command::new(std::env::current_exe().unwrap())
+                .args(["writer", "--exact", "--nocapture"])
+                .env("LEFTFOLD_WRITER_URL", &url)
+                .env("LEFTFOLD_WRITER", format!("w{number}"))
+                .stdout(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn();
+            tokio::spawn(writer.unwrap().wait_with_output())
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for output in futures_of(writers).await {
+        let output = output.unwrap();
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).unwrap();
+        tokens.extend(
+            text.lines().filter_map(|line| line.split_once("token ")).map(|(_, token)| token.to_owned()),
+        );
+    }
+    let slow = meddling.await.unwrap();
+    finish.send(Some(store.heads().await.unwrap())).unwrap();
+    assert_eq!(tokens.len(), WRITERS * APPENDS);
+    for reader in readers {
+        let events = reader.await.unwrap();
+        let ids: BTreeSet<_> = events.iter().map(|event| event.id.as_str()).collect();
+        assert_eq!(ids.len(), events.len(), "something came twice");
+        assert_eq!(events.len(), WRITERS * APPENDS * 2 + slow);
+        let mut revisions: BTreeMap<&str, Revision> = BTreeMap::new();
+        for event in &events {
+            let last = revisions.entry(event.stream.as_str()).or_default();
+            assert_eq!(event.revision.0, last.0 + 1, "{}", event.stream);
+            *last = event.revision;
+        }
+        let places: BTreeSet<_> = events
+            .iter()
+            .map(|event| {
+                format!("{} {} {} {}", event.stream, event.revision, event.partition, event.position)
+            })
+            .collect();
+        for token in &tokens {
+            assert!(places.contains(token), "{token} was acknowledged");
+        }
+    }
+}

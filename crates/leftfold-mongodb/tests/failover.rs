@@ -1,0 +1,109 @@
+//! A replica set whose primary dies or stands still while events are appended and folded: what was acknowledged is
+//! there, once and in order, and the work goes on without anybody's help.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leftfold::fold::Options;
+use leftfold::{App, AppendError, Event, Expected, Json, Leftfold, NewEvent, Projection, fold};
+use leftfold_mongodb::Mongo;
+use leftfold_testbed::mongodb::Server;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Happened {
+    Noted { number: u64 },
+}
+
+/// A document that lists what it has seen.
+struct Lists;
+
+impl Projection for Lists {
+    type Event = Happened;
+    type Document = Vec<u64>;
+
+    fn name(&self) -> &str {
+        "lists"
+    }
+
+    fn fold(&self, list: Option<Vec<u64>>, event: &Event<Happened>) -> Result<Option<Vec<u64>>, fold::Error> {
+        let Happened::Noted { number } = event.data;
+        Ok(Some([list.unwrap_or_default(), vec![number]].concat()))
+    }
+}
+
+/// Appends one event after the other until told to stop, repeating what can't be told. Answers with how many.
+async fn append(
+    app: App<Mongo>,
+    stream: &'static str,
+    stop: watch::Receiver<bool>,
+    done: watch::Sender<u64>,
+) -> u64 {
+    let mut number = 0;
+    while !*stop.borrow() {
+        let data = Json::of(&serde_json::json!({ "number": number })).unwrap();
+        let event = NewEvent::new("noted", data).unwrap().with_id(format!("{stream}-{number}")).unwrap();
+        loop {
+            match app
+                .append_events(stream, Expected::Revision(leftfold::Revision(number)), vec![event.clone()])
+                .await
+            {
+                Ok(_) => break,
+                Err(AppendError::Store(error)) if error.is_transient() => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        number += 1;
+        done.send_replace(number);
+    }
+    number
+}
+
+/// Waits until so many more events were appended: the set works again.
+async fn goes_on(done: &mut watch::Receiver<u64>) {
+    let more = *done.borrow() + 5;
+    let waiting = done.wait_for(|done| *done >= more);
+    tokio::time::timeout(Duration::from_secs(120), waiting).await.expect("it should long go on").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
+    let server = Server::replica_set(3).await.unwrap();
+    let store = Mongo::connect(server.url()).await.unwrap();
+    let options = Options { lease: Duration::from_secs(2), ..Options::default() };
+    let app = Leftfold::on(store.clone()).options(options).projection(Lists).start().await.unwrap();
+    let (stop, stopped) = watch::channel(false);
+    let (done, mut seen) = watch::channel(0);
+    let appending: Vec<_> = ["a", "b"]
+        .map(|stream| tokio::spawn(append(app.clone(), stream, stopped.clone(), done.clone())))
+        .into_iter()
+        .collect();
+    goes_on(&mut seen).await;
+    let primary = server.primary().await.unwrap();
+    server.kill(primary).await.unwrap();
+    goes_on(&mut seen).await;
+    server.start(primary).await.unwrap();
+    goes_on(&mut seen).await;
+    let primary = server.primary().await.unwrap();
+    server.freeze(primary).await.unwrap();
+    goes_on(&mut seen).await;
+    server.thaw(primary).unwrap();
+    goes_on(&mut seen).await;
+    stop.send(true).unwrap();
+    let mut appended = BTreeMap::new();
+    for (stream, count) in ["a", "b"].into_iter().zip(appending) {
+        appended.insert(stream, count.await.unwrap());
+    }
+    tokio::time::timeout(Duration::from_secs(120), app.caught_up()).await.unwrap().unwrap();
+    for (stream, count) in appended {
+        let list = app.get(Lists, stream).await.unwrap().unwrap();
+        assert_eq!(list, (0..count).collect::<Vec<_>>(), "{stream}");
+    }
+    app.stop().await;
+}

@@ -1,0 +1,238 @@
+//! Outcomes that can't be told, transactions that were left open, and servers that answer with errors: what is
+//! promised holds all the same.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+mod proxy;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
+use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::{
+    Append as _, Appended, Collection, DocumentId, Documents as _, EventId, EventKind, Expected, Json, Lane,
+    Mark, Partition, Revision, StreamId,
+};
+use leftfold_mongodb::Mongo;
+use leftfold_testbed::mongodb::Server;
+use mongodb::Client;
+use proxy::Proxy;
+
+/// Fails if it takes far longer than it ever should.
+async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(40), future).await.expect("it should long have happened")
+}
+
+fn cart() -> Collection {
+    Collection::new("cart").unwrap()
+}
+
+fn mark(number: u64) -> Mark {
+    [(Lane::from(Partition(0)), number)].into_iter().filter(|(_, number)| *number > 0).collect()
+}
+
+fn entry(id: &str) -> Entry {
+    Entry {
+        id: EventId::new(id).unwrap(),
+        kind: EventKind::new("opened").unwrap(),
+        time: "2026-01-01T00:00:00Z".parse().unwrap(),
+        data: Json::parse("{}").unwrap(),
+        metadata: None,
+    }
+}
+
+/// A step of the checkpoint and of one document, from a number to the next.
+fn commit(from: u64) -> Arc<Commit> {
+    let header = |number| Header { mark: mark(number), parked: None };
+    let record = Record {
+        id: DocumentId::new("a").unwrap(),
+        header: header(from + 1),
+        body: Some(Json::of(&(from + 1)).unwrap()),
+    };
+    let write = Write { expected: (from > 0).then(|| header(from)), record };
+    let to = Checkpoint { mark: mark(from + 1), ..Checkpoint::default() };
+    Arc::new(Commit {
+        advance: Some(Advance { projection: cart(), from: mark(from), to }),
+        changes: vec![Changes { collection: cart(), writes: vec![write] }],
+    })
+}
+
+async fn assert_at(store: &Mongo, number: u64) {
+    let stored = store.load(&cart(), vec![DocumentId::new("a").unwrap()]).await.unwrap();
+    let numbers: Vec<_> = stored.iter().map(|record| record.header.mark.position(Partition(0)).0).collect();
+    let expected: &[u64] = if number == 0 { &[] } else { &[number] };
+    assert_eq!(numbers, expected);
+    assert_eq!(store.checkpoint(&cart()).await.unwrap().mark, mark(number));
+}
+
+/// The ids in the log, in order.
+async fn logged(store: &Mongo) -> Vec<String> {
+    let page = store.read(Partition(0), leftfold::Position(0), Limit::default()).await.unwrap();
+    page.events.iter().map(|event| event.id.to_string()).collect()
+}
+
+/// A server of its own, as what is made to fail there would hurt others, and a store in it.
+async fn fragile() -> (Server, Mongo) {
+    let server = Server::replica_set(1).await.unwrap();
+    let store = Mongo::connect(server.url()).await.unwrap();
+    store.prepare(&cart()).await.unwrap();
+    (server, store)
+}
+
+fn failing(commands: &[&str], mode: Document, data: Document) -> Document {
+    let mut all = doc! { "failCommands": commands };
+    all.extend(data);
+    doc! { "configureFailPoint": "failCommand", "mode": mode, "data": all }
+}
+
+async fn heal(server: &Server) {
+    server.fail_point(doc! { "configureFailPoint": "failCommand", "mode": "off" }).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_server_says_to_repeat_is_repeated() {
+    let (server, store) = fragile().await;
+    let transient = |code: i32| doc! { "errorCode": code, "errorLabels": ["TransientTransactionError"] };
+    let cases = [
+        ("insert", transient(112)),
+        ("update", transient(112)),
+        ("commitTransaction", transient(251)),
+        ("commitTransaction", doc! { "closeConnection": true }),
+        ("commitTransaction", doc! { "writeConcernError": { "code": 64, "errmsg": "waiting timed out" } }),
+        ("commitTransaction", doc! { "errorCode": 50, "errorLabels": ["UnknownTransactionCommitResult"] }),
+        ("findAndModify", transient(112)),
+    ];
+    for (number, (command, data)) in (0..).zip(cases) {
+        server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
+        let outcome = soon(store.commit(commit(number))).await.unwrap();
+        assert!(matches!(outcome, Outcome::Applied), "{command} {data}: {outcome:?}");
+        assert_at(&store, number + 1).await;
+        server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
+        let id = format!("e{number}");
+        let appended = soon(store.append(StreamId::new("s").unwrap(), Expected::Any, vec![entry(&id)])).await;
+        let Ok(Appended::New(token)) = appended else { panic!("{command} {data}: {appended:?}") };
+        assert_eq!(token.revision.0, number + 1, "{command} {data}");
+        heal(&server).await;
+    }
+    assert_eq!(logged(&store).await.len(), 7);
+}
+
+/// The write concern error that a server gives while too few members answer comes without any label.
+#[tokio::test]
+async fn a_write_that_no_majority_acknowledges_is_unknown_and_never_taken_for_done() {
+    let (server, store) = fragile().await;
+    let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
+    server.fail_point(failing(&["commitTransaction"], doc! { "times": 1_000 }, unheard)).await.unwrap();
+    let outcome = soon(store.commit(commit(0))).await.unwrap();
+    let Outcome::Unknown(error) = outcome else { panic!("{outcome:?}") };
+    assert!(error.is_unknown() && error.to_string().contains("can't be told"), "{error}");
+    heal(&server).await;
+    // It was written. The same commit again is a conflict, and harmless.
+    assert_at(&store, 1).await;
+    assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Conflict(_)));
+    assert_at(&store, 1).await;
+}
+
+#[tokio::test]
+async fn what_is_refused_is_not_written() {
+    let (server, store) = fragile().await;
+    let refused = doc! { "errorCode": 2, "errorLabels": [] };
+    server.fail_point(failing(&["update"], doc! { "times": 1 }, refused)).await.unwrap();
+    assert!(store.commit(commit(0)).await.is_err());
+    heal(&server).await;
+    assert_at(&store, 0).await;
+    assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Applied));
+}
+
+/// The reply to a commit is lost on its way, once or for as long as anybody is ready to wait.
+#[tokio::test]
+async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
+    let (server, direct) = fragile().await;
+    let proxy = Proxy::to(server.port(0).unwrap()).await;
+    let store = Mongo::connect(proxy.url()).await.unwrap();
+    proxy.lose_replies_to("commitTransaction", 1);
+    assert!(matches!(soon(store.commit(commit(0))).await.unwrap(), Outcome::Applied));
+    assert_at(&direct, 1).await;
+
+    proxy.lose_replies_to("commitTransaction", 1_000);
+    let outcome = soon(store.commit(commit(1))).await.unwrap();
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    proxy.lose_replies_to("commitTransaction", 0);
+    assert_at(&direct, 2).await;
+
+    let stream = StreamId::new("s").unwrap();
+    proxy.lose_replies_to("commitTransaction", 1);
+    let appended = soon(store.append(stream.clone(), Expected::NONE, vec![entry("e1")])).await.unwrap();
+    assert!(matches!(appended, Appended::New(_)), "{appended:?}");
+
+    // So many are lost that the whole append is done again: it finds itself in the log.
+    proxy.lose_replies_to("commitTransaction", 40);
+    let expected = Expected::Revision(Revision(1));
+    let appended = soon(store.append(stream.clone(), expected, vec![entry("e2"), entry("e3")])).await;
+    match appended {
+        Ok(Appended::New(token)) => assert_eq!(token.revision, Revision(3)),
+        Err(leftfold::AppendError::Store(error)) => assert!(error.is_unknown(), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    proxy.lose_replies_to("commitTransaction", 0);
+    let again = soon(store.append(stream, expected, vec![entry("e2"), entry("e3")])).await.unwrap();
+    assert!(matches!(again, Appended::Duplicate(_)), "{again:?}");
+    assert_eq!(logged(&direct).await, ["e1", "e2", "e3"]);
+}
+
+/// A process that dies in a transaction leaves it open; the server itself would end it after a minute, longer than
+/// anybody waits here.
+#[tokio::test]
+async fn a_transaction_that_was_left_open_is_ended() {
+    let (server, store) = fragile().await;
+    assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Applied));
+    let mut options = mongodb::options::ClientOptions::parse(server.url()).await.unwrap();
+    options.app_name = Some("leftfold".to_owned());
+    let dead = Client::with_options(options).unwrap();
+    let theirs = dead.database("leftfold");
+    let mut session = dead.start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let heads = theirs.collection::<Document>("leftfold.heads");
+    let step = doc! { "$inc": { "position": 1_i64 } };
+    heads.update_one(doc! { "_id": 0 }, step).session(&mut session).await.unwrap();
+    let checkpoints = theirs.collection::<Document>("leftfold.checkpoints");
+    let step = doc! { "$set": { "tally": "{}" } };
+    checkpoints.update_one(doc! { "_id": "cart" }, step).session(&mut session).await.unwrap();
+
+    let stream = StreamId::new("s").unwrap();
+    let (appended, outcome) = tokio::join!(
+        soon(store.append(stream, Expected::NONE, vec![entry("e1")])),
+        soon(store.commit(commit(1)))
+    );
+    appended.unwrap();
+    assert!(matches!(outcome.unwrap(), Outcome::Applied));
+    assert!(session.commit_transaction().await.is_err());
+    assert_at(&store, 2).await;
+    assert_eq!(logged(&store).await, ["e1"]);
+}
+
+/// Where the change stream fails, those who wait are woken all the same, if a little later.
+#[tokio::test]
+async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
+    let (server, store) = fragile().await;
+    let waiter = Mongo::connect(format!("{}&appName=waiter", server.url())).await.unwrap();
+    let broken = doc! { "errorCode": 286, "appName": "waiter" };
+    let command = failing(&["aggregate", "getMore"], doc! { "times": 100_000 }, broken);
+    server.fail_point(command).await.unwrap();
+    for number in 0..3 {
+        let (grown, moved) = (waiter.clone(), waiter.clone());
+        let at = mark(number);
+        let grown = tokio::spawn(async move { grown.grown(&at).await });
+        let at = mark(number);
+        let moved = tokio::spawn(async move { moved.advanced(&cart(), &at).await });
+        let id = format!("e{number}");
+        store.append(StreamId::new("s").unwrap(), Expected::Any, vec![entry(&id)]).await.unwrap();
+        assert!(matches!(store.commit(commit(number)).await.unwrap(), Outcome::Applied));
+        soon(grown).await.unwrap().unwrap();
+        soon(moved).await.unwrap().unwrap();
+    }
+}
