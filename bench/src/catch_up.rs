@@ -1,54 +1,51 @@
-//! First catch-up against plain code, and against one guarded transaction per event.
+//! First catch-up against plain code, and against one guarded write per event.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use leftfold::Leftfold;
-use leftfold_sqlite::Sqlite;
 use serde::{Deserialize, Serialize};
 use shopping_cart::CartDetails;
 use shopping_cart::workload::Order;
 
-use crate::raw;
 use crate::report::{Figure, Result, float, median};
-use crate::stores::{copy, fill, remove, runtime};
+use crate::stores::fill;
+use crate::subject::{OneByOne, Subject};
 
-/// How many events the slow reference is given.
-const PER_EVENT: usize = 3_000;
-
-pub(crate) fn measure(directory: &Path, events: u64, rounds: usize, per_event: bool) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(
+    subject: &S,
+    events: u64,
+    rounds: usize,
+    per_event: bool,
+) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
+    let ways: &[OneByOne] = if per_event { S::ONE_BY_ONE } else { &[] };
     for (name, order) in [("grouped", Order::Grouped), ("interleaved", Order::Interleaved { open: 5_000 })] {
-        let file = directory.join(format!("{name}.db"));
-        fill(&file, events, order)?;
-        let (mut ours, mut reference, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+        subject.remove(name).await?;
+        fill(subject, name, events, order).await?;
+        let (mut ours, mut reference) = (Vec::new(), Vec::new());
+        let mut slow = vec![Vec::new(); ways.len()];
         for round in 1..=rounds {
             eprintln!("catch-up, {name}, round {round} of {rounds} …");
-            let copied = copy(&file, "round.db")?;
-            reference.push(float(events) / raw::catch_up(&copied)?.as_secs_f64());
-            let copied = copy(&file, "round.db")?;
-            ours.push(float(events) / in_a_process(&copied)?.seconds);
-            if per_event {
-                let copied = copy(&file, "round.db")?;
-                slow.push(float(PER_EVENT as u64) / raw::per_event(&copied, PER_EVENT)?.as_secs_f64());
+            let place = subject.unfolded(name).await?;
+            reference.push(float(events) / subject.raw_catch_up(&place).await?.as_secs_f64());
+            let place = subject.unfolded(name).await?;
+            ours.push(float(events) / in_a_process(&subject.argument(&place))?.seconds);
+            for (way, slow) in ways.iter().zip(&mut slow) {
+                let place = subject.unfolded(name).await?;
+                let took = subject.one_by_one(&place, way).await?;
+                slow.push(float(way.events as u64) / took.as_secs_f64());
             }
         }
         let ours = median(ours);
-        let goal = Some(0.6);
-        figures.push(Figure::more(
-            format!("catch-up, {name}, events/s (raw)"),
-            ours,
-            median(reference),
-            goal,
-        ));
-        if per_event {
-            let goal = Some(50.0);
-            let bench = format!("catch-up, {name}, events/s (one transaction per event)");
-            figures.push(Figure::more(bench, ours, median(slow), goal));
+        let bench = |with: &str| format!("catch-up, {name}, events/s ({with})");
+        figures.push(Figure::more(bench("raw"), ours, median(reference), Some(S::RAW_GOAL)));
+        for (way, slow) in ways.iter().zip(slow) {
+            figures.push(Figure::more(bench(way.name), ours, median(slow), Some(way.goal)));
         }
-        remove(&file)?;
-        remove(&directory.join("round.db"))?;
+        let place = subject.unfolded(name).await?;
+        subject.remove(&place).await?;
+        subject.remove(name).await?;
     }
     Ok(figures)
 }
@@ -61,25 +58,29 @@ pub(crate) struct Cost {
     pub(crate) peak_bytes: u64,
 }
 
-/// Folds a prepared file in a process of its own.
-pub(crate) fn in_a_process(file: &Path) -> Result<Cost> {
+/// Folds a prepared log in a process of its own.
+pub(crate) fn in_a_process(store: &str) -> Result<Cost> {
     let output =
-        Command::new(std::env::current_exe()?).arg("catch-up").arg(file).stderr(Stdio::inherit()).output()?;
+        Command::new(std::env::current_exe()?).args(["catch-up", store]).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        return Err(format!("the catch-up of {} failed: {}", file.display(), output.status).into());
+        return Err(format!("a catch-up failed: {}", output.status).into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-pub(crate) fn child(file: &Path) -> Result<()> {
-    let seconds = runtime()?.block_on(fold(file))?;
+/// Folds what another process has prepared, and prints what that cost.
+pub(crate) async fn child(store: &str) -> Result<()> {
+    let seconds = if store.starts_with("mongodb") {
+        fold(leftfold_mongodb::Mongo::connect(store).await?).await?
+    } else {
+        fold(leftfold_sqlite::Sqlite::open(store).await?).await?
+    };
     let cost = Cost { seconds, peak_bytes: peak_bytes()? };
     serde_json::to_writer(std::io::stdout(), &cost)?;
     Ok(())
 }
 
-async fn fold(file: &Path) -> Result<f64> {
-    let store = Sqlite::open(file).await?;
+async fn fold(store: impl leftfold::Store) -> Result<f64> {
     let begun = Instant::now();
     let app = Leftfold::on(store).projection(CartDetails).start().await?;
     app.caught_up().await?;

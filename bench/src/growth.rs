@@ -1,35 +1,36 @@
 //! Whether time per event and memory stay as they are while the log grows.
 
-use std::path::Path;
-
 use shopping_cart::workload::Order;
 
 use crate::catch_up::in_a_process;
 use crate::report::{Figure, Result, float, median};
-use crate::stores::{copy, fill, remove};
+use crate::stores::fill;
+use crate::subject::Subject;
 
 const SIZES: [u64; 3] = [100_000, 1_000_000, 10_000_000];
 const MAX_BYTES: f64 = 200e6;
 
-pub(crate) fn measure(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
     let mut micros = Vec::new();
     let mut peak = 0;
     for events in SIZES {
-        let file = directory.join("growth.db");
-        fill(&file, events, Order::Interleaved { open: 5_000 })?;
+        let name = "growth";
+        subject.remove(name).await?;
+        fill(subject, name, events, Order::Interleaved { open: 5_000 }).await?;
         // The smaller, the noisier.
         let rounds = if events <= 1_000_000 { 5 } else { 1 };
         let mut took = Vec::new();
         for _ in 0..rounds {
             eprintln!("growth, {events} events …");
-            let copied = if rounds > 1 { copy(&file, "growing.db")? } else { file.clone() };
-            let cost = in_a_process(&copied)?;
+            let place = if rounds > 1 { subject.unfolded(name).await? } else { name.to_owned() };
+            let cost = in_a_process(&subject.argument(&place))?;
             took.push(cost.seconds * 1e6 / float(events));
             peak = cost.peak_bytes;
         }
         micros.push(median(took));
-        remove(&file)?;
-        remove(&directory.join("growing.db"))?;
+        let place = subject.unfolded(name).await?;
+        subject.remove(&place).await?;
+        subject.remove(name).await?;
     }
     let (least, most) =
         (micros.iter().copied().fold(f64::MAX, f64::min), micros.iter().copied().fold(0.0, f64::max));

@@ -1,39 +1,58 @@
-//! From an append to the document being visible, at a modest rate, beside what a bare commit takes.
+//! From an append to the document being visible, at a modest rate, beside what can't be avoided.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use leftfold::Leftfold;
-use leftfold_sqlite::Sqlite;
+use leftfold::{Leftfold, Store};
 use shopping_cart::{CartDetails, CartEvent};
 
-use crate::raw;
 use crate::report::{Figure, Result, percentile};
-use crate::stores::{remove, runtime};
+use crate::subject::Subject;
 
-const EVENTS: usize = 2_000;
+pub(crate) const EVENTS: usize = 2_000;
 const PER_SECOND: u64 = 200;
 
-pub(crate) fn measure(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
     eprintln!("latency, {EVENTS} events at {PER_SECOND} a second …");
-    let file = directory.join("latency.db");
-    remove(&file)?;
-    let mut reference = raw::append_one_by_one(&file, EVENTS)?;
-    remove(&file)?;
-    let mut ours = runtime()?.block_on(latencies(&file))?;
-    remove(&file)?;
-    ours.sort_by(f64::total_cmp);
-    reference.sort_by(f64::total_cmp);
-    let figure = |percent| {
-        let (ours, reference) = (percentile(&ours, percent) * 1e3, percentile(&reference, percent) * 1e3);
-        Figure::less(format!("append → visible, p{percent}, ms (a bare commit)"), ours, reference, None)
-    };
-    Ok(vec![figure(50), figure(99)])
+    let place = "latency";
+    subject.remove(place).await?;
+    let reference = sorted(subject.bare_latencies(place, EVENTS, pace()).await?);
+    subject.remove(place).await?;
+    let store = subject.open(place).await?;
+    let ours = sorted(latencies(&store, &store).await?);
+    drop(store);
+    let mut figures = figures("append → visible", S::BARE, &ours, &reference);
+    if S::IS_SHARED {
+        subject.remove(place).await?;
+        let (worker, caller) = (subject.open(place).await?, subject.open(place).await?);
+        let apart = sorted(latencies(&worker, &caller).await?);
+        figures.extend(self::figures("append → visible, worker elsewhere", S::BARE, &apart, &reference));
+    }
+    subject.remove(place).await?;
+    Ok(figures)
 }
 
-async fn latencies(file: &Path) -> Result<Vec<f64>> {
-    let app = Leftfold::on(Sqlite::open(file).await?).projection(CartDetails).start().await?;
-    let mut tick = tokio::time::interval(Duration::from_millis(1_000 / PER_SECOND));
+fn figures(bench: &str, bare: &str, ours: &[f64], reference: &[f64]) -> Vec<Figure> {
+    let figure = |percent| {
+        let (ours, reference) = (percentile(ours, percent) * 1e3, percentile(reference, percent) * 1e3);
+        Figure::less(format!("{bench}, p{percent}, ms ({bare})"), ours, reference, None)
+    };
+    vec![figure(50), figure(99)]
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn pace() -> Duration {
+    Duration::from_millis(1_000 / PER_SECOND)
+}
+
+/// Appends and reads with one handle of a store, while a worker folds with another, or with the same.
+pub(crate) async fn latencies<S: Store>(worker: &S, caller: &S) -> Result<Vec<f64>> {
+    let worker = Leftfold::on(worker.clone()).projection(CartDetails).start().await?;
+    let app = Leftfold::on(caller.clone()).projection(CartDetails).open().await?;
+    let mut tick = tokio::time::interval(pace());
     let mut took = Vec::with_capacity(EVENTS);
     for number in 0..EVENTS {
         tick.tick().await;
@@ -44,6 +63,6 @@ async fn latencies(file: &Path) -> Result<Vec<f64>> {
         app.get(CartDetails, &stream).at_least(token).await?.ok_or("the document is not there")?;
         took.push(begun.elapsed().as_secs_f64());
     }
-    app.stop().await;
+    worker.stop().await;
     Ok(took)
 }

@@ -4,12 +4,14 @@
 //! times, and the medians are compared.
 
 mod append;
+mod carts;
 mod catch_up;
 mod growth;
 mod latency;
-mod raw;
 mod report;
 mod stores;
+mod subject;
+mod traffic;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,6 +21,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 use shopping_cart::workload::Order;
 
 use crate::report::{Figure, Result};
+use crate::subject::Subject;
+use crate::subject::mongodb::Databases;
+use crate::subject::sqlite::Files;
 
 #[derive(Parser)]
 #[command(about = "Measures Leftfold against plain code on the same machine, in the same run")]
@@ -29,20 +34,20 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Folding: catch-up, one event at a time, append, latency, growth.
+    /// Folding: catch-up, one event at a time, append, latency, growth; on MongoDB traffic instead of growth.
     Fold {
-        /// The store to measure.
+        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
         #[arg(long, default_value = "sqlite")]
-        store: Store,
+        store: String,
         /// Only these measurements.
         #[arg(long, value_delimiter = ',')]
         only: Vec<Part>,
         /// How often each measurement is taken.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Events of the catch-up, ten to a cart.
-        #[arg(long, default_value_t = 1_000_000)]
-        events: u64,
+        /// Events of the catch-up, ten to a cart: 1,000,000 on SQLite and 200,000 on MongoDB if not said.
+        #[arg(long)]
+        events: Option<u64>,
         /// Print a list of figures as JSON, and nothing else, on standard output.
         #[arg(long)]
         json: bool,
@@ -50,24 +55,20 @@ enum Command {
         #[arg(long)]
         directory: Option<PathBuf>,
     },
-    /// Makes a file to look at more closely: `prepare FILE`, then `catch-up` on copies of it under a profiler.
+    /// Makes a log to look at more closely, and prints what to fold under a profiler: `prepare`, then `catch-up`.
     #[command(hide = true)]
     Prepare {
-        file: PathBuf,
+        #[arg(long, default_value = "sqlite")]
+        store: String,
         #[arg(long, default_value_t = 1_000_000)]
         events: u64,
         #[arg(long)]
         grouped: bool,
     },
-    /// Folds a prepared file and prints how long it took and how much memory: a process of its own, so that
+    /// Folds a prepared log and prints how long it took and how much memory: a process of its own, so that
     /// measurements don't disturb each other.
     #[command(hide = true)]
-    CatchUp { file: PathBuf },
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Store {
-    Sqlite,
+    CatchUp { store: String },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -77,19 +78,11 @@ enum Part {
     Append,
     Latency,
     Growth,
+    Traffic,
 }
 
 fn main() -> ExitCode {
-    let result = match Args::parse().command {
-        Command::Fold { store: Store::Sqlite, only, rounds, events, json, directory } => {
-            fold(&only, rounds.max(1), events, directory).and_then(|figures| report::print(&figures, json))
-        }
-        Command::Prepare { file, events, grouped } => {
-            let order = if grouped { Order::Grouped } else { Order::Interleaved { open: 5_000 } };
-            stores::fill(&file, events, order)
-        }
-        Command::CatchUp { file } => catch_up::child(&file),
-    };
+    let result = stores::runtime().and_then(|runtime| runtime.block_on(run(Args::parse().command)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -99,22 +92,63 @@ fn main() -> ExitCode {
     }
 }
 
-fn fold(only: &[Part], rounds: usize, events: u64, directory: Option<PathBuf>) -> Result<Vec<Figure>> {
-    let temporary = tempfile::tempdir()?;
-    let directory = directory.unwrap_or_else(|| temporary.path().to_owned());
-    let wanted = |part| only.is_empty() || only.contains(&part);
-    let mut figures = Vec::new();
-    if wanted(Part::CatchUp) || wanted(Part::PerEvent) {
-        figures.extend(catch_up::measure(&directory, events, rounds, wanted(Part::PerEvent))?);
+async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Fold { store, only, rounds, events, json, directory } => {
+            let temporary = tempfile::tempdir()?;
+            let directory = directory.unwrap_or_else(|| temporary.path().to_owned());
+            let plan = Plan { only, rounds: rounds.max(1), events };
+            let figures = match store.as_str() {
+                "sqlite" => plan.measure(&Files { directory }).await?,
+                "mongodb" => plan.measure(&Databases::private().await?).await?,
+                url => plan.measure(&Databases::at(url).await?).await?,
+            };
+            report::print(&figures, json)
+        }
+        Command::Prepare { store, events, grouped } => {
+            let order = if grouped { Order::Grouped } else { Order::Interleaved { open: 5_000 } };
+            match store.as_str() {
+                "sqlite" => prepare(&Files { directory: PathBuf::from(".") }, events, order).await,
+                url => prepare(&Databases::at(url).await?, events, order).await,
+            }
+        }
+        Command::CatchUp { store } => catch_up::child(&store).await,
     }
-    if wanted(Part::Append) {
-        figures.extend(append::measure(&directory, rounds)?);
+}
+
+async fn prepare(subject: &impl Subject, events: u64, order: Order) -> Result<()> {
+    stores::fill(subject, "prepared", events, order).await?;
+    eprintln!("catch-up {}", subject.argument("prepared"));
+    Ok(())
+}
+
+/// What to measure.
+struct Plan {
+    only: Vec<Part>,
+    rounds: usize,
+    events: Option<u64>,
+}
+
+impl Plan {
+    async fn measure<S: Subject>(&self, subject: &S) -> Result<Vec<Figure>> {
+        let wanted = |part| if self.only.is_empty() { S::PARTS } else { &self.only }.contains(&part);
+        let mut figures = Vec::new();
+        if wanted(Part::CatchUp) || wanted(Part::PerEvent) {
+            let events = self.events.unwrap_or(S::EVENTS);
+            figures.extend(catch_up::measure(subject, events, self.rounds, wanted(Part::PerEvent)).await?);
+        }
+        if wanted(Part::Append) {
+            figures.extend(append::measure(subject, self.rounds).await?);
+        }
+        if wanted(Part::Latency) {
+            figures.extend(latency::measure(subject).await?);
+        }
+        if wanted(Part::Growth) {
+            figures.extend(growth::measure(subject).await?);
+        }
+        if wanted(Part::Traffic) {
+            figures.extend(subject.traffic().await?);
+        }
+        Ok(figures)
     }
-    if wanted(Part::Latency) {
-        figures.extend(latency::measure(&directory)?);
-    }
-    if wanted(Part::Growth) {
-        figures.extend(growth::measure(&directory)?);
-    }
-    Ok(figures)
 }

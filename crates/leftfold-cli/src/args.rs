@@ -1,10 +1,12 @@
 //! What can be said on the command line.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand};
 use leftfold::Token;
+
+use crate::place::Named;
 
 const EXIT_STATUS: &str = "\
 Exit status:
@@ -53,14 +55,32 @@ pub(crate) enum Command {
     DemoWorker(Worker),
 }
 
+impl Command {
+    /// The store it is about. `None` is one that is gone afterwards.
+    pub(crate) fn store(&self) -> Option<&Named> {
+        let store = match self {
+            Self::Demo(args) => return args.store.as_ref(),
+            Self::Status(args) => &args.store,
+            Self::Get(args) => &args.document.store,
+            Self::Parked(Parked::List(args)) => &args.store,
+            Self::Parked(Parked::Retry(args)) => &args.store,
+            Self::Explain(args) | Self::Refold(args) => &args.store,
+            Self::DemoVerify(args) => args,
+            Self::DemoWorker(args) => &args.store,
+        };
+        Some(&store.named)
+    }
+}
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Demo {
     /// How many events to append
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) events: u64,
-    /// Keep the log and the documents in this file; one that an earlier demo made gets more events
-    #[arg(long, value_name = "FILE")]
-    pub(crate) store: Option<PathBuf>,
+    /// Keep the log and the documents in this file, or in the database of a mongodb:// URL; what an earlier demo made
+    /// gets more events
+    #[arg(long, value_name = "FILE|URL", value_parser = OsStringValueParser::new().map(Named::from))]
+    pub(crate) store: Option<Named>,
     /// How many writers append at the same time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) writers: u64,
@@ -95,9 +115,10 @@ pub(crate) struct Worker {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Store {
-    /// The file with the log and the documents
-    #[arg(long = "store", value_name = "FILE", default_value = "leftfold.db")]
-    pub(crate) path: PathBuf,
+    /// The file with the log and the documents, or the mongodb:// URL of a database
+    #[arg(long = "store", value_name = "FILE|URL", default_value = "leftfold.db",
+        value_parser = OsStringValueParser::new().map(Named::from))]
+    pub(crate) named: Named,
 }
 
 #[derive(Debug, Args)]

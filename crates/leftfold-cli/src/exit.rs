@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use leftfold::{AppendError, Invalid, Kind, ReadError};
 
+use crate::place::without_secrets;
+
 /// The exit status, as `leftfold --help` documents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -34,7 +36,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, quiet: false, message: message.into() }
+        Self { exit, quiet: false, message: without_secrets(&message.into()) }
     }
 }
 

@@ -5,6 +5,7 @@ mod demo;
 mod exit;
 mod ops;
 mod output;
+mod place;
 mod shop;
 
 use std::io::{self, Write as _};
@@ -17,9 +18,13 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Cli, Command};
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
+use crate::place::{Named, Place, without_secrets};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     // Logs go to standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
@@ -35,17 +40,39 @@ fn main() -> ExitCode {
     finish(answer, &mut out).into()
 }
 
+/// Says what can't be understood, or what was asked for: help, or the version.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || !error.to_string().contains("://") {
+        let _ = error.print();
+        return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+    }
+    // It repeats what was typed, and that may hold a password.
+    let _ = write!(io::stderr(), "{}", without_secrets(&error.to_string()));
+    Exit::Usage.into()
+}
+
 async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
+    match (command.store().cloned(), command) {
+        (Some(Named::File(file)), command) => run_on(&file, command, out).await,
+        #[cfg(feature = "mongodb")]
+        (Some(Named::MongoDb(database)), command) => run_on(&database, command, out).await,
+        (Some(Named::Unknown(why)), _) => Err(Failure::new(Exit::Usage, why)),
+        (None, Command::Demo(args)) => demo::run_for_once(&args, out).await,
+        (None, _) => Err(Failure::new(Exit::Usage, "name a store with --store")),
+    }
+}
+
+async fn run_on<P: Place>(place: &P, command: Command, out: &mut Out) -> Result<Exit, Failure> {
     match command {
-        Command::Demo(args) => demo::run(&args, out).await,
-        Command::Status(args) => ops::status(&args, out).await,
-        Command::Get(args) => ops::get(args, out).await,
-        Command::Parked(args::Parked::List(args)) => ops::list_parked(&args, out).await,
-        Command::Parked(args::Parked::Retry(args)) => ops::retry_parked(&args, out).await,
-        Command::Explain(args) => ops::explain(&args, out).await,
-        Command::Refold(args) => ops::refold(&args, out).await,
-        Command::DemoVerify(args) => demo::verify(&args, out).await,
-        Command::DemoWorker(args) => demo::work(&args).await,
+        Command::Demo(args) => demo::run(place, &args, out).await,
+        Command::Status(args) => ops::status(place, &args, out).await,
+        Command::Get(args) => ops::get(place, args, out).await,
+        Command::Parked(args::Parked::List(args)) => ops::list_parked(place, &args, out).await,
+        Command::Parked(args::Parked::Retry(args)) => ops::retry_parked(place, &args, out).await,
+        Command::Explain(args) => ops::explain(place, &args, out).await,
+        Command::Refold(args) => ops::refold(place, &args, out).await,
+        Command::DemoVerify(_) => demo::verify(place, out).await,
+        Command::DemoWorker(args) => demo::work(place, &args).await,
     }
 }
 

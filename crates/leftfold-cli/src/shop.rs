@@ -1,44 +1,33 @@
-//! The example's projections on a file: what all commands work with.
+//! The example's projections on a store: what all commands work with.
 
-use std::io::ErrorKind;
-use std::path::Path;
-
-use leftfold::{App, Leftfold};
-use leftfold_sqlite::Sqlite;
+use leftfold::{App, Leftfold, Store};
 use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};
 
 use crate::exit::{Exit, Failure};
+use crate::place::Place;
 
 /// The read models.
 pub(crate) const COLLECTIONS: [&str; 4] = ["cart_details", "client_summary", "daily_totals", "open_carts"];
 
-/// Opens the file, or makes it; no worker runs.
-pub(crate) async fn open(path: &Path) -> Result<App<Sqlite>, Failure> {
-    let app = Leftfold::on(Sqlite::open(path).await?)
+/// Opens the store, or makes it; no worker runs.
+pub(crate) async fn open<P: Place>(place: &P) -> Result<App<P::Store>, Failure> {
+    on(place.open().await?).await
+}
+
+/// Opens the store, which must be there.
+pub(crate) async fn open_existing<P: Place>(place: &P) -> Result<App<P::Store>, Failure> {
+    on(place.open_existing().await?).await
+}
+
+async fn on<S: Store>(store: S) -> Result<App<S>, Failure> {
+    // Where there can be no log, nothing else is to be made.
+    store.heads().await?;
+    let app = Leftfold::on(store)
         .projection(CartDetails)
         .projection(ClientSummary)
         .projection(DailyTotals)
         .projection(OpenCarts);
     Ok(app.open().await?)
-}
-
-/// Opens the file, which must be there.
-pub(crate) async fn open_existing(path: &Path) -> Result<App<Sqlite>, Failure> {
-    // An empty file would be taken for a new one, and made.
-    let fault = match path.metadata() {
-        Err(error) if error.kind() == ErrorKind::NotFound => Some("there is no such file"),
-        Ok(found) if found.is_file() && found.len() == 0 => Some("the file is empty"),
-        _ => None,
-    };
-    if let Some(fault) = fault {
-        let shown = path.display();
-        let message = format!(
-            "opening {shown}: {fault}; name another with --store, or make one with \
-             `leftfold demo --store {shown}`"
-        );
-        return Err(Failure::new(Exit::Store, message));
-    }
-    open(path).await
 }
 
 /// Checks the name of a read model.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Place, command, run};
+use common::{File, Place as _, command, run};
 use serde_json::Value;
 
 fn sum(report: &Value, field: &str) -> u64 {
@@ -40,22 +40,12 @@ fn without_faults_nothing_is_retried_or_parked() {
     assert_eq!(cells[3..9], ["1,005", "0", "0", "0", "0", "0"], "{row}");
 }
 
-#[test]
-fn a_file_takes_the_events_of_several_runs() {
-    let place = Place::new();
-    let demo = ["demo", "--events", "500", "--kill-every", "0.1", "--seed", "1", "--json"];
-    let first = place.run(&demo).exits(0).json();
-    assert_eq!(first["store"].as_str(), place.file.to_str());
-    let second = place.run(&demo).exits(0).json();
-    assert_eq!((&second["equal"], &second["verdict"]["events"]), (&true.into(), &1_000.into()), "{second:#}");
-    place.run(&["demo-verify"]).exits(0).says("1,000 events");
-}
-
 /// A check that can't fail shows nothing.
 #[test]
 fn the_check_finds_what_is_wrong() {
-    let place = Place::new();
-    place.run(&["demo", "--events", "1000", "--kill-every", "0"]).exits(0);
+    let place = File::new();
+    let made = place.run(&["demo", "--events", "1000", "--kill-every", "0", "--json"]).exits(0).json();
+    assert_eq!(made["store"].as_str(), place.file.to_str());
     place.run(&["demo-verify"]).exits(0).says("every read model equals its fold: yes");
 
     let cart = place.ask("SELECT min(id) FROM cart_details");
@@ -95,7 +85,7 @@ fn an_impossible_demo_is_refused() {
     run(command().args(["demo", "--kill-every", "soon"])).exits(2).says("a number of seconds");
     run(command().args(["demo", "--events", "0"])).exits(2);
     run(command().args(["demo", "--store", "no/such/directory/file"])).exits(3).says("no/such/directory");
-    let place = Place::new();
+    let place = File::new();
     std::fs::write(&place.file, "my diary").unwrap();
     place.run(&["demo"]).exits(3).says("not a SQLite database");
     assert_eq!(std::fs::read(&place.file).unwrap(), b"my diary");
@@ -105,9 +95,9 @@ fn an_impossible_demo_is_refused() {
 mod linux {
     use std::process::{Child, Command};
 
-    use super::common::{Place, command, eventually, processes_with};
+    use super::common::{File, command, eventually, processes_with};
 
-    fn endless(place: &Place) -> Child {
+    fn endless(place: &File) -> Child {
         let demo = command()
             .args(["demo", "--events", "100000000", "--kill-every", "0.5"])
             .env("TMPDIR", place.directory.path())
@@ -119,7 +109,7 @@ mod linux {
 
     #[test]
     fn workers_end_when_the_demo_is_killed() {
-        let place = Place::new();
+        let place = File::new();
         let mut demo = endless(&place);
         demo.kill().unwrap();
         demo.wait().unwrap();
@@ -129,7 +119,7 @@ mod linux {
     #[test]
     fn an_interrupted_demo_leaves_nothing_behind() {
         for signal in ["-INT", "-TERM"] {
-            let place = Place::new();
+            let place = File::new();
             let mut demo = endless(&place);
             let id = demo.id().to_string();
             assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());

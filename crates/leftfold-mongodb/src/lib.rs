@@ -85,7 +85,7 @@ impl Mongo {
 
     /// What can be chosen when connecting.
     pub fn options() -> Options {
-        Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES }
+        Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES, existing: false }
     }
 
     /// The database, for queries of your own.
@@ -136,6 +136,7 @@ impl fmt::Debug for Mongo {
 pub struct Options {
     partitions: Option<u16>,
     max_event_bytes: usize,
+    existing: bool,
 }
 
 impl Options {
@@ -149,6 +150,12 @@ impl Options {
     /// The largest data, and the largest metadata, that an event may have: 1 MiB if not set, 7 MiB at most.
     pub fn max_event_bytes(mut self, bytes: usize) -> Self {
         self.max_event_bytes = bytes;
+        self
+    }
+
+    /// Connects only where there is a log already, and makes none: for programs that look at what others have written.
+    pub fn existing(mut self) -> Self {
+        self.existing = true;
         self
     }
 

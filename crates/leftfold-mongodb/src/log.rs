@@ -99,13 +99,17 @@ impl Mongo {
         if base.has_transactions() {
             return Ok(base);
         }
-        let message = format!(
-            "could not use a log in {}: a log is written in transactions, and this server is no replica set; start it \
-             with --replSet and run rs.initiate(), one member will do, or keep only documents here",
-            base.place
-        );
-        Err(Error::new(Kind::Store, message))
+        Err(no_transactions(&base.place))
     }
+}
+
+/// Where there are no transactions, there is no log.
+pub(crate) fn no_transactions(place: &str) -> Error {
+    let message = format!(
+        "could not use a log in {place}: a log is written in transactions, and this server is no replica set; start it \
+         with --replSet and run rs.initiate(), one member will do, or keep only documents here"
+    );
+    Error::new(Kind::Store, message)
 }
 
 impl Base {

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use leftfold::{Collection, Error, Invalid, Kind, Result};
+use mongodb::error::ErrorKind;
 use mongodb::options::{
     ClientOptions, DatabaseOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria,
 };
 use mongodb::{Client, Database, IndexModel};
 
 use crate::error::{Failure, is_duplicate};
+use crate::log::no_transactions;
 use crate::transaction::durable;
 use crate::watch::Board;
 use crate::{Base, Options};
@@ -65,6 +67,9 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     let client = Client::with_options(client_options).map_err(|error| failed(error.into()))?;
     let transactions = check_server(&client, &place).await?;
     let db = client.database_with_options(&name, database_options(transactions));
+    if options.existing {
+        check_existing(&db, transactions, &place).await?;
+    }
     let partitions = if transactions { Some(make_log(&db, options.partitions, &place).await?) } else { None };
     for name in [CHECKPOINTS, LEASES] {
         create(&db, name).await.map_err(failed)?;
@@ -76,8 +81,11 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
 /// What the URL says, and what it leaves open. It may hold a password, so it is in no error.
 async fn understand(url: &str) -> Result<ClientOptions> {
     let mut options = ClientOptions::parse(url).await.map_err(|error| {
+        if matches!(&*error.kind, ErrorKind::DnsResolve { .. }) {
+            return Failure::from(error).to_error("find the servers of", "the MongoDB URL");
+        }
         let secret = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(secret, _)| secret);
-        let mut report = error.to_string();
+        let mut report = error.kind.to_string();
         for part in secret.into_iter().flat_map(|secret| secret.splitn(2, ':').chain([secret])) {
             if !part.is_empty() {
                 report = report.replace(part, "…");
@@ -123,6 +131,23 @@ fn judge_server(hello: &Document, info: &Document, place: &str) -> Result<bool> 
         return Err(Error::new(Kind::Store, message));
     }
     Ok(hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid"))
+}
+
+/// Says so if there is no log yet.
+async fn check_existing(db: &Database, transactions: bool, place: &str) -> Result<()> {
+    if !transactions {
+        return Err(no_transactions(place));
+    }
+    let failed = |error: mongodb::error::Error| Failure::from(error).to_error("look for a log in", place);
+    let found = db.collection::<Document>(META).find_one(doc! { "_id": "log" }).await.map_err(failed)?;
+    if found.is_some() {
+        return Ok(());
+    }
+    let message = format!(
+        "could not open the log in {place}: there is none yet; check the database's name in the URL, or begin with a \
+         program that appends"
+    );
+    Err(Error::new(Kind::Store, message))
 }
 
 /// Makes the log, or checks the one that is there. Answers with its number of partitions.
@@ -247,7 +272,7 @@ async fn create(db: &Database, name: &str) -> Result<(), Failure> {
     const EXISTS: i32 = 48;
     match db.create_collection(name).await {
         Err(error) => match &*error.kind {
-            mongodb::error::ErrorKind::Command(command) if command.code == EXISTS => Ok(()),
+            ErrorKind::Command(command) if command.code == EXISTS => Ok(()),
             _ => Err(error.into()),
         },
         Ok(()) => Ok(()),

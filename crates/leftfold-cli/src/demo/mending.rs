@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use leftfold::fold::{Mended, Status};
-use leftfold::{App, Unit};
-use leftfold_sqlite::Sqlite;
+use leftfold::{App, Store, Unit};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -36,7 +35,7 @@ pub(super) struct Sample {
 
 impl Mending {
     /// Tries again all that is parked now. Answers whether nothing still fails.
-    pub(super) async fn mend(&mut self, app: &App<Sqlite>) -> Result<bool, Failure> {
+    pub(super) async fn mend<S: Store>(&mut self, app: &App<S>) -> Result<bool, Failure> {
         let mut whole = true;
         for collection in COLLECTIONS {
             let repaired = self.repaired.entry(collection).or_default();
@@ -51,7 +50,7 @@ impl Mending {
     }
 
     /// Mends until nothing is parked. What can't be mended is left for the check to find.
-    pub(super) async fn mend_all(&mut self, app: &App<Sqlite>) -> Result<(), Failure> {
+    pub(super) async fn mend_all<S: Store>(&mut self, app: &App<S>) -> Result<(), Failure> {
         const MOST: usize = 5;
         for _ in 0..MOST {
             self.mend(app).await?;
@@ -63,7 +62,7 @@ impl Mending {
     }
 
     /// Counts what is parked.
-    pub(super) async fn look(&mut self, app: &App<Sqlite>) -> Result<(), Failure> {
+    pub(super) async fn look<S: Store>(&mut self, app: &App<S>) -> Result<(), Failure> {
         self.parked_at_the_end = parked(&app.status().await?);
         for collection in COLLECTIONS {
             for (unit, parked) in app.parked(collection, None, SHOWN).await? {

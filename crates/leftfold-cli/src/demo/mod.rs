@@ -10,13 +10,11 @@ mod verify;
 mod workers;
 mod writers;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leftfold::log::Limit;
-use leftfold::{App, Env as _, Log as _, Partition, Position, System};
-use leftfold_sqlite::Sqlite;
+use leftfold::{App, Env as _, Partition, Position, Store, System};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -30,28 +28,44 @@ use self::writers::{Task, Written};
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count};
+use crate::place::{File, Place};
 use crate::shop;
 
 /// A projection that does not get on for so long is stuck.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-pub(crate) async fn run(args: &args::Demo, out: &mut Out) -> Result<Exit, Failure> {
-    let place = Place::new(args.store.clone())?;
-    let report = tokio::select! { biased;
+/// Runs the demo on a store that is kept.
+pub(crate) async fn run<P: Place>(place: &P, args: &args::Demo, out: &mut Out) -> Result<Exit, Failure> {
+    let mut report = play_until_interrupted(place, args).await?;
+    report.store = Some(place.to_string());
+    answer(&report, out)
+}
+
+/// Runs the demo on a file that is gone afterwards.
+pub(crate) async fn run_for_once(args: &args::Demo, out: &mut Out) -> Result<Exit, Failure> {
+    let scratch = Scratch::new()?;
+    let report = play_until_interrupted(&scratch.file, args).await;
+    scratch.clear().await;
+    answer(&report?, out)
+}
+
+async fn play_until_interrupted<P: Place>(place: &P, args: &args::Demo) -> Result<Report, Failure> {
+    tokio::select! { biased;
         () = interrupted() => {
             Err(Failure::new(Exit::Interrupted, "interrupted; the workers are stopped"))
         }
-        report = play(args, &place) => report,
-    };
-    place.clear().await;
-    let report = report?;
+        report = play(place, args) => report,
+    }
+}
+
+fn answer(report: &Report, out: &mut Out) -> Result<Exit, Failure> {
     report.print(out)?;
     Ok(if report.equal { Exit::Done } else { Exit::No })
 }
 
-/// Compares every document of a file with an independent fold of its log.
-pub(crate) async fn verify(args: &args::Store, out: &mut Out) -> Result<Exit, Failure> {
-    let app = shop::open_existing(&args.path).await?;
+/// Compares every document of a store with an independent fold of its log.
+pub(crate) async fn verify<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
+    let app = shop::open_existing(place).await?;
     let verdict = verify::verify(app.store()).await?;
     out.value(&verdict)?;
     report::print_verdict(&verdict, out)?;
@@ -59,14 +73,14 @@ pub(crate) async fn verify(args: &args::Store, out: &mut Out) -> Result<Exit, Fa
 }
 
 /// The run itself. Dropped, it ends the workers.
-async fn play(args: &args::Demo, place: &Place) -> Result<Report, Failure> {
-    let app = shop::open(&place.file).await?;
-    let begin = Begin::of(&app, &place.file).await?;
+async fn play<P: Place>(place: &P, args: &args::Demo) -> Result<Report, Failure> {
+    let app = shop::open(place).await?;
+    let begin = Begin::of(&app, place).await?;
     let before = app.status().await?;
     let seed = args.seed.unwrap_or_else(|| System.random() & 0xffff_ffff);
     let task = Task { events: args.events, writers: args.writers, seed, prefix: begin.prefix() };
     let plan = Plan {
-        store: place.file.clone(),
+        store: place.argument(),
         workers: args.workers,
         kill_every: args.kill_every,
         failing: args.failing,
@@ -92,14 +106,13 @@ async fn play(args: &args::Demo, place: &Place) -> Result<Report, Failure> {
     report.appended = written.appended();
     report.duplicates = written.duplicates();
     report.kills = *kills.borrow();
-    report.store = place.kept();
     report.judge(begin.events);
     Ok(report)
 }
 
 /// Appends and folds everything, and mends what is broken: once on the way, beside the workers, and once at the end.
-async fn fold_all(
-    app: &App<Sqlite>,
+async fn fold_all<S: Store>(
+    app: &App<S>,
     args: &args::Demo,
     task: &Task,
     written: &Arc<Written>,
@@ -131,7 +144,7 @@ async fn fold_all(
 }
 
 /// Waits until all is folded or parked, for as long as something moves.
-async fn caught_up(app: &App<Sqlite>) -> Result<(), Failure> {
+async fn caught_up<S: Store>(app: &App<S>) -> Result<(), Failure> {
     let mut before = Vec::new();
     loop {
         if let Ok(done) = timeout(PATIENCE, app.caught_up()).await {
@@ -150,7 +163,7 @@ async fn caught_up(app: &App<Sqlite>) -> Result<(), Failure> {
     }
 }
 
-/// What the file held when the demo began.
+/// What the store held when the demo began.
 struct Begin {
     events: u64,
     head: Position,
@@ -158,10 +171,10 @@ struct Begin {
 
 impl Begin {
     /// Looks into the log, which must be empty or a demo's.
-    async fn of(app: &App<Sqlite>, path: &Path) -> Result<Self, Failure> {
+    async fn of<S: Store>(app: &App<S>, place: &impl Place) -> Result<Self, Failure> {
         let foreign = || {
-            let shown = path.display();
-            let message = format!("running the demo on {shown}: its log is not a demo's; name a new file");
+            let message =
+                format!("running the demo on {place}: its log is not a demo's; name a new file or database");
             Failure::new(Exit::Usage, message)
         };
         let store = app.store();
@@ -187,31 +200,24 @@ impl Begin {
     }
 }
 
-/// Where the file is.
-struct Place {
-    file: PathBuf,
-    temporary: Option<TempDir>,
+/// A file that is gone afterwards.
+struct Scratch {
+    file: File,
+    directory: TempDir,
 }
 
-impl Place {
-    fn new(store: Option<PathBuf>) -> Result<Self, Failure> {
-        if let Some(file) = store {
-            return Ok(Self { file, temporary: None });
-        }
-        let temporary = tempfile::Builder::new().prefix("leftfold-demo-").tempdir().map_err(|error| {
+impl Scratch {
+    fn new() -> Result<Self, Failure> {
+        let directory = tempfile::Builder::new().prefix("leftfold-demo-").tempdir().map_err(|error| {
             let message = format!("making a temporary directory: {error}; name a file with --store");
             Failure::new(Exit::Store, message)
         })?;
-        Ok(Self { file: temporary.path().join("demo.db"), temporary: Some(temporary) })
+        Ok(Self { file: File(directory.path().join("demo.db")), directory })
     }
 
-    fn kept(&self) -> Option<PathBuf> {
-        self.temporary.is_none().then(|| self.file.clone())
-    }
-
-    /// Removes the temporary directory, also while a worker that was just killed is still ending.
-    async fn clear(mut self) {
-        let Some(directory) = self.temporary.take().map(TempDir::keep) else { return };
+    /// Removes the directory, also while a worker that was just killed is still ending.
+    async fn clear(self) {
+        let directory = self.directory.keep();
         for _ in 0..100 {
             match std::fs::remove_dir_all(&directory) {
                 Ok(()) => return,

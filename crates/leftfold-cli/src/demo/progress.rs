@@ -4,8 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use leftfold::App;
-use leftfold_sqlite::Sqlite;
+use leftfold::{App, Store};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -52,9 +51,9 @@ impl Progress {
     }
 
     /// Keeps the bars up to date. Ends only where it fails.
-    pub(super) async fn follow(
+    pub(super) async fn follow<S: Store>(
         &self,
-        app: &App<Sqlite>,
+        app: &App<S>,
         written: &Written,
         kills: &watch::Receiver<u64>,
     ) -> Failure {

@@ -1,7 +1,6 @@
 //! What the demo found, for people and for machines.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use leftfold::fold::Status;
@@ -38,9 +37,9 @@ pub(super) struct Report {
     /// What is wrong, other than documents that differ.
     complaints: Vec<String>,
     verdict: Verdict,
-    /// The file, if it is kept.
+    /// Where it is kept, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) store: Option<PathBuf>,
+    pub(super) store: Option<String>,
 }
 
 /// What was counted for a projection.
@@ -67,7 +66,7 @@ impl Report {
         verdict: Verdict,
     ) -> Self {
         let seconds = took.as_secs_f64();
-        // The file may have seen other runs, and counts for ever.
+        // The store may have seen other runs, and counts for ever.
         let projection = |(before, status): (&Status, &Status)| Projection {
             name: status.projection.clone(),
             documents: status.documents,
@@ -147,7 +146,7 @@ impl Report {
             self.seed,
         ))?;
         if let Some(store) = &self.store {
-            out.line(format_args!("kept in {}: try `leftfold status --store {0}`", store.display()))?;
+            out.line(format_args!("kept in {store}: try `leftfold status --store {store}`"))?;
         }
         for complaint in &self.complaints {
             out.line(complaint)?;

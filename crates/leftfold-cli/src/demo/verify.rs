@@ -51,7 +51,7 @@ pub(super) async fn verify<S: Log + Documents>(store: &S) -> Result<Verdict, Fai
                 let foreign = || {
                     let message = format!(
                         "checking revision {} of {}: the demo does not make such an event; \
-                         check a file that only the demo has written to",
+                         check a store that only the demo has written to",
                         event.revision, event.stream
                     );
                     Failure::new(Exit::No, message)

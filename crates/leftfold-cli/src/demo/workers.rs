@@ -3,6 +3,7 @@
 //! A worker ends by itself, after the batch in hand, when its standard input ends: that is how it is asked to
 //! stop, and how it notices that whoever started it is gone.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,7 +11,6 @@ use std::time::Duration;
 
 use leftfold::fold::Options;
 use leftfold::{Backoff, Leftfold};
-use leftfold_sqlite::Sqlite;
 use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, watch};
@@ -21,6 +21,7 @@ use super::flaky::{Faults, Flaky};
 use super::random::Random;
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::place::Place;
 
 /// How long a worker may take to finish the batch in hand.
 const GRACE: Duration = Duration::from_secs(20);
@@ -28,7 +29,7 @@ const GRACE: Duration = Duration::from_secs(20);
 const MOST_ENDS: u32 = 5;
 
 /// What a worker process does.
-pub(crate) async fn work(args: &args::Worker) -> Result<Exit, Failure> {
+pub(crate) async fn work<P: Place>(place: &P, args: &args::Worker) -> Result<Exit, Failure> {
     let faults = Faults { seed: args.seed, share: args.failing };
     let options = Options {
         lease: Duration::from_secs(1),
@@ -38,7 +39,7 @@ pub(crate) async fn work(args: &args::Worker) -> Result<Exit, Failure> {
         retry: Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(20)).limit(10),
         ..Options::default()
     };
-    let app = Leftfold::on(Sqlite::open(&args.store.path).await?)
+    let app = Leftfold::on(place.open().await?)
         .worker(&args.name)
         .options(options)
         .projection(Flaky::new(CartDetails, faults))
@@ -58,7 +59,8 @@ pub(crate) async fn work(args: &args::Worker) -> Result<Exit, Failure> {
 /// How to start the workers.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    pub(super) store: PathBuf,
+    /// What names the store to them.
+    pub(super) store: OsString,
     pub(super) workers: u64,
     pub(super) kill_every: Duration,
     pub(super) failing: f64,

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leftfold::{App, AppendError, Appended, Backoff, EventId, Expected, NewEvent, StreamId};
-use leftfold_sqlite::Sqlite;
+use leftfold::{App, AppendError, Appended, Backoff, EventId, Expected, NewEvent, Store, StreamId};
 use shopping_cart::workload::{Appends, Order, Workload};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -50,8 +49,8 @@ impl Written {
 }
 
 /// Appends everything. The second half begins when `go_on` says so: a small demo, too, should see a worker killed.
-pub(super) async fn write(
-    app: &App<Sqlite>,
+pub(super) async fn write<S: Store>(
+    app: &App<S>,
     task: &Task,
     written: &Arc<Written>,
     go_on: &watch::Receiver<bool>,
@@ -84,8 +83,8 @@ pub(super) async fn write(
     Ok(())
 }
 
-struct Writer {
-    app: App<Sqlite>,
+struct Writer<S> {
+    app: App<S>,
     task: Task,
     written: Arc<Written>,
     go_on: watch::Receiver<bool>,
@@ -104,7 +103,7 @@ struct Call {
     again: bool,
 }
 
-impl Writer {
+impl<S: Store> Writer<S> {
     /// Appends in waves: all of a wave at once, and never two events of a cart in one.
     async fn run(mut self) -> Result<(), Failure> {
         let mut later: Vec<Call> = Vec::new();
@@ -174,7 +173,7 @@ impl Writer {
 }
 
 /// Appends; where the store is busy, or can't tell whether it did, again: the event ids make that harmless.
-async fn append(app: &App<Sqlite>, call: Call) -> Result<Appended, AppendError> {
+async fn append<S: Store>(app: &App<S>, call: Call) -> Result<Appended, AppendError> {
     let mut delays = Backoff::default().first(Duration::from_millis(20)).limit(10).delays(1);
     loop {
         let answer = app.append_events(call.stream.as_str(), Expected::Any, call.events.clone()).await;

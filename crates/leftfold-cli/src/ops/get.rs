@@ -5,12 +5,13 @@ use serde_json::Value;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
+use crate::place::Place;
 use crate::shop;
 
-pub(crate) async fn get(args: args::Get, out: &mut Out) -> Result<Exit, Failure> {
-    let args::Document { store, collection, id } = &args.document;
+pub(crate) async fn get<P: Place>(place: &P, args: args::Get, out: &mut Out) -> Result<Exit, Failure> {
+    let args::Document { collection, id, .. } = &args.document;
     shop::known(collection)?;
-    let app = shop::open_existing(&store.path).await?;
+    let app = shop::open_existing(place).await?;
     let mut get = app.get_as::<Value>(collection, id);
     if let Some(token) = args.at_least {
         get = get.at_least(token).within(args.timeout);

@@ -2,20 +2,24 @@
 
 use leftfold::documents::Parked;
 use leftfold::fold::Mended;
-use leftfold::{App, DocumentId, StreamId, Unit};
-use leftfold_sqlite::Sqlite;
+use leftfold::{App, DocumentId, Store, StreamId, Unit};
 use serde_json::json;
 
 use crate::args::{ParkedList, ParkedRetry};
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count, shorten, table, thousands};
+use crate::place::Place;
 use crate::shop::{self, COLLECTIONS};
 
 const PAGE: usize = 100;
 
-pub(crate) async fn list_parked(args: &ParkedList, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn list_parked<P: Place>(
+    place: &P,
+    args: &ParkedList,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let collections = named(args.collection.as_deref())?;
-    let app = shop::open_existing(&args.store.path).await?;
+    let app = shop::open_existing(place).await?;
     let mut rows = table(["collection", "", "id", "event", "type", "waiting", "tried", "error"], &[5, 6]);
     for collection in collections {
         let mut after = None;
@@ -53,13 +57,17 @@ fn row(collection: &str, unit: &Unit, parked: &Parked) -> [String; 8] {
     ]
 }
 
-pub(crate) async fn retry_parked(args: &ParkedRetry, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn retry_parked<P: Place>(
+    place: &P,
+    args: &ParkedRetry,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     if args.collection.is_none() && !args.all {
         let message = "retrying: name a read model, and documents of it if not all, or everything with --all";
         return Err(Failure::new(Exit::Usage, message));
     }
     let collections = named(args.collection.as_deref())?;
-    let app = shop::open_existing(&args.store.path).await?;
+    let app = shop::open_existing(place).await?;
     let mut told = Told { repaired: 0, failing: 0, dry_run: args.dry_run };
     for collection in collections {
         if args.ids.is_empty() {
@@ -75,8 +83,8 @@ pub(crate) async fn retry_parked(args: &ParkedRetry, out: &mut Out) -> Result<Ex
     told.sum_up(out)
 }
 
-async fn retry_all(
-    app: &App<Sqlite>,
+async fn retry_all<S: Store>(
+    app: &App<S>,
     collection: &str,
     args: &ParkedRetry,
     told: &mut Told,

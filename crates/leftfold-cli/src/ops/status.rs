@@ -6,10 +6,11 @@ use serde_json::json;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, shorten, table, thousands};
+use crate::place::Place;
 use crate::shop;
 
-pub(crate) async fn status(args: &args::Status, out: &mut Out) -> Result<Exit, Failure> {
-    let app = shop::open_existing(&args.store.path).await?;
+pub(crate) async fn status<P: Place>(place: &P, args: &args::Status, out: &mut Out) -> Result<Exit, Failure> {
+    let app = shop::open_existing(place).await?;
     let all = app.status().await?;
     // What this process does with a projection says nothing: it runs none.
     let shown = all.iter().map(|status| {

@@ -1,11 +1,17 @@
 //! Runs the command as a user would.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[macro_use]
+pub(crate) mod scenarios;
+
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use leftfold_sqlite::Sqlite;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -42,22 +48,36 @@ pub(crate) fn command() -> Command {
     command
 }
 
+/// A place for a store that only one test uses.
+pub(crate) trait Place {
+    type Store: leftfold::Store;
+
+    /// What `--store` calls it.
+    fn argument(&self) -> OsString;
+
+    /// The store, made if it is not there.
+    async fn open(&self) -> Self::Store;
+
+    /// Changes a field of a document to 7, as nobody should.
+    async fn spoil(&self, collection: &str, id: &str, field: &str);
+
+    /// Runs a command on the store.
+    fn run(&self, arguments: &[&str]) -> Answer {
+        run(command().args(arguments).arg("--store").arg(self.argument()))
+    }
+}
+
 /// A directory with a file in it.
-pub(crate) struct Place {
+pub(crate) struct File {
     pub(crate) directory: TempDir,
     pub(crate) file: PathBuf,
 }
 
-impl Place {
+impl File {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("shop.db");
         Self { directory, file }
-    }
-
-    /// Runs a command on the file.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
-        run(command().args(arguments).arg("--store").arg(&self.file))
     }
 
     pub(crate) fn sql(&self, sql: &str) -> usize {
@@ -66,6 +86,24 @@ impl Place {
 
     pub(crate) fn ask(&self, sql: &str) -> String {
         rusqlite::Connection::open(&self.file).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+}
+
+impl Place for File {
+    type Store = Sqlite;
+
+    fn argument(&self) -> OsString {
+        self.file.clone().into()
+    }
+
+    async fn open(&self) -> Sqlite {
+        Sqlite::open(&self.file).await.unwrap()
+    }
+
+    async fn spoil(&self, collection: &str, id: &str, field: &str) {
+        let table = format!("leftfold_{collection}_1");
+        let sql = format!("UPDATE {table} SET body = json_set(body, '$.{field}', 7) WHERE id = '{id}'");
+        assert_eq!(self.sql(&sql), 1);
     }
 }
 

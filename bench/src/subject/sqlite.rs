@@ -1,88 +1,101 @@
-//! The references: what one would write by hand, with plain rusqlite on one thread.
+//! SQLite, and what one would write by hand: plain rusqlite on one thread.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use leftfold_sqlite::Sqlite;
 use rusqlite::{Connection, params};
-use serde::{Deserialize, Serialize};
 
-use crate::report::Result;
+use super::{DATA, Inserts, OneByOne, Subject};
+use crate::Part;
+use crate::carts::{Cart, fold};
+use crate::report::{Result, float};
 
-/// A cart, by hand.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Cart {
-    client_id: String,
-    status: String,
-    items: BTreeMap<String, Item>,
-    total: u64,
-    confirmed_at: Option<i64>,
+/// Files in a directory.
+pub(crate) struct Files {
+    pub(crate) directory: PathBuf,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Item {
-    name: String,
-    quantity: u32,
-    unit_price: u32,
-}
+/// How many events are inserted one by one.
+const INSERTED: usize = 4_000;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Opened {
-    client_id: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Added {
-    product_id: String,
-    name: String,
-    quantity: u32,
-    unit_price: u32,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Removed {
-    product_id: String,
-    quantity: u32,
-}
-
-fn fold(cart: Option<Cart>, kind: &str, data: &str, time: i64) -> Result<Option<Cart>> {
-    if kind == "shopping-cart-opened" {
-        let Opened { client_id } = serde_json::from_str(data)?;
-        return Ok(Some(Cart { client_id, status: "open".to_owned(), ..Cart::default() }));
+impl Files {
+    fn file(&self, place: &str) -> PathBuf {
+        self.directory.join(format!("{place}.db"))
     }
-    let Some(mut cart) = cart else { return Ok(None) };
-    match kind {
-        "product-item-added" => {
-            let Added { product_id, name, quantity, unit_price } = serde_json::from_str(data)?;
-            let item = cart.items.entry(product_id).or_insert(Item { name, quantity: 0, unit_price });
-            item.quantity += quantity;
-            item.unit_price = unit_price;
-        }
-        "product-item-removed" => {
-            let Removed { product_id, quantity } = serde_json::from_str(data)?;
-            if let Some(item) = cart.items.get_mut(&product_id) {
-                item.quantity = item.quantity.saturating_sub(quantity);
-                if item.quantity == 0 {
-                    cart.items.remove(&product_id);
-                }
+}
+
+impl Subject for Files {
+    type Store = Sqlite;
+
+    const PARTS: &[Part] = &[Part::CatchUp, Part::PerEvent, Part::Append, Part::Latency, Part::Growth];
+    const EVENTS: u64 = 1_000_000;
+    const RAW_GOAL: f64 = 0.6;
+    const ONE_BY_ONE: &[OneByOne] =
+        &[OneByOne { name: "one transaction per event", at_once: 1, events: 3_000, goal: 50.0 }];
+    const INSERTS: Inserts =
+        Inserts { name: "plain inserts, one commit each", goal: None, alone_goal: Some(20.0) };
+    const BARE: &str = "a bare commit";
+    const IS_SHARED: bool = false;
+
+    fn argument(&self, place: &str) -> String {
+        self.file(place).display().to_string()
+    }
+
+    async fn open(&self, place: &str) -> Result<Sqlite> {
+        Ok(Sqlite::open(self.file(place)).await?)
+    }
+
+    async fn close(&self, store: Sqlite) {
+        store.close().await;
+    }
+
+    async fn unfolded(&self, prepared: &str) -> Result<String> {
+        let copied = format!("{prepared}-copy");
+        let (from, to) = (self.argument(prepared), self.argument(&copied));
+        self.remove(&copied).await?;
+        for end in ENDS {
+            let from = format!("{from}{end}");
+            if Path::new(&from).exists() {
+                std::fs::copy(from, format!("{to}{end}"))?;
             }
         }
-        "shopping-cart-confirmed" => {
-            "confirmed".clone_into(&mut cart.status);
-            cart.confirmed_at = Some(time);
-        }
-        _ => return Ok(None),
+        Ok(copied)
     }
-    cart.total = cart.items.values().map(|item| u64::from(item.quantity) * u64::from(item.unit_price)).sum();
-    Ok(Some(cart))
+
+    async fn remove(&self, place: &str) -> Result<()> {
+        for end in ENDS {
+            let path = format!("{}{end}", self.argument(place));
+            if Path::new(&path).exists() {
+                std::fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn raw_catch_up(&self, place: &str) -> Result<Duration> {
+        catch_up(&self.file(place))
+    }
+
+    async fn one_by_one(&self, place: &str, way: &OneByOne) -> Result<Duration> {
+        per_event(&self.file(place), way.events)
+    }
+
+    async fn inserts(&self, place: &str) -> Result<f64> {
+        let took: f64 = append_one_by_one(&self.file(place), INSERTED)?.iter().sum();
+        Ok(float(INSERTED as u64) / took)
+    }
+
+    async fn bare_latencies(&self, place: &str, events: usize, _: Duration) -> Result<Vec<f64>> {
+        append_one_by_one(&self.file(place), events)
+    }
 }
 
-pub(crate) fn open(file: &Path) -> Result<Connection> {
+/// How the names of a file's parts end.
+const ENDS: [&str; 3] = ["", "-wal", "-shm"];
+
+fn open(file: &Path) -> Result<Connection> {
     let connection = Connection::open(file)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -90,7 +103,7 @@ pub(crate) fn open(file: &Path) -> Result<Connection> {
 }
 
 /// Reads all events, parses them, folds them in a hash map, and writes the final documents in one transaction.
-pub(crate) fn catch_up(file: &Path) -> Result<Duration> {
+fn catch_up(file: &Path) -> Result<Duration> {
     let mut connection = open(file)?;
     connection.execute_batch("CREATE TABLE raw_carts (id TEXT PRIMARY KEY NOT NULL, body TEXT NOT NULL)")?;
     let begun = Instant::now();
@@ -124,7 +137,7 @@ pub(crate) fn catch_up(file: &Path) -> Result<Duration> {
 
 /// The pattern of the articles: for each event read its document, check the revision, write it guarded by that, in a
 /// transaction of its own.
-pub(crate) fn per_event(file: &Path, events: usize) -> Result<Duration> {
+fn per_event(file: &Path, events: usize) -> Result<Duration> {
     let mut connection = open(file)?;
     connection.execute_batch(
         "CREATE TABLE guarded_carts (id TEXT PRIMARY KEY NOT NULL, revision INTEGER NOT NULL, body TEXT)",
@@ -167,7 +180,7 @@ pub(crate) fn per_event(file: &Path, events: usize) -> Result<Duration> {
 }
 
 /// Inserts events one by one, each in a commit of its own; how long each took, in seconds.
-pub(crate) fn append_one_by_one(file: &Path, events: usize) -> Result<Vec<f64>> {
+fn append_one_by_one(file: &Path, events: usize) -> Result<Vec<f64>> {
     let connection = open(file)?;
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS raw_events (position INTEGER PRIMARY KEY, stream TEXT NOT NULL, \
@@ -176,7 +189,6 @@ pub(crate) fn append_one_by_one(file: &Path, events: usize) -> Result<Vec<f64>> 
     )?;
     let mut took = Vec::with_capacity(events);
     let mut insert = connection.prepare("INSERT INTO raw_events VALUES (NULL, ?1, 1, ?2, ?3, ?4, ?5)")?;
-    let data = r#"{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}"#;
     for number in 0..events {
         let stream = format!("cart-{number:07}");
         let begun = Instant::now();
@@ -185,7 +197,7 @@ pub(crate) fn append_one_by_one(file: &Path, events: usize) -> Result<Vec<f64>> 
             format!("{stream}-1"),
             "product-item-added",
             1_767_225_600_000_000_i64,
-            data
+            DATA
         ])?;
         took.push(begun.elapsed().as_secs_f64());
     }

@@ -1,0 +1,148 @@
+//! The commands on a MongoDB database.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[macro_use]
+mod common;
+
+use std::ffi::OsString;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bson::doc;
+use common::scenarios::shop;
+use common::{Answer, Place, command, run};
+use leftfold_mongodb::Mongo;
+use leftfold_testbed::mongodb::Server;
+use tokio::sync::OnceCell;
+
+static SERVER: OnceCell<Server> = OnceCell::const_new();
+
+/// A database that nobody else uses.
+struct Database(String);
+
+impl Database {
+    async fn new() -> Self {
+        let server = SERVER.get_or_init(async || Server::replica_set(1).await.unwrap()).await;
+        Self::of(server)
+    }
+
+    fn of(server: &Server) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(server.url().replacen("/?", &format!("/shop{number}?"), 1))
+    }
+}
+
+impl Place for Database {
+    type Store = Mongo;
+
+    fn argument(&self) -> OsString {
+        OsString::from(&self.0)
+    }
+
+    async fn open(&self) -> Mongo {
+        Mongo::connect(&self.0).await.unwrap()
+    }
+
+    async fn spoil(&self, collection: &str, id: &str, field: &str) {
+        let records = format!("leftfold.docs.{collection}");
+        let records = self.open().await.database().collection::<bson::Document>(&records);
+        let spoilt = records.update_one(doc! { "_id": id }, doc! { "$set": { field: 7 } }).await.unwrap();
+        assert_eq!(spoilt.modified_count, 1);
+    }
+}
+
+scenarios!(Database::new().await);
+
+const LOOKING: [&[&str]; 7] = [
+    &["status"],
+    &["get", "cart_details", "cart-1"],
+    &["parked", "list"],
+    &["parked", "retry", "--all"],
+    &["explain", "cart_details", "cart-1"],
+    &["refold", "cart_details", "cart-1"],
+    &["demo-verify"],
+];
+
+#[tokio::test]
+async fn a_log_that_is_not_there_is_not_made() {
+    let place = Database::new().await;
+    for command in LOOKING {
+        place.run(command).exits(3).says("there is none yet; check the database's name");
+    }
+    let client = Mongo::connect(&Database::new().await.0).await.unwrap().database().client().clone();
+    let name = place.0.rsplit_once('/').unwrap().1.split_once('?').unwrap().0;
+    assert!(!client.list_database_names().await.unwrap().iter().any(|found| found == name), "{name}");
+}
+
+#[tokio::test]
+async fn a_server_without_transactions_holds_no_log() {
+    let server = Server::standalone().await.unwrap();
+    let place = Database::of(&server);
+    for command in LOOKING.into_iter().chain([["demo"].as_slice()]) {
+        place.run(command).exits(3).says("this server is no replica set; start it with --replSet");
+    }
+}
+
+#[test]
+fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
+    let told = |url: &str, status, what: &str| {
+        for command in [["status"].as_slice(), &["demo"], &["get", "cart_details", "cart-1", "--json"]] {
+            let answer = run(self::command().args(command).args(["--store", url])).exits(status).says(what);
+            keeps_secrets(&answer);
+        }
+    };
+    let nobody = "mongodb://ann:t0psecret@127.0.0.1:1/shop?serverSelectionTimeoutMS=300";
+    told(nobody, 3, "check that the server runs");
+    told("mongodb://ann:t0p/secret@127.0.0.1/shop", 2, "password must be URL encoded");
+    told("mongodb:/ann:t0psecret@127.0.0.1/shop", 2, "could not understand the MongoDB URL");
+    told("mongodb://ann:t0psecret@127.0.0.1/shop?speed=t0psecret", 2, "speed is an invalid option");
+    told("postgres://ann:t0psecret@127.0.0.1/shop", 2, "no such store is known; name a file");
+    // Where nobody would expect a URL.
+    let url = "mongodb://ann:t0psecret@127.0.0.1/shop";
+    for misplaced in [["status", url, ""], ["get", url, "cart-1"], ["parked", "list", url]] {
+        let command = misplaced.iter().filter(|part| !part.is_empty());
+        keeps_secrets(&run(self::command().args(command)).exits(2).says("mongodb://…@127.0.0.1/shop"));
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_is_told_so_and_passwords_are_kept() {
+    let server = Server::with_access_control().await.unwrap();
+    let place = Database::of(&server);
+    let (_, password) = place.0.split_once("root:").unwrap();
+    let password = password.split_once('@').unwrap().0.to_owned();
+    // Workers, too, have it.
+    let demo = ["demo", "--events", "300", "--kill-every", "1"];
+    let mut answers = vec![
+        place.run(&demo).exits(0).says("kept in mongodb://…@127.0.0.1:"),
+        place.run(&["status"]).exits(0).says("cart_details"),
+    ];
+    let wrong = Database(place.0.replacen(&password, "t0psecret", 1));
+    for command in LOOKING.into_iter().chain([demo.as_slice()]) {
+        answers.push(wrong.run(command).exits(3).says("check the user, the password and `authSource`"));
+    }
+    let nobody = Database(place.0.replacen(&format!("root:{password}@"), "", 1));
+    answers.push(nobody.run(&["status"]).exits(3).says("give the user the role `readWrite`"));
+    for answer in answers {
+        keeps_secrets(&answer);
+        assert!(!format!("{answer:?}").contains(&password), "{answer:#?}");
+    }
+}
+
+/// What the README says one finds in the database.
+#[tokio::test]
+async fn documents_are_there_for_everyone() {
+    let place = Database::new().await;
+    shop(&place).await;
+    let database = place.open().await.database().clone();
+    let carts = database.collection::<serde_json::Value>("cart_details");
+    let cart = carts.find_one(doc! { "_id": "cart-2" }).await.unwrap().unwrap();
+    assert_eq!((&cart["clientId"], &cart["_fold"]["mark"]), (&"bob".into(), &r#"{"0":5}"#.into()), "{cart}");
+    let records = database.collection::<serde_json::Value>("leftfold.docs.cart_details");
+    assert!(records.find_one(doc! { "_id": "cart-2" }).await.unwrap().is_some());
+}
+
+fn keeps_secrets(answer: &Answer) {
+    assert!(!format!("{answer:?}").contains("t0p"), "{answer:#?}");
+}
