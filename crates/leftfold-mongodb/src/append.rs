@@ -197,6 +197,11 @@ impl Appender {
         if suspects.is_empty() {
             return Ok(());
         }
+        // Nobody is refused, or written to the log again, because of a read that does not show everything yet.
+        if let Err(failure) = patiently(self.base.catch_up()).await {
+            self.fail(suspects, &failure);
+            return Ok(());
+        }
         // The events before the revisions: what is found there is not beyond what the streams are then said to be at.
         let ids = suspects.iter().flat_map(|request| &request.entries).map(|entry| entry.id.as_str());
         let stored = patiently(self.stored(ids.collect())).await;

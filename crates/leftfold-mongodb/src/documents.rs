@@ -36,6 +36,14 @@ impl Documents for Mongo {
         Ok(records)
     }
 
+    async fn load_current(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
+        let base = &self.inner.base;
+        if base.has_transactions() {
+            base.run("load documents from", base.catch_up()).await?;
+        }
+        self.load(collection, ids).await
+    }
+
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
         check(&commit)?;
         point!("batch");

@@ -5,6 +5,7 @@
 //! so that commit order is position order and a reader never finds a new event behind the last one it has read.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bson::{RawDocument, RawDocumentBuf, doc};
 use leftfold::log::{Entry, Limit, Page, check_entries};
@@ -12,12 +13,14 @@ use leftfold::{
     Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Kind, Lane,
     Log, Mark, Partition, Position, Result, Revision, StreamId,
 };
+use mongodb::options::ReadConcern;
 
 use crate::error::Failure;
-use crate::schema::{EVENTS, HEADS};
+use crate::schema::{EVENTS, HEADS, META};
 use crate::{Base, Mongo, batch};
 
 const POSITION_BITS: u32 = 48;
+const STREAM_INDEX: &str = "leftfold_stream_revision";
 const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
 
 impl Log for Mongo {
@@ -59,11 +62,20 @@ impl Log for Mongo {
         let base = self.logged()?;
         let after = storable("revision", after.0)?;
         let number = |event: &Event| i64::try_from(event.revision.0).unwrap_or(i64::MAX);
-        let taken = base.take(limit, "leftfold_stream_revision", |event| {
+        let next = |event: Option<&Event>| {
             let rest = doc! { "stream": stream.as_str(), "revision": { "$gt": event.map_or(after, number) } };
             (rest, doc! { "stream": 1, "revision": 1 })
-        });
-        Ok(base.run("read a stream in", taken).await?.0)
+        };
+        let taken = async {
+            let (events, _) = base.take(limit, STREAM_INDEX, next).await?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+            // That something acknowledged is not there is never said.
+            base.catch_up().await?;
+            Ok(base.take(limit, STREAM_INDEX, next).await?.0)
+        };
+        base.run("read a stream in", taken).await
     }
 
     async fn grown(&self, beyond: &Mark) -> Result<()> {
@@ -122,6 +134,15 @@ impl Base {
             mark.advance(&Lane::from(partition), position);
         }
         Ok(mark)
+    }
+
+    /// Waits until reads find all that was acknowledged before. A primary that was elected a moment ago does not know yet
+    /// how much of it a majority has, and shows less.
+    pub(crate) async fn catch_up(&self) -> Result<(), Failure> {
+        let metas = self.db.collection::<RawDocumentBuf>(META);
+        let find = metas.find_one(doc! { "_id": "log" }).read_concern(ReadConcern::linearizable());
+        find.max_time(Duration::from_secs(5)).await?;
+        Ok(())
     }
 
     /// Events up to the limit, and whether it was what ended them. `next` says what comes after an event.

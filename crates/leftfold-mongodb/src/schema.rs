@@ -33,7 +33,7 @@ pub(crate) const EVENTS: &str = "leftfold.events";
 pub(crate) const HEADS: &str = "leftfold.heads";
 pub(crate) const CHECKPOINTS: &str = "leftfold.checkpoints";
 pub(crate) const LEASES: &str = "leftfold.leases";
-const META: &str = "leftfold.meta";
+pub(crate) const META: &str = "leftfold.meta";
 
 /// What a view leaves out.
 const VISIBLE: &str = "_fold.gone";

@@ -28,7 +28,7 @@ impl Projection for Lists {
     type Event = Happened;
     type Document = Vec<u64>;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "lists"
     }
 
@@ -69,7 +69,7 @@ async fn append(
 async fn goes_on(done: &mut watch::Receiver<u64>) {
     let more = *done.borrow() + 5;
     let waiting = done.wait_for(|done| *done >= more);
-    tokio::time::timeout(Duration::from_secs(120), waiting).await.expect("it should long go on").unwrap();
+    tokio::time::timeout(Duration::from_mins(2), waiting).await.expect("it should long go on").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +100,7 @@ async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
     for (stream, count) in ["a", "b"].into_iter().zip(appending) {
         appended.insert(stream, count.await.unwrap());
     }
-    tokio::time::timeout(Duration::from_secs(120), app.caught_up()).await.unwrap().unwrap();
+    tokio::time::timeout(Duration::from_mins(2), app.caught_up()).await.unwrap().unwrap();
     for (stream, count) in appended {
         let list = app.get(Lists, stream).await.unwrap().unwrap();
         assert_eq!(list, (0..count).collect::<Vec<_>>(), "{stream}");

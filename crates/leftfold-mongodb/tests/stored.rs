@@ -34,7 +34,7 @@ impl Projection for Visitors {
     type Event = Visit;
     type Document = Visitor;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "visitors"
     }
 
@@ -110,7 +110,8 @@ async fn all(store: &Mongo, collection: &str) -> Vec<Document> {
 }
 
 fn lines(documents: &[Document]) -> String {
-    documents.iter().map(|document| format!("{document}\n")).collect()
+    let lines: Vec<_> = documents.iter().map(ToString::to_string).collect();
+    lines.join("\n")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -127,7 +128,8 @@ async fn what_is_stored_in_a_replica_set() {
         "leftfold.docs.visitors",
         "visitors",
     ] {
-        text += &format!("{collection}\n{}\n", lines(&all(&store, collection).await));
+        let documents = lines(&all(&store, collection).await);
+        text.extend([collection, "\n", &documents, "\n\n"]);
     }
     insta::assert_snapshot!(text);
 }
