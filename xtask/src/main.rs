@@ -10,8 +10,8 @@ const USAGE: &str = "\
 usage: cargo xtask test
 
   test    the servers that tests start, formatting, lints, all tests, documentation, a short demo in which workers
-          are killed, sixty kills at the worst moments, planted bugs that must be caught, and thousands of simulated
-          worlds; stops at the first that fails, with its exit status
+          are killed, sixty kills at the worst moments on each store, planted bugs that must be caught, and
+          thousands of simulated worlds; stops at the first that fails, with its exit status
 ";
 
 /// What `cargo xtask test` runs, in this order: first what the others need, then what fails fastest.
@@ -33,6 +33,22 @@ const TEST: &[Step] = &[
     Step::new(
         "real processes, killed inside their commits and stopped for longer than their leases",
         &["run", "--release", "--package", "leftfold-rig", "--features", "failpoints", "--", "--kills", "60"],
+    ),
+    Step::new(
+        "the same on MongoDB, whose primary is killed, too",
+        &[
+            "run",
+            "--release",
+            "--package",
+            "leftfold-rig",
+            "--features",
+            "failpoints",
+            "--",
+            "--store",
+            "mongodb",
+            "--kills",
+            "60",
+        ],
     ),
     Step::new(
         "deaths at every point of fixed stories",

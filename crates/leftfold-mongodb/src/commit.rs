@@ -6,12 +6,15 @@
 //! A bulk write tells how many guards held, not which. If not all did, one query for each collection finds those
 //! that did not: by their headers, or, where the others are written by then, by the number that every write leaves.
 
+use std::time::Duration;
+
 use bson::raw::cstr;
 use bson::{Document, RawArrayBuf, RawBson, RawDocumentBuf, doc};
 use leftfold::documents::{Advance, Changes, Commit, Conflict, Header, Outcome, Write};
-use leftfold::{Collection, DocumentId, Env as _, Kind, Mark, System};
+use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Mark, System};
 use mongodb::ClientSession;
 use mongodb::error::ErrorKind;
+use tokio::time::sleep;
 
 use crate::error::{Failure, is_duplicate};
 use crate::record;
@@ -58,26 +61,42 @@ impl Base {
     }
 
     async fn commit_as_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<Outcome, Failure> {
-        for _ in 0..3 {
-            match self.transact(WriteAll { base: self, advance: commit.advance.as_ref(), bulks }).await? {
+        let backoff = Backoff::default().first(Duration::from_millis(5)).most(Duration::from_millis(200));
+        let mut delays = backoff.limit(12).delays(System.random());
+        loop {
+            let guards = match self
+                .transact(WriteAll { base: self, advance: commit.advance.as_ref(), bulks })
+                .await?
+            {
                 Ended::Committed(_) => return Ok(Outcome::Applied),
                 Ended::Unknown(failure) => {
                     return Ok(Outcome::Unknown(failure.to_error("commit documents to", &self.place)));
                 }
-                Ended::CalledOff(Guards::Checkpoint) => {
-                    return Ok(Outcome::Conflict(Conflict { checkpoint: true, documents: Vec::new() }));
-                }
-                Ended::CalledOff(_) => {}
+                Ended::CalledOff(guards) => guards,
+            };
+            let conflict = self.conflict(commit, &guards).await?;
+            if conflict.checkpoint || !conflict.documents.is_empty() {
+                return Ok(Outcome::Conflict(conflict));
             }
-            let documents = self
-                .differing(&commit.changes, |write, stored| !write.holds(stored.map(|(header, _)| header)))
-                .await?;
-            if !documents.is_empty() {
-                return Ok(Outcome::Conflict(Conflict { checkpoint: false, documents }));
-            }
+            // A transaction meets all that is written, a read finds what a majority has: soon that is the same.
+            let Some(delay) = delays.next() else {
+                let report =
+                    "somebody else has changed documents, and a majority of servers does not have it";
+                return Err(Failure::new(Kind::Unavailable, "look after the servers, and try again", report));
+            };
+            sleep(delay).await;
         }
-        let report = "documents were found changed, and then not";
-        Err(Failure::new(Kind::Unavailable, "try again; if it stays, please report it", report))
+    }
+
+    /// What was in the way, as far as reads can tell.
+    async fn conflict(&self, commit: &Commit, guards: &Guards) -> Result<Conflict, Failure> {
+        if let (Guards::Checkpoint, Some(advance)) = (guards, &commit.advance) {
+            let checkpoint = self.checkpoint(&advance.projection).await?.mark != advance.from;
+            return Ok(Conflict { checkpoint, documents: Vec::new() });
+        }
+        let differs =
+            |write: &Write, stored: Option<&(Header, _)>| !write.holds(stored.map(|(header, _)| header));
+        Ok(Conflict { checkpoint: false, documents: self.differing(&commit.changes, differs).await? })
     }
 
     /// Writes each document by itself, collection after collection, and the checkpoint if all guards held.

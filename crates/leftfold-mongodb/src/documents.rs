@@ -158,6 +158,7 @@ impl Base {
             let ids: Vec<_> = writes.iter().map(|write| write.record.id.as_str()).collect();
             let find = records.find(doc! { "_id": { "$in": ids } });
             let find = find.projection(doc! { "_fold.mark": 1, "_fold.parked": 1, "_fold.by": 1 });
+
             let mut found = find.batch_size(batch(writes.len())).await?;
             while found.advance().await? {
                 headers.extend([record::decode_header(found.current())?]);

@@ -2,18 +2,18 @@
 
 mod common;
 
-use common::{REPLICA_SET, STANDALONE};
+use common::{Guard, REPLICA_SET, STANDALONE};
 use leftfold::{Apart, Memory};
 use leftfold_mongodb::Mongo;
 
-async fn replica_set(partitions: u16) -> (Mongo, ()) {
-    (REPLICA_SET.store(Mongo::options().partitions(partitions)).await, ())
+async fn replica_set(partitions: u16) -> (Mongo, Guard) {
+    REPLICA_SET.guarded(Mongo::options().partitions(partitions)).await
 }
 
 /// A standalone server holds no log.
-async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, ()) {
-    let documents = STANDALONE.store(Mongo::options()).await;
-    (Apart { log: Memory::new(partitions), documents }, ())
+async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, Guard) {
+    let (documents, guard) = STANDALONE.guarded(Mongo::options()).await;
+    (Apart { log: Memory::new(partitions), documents }, guard)
 }
 
 mod one_partition {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clap::ValueEnum as _;
 use leftfold_sim::dice::Dice;
 use tokio::time::{Instant, sleep};
 
@@ -26,7 +25,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
     store: Kind,
-    place: PathBuf,
+    place: String,
     seed: u64,
     dice: Dice,
     program: PathBuf,
@@ -46,7 +45,7 @@ pub(crate) enum Code {
 impl Crew {
     pub(crate) fn new(
         store: Kind,
-        place: PathBuf,
+        place: String,
         seed: u64,
         ledger: Arc<Mutex<Ledger>>,
     ) -> Result<Self, Failure> {
@@ -81,17 +80,16 @@ impl Crew {
             Code::Mended => true,
             Code::Any => self.dice.happens(400),
         };
-        let store = self.store.to_possible_value().map(|store| store.get_name().to_owned());
         let mut arguments: Vec<OsString> = vec!["--seed".into(), seed.to_string().into()];
-        arguments.extend(["--store".into(), store.unwrap_or_default().into()]);
+        arguments.extend(["--store".into(), self.store.name().into()]);
         arguments.extend(["--place".into(), self.place.clone().into()]);
         arguments.extend(mended.then(|| "--mended".into()));
         Member::start(&self.program, arguments, (role, seat, turn), name, next_append).await
     }
 
-    /// Where a worker has a batch ready and holds no lock.
-    pub(crate) fn before_batch(&self) -> &'static Place {
-        self.store.before_batch()
+    /// The store they work on.
+    pub(crate) fn store(&self) -> Kind {
+        self.store
     }
 
     /// Which member has this name.

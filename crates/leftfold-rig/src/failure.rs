@@ -23,12 +23,22 @@ impl Failure {
 
 impl From<leftfold::Error> for Failure {
     fn from(error: leftfold::Error) -> Self {
-        Self::Rig(error.to_string())
+        match error.kind() {
+            // What is stored can't be right.
+            leftfold::Kind::Format => Self::Violated(vec![error.to_string()]),
+            _ => Self::Rig(error.to_string()),
+        }
     }
 }
 
 impl From<leftfold::Invalid> for Failure {
     fn from(invalid: leftfold::Invalid) -> Self {
         Self::Rig(invalid.to_string())
+    }
+}
+
+impl From<leftfold_testbed::Error> for Failure {
+    fn from(error: leftfold_testbed::Error) -> Self {
+        Self::Rig(error.to_string())
     }
 }

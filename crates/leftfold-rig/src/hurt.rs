@@ -1,4 +1,4 @@
-//! What is done to the processes: kills at places and at any moment, and zombies.
+//! What is done to the processes and the servers: kills at places and at any moment, and zombies.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,19 +13,24 @@ use crate::failure::Failure;
 use crate::plan::Act;
 use crate::role::Role;
 use crate::signals;
-use crate::store::{Place, Rigged};
+use crate::store::{Ground as _, Place, Rigged, patiently};
 use crate::tally::Tally;
 use crate::words::Blow;
 
 /// The longest time to a kill at any moment.
 const BREATHER: Duration = Duration::from_millis(300);
-/// Whoever was stopped and is not replaced in this time holds a lock on the store.
+/// Whoever was stopped and is not replaced in this time holds a lock on the store, if that can be.
 const LOCKED: Duration = Duration::from_secs(2);
+/// Otherwise it must have been replaced by then, also if a server was killed.
+const REPLACED: Duration = Duration::from_secs(15);
+/// The longest time that a commit is on its way when its server is killed.
+const ON_ITS_WAY: Duration = Duration::from_millis(15);
 /// How often a process may miss the place where it is to be hit.
 const MOST_MISSES: u32 = 10;
 
 /// The processes, and who does it to them.
-pub(crate) struct Hurt<'a, S> {
+pub(crate) struct Hurt<'a, S: Rigged> {
+    ground: &'a S::Ground,
     store: &'a S,
     crew: &'a mut Crew,
     dice: &'a Dice,
@@ -55,13 +60,14 @@ enum Stopped {
 
 impl<'a, S: Rigged> Hurt<'a, S> {
     pub(crate) fn new(
+        ground: &'a S::Ground,
         store: &'a S,
         crew: &'a mut Crew,
         dice: &'a Dice,
         tally: &'a mut Tally,
         bar: &'a ProgressBar,
     ) -> Self {
-        Self { store, crew, dice, tally, bar, owners: HashMap::new() }
+        Self { ground, store, crew, dice, tally, bar, owners: HashMap::new() }
     }
 
     pub(crate) async fn all(mut self, acts: &[Act]) -> Result<(), Failure> {
@@ -71,6 +77,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
                 Act::Kill => self.kill().await?,
                 Act::KillStopped => self.stop(false, Then::Kill).await?,
                 Act::Zombie { with_batch } => self.stop(with_batch, Then::Resume).await?,
+                Act::KillServer { at_commit } => self.kill_server(at_commit).await?,
             }
             self.crew.tend().await?;
         }
@@ -118,6 +125,30 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         Ok(())
     }
 
+    /// Kills the server on which everything depends; who is about to commit is let go just before.
+    async fn kill_server(&mut self, at_commit: bool) -> Result<(), Failure> {
+        let server = self.ground.primary().await?;
+        let mut sent = false;
+        if at_commit && let Some(place) = self.dice.pick(&self.crew.store().commits()) {
+            let at = match place.role {
+                Role::Worker => self.holder().await?,
+                role => self.any(role)?,
+            };
+            sent = self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await?;
+            if sent {
+                self.crew.resume(at).await?;
+                sleep(self.dice.time(ON_ITS_WAY)).await;
+            }
+        } else {
+            sleep(self.dice.time(BREATHER)).await;
+        }
+        self.ground.kill(server).await?;
+        self.tally.servers_killed += 1;
+        self.tally.servers_killed_at_commit += u64::from(sent);
+        self.killed();
+        Ok(())
+    }
+
     fn killed(&mut self) {
         self.tally.kills += 1;
         self.bar.inc(1);
@@ -129,7 +160,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
             let at = self.holder().await?;
             // One that waits with its batch holds no lock.
             if with_batch {
-                let place = self.crew.before_batch();
+                let place = self.crew.store().before_batch();
                 if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
                     continue;
                 }
@@ -189,15 +220,20 @@ impl<'a, S: Rigged> Hurt<'a, S> {
             if replaced {
                 return Ok(Stopped::Replaced);
             }
-            if begun.elapsed() > LOCKED {
+            if S::LOCKS && begun.elapsed() > LOCKED {
                 return Ok(Stopped::Locked);
+            }
+            if begun.elapsed() > REPLACED {
+                let message = format!("I10: nobody has taken the place of {name}, stopped for {REPLACED:?}");
+                return Err(Failure::Violated(vec![message]));
             }
             pause().await;
         }
     }
 
     async fn mark(&self, projection: &str) -> Result<Mark, Failure> {
-        Ok(self.store.checkpoint(&Collection::new(projection)?).await?.mark)
+        let projection = Collection::new(projection)?;
+        Ok(patiently::<S, _, _>(|| self.store.checkpoint(&projection)).await?.mark)
     }
 
     /// A worker that has a lease, as soon as there is one.
@@ -224,7 +260,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
 
     /// The leases as they are now. Counts those that have another owner than before.
     async fn leases(&mut self) -> Result<Vec<(String, String)>, Failure> {
-        let leases = self.store.holders().await?;
+        let leases = patiently::<S, _, _>(|| self.store.holders()).await?;
         for (projection, owner) in &leases {
             let before = self.owners.insert(projection.clone(), owner.clone());
             self.tally.takeovers += u64::from(before.is_some_and(|before| before != *owner));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use leftfold::log::Limit;
 use leftfold::{Log, Partition, Position, Token};
+use leftfold_sim::dice::Dice;
 
 use crate::failure::Failure;
 use crate::words::Said;
@@ -49,8 +50,10 @@ impl Ledger {
         self.acknowledged.iter().map(|(_, token)| token.clone()).collect()
     }
 
-    pub(crate) fn token(&self, at: u64) -> Option<Token> {
-        let at = usize::try_from(at).ok()? % self.acknowledged.len().max(1);
+    /// One of these tokens, every other time the last: it is the one that a read would miss if anything.
+    pub(crate) fn token(&self, dice: &Dice) -> Option<Token> {
+        let last = self.acknowledged.len().checked_sub(1)?;
+        let at = if dice.happens(500) { last } else { usize::try_from(dice.below(last as u64)).ok()? };
         self.acknowledged.get(at).map(|(_, token)| token.clone())
     }
 

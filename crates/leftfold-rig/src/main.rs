@@ -29,6 +29,7 @@ use std::time::Instant;
 use clap::Parser as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use leftfold::Env as _;
+use leftfold_mongodb::Mongo;
 use leftfold_sim::dice::Dice;
 use leftfold_sqlite::Sqlite;
 use tempfile::TempDir;
@@ -37,7 +38,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Part, Process, Rig};
 use crate::failure::Failure;
-use crate::store::{Kind, Rigged};
+use crate::store::{Ground as _, Kind, Rigged};
 use crate::tally::Tally;
 
 const COMMAND: &str = "cargo run --release -p leftfold-rig --features failpoints --";
@@ -80,6 +81,7 @@ fn be(part: &Part) -> Result<ExitCode, Failure> {
     let (Part::Worker(process) | Part::Producer(process) | Part::Operator(process)) = part;
     let done = match process.store {
         Kind::Sqlite => runtime.block_on(be_on::<Sqlite>(part, process)),
+        Kind::Mongodb => runtime.block_on(be_on::<Mongo>(part, process)),
     };
     runtime.shutdown_background();
     done.map(|()| ExitCode::SUCCESS)
@@ -99,13 +101,20 @@ fn rig(rig: &Rig) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::rig("starting the runtime", error))?;
     let seed = rig.seed.unwrap_or_else(|| leftfold::System.random() >> 16);
-    eprintln!("seed {seed}: {COMMAND} --kills {} --workers {} --seed {seed}", rig.kills, rig.workers);
+    let store = rig.store.name();
+    let Rig { kills, workers, .. } = rig;
+    eprintln!("seed {seed}: {COMMAND} --store {store} --kills {kills} --workers {workers} --seed {seed}");
     let mut tally = Tally { seed, store: rig.store, ..Tally::default() };
     let begun = Instant::now();
     let done = runtime.block_on(async {
         tokio::select! { biased;
             () = interrupted() => Err(Failure::Interrupted),
-            done = rounds(rig, &mut tally) => done,
+            done = async {
+                match rig.store {
+                    Kind::Sqlite => rounds::<Sqlite>(rig, &mut tally).await,
+                    Kind::Mongodb => rounds::<Mongo>(rig, &mut tally).await,
+                }
+            } => done,
         }
     });
     runtime.shutdown_background();
@@ -113,26 +122,29 @@ fn rig(rig: &Rig) -> Result<ExitCode, Failure> {
     tell(rig, &tally, done)
 }
 
-async fn rounds(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
+async fn rounds<S: Rigged>(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
     let bar = ProgressBar::new(rig.kills);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} kills, {elapsed}") {
         bar.set_style(style);
     }
     let dice = Dice::new(tally.seed);
+    let ground = S::Ground::lay().await?;
     for acts in plan::plan(rig.store, rig.kills, &dice) {
         let directory = tempfile::Builder::new()
             .prefix("leftfold-rig-")
             .tempdir()
             .map_err(|error| Failure::rig("making a temporary directory", error))?;
-        let done = match rig.store {
-            Kind::Sqlite => round::run::<Sqlite>(rig, directory.path(), &acts, &dice, tally, &bar).await,
-        };
+        let done = round::run::<S>(rig, &ground, directory.path(), &acts, &dice, tally, &bar).await;
         tally.rounds += 1;
         match done {
             Ok(()) => clear(directory)?,
             Err(Failure::Interrupted) => return Err(Failure::Interrupted),
             Err(failure) => {
-                let kept = format!("the store is kept in {}", directory.keep().display());
+                let directory = directory.keep();
+                let kept = match ground.keep(&ground.place(&directory), &directory).await {
+                    Ok(()) => format!("the store is kept in {}", directory.display()),
+                    Err(failure) => format!("the store could not be kept: {failure}"),
+                };
                 return Err(match failure {
                     Failure::Violated(violations) => {
                         Failure::Violated(violations.into_iter().chain([kept]).collect())
@@ -143,7 +155,7 @@ async fn rounds(rig: &Rig, tally: &mut Tally) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    Ok(())
+    ground.end().await
 }
 
 fn clear(directory: TempDir) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! What is going to be done to the processes, from the seed alone.
+//! What is going to be done to the processes and the servers, from the seed alone.
 
 use leftfold_sim::dice::Dice;
 
@@ -8,7 +8,7 @@ use crate::store::{Kind, Place};
 /// checked all the time.
 pub(crate) const KILLS_PER_ROUND: usize = 60;
 
-/// What is done to a process.
+/// What is done to a process or a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     /// It is killed at a place.
@@ -19,6 +19,8 @@ pub(crate) enum Act {
     KillStopped,
     /// It is stopped for longer than its lease, with a batch ready to be written or at any moment, replaced, and resumed.
     Zombie { with_batch: bool },
+    /// The server on which everything depends is killed, at any moment or when somebody has just sent a commit.
+    KillServer { at_commit: bool },
 }
 
 impl Act {
@@ -27,7 +29,8 @@ impl Act {
     }
 }
 
-/// What is done, round by round: three kills of four at a place, one place after the other, and zombies in between.
+/// What is done, round by round: kills at a place, one place after the other, kills at any moment, and zombies in between.
+/// Where there are servers, one kill of four hits one of them, and the next hits a process while it is away.
 pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
     let mut rounds = vec![Vec::new()];
     let mut places: Vec<&'static Place> = Vec::new();
@@ -38,6 +41,7 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
             rounds.push(Vec::new());
         }
         let act = match kill % 12 {
+            step @ (2 | 6 | 10) if store.has_servers() => Act::KillServer { at_commit: step != 6 },
             3 | 7 => Act::Kill,
             11 => Act::KillStopped,
             _ => {
@@ -70,16 +74,20 @@ mod tests {
 
     #[test]
     fn sixty_kills_visit_every_place_and_a_thousand_are_spread_over_rounds() {
-        let acts = plan(Kind::Sqlite, 60, &Dice::new(1)).concat();
-        for place in Kind::Sqlite.places() {
-            let here = |act: &&Act| matches!(act, Act::KillAt(at) if at.name == place.name);
-            assert!(acts.iter().filter(here).count() >= 2, "{}", place.name);
-        }
-        assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
-        assert!(acts.iter().filter(|act| !act.is_kill()).count() >= 12);
+        for store in [Kind::Sqlite, Kind::Mongodb] {
+            let acts = plan(store, 60, &Dice::new(1)).concat();
+            for place in store.places() {
+                let here = |act: &&Act| matches!(act, Act::KillAt(at) if at.name == place.name);
+                assert!(acts.iter().filter(here).count() >= 2, "{}", place.name);
+            }
+            assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
+            assert!(acts.iter().filter(|act| !act.is_kill()).count() >= 12);
+            let servers = acts.iter().filter(|act| matches!(act, Act::KillServer { .. })).count();
+            assert_eq!(servers, if store.has_servers() { 15 } else { 0 });
 
-        let rounds = plan(Kind::Sqlite, 1_000, &Dice::new(1));
-        assert_eq!(rounds.len(), 17);
-        assert_eq!(rounds.concat().iter().filter(|act| act.is_kill()).count(), 1_000);
+            let rounds = plan(store, 1_000, &Dice::new(1));
+            assert_eq!(rounds.len(), 17);
+            assert_eq!(rounds.concat().iter().filter(|act| act.is_kill()).count(), 1_000);
+        }
     }
 }

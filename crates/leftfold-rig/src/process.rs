@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::args::Process;
 use crate::failure::Failure;
 use crate::points;
-use crate::store::Rigged;
+use crate::store::{Rigged, patiently};
 use crate::words::{Said, say};
 
 /// How long a worker that went silent keeps others from taking its place.
@@ -28,14 +28,15 @@ const MEND_PAUSE: Duration = Duration::from_millis(250);
 
 /// Folds until the input ends.
 pub(crate) async fn work<S: Rigged>(args: &Process) -> Result<(), Failure> {
-    let (app, mut orders) = (app::<S>(args).await?.start().await?, orders(args)?);
+    let mut orders = orders(args)?;
+    let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.start().await }).await?;
     ended(&mut orders).await;
     let late = |_| Failure::rig(format!("stopping {}", args.name), "it did not end in time");
     timeout(GRACE, app.stop()).await.map_err(late)
 }
 
 /// The application as all parts of the rig have it.
-pub(crate) async fn app<S: Rigged>(args: &Process) -> Result<Leftfold<S>, Failure> {
+pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<S>> {
     let dice = Dice::new(args.seed);
     let between = |least: usize, most: u64| least + usize::try_from(dice.below(most)).unwrap_or(0);
     let options = Options {
@@ -59,7 +60,8 @@ pub(crate) async fn app<S: Rigged>(args: &Process) -> Result<Leftfold<S>, Failur
     Ok(app.projection(streams).projection(contents))
 }
 
-/// Says that this process is ready, and hears orders from now on. What it answers with changes when the input ends.
+/// Says that this process is ready, and hears orders from now on, also while the store is away. What it answers with
+/// changes when the input ends.
 fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
     points::watch(args.store.points()).map_err(|error| Failure::rig("watching failpoints", error))?;
     let (end, ended) = watch::channel(false);
@@ -83,7 +85,8 @@ async fn ended(orders: &mut watch::Receiver<bool>) {
 /// Appends until the input ends. What an append holds follows from its number, so that one whose answer nobody heard is
 /// repeated as it was.
 pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
-    let (app, mut orders) = (app::<S>(args).await?.open().await?, orders(args)?);
+    let mut orders = orders(args)?;
+    let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.open().await }).await?;
     for append in args.from.. {
         let dice = Dice::new(args.seed.wrapping_add(append));
         tokio::select! { biased;
@@ -144,7 +147,8 @@ async fn append_events<S: Rigged>(
 
 /// Retries what is parked and folds documents anew, beside the workers, until the input ends.
 pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
-    let (app, mut orders) = (app::<S>(args).await?.open().await?, orders(args)?);
+    let mut orders = orders(args)?;
+    let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.open().await }).await?;
     let dice = Dice::new(args.seed);
     loop {
         tokio::select! { biased;

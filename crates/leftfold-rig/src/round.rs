@@ -20,7 +20,7 @@ use crate::hurt::Hurt;
 use crate::plan::Act;
 use crate::process;
 use crate::role::Role;
-use crate::store::{Rigged, home};
+use crate::store::{Ground as _, Rigged, patiently};
 use crate::tally::Tally;
 use crate::watch::Watcher;
 
@@ -31,27 +31,29 @@ const BOUND: Duration = Duration::from_mins(1);
 /// Runs a round in a directory of its own.
 pub(crate) async fn run<S: Rigged>(
     rig: &Rig,
+    ground: &S::Ground,
     directory: &Path,
     acts: &[Act],
     dice: &Dice,
     tally: &mut Tally,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
-    let place = home(directory);
+    let place = ground.place(directory);
     let args = Process {
         store: rig.store,
-        place: place.to_string_lossy().into_owned(),
+        place: place.clone(),
         name: "healer".to_owned(),
         seed: dice.next(),
         from: 0,
         mended: true,
     };
-    let app = process::app::<S>(&args).await?.open().await?;
+    let app = patiently::<S, _, _>(|| async { process::app::<S>(&args).await?.open().await }).await?;
     let watcher = Arc::new(Watcher::default());
     let mut crew = Crew::new(rig.store, place, dice.next(), Arc::clone(&watcher.ledger))?;
     let mut eyes = JoinSet::new();
     let (looker, store) = (Arc::clone(&watcher), app.store().clone());
-    eyes.spawn(async move { looker.look(store).await });
+    let beside = directory.to_owned();
+    eyes.spawn(async move { looker.look(store, beside).await });
     let (follower, store) = (Arc::clone(&watcher), app.store().clone());
     eyes.spawn(async move { follower.follow(store).await });
     let (reader, reading, chance) = (Arc::clone(&watcher), app.clone(), dice.split());
@@ -63,7 +65,8 @@ pub(crate) async fn run<S: Rigged>(
             crew.start(Role::Worker, rig.workers, Code::Any).await?;
             crew.start(Role::Producer, PRODUCERS, Code::Any).await?;
             crew.start(Role::Operator, 1, Code::Mended).await?;
-            Hurt::new(app.store(), &mut crew, dice, tally, bar).all(acts).await?;
+            Hurt::new(ground, app.store(), &mut crew, dice, tally, bar).all(acts).await?;
+            ground.settle().await?;
             heal(&app, &mut crew, rig.workers).await
         } => done?,
     }
@@ -156,6 +159,8 @@ async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) ->
     tally.appends += ledger.tokens().len() as u64;
     tally.appends_repeated += ledger.repeated;
     tally.snapshots += watcher.snapshots.load(Ordering::Relaxed);
+    let stall = Duration::from_millis(watcher.longest_stall_millis.load(Ordering::Relaxed));
+    tally.longest_stall = tally.longest_stall.max(stall.as_secs_f64());
     tally.reads += watcher.reads.load(Ordering::Relaxed);
     for status in app.status().await? {
         tally.conflicts += status.tally.conflicts;

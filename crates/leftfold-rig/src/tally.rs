@@ -18,6 +18,9 @@ pub(crate) struct Tally {
     pub(crate) kills_at: BTreeMap<&'static str, u64>,
     pub(crate) kills_at_any_moment: u64,
     pub(crate) kills_while_stopped: u64,
+    pub(crate) servers_killed: u64,
+    /// Those of them that were killed when a commit had just been sent to them.
+    pub(crate) servers_killed_at_commit: u64,
     /// Stopped with a batch ready, replaced, resumed.
     pub(crate) zombies_with_a_batch: u64,
     /// Stopped at any moment, replaced, resumed.
@@ -28,6 +31,8 @@ pub(crate) struct Tally {
     pub(crate) events: u64,
     pub(crate) appends: u64,
     pub(crate) appends_repeated: u64,
+    /// The longest time in which a projection did not get on, while there were faults.
+    pub(crate) longest_stall: f64,
     pub(crate) snapshots: u64,
     pub(crate) reads: u64,
     pub(crate) conflicts: u64,
@@ -47,7 +52,7 @@ impl Tally {
             .filter(|place| !self.kills_at.contains_key(place.name))
             .map(|place| format!("no kill at {:?}", place.name))
             .collect();
-        let must = [
+        let mut must = vec![
             ("kill at any moment", self.kills_at_any_moment),
             ("kill while stopped", self.kills_while_stopped),
             ("zombie with a batch", self.zombies_with_a_batch),
@@ -57,6 +62,10 @@ impl Tally {
             ("snapshot", self.snapshots),
             ("document parked", self.parked),
         ];
+        if self.store.has_servers() {
+            must.push(("kill of a server", self.servers_killed));
+            must.push(("kill of a server at a commit", self.servers_killed_at_commit));
+        }
         missing.extend(must.iter().filter(|(_, count)| *count == 0).map(|(name, _)| format!("no {name}")));
         missing
     }
@@ -71,6 +80,8 @@ impl Tally {
         let rest = [
             (self.kills_at_any_moment, "killed at any moment"),
             (self.kills_while_stopped, "killed while stopped"),
+            (self.servers_killed, "servers killed"),
+            (self.servers_killed_at_commit, "of them when a commit had just been sent"),
             (self.zombies_with_a_batch, "zombies with a batch ready: stopped, replaced, resumed"),
             (self.zombies, "zombies stopped at any moment, replaced, resumed"),
             (self.stopped_with_a_lock, "stopped with a lock on the store, so that nobody could take over"),
@@ -89,6 +100,7 @@ impl Tally {
         for (count, what) in rest {
             eprintln!("  {count:>5}  {what}");
         }
+        eprintln!("  {:>5.1}  seconds at most in which a projection did not get on", self.longest_stall);
     }
 
     /// Tells it to machines, with what did not hold.

@@ -1,5 +1,6 @@
 //! Looking on while processes work and die: nothing may be wrong at any instant.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,12 +10,12 @@ use leftfold::{App, Collection, Mark, ReadError, Result, Store};
 use leftfold_sim::checker::Checker;
 use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::crew::pause;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
-use crate::store::{Frozen as _, Rigged};
+use crate::store::{Frozen as _, Rigged, patiently};
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 const READ_EVERY: Duration = Duration::from_millis(200);
@@ -26,6 +27,7 @@ pub(crate) struct Watcher {
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) snapshots: AtomicU64,
     pub(crate) reads: AtomicU64,
+    pub(crate) longest_stall_millis: AtomicU64,
     ending: AtomicBool,
 }
 
@@ -36,10 +38,17 @@ impl Watcher {
     }
 
     /// Surveys what is stored, and then takes a copy of it, in which everything must fit together.
-    pub(crate) async fn look<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+    pub(crate) async fn look<S: Rigged>(&self, store: S, beside: PathBuf) -> Result<(), Failure> {
+        let mut seen = 0;
         while !self.ending.load(Ordering::Relaxed) {
-            self.checker.survey(&store).await?;
-            let frozen = store.snapshot().await?;
+            if S::READS_KEEP_UP {
+                self.checker.survey(&store).await?;
+            }
+            let frozen = patiently::<S, _, _>(|| store.snapshot(&beside)).await?;
+            if frozen.instant() < seen {
+                continue;
+            }
+            seen = frozen.instant();
             let checked = self.check_instant(frozen.store()).await;
             let violated = self.violation();
             frozen.end(violated.is_err()).await?;
@@ -68,18 +77,27 @@ impl Watcher {
 
     /// Follows the checkpoints closely: one that falls is soon moved on, and nobody who looks seldom sees it.
     pub(crate) async fn follow<S: Rigged>(&self, store: S) -> Result<(), Failure> {
-        let mut last = [Mark::default(), Mark::default()];
+        let projections = [Collection::new(BY_STREAM)?, Collection::new(BY_CONTENT)?];
+        let mut last = [(Mark::default(), Instant::now()), (Mark::default(), Instant::now())];
+        let mut seen = 0;
         while !self.ending.load(Ordering::Relaxed) {
-            for (name, before) in [BY_STREAM, BY_CONTENT].into_iter().zip(&mut last) {
-                let now = store.checkpoint(&Collection::new(name)?).await?.mark;
+            pause().await;
+            let (instant, marks) = patiently::<S, _, _>(|| store.marks(&projections)).await?;
+            if instant < seen {
+                continue;
+            }
+            seen = instant;
+            for ((name, now), (before, since)) in projections.iter().zip(marks).zip(&mut last) {
                 if !now.covers(before) {
                     self.checker
                         .violated(format!("I2: the checkpoint of {name} fell from {before} to {now}"));
                 }
-                *before = now;
+                if now != *before {
+                    self.stalled(since.elapsed());
+                    (*before, *since) = (now, Instant::now());
+                }
             }
             self.violation()?;
-            pause().await;
         }
         Ok(())
     }
@@ -88,7 +106,7 @@ impl Watcher {
     pub(crate) async fn read<S: Rigged>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(READ_EVERY)).await;
-            let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(dice.next());
+            let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(&dice);
             let Some(token) = token else { continue };
             let own = format!("{}@{}", token.stream, token.revision);
             match app.get_as::<Seen>(BY_STREAM, token.stream.as_str()).at_least(token.clone()).await {
@@ -113,6 +131,12 @@ impl Watcher {
             self.violation()?;
         }
         Ok(())
+    }
+
+    /// Takes down for how long a projection did not get on.
+    fn stalled(&self, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.longest_stall_millis.fetch_max(millis, Ordering::Relaxed);
     }
 
     /// Fails with what does not hold.

@@ -1,13 +1,15 @@
 //! SQLite: a temporary file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
-use leftfold::{Error, Kind, Result};
+use leftfold::{Collection, Documents as _, Error, Kind, Mark, Result};
 use leftfold_sqlite::Sqlite;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-use super::{Frozen, Place, Rigged};
+use super::{Frozen, Ground, Place, Rigged};
+use crate::failure::Failure;
 use crate::role::Role::{Operator, Producer, Worker};
 
 const BEGIN: &str = "sqlite::begin";
@@ -21,6 +23,9 @@ const CLAIM: &str = "sqlite::claim";
 const CLAIMED: &str = "sqlite::claimed";
 const EVENT: &str = "sqlite::event-inserted";
 const EVENTS: &str = "sqlite::events-inserted";
+
+/// The name of a store in its directory.
+const FILE: &str = "store.db";
 
 /// The first is where a worker has a batch ready and holds no lock.
 pub(super) const PLACES: &[Place] = &[
@@ -45,13 +50,46 @@ pub(super) const PLACES: &[Place] = &[
     },
 ];
 
-/// Where the store is in a directory of its own.
-pub(crate) fn home(directory: &Path) -> PathBuf {
-    directory.join("store.db")
+/// Files stand on nothing else.
+pub(crate) struct Files;
+
+impl Ground for Files {
+    async fn lay() -> Result<Self, Failure> {
+        Ok(Self)
+    }
+
+    fn place(&self, directory: &Path) -> String {
+        directory.join(FILE).to_string_lossy().into_owned()
+    }
+
+    async fn primary(&self) -> Result<usize, Failure> {
+        Err(Failure::rig("looking for a server to kill", "SQLite has none"))
+    }
+
+    async fn kill(&self, _: usize) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn settle(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn keep(&self, _: &str, _: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn end(self) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 impl Rigged for Sqlite {
+    type Ground = Files;
     type Frozen = Copy;
+
+    const AWAY: Duration = Duration::ZERO;
+    const LOCKS: bool = true;
+    const READS_KEEP_UP: bool = true;
 
     async fn at(place: &str) -> Result<Self> {
         Self::open(place).await
@@ -68,13 +106,20 @@ impl Rigged for Sqlite {
         .await
     }
 
-    async fn snapshot(&self) -> Result<Copy> {
+    async fn marks(&self, projections: &[Collection]) -> Result<(u64, Vec<Mark>)> {
+        let mut marks = Vec::new();
+        for projection in projections {
+            marks.push(self.checkpoint(projection).await?.mark);
+        }
+        Ok((0, marks))
+    }
+
+    async fn snapshot(&self, beside: &Path) -> Result<Copy> {
         let failed = |error| {
             Error::new(Kind::Store, "copying the store: no directory could be made").with_source(error)
         };
-        let beside = self.path().parent().unwrap_or(Path::new("."));
         let directory = tempfile::Builder::new().prefix("snapshot-").tempdir_in(beside).map_err(failed)?;
-        let path = home(directory.path());
+        let path = directory.path().join(FILE);
         let to = path.to_string_lossy().into_owned();
         read(self.path(), move |file| file.execute("VACUUM INTO ?1", [to])).await?;
         Ok(Copy { store: Self::open(path).await?, directory })
@@ -104,6 +149,10 @@ impl Frozen for Copy {
         &self.store
     }
 
+    fn instant(&self) -> u64 {
+        0
+    }
+
     async fn end(self, keep: bool) -> Result<()> {
         self.store.close().await;
         if keep {
@@ -126,7 +175,7 @@ async fn read<T: Send + 'static>(
     };
     let done = tokio::task::spawn_blocking(move || {
         let file = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        file.busy_timeout(std::time::Duration::from_secs(10))?;
+        file.busy_timeout(Duration::from_secs(10))?;
         read(&file)
     });
     done.await.map_err(|error| failed(error.into()))?.map_err(|error| failed(error.into()))

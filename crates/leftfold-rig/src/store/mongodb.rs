@@ -1,0 +1,140 @@
+//! MongoDB: a database in a replica set of three, whose primary is killed.
+
+mod copy;
+mod servers;
+
+use std::path::Path;
+use std::time::Duration;
+
+use leftfold::{Collection, Error, Kind, Mark, Result};
+use leftfold_mongodb::Mongo;
+use mongodb::Database;
+use mongodb::bson::{Document, Timestamp, doc};
+
+use self::copy::Copy;
+use self::servers::Servers;
+use super::{Place, Rigged};
+use crate::role::Role::{Operator, Producer, Worker};
+
+const BATCH: &str = "mongodb::batch";
+const MOVED: &str = "mongodb::checkpoint-moved";
+const INSERTED: &str = "mongodb::documents-inserted";
+const WRITTEN: &str = "mongodb::documents-written";
+const COMMIT: &str = "mongodb::commit";
+const COMMITTED: &str = "mongodb::committed";
+const CLAIM: &str = "mongodb::claim";
+const CLAIMED: &str = "mongodb::claimed";
+const APPEND: &str = "mongodb::append";
+const HEAD: &str = "mongodb::head-moved";
+const EVENTS: &str = "mongodb::events-inserted";
+
+/// The first is where a worker has a batch ready and no transaction is open.
+pub(super) const PLACES: &[Place] = &[
+    Place { name: "batch: before the transaction", role: Worker, passes: &[BATCH] },
+    Place { name: "batch: checkpoint moved, no document written", role: Worker, passes: &[MOVED] },
+    Place { name: "batch: new documents inserted, none updated", role: Worker, passes: &[INSERTED] },
+    Place { name: "batch: all documents written", role: Worker, passes: &[WRITTEN] },
+    Place { name: "batch: before the commit", role: Worker, passes: &[WRITTEN, COMMIT] },
+    Place { name: "batch: after the commit, before the answer", role: Worker, passes: &[WRITTEN, COMMITTED] },
+    Place { name: "claim: before it is made", role: Worker, passes: &[CLAIM] },
+    Place { name: "claim: made, before the answer", role: Worker, passes: &[CLAIMED] },
+    Place { name: "append: before the transaction", role: Producer, passes: &[APPEND] },
+    Place { name: "append: head moved, no event inserted", role: Producer, passes: &[HEAD] },
+    Place { name: "append: events inserted", role: Producer, passes: &[EVENTS] },
+    Place { name: "append: before the commit", role: Producer, passes: &[EVENTS, COMMIT] },
+    Place {
+        name: "append: after the commit, before the answer",
+        role: Producer,
+        passes: &[EVENTS, COMMITTED],
+    },
+    Place { name: "mending: before the commit", role: Operator, passes: &[WRITTEN, COMMIT] },
+    Place {
+        name: "mending: after the commit, before the answer",
+        role: Operator,
+        passes: &[WRITTEN, COMMITTED],
+    },
+];
+
+impl Rigged for Mongo {
+    type Ground = Servers;
+    type Frozen = Copy;
+
+    const AWAY: Duration = Duration::from_secs(20);
+    const LOCKS: bool = false;
+    const READS_KEEP_UP: bool = false;
+
+    async fn at(place: &str) -> Result<Self> {
+        Self::connect(place).await
+    }
+
+    async fn holders(&self) -> Result<Vec<(String, String)>> {
+        let lasting = doc! { "owner": { "$exists": true }, "$expr": { "$gt": ["$until", "$$NOW"] } };
+        let leases = self.database().collection::<Document>("leftfold.leases");
+        let mut found = leases.find(lasting).await.map_err(away)?;
+        let mut holders = Vec::new();
+        while found.advance().await.map_err(away)? {
+            let lease = found.deserialize_current().map_err(away)?;
+            holders.push((text(&lease, "_id")?.to_owned(), text(&lease, "owner")?.to_owned()));
+        }
+        Ok(holders)
+    }
+
+    async fn marks(&self, projections: &[Collection]) -> Result<(u64, Vec<Mark>)> {
+        let (at, checkpoints) = read(self.database(), copy::CHECKPOINTS, None).await?;
+        let marks = projections
+            .iter()
+            .map(|projection| copy::of(&checkpoints, projection).map_or(Ok(Mark::default()), copy::mark));
+        Ok((number(at), marks.collect::<Result<_>>()?))
+    }
+
+    async fn snapshot(&self, beside: &Path) -> Result<Copy> {
+        Copy::of(self.database(), beside).await
+    }
+
+    async fn shut(self) {}
+
+    async fn damage(&self) -> Result<Option<String>> {
+        for name in copy::collections()? {
+            let said = self.database().run_command(doc! { "validate": &name }).await.map_err(away)?;
+            if !said.get_bool("valid").unwrap_or(false) {
+                return Ok(Some(format!("{name}: {said}")));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// All that a collection holds, as of one instant: the given one, or the latest that is safe from being taken back.
+async fn read(database: &Database, name: &str, at: Option<Timestamp>) -> Result<(Timestamp, Vec<Document>)> {
+    let mut concern = doc! { "level": "snapshot" };
+    concern.extend(at.map(|at| ("atClusterTime".to_owned(), at.into())));
+    let all = doc! { "find": name, "sort": { "_id": 1 }, "batchSize": 1_000_000, "readConcern": concern };
+    let mut said = database.run_command(all).await.map_err(away)?;
+    let strange = || Error::new(Kind::Store, format!("reading {name} at an instant: a strange answer"));
+    let cursor = said.get_document_mut("cursor").map_err(|_| strange())?;
+    let at = cursor.get_timestamp("atClusterTime").map_err(|_| strange())?;
+    if cursor.get_i64("id").is_ok_and(|more| more != 0) {
+        return Err(Error::new(
+            Kind::Store,
+            format!("reading {name} at an instant: it is too long for one answer"),
+        ));
+    }
+    let documents = cursor.get_array_mut("firstBatch").map_err(|_| strange())?.drain(..);
+    let documents = documents.map(|document| document.as_document().cloned().ok_or_else(strange));
+    Ok((at, documents.collect::<Result<_>>()?))
+}
+
+/// Instants in their order.
+fn number(at: Timestamp) -> u64 {
+    u64::from(at.time) << 32 | u64::from(at.increment)
+}
+
+/// Whatever the driver reports is taken for a server that is away; what stays is told in the end.
+fn away(error: mongodb::error::Error) -> Error {
+    Error::new(Kind::Unavailable, "looking into the store beside its workers").with_source(error)
+}
+
+fn text<'a>(document: &'a Document, field: &str) -> Result<&'a str> {
+    let wrong = |error| Error::new(Kind::Format, format!("{field} of {document}: {error}"));
+    document.get_str(field).map_err(wrong)
+}

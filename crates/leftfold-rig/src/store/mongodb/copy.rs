@@ -1,0 +1,175 @@
+//! A copy of a database at one instant, in memory. It is read as any program could read it, not with the store's own code.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
+use leftfold::log::Entry;
+use leftfold::{
+    Append as _, Collection, DocumentId, Documents as _, Error, EventId, EventKind, Expected, Json, Kind,
+    Mark, Memory, Result, StreamId,
+};
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM};
+use mongodb::Database;
+use mongodb::bson::{Bson, Document};
+
+use super::{number, read, text};
+use crate::store::Frozen;
+
+pub(super) const CHECKPOINTS: &str = "leftfold.checkpoints";
+const EVENTS: &str = "leftfold.events";
+
+/// All that a database holds at one instant.
+pub(crate) struct Copy {
+    store: Memory,
+    instant: u64,
+    /// The same, as it was read.
+    stored: Vec<(String, Vec<Document>)>,
+    beside: PathBuf,
+}
+
+impl Copy {
+    /// Reads everything as of one instant.
+    pub(super) async fn of(database: &Database, beside: &Path) -> Result<Self> {
+        let (at, events) = read(database, EVENTS, None).await?;
+        let store = Memory::default();
+        append(&store, &events).await?;
+        let mut stored = vec![(EVENTS.to_owned(), events)];
+        let checkpoints = read(database, CHECKPOINTS, Some(at)).await?.1;
+        for (collection, name) in records()? {
+            let documents = read(database, &name, Some(at)).await?.1;
+            let checkpoint = of(&checkpoints, &collection);
+            write(&store, collection, &documents, checkpoint).await?;
+            stored.push((name, documents));
+        }
+        stored.push((CHECKPOINTS.to_owned(), checkpoints));
+        Ok(Self { store, instant: number(at), stored, beside: beside.to_owned() })
+    }
+}
+
+impl Frozen for Copy {
+    type Store = Memory;
+
+    fn store(&self) -> &Memory {
+        &self.store
+    }
+
+    fn instant(&self) -> u64 {
+        self.instant
+    }
+
+    async fn end(self, keep: bool) -> Result<()> {
+        if !keep {
+            return Ok(());
+        }
+        let path = self.beside.join(format!("at-{}.json", self.instant));
+        let failed = |error: std::io::Error| {
+            Error::new(Kind::Store, format!("writing {}", path.display())).with_source(error)
+        };
+        let all: Document =
+            self.stored.into_iter().map(|(name, documents)| (name, documents.into())).collect();
+        let file = File::create(&path).map_err(failed)?;
+        serde_json::to_writer_pretty(file, &Bson::Document(all).into_relaxed_extjson())
+            .map_err(|error| failed(error.into()))
+    }
+}
+
+/// All collections that hold something of worth.
+pub(super) fn collections() -> Result<Vec<String>> {
+    let records = records()?.into_iter().map(|(_, name)| name);
+    Ok(records.chain([EVENTS, CHECKPOINTS].map(str::to_owned)).collect())
+}
+
+/// Where the records of the projections are, and which streams they have set aside.
+fn records() -> Result<Vec<(Collection, String)>> {
+    let mut records = Vec::new();
+    for name in [BY_STREAM, BY_CONTENT] {
+        let collection = Collection::new(name)?;
+        records.push((collection.streams(), format!("leftfold.streams.{name}")));
+        records.push((collection, format!("leftfold.docs.{name}")));
+    }
+    Ok(records)
+}
+
+/// The log has one partition, in which every event has the place that its `_id` says.
+async fn append(store: &Memory, events: &[Document]) -> Result<()> {
+    for event in events {
+        let wrong = |why: &dyn std::fmt::Display| Error::new(Kind::Format, format!("event {event}: {why}"));
+        let stream = StreamId::stored(text(event, "stream")?);
+        let time = event.get_datetime("time").map_err(|error| wrong(&error))?;
+        let entry = Entry {
+            id: EventId::stored(text(event, "id")?),
+            kind: EventKind::stored(text(event, "type")?),
+            time: Timestamp::from_millisecond(time.timestamp_millis()).map_err(|error| wrong(&error))?,
+            data: Json::stored(text(event, "data")?),
+            metadata: None,
+        };
+        let appended =
+            store.append(stream, Expected::Any, vec![entry]).await.map_err(|error| wrong(&error))?;
+        let token = appended.into_token();
+        let number = |field| event.get_i64(field).ok().and_then(|number| u64::try_from(number).ok());
+        if (number("_id"), number("revision")) != (Some(token.position.0), Some(token.revision.0)) {
+            return Err(wrong(&format!(
+                "it should be {token}; there is a gap before it, or it is there twice"
+            )));
+        }
+    }
+    Ok(())
+}
+
+async fn write(
+    store: &Memory,
+    collection: Collection,
+    documents: &[Document],
+    checkpoint: Option<&Document>,
+) -> Result<()> {
+    store.prepare(&collection).await?;
+    let writes = documents.iter().map(|document| Ok(Write { expected: None, record: record(document)? }));
+    let writes = writes.collect::<Result<_>>()?;
+    let advance = match checkpoint {
+        Some(checkpoint) => {
+            let to = Checkpoint { mark: mark(checkpoint)?, ..Checkpoint::default() };
+            Some(Advance { projection: collection.clone(), from: Mark::default(), to })
+        }
+        None => None,
+    };
+    let commit = Commit { advance, changes: vec![Changes { collection, writes }] };
+    match store.commit(Arc::new(commit)).await? {
+        Outcome::Applied => Ok(()),
+        outcome => Err(Error::new(Kind::Format, format!("copying the store: {outcome:?}"))),
+    }
+}
+
+/// The checkpoint of a projection.
+pub(super) fn of<'a>(checkpoints: &'a [Document], projection: &Collection) -> Option<&'a Document> {
+    checkpoints.iter().find(|checkpoint| checkpoint.get_str("_id").is_ok_and(|id| id == projection.as_str()))
+}
+
+/// What a document has folded, or a projection.
+pub(super) fn mark(stored: &Document) -> Result<Mark> {
+    parse(text(stored, "mark")?)
+}
+
+fn record(document: &Document) -> Result<Record> {
+    let wrong = |error| Error::new(Kind::Format, format!("{document}: {error}"));
+    let fold = document.get_document("_fold").map_err(wrong)?;
+    let parked = fold.get_str("parked").ok().map(parse).transpose()?;
+    let body = if fold.contains_key("gone") { None } else { Some(body(document, fold)?) };
+    let id = DocumentId::stored(text(document, "_id")?);
+    Ok(Record { id, header: Header { mark: mark(fold)?, parked }, body })
+}
+
+fn body(document: &Document, fold: &Document) -> Result<Json> {
+    if let Ok(text) = fold.get_str("json") {
+        return Ok(Json::stored(text));
+    }
+    let fields = document.iter().filter(|(name, _)| !matches!(name.as_str(), "_id" | "_fold"));
+    let fields: Document = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+    Ok(Json::of(&Bson::Document(fields).into_relaxed_extjson())?)
+}
+
+fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| Error::new(Kind::Format, format!("{text}: {error}")))
+}

@@ -1,0 +1,76 @@
+//! The replica set: its primary is killed, and comes back as a secondary.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leftfold_mongodb::Mongo;
+use leftfold_testbed::mongodb::Server;
+use tokio::task::JoinHandle;
+
+use super::copy::Copy;
+use crate::failure::Failure;
+use crate::store::{Frozen as _, Ground, Rigged as _};
+
+const MEMBERS: usize = 3;
+
+/// A replica set.
+pub(crate) struct Servers {
+    server: Arc<Server>,
+    /// The member that was killed and is being started again. There is never a second one, so that a majority stays.
+    returning: Mutex<Option<JoinHandle<Result<(), leftfold_testbed::Error>>>>,
+}
+
+impl Ground for Servers {
+    async fn lay() -> Result<Self, Failure> {
+        let server = Server::replica_set(MEMBERS).await?;
+        Ok(Self { server: Arc::new(server), returning: Mutex::new(None) })
+    }
+
+    /// A database with the name of the directory.
+    fn place(&self, directory: &Path) -> String {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        self.server.url().replacen("/?", &format!("/{name}?"), 1)
+    }
+
+    async fn primary(&self) -> Result<usize, Failure> {
+        self.settle().await?;
+        Ok(self.server.primary().await?)
+    }
+
+    async fn kill(&self, server: usize) -> Result<(), Failure> {
+        self.settle().await?;
+        self.server.kill(server).await?;
+        let killed = Arc::clone(&self.server);
+        let returning = tokio::spawn(async move { killed.start(server).await });
+        *self.returning.lock().unwrap_or_else(PoisonError::into_inner) = Some(returning);
+        Ok(())
+    }
+
+    async fn settle(&self) -> Result<(), Failure> {
+        let returning = self.returning.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(returning) = returning else { return Ok(()) };
+        let back = returning.await.map_err(|error| Failure::rig("starting a server again", error))?;
+        Ok(back?)
+    }
+
+    /// All that the database holds, as JSON, and the logs of the servers.
+    async fn keep(&self, place: &str, directory: &Path) -> Result<(), Failure> {
+        self.settle().await?;
+        let store = Mongo::at(place).await?;
+        Copy::of(store.database(), directory).await?.end(true).await?;
+        for member in 0..MEMBERS {
+            let log = format!("member-{member}.log");
+            let copied = std::fs::copy(self.server.directory().join(&log), directory.join(&log));
+            copied.map_err(|error| Failure::rig(format!("keeping {log}"), error))?;
+        }
+        Ok(())
+    }
+
+    async fn end(self) -> Result<(), Failure> {
+        self.settle().await?;
+        match Arc::into_inner(self.server) {
+            Some(server) => Ok(server.shutdown().await?),
+            None => Ok(()),
+        }
+    }
+}
