@@ -66,6 +66,9 @@ fn table(figures: &[Figure]) -> Table {
 }
 
 fn number(value: f64) -> String {
+    if value < 0.1 {
+        return format!("{value:.4}");
+    }
     if value < 100.0 {
         return format!("{value:.2}");
     }

@@ -11,6 +11,7 @@ use leftfold_testbed::mongodb::Server;
 use mongodb::options::{DatabaseOptions, IndexOptions, ReadConcern, WriteConcern};
 use mongodb::{Client, Collection, Database, IndexModel};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::interval;
 
@@ -187,21 +188,39 @@ impl Subject for Databases {
         let plain = self.database(place).collection::<Document>("raw_events");
         plain.insert_one(event("the first")).await?;
         let mut changes = plain.watch().await?;
+        let begun = Arc::new(Mutex::new(HashMap::new()));
+        let mut inserts: JoinSet<Result<()>> = JoinSet::new();
         let mut tick = interval(every);
-        let mut took = Vec::with_capacity(events);
-        for number in 0..events {
-            tick.tick().await;
-            let stream = format!("cart-{number:07}");
-            let begun = Instant::now();
-            let seen = async {
-                while changes.next_if_any().await?.is_none() {}
-                Ok(begun.elapsed().as_secs_f64())
-            };
-            let (inserted, seen): (_, Result<f64>) = tokio::join!(plain.insert_one(event(&stream)), seen);
-            inserted?;
-            took.push(seen?);
-        }
-        Ok(took)
+        let insert = async {
+            for number in 0..events {
+                tick.tick().await;
+                let (plain, begun) = (plain.clone(), begun.clone());
+                inserts.spawn(async move {
+                    let stream = format!("cart-{number:07}");
+                    begun.lock().await.insert(stream.clone(), Instant::now());
+                    plain.insert_one(event(&stream)).await?;
+                    Ok(())
+                });
+            }
+            while let Some(done) = inserts.join_next().await {
+                done??;
+            }
+            Ok(())
+        };
+        let see = async {
+            let mut took = Vec::with_capacity(events);
+            while took.len() < events {
+                let Some(change) = changes.next_if_any().await? else { continue };
+                let seen = Instant::now();
+                let inserted = change.full_document.ok_or("an insert without its document")?;
+                let begun = begun.lock().await.remove(inserted.get_str("stream")?);
+                took.extend(begun.map(|begun| seen.duration_since(begun).as_secs_f64()));
+            }
+            Ok(took)
+        };
+        let (inserted, took): (Result<()>, Result<Vec<f64>>) = tokio::join!(insert, see);
+        inserted?;
+        took
     }
 
     async fn traffic(&self) -> Result<Vec<Figure>> {
