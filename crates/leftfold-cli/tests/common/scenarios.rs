@@ -210,7 +210,7 @@ pub(crate) async fn refold_makes_a_document_what_its_events_make_of_it(place: &i
 }
 
 /// Also where workers are killed.
-#[expect(clippy::unused_async, reason = "all scenarios are called alike")]
+#[allow(clippy::unused_async, reason = "all scenarios are called alike")]
 pub(crate) async fn the_demo_adds_to_what_an_earlier_one_left(place: &impl Place) {
     let demo = ["demo", "--events", "500", "--kill-every", "1", "--seed", "1", "--json"];
     let first = place.run(&demo).exits(0).json();
