@@ -9,14 +9,13 @@ use std::time::Instant;
 const USAGE: &str = "\
 usage: cargo xtask test
 
-  test    the servers that tests start, formatting, lints, all tests, documentation, a short demo in which workers
-          are killed, sixty kills at the worst moments on each store, planted bugs that must be caught, and
-          thousands of simulated worlds; stops at the first that fails, with its exit status
+  test    formatting, lints, all tests, which get and start the servers they need, documentation, a short demo in
+          which workers are killed, sixty kills at the worst moments on each store, planted bugs that must be caught,
+          and thousands of simulated worlds; stops at the first that fails, with its exit status
 ";
 
-/// What `cargo xtask test` runs, in this order: first what the others need, then what fails fastest.
+/// What `cargo xtask test` runs, in this order: first what fails fastest.
 const TEST: &[Step] = &[
-    Step::new("services", &["run", "--package", "leftfold-testbed", "--", "fetch"]),
     Step::new("format", &["fmt", "--all", "--check"]),
     Step::new(
         "lints",
