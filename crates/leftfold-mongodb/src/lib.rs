@@ -41,9 +41,10 @@ mod transaction;
 mod watch;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use leftfold::Result;
 use leftfold::log::MAX_EVENT_BYTES;
 use mongodb::{Client, Database};
@@ -75,6 +76,8 @@ pub(crate) struct Base {
     /// How many partitions the log has. `None` where there can be no log.
     partitions: Option<u16>,
     board: Arc<Board>,
+    /// The election of the primary that is known to show all that was acknowledged before it.
+    caught_up: Mutex<Option<ObjectId>>,
 }
 
 impl Mongo {

@@ -3,7 +3,7 @@
 //! Everything of ours has a name that begins with `leftfold.`; only views have the names that users gave to their
 //! projections. What is there already is checked before anything is written, and what is not ours is never touched.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -75,7 +75,7 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
         create(&db, name).await.map_err(failed)?;
     }
     let board = Arc::new(Board::new(partitions.unwrap_or(0)));
-    Ok(Base { client, db, app, place, partitions, board })
+    Ok(Base { client, db, app, place, partitions, board, caught_up: Mutex::default() })
 }
 
 /// What the URL says, and what it leaves open. It may hold a password, so it is in no error.
