@@ -161,36 +161,34 @@ impl Base {
         hint: &str,
         next: impl Fn(Option<&Event>) -> (bson::Document, bson::Document),
     ) -> Result<(Vec<Event>, bool), Failure> {
-        /// How many bytes events were of late. Only how much is asked for at once depends on it.
-        static USUAL: AtomicUsize = AtomicUsize::new(400);
+        /// How much of the limit an event took of late. Only how many are asked for at once depends on it.
+        static USUAL: AtomicUsize = AtomicUsize::new(100);
         let stored_events = self.db.collection::<RawDocumentBuf>(EVENTS);
         let wanted = limit.events.max(1).saturating_add(1);
         let mut events: Vec<Event> = Vec::new();
         let mut bytes = 0_usize;
         loop {
             let (filter, sort) = next(events.last());
-            let room = limit.bytes.saturating_sub(bytes) / USUAL.load(Ordering::Relaxed) + 2;
-            let count = room.min(wanted - events.len());
+            let room = limit.bytes.saturating_sub(bytes) / USUAL.load(Ordering::Relaxed);
+            // Some more than should fit: to ask again costs more than a few that are left over.
+            let count = (room + room / 8 + 2).min(wanted - events.len());
             let find = stored_events.find(filter).sort(sort);
             let find = find.limit(i64::try_from(count).unwrap_or(i64::MAX));
             let find = find.batch_size(batch(count));
             let find =
                 if hint == "_id" { find } else { find.hint(mongodb::options::Hint::Name(hint.to_owned())) };
             let mut found = find.await?;
-            let (mut got, mut stored) = (0, 0);
+            let (mut got, before) = (0, bytes);
             while found.advance().await? {
                 let event = event(found.current())?;
                 got += 1;
-                stored += found.current().as_bytes().len();
                 bytes +=
                     event.data.as_str().len() + event.metadata.as_ref().map_or(0, |json| json.as_str().len());
+                USUAL.store(((bytes - before) / got).max(1), Ordering::Relaxed);
                 if !events.is_empty() && (events.len() >= limit.events || bytes > limit.bytes) {
                     return Ok((events, true));
                 }
                 events.push(event);
-            }
-            if let Some(size) = stored.checked_div(got) {
-                USUAL.store(size.max(1), Ordering::Relaxed);
             }
             if got < count {
                 return Ok((events, false));

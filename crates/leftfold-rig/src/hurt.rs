@@ -23,7 +23,8 @@ const BREATHER: Duration = Duration::from_millis(300);
 const LOCKED: Duration = Duration::from_secs(2);
 /// Otherwise it must have been replaced by then, also if a server was killed.
 const REPLACED: Duration = Duration::from_secs(15);
-/// The longest time that a commit is on its way when its server is killed.
+/// The longest time from letting somebody go to commit to the kill of the server: the commit is about to be sent, on its
+/// way, or done.
 const ON_ITS_WAY: Duration = Duration::from_millis(15);
 /// How often a process may miss the place where it is to be hit.
 const MOST_MISSES: u32 = 10;

@@ -19,7 +19,7 @@ pub(crate) enum Act {
     KillStopped,
     /// It is stopped for longer than its lease, with a batch ready to be written or at any moment, replaced, and resumed.
     Zombie { with_batch: bool },
-    /// The server on which everything depends is killed, at any moment or when somebody has just sent a commit.
+    /// The server on which everything depends is killed, at any moment or when somebody was just let go to commit.
     KillServer { at_commit: bool },
 }
 

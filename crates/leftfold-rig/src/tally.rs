@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     pub(crate) kills_at_any_moment: u64,
     pub(crate) kills_while_stopped: u64,
     pub(crate) servers_killed: u64,
-    /// Those of them that were killed when a commit had just been sent to them.
+    /// Those of them that were killed when somebody had just been let go to commit.
     pub(crate) servers_killed_at_commit: u64,
     /// Stopped with a batch ready, replaced, resumed.
     pub(crate) zombies_with_a_batch: u64,
@@ -81,7 +81,7 @@ impl Tally {
             (self.kills_at_any_moment, "killed at any moment"),
             (self.kills_while_stopped, "killed while stopped"),
             (self.servers_killed, "servers killed"),
-            (self.servers_killed_at_commit, "of them when a commit had just been sent"),
+            (self.servers_killed_at_commit, "of them when somebody had just been let go to commit"),
             (self.zombies_with_a_batch, "zombies with a batch ready: stopped, replaced, resumed"),
             (self.zombies, "zombies stopped at any moment, replaced, resumed"),
             (self.stopped_with_a_lock, "stopped with a lock on the store, so that nobody could take over"),
