@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
-use leftfold::documents::{
-    Checkpoint, Claim, Commit, Counts, Header, MAX_BODY_BYTES, Outcome, Record, Write,
-};
-use leftfold::{Collection, DocumentId, Documents, Invalid, Mark, Result};
+use leftfold::documents::{Checkpoint, Claim, Commit, Counts, Header, Outcome, Record, Write};
+use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
 use crate::error::Failure;
@@ -45,7 +43,7 @@ impl Documents for Mongo {
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
-        check(&commit)?;
+        commit.check()?;
         point!("batch");
         let base = &self.inner.base;
         let failed = |failure: Failure| failure.to_error("commit documents to", &base.place);
@@ -204,23 +202,4 @@ pub(crate) fn checkpoint(stored: &RawDocument) -> Result<Checkpoint, Failure> {
         mark: serde_json::from_str(stored.get_str("mark")?).map_err(read)?,
         tally: serde_json::from_str(stored.get_str("tally")?).map_err(read)?,
     })
-}
-
-fn check(commit: &Commit) -> Result<(), Invalid> {
-    for changes in &commit.changes {
-        for Write { record, .. } in &changes.writes {
-            if let Some(body) = &record.body
-                && body.as_str().len() > MAX_BODY_BYTES
-            {
-                let expected = format!(
-                    "at most {MAX_BODY_BYTES} bytes, and the body of {} in {} has {}; split the document",
-                    record.id,
-                    changes.collection,
-                    body.as_str().len()
-                );
-                return Err(Invalid::new("document", record.id.as_str(), expected));
-            }
-        }
-    }
-    Ok(())
 }

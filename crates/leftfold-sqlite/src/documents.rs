@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leftfold::documents::{
-    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Header, MAX_BODY_BYTES, Outcome, Record,
-    Write,
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Header, Outcome, Record, Write,
 };
-use leftfold::{Collection, DocumentId, Documents, Error, Invalid, Json, Mark, Result};
+use leftfold::{Collection, DocumentId, Documents, Error, Json, Mark, Result};
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,7 +46,7 @@ impl Documents for Sqlite {
     }
 
     async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
-        check(&commit)?;
+        commit.check()?;
         point!("batch");
         self.inner.writer.run(CommitWork(commit)).await
     }
@@ -244,25 +243,6 @@ fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) ->
             conflict.documents.push((changes.collection.clone(), id.clone()));
         }
         point!("document-written");
-    }
-    Ok(())
-}
-
-fn check(commit: &Commit) -> Result<(), Invalid> {
-    for changes in &commit.changes {
-        for Write { record, .. } in &changes.writes {
-            if let Some(body) = &record.body
-                && body.as_str().len() > MAX_BODY_BYTES
-            {
-                let expected = format!(
-                    "at most {MAX_BODY_BYTES} bytes, and the body of {} in {} has {}; split the document",
-                    record.id,
-                    changes.collection,
-                    body.as_str().len()
-                );
-                return Err(Invalid::new("document", record.id.as_str(), expected));
-            }
-        }
     }
     Ok(())
 }

@@ -272,6 +272,27 @@ pub struct Commit {
     pub changes: Vec<Changes>,
 }
 
+impl Commit {
+    /// What every store refuses to write.
+    pub fn check(&self) -> Result<(), Invalid> {
+        for Changes { collection, writes } in &self.changes {
+            for Record { id, body, .. } in writes.iter().map(|write| &write.record) {
+                if let Some(body) = body
+                    && body.as_str().len() > MAX_BODY_BYTES
+                {
+                    let bytes = body.as_str().len();
+                    let expected = format!(
+                        "at most {MAX_BODY_BYTES} bytes, and the body of {id} in {collection} has {bytes}; split the \
+                         document"
+                    );
+                    return Err(Invalid::new("document", id.as_str(), expected));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What became of a commit.
 #[derive(Debug)]
 #[must_use = "only `Applied` means that it is stored"]
