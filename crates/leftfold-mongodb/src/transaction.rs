@@ -22,7 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 /// How long a commit is asked for again.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(6);
 /// A transaction in which nothing has happened for so long has lost its owner, or might as well have.
-const FORSAKEN: Duration = Duration::from_secs(2);
+const FORSAKEN: Duration = Duration::from_secs(1);
+/// How often those who are in each other's way look for such transactions.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// What a transaction's work comes to.
 pub(crate) enum Step<T> {
@@ -92,7 +94,7 @@ impl Base {
             if !failure.is_repeatable() || begun.elapsed() > PATIENCE {
                 return Err(failure);
             }
-            if looked.elapsed() > FORSAKEN / 2 {
+            if looked.elapsed() > LOOK {
                 looked = Instant::now();
                 if let Err(failure) = self.end_forsaken().await {
                     tracing::debug!(?failure, "could not look for transactions that were left open");
