@@ -82,15 +82,23 @@ impl Documents for Mongo {
         base.run("read a checkpoint in", base.checkpoint(projection)).await
     }
 
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         let (_waiting, mut known) = self.inner.base.wait();
         loop {
-            let (mark, changes) = known.borrow_and_update().checkpoint(projection);
+            let (mark, changes, is_told) = {
+                let known = known.borrow_and_update();
+                let (mark, changes) = known.checkpoint(projection);
+                (mark, changes, known.is_told())
+            };
             if mark != *from && mark.covers(from) {
-                return Ok(());
+                return Ok(mark);
             }
-            if self.checkpoint(projection).await?.mark != *from {
-                return Ok(());
+            // Where the board is told of every step, the next one comes to it.
+            if !(is_told && mark == *from) {
+                let at = self.checkpoint(projection).await?.mark;
+                if at != *from {
+                    return Ok(at);
+                }
             }
             // The board outlives the wait, as this handle does.
             let _ = known.wait_for(|known| known.checkpoint(projection).1 != changes).await;

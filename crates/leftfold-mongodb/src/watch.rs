@@ -44,8 +44,8 @@ pub(crate) struct Known {
     heads: Mark,
     checkpoints: HashMap<Collection, Stand>,
     partitions: u16,
-    /// How often this process has put up a checkpoint.
-    published: u64,
+    /// Whether every step that others take comes through the change stream.
+    is_told: bool,
 }
 
 /// Where a checkpoint is.
@@ -54,6 +54,8 @@ struct Stand {
     mark: Mark,
     /// How often it was seen to change.
     changes: u64,
+    /// How often this process has put it up.
+    published: u64,
     /// What this process has put up and the change stream has not yet told again.
     echoes: VecDeque<Mark>,
 }
@@ -63,6 +65,11 @@ impl Known {
     pub(crate) fn is_beyond(&self, mark: &Mark) -> bool {
         let is_beyond = |partition| self.heads.position(partition) > mark.position(partition);
         (0..self.partitions).map(Partition).any(is_beyond)
+    }
+
+    /// Whether whatever is not here yet will come by itself.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_told
     }
 
     /// Where a checkpoint is known to be, and how often it was seen to change.
@@ -105,9 +112,9 @@ impl Board {
     /// Puts up where this process has moved a checkpoint.
     pub(crate) fn moved(&self, projection: &Collection, mark: &Mark) {
         self.known.send_modify(|known| {
-            known.published += 1;
             let stand = known.checkpoints.entry(projection.clone()).or_default();
             stand.mark = mark.clone();
+            stand.published += 1;
             stand.changes += 1;
             stand.echoes.push_back(mark.clone());
             if stand.echoes.len() > ECHOES {
@@ -130,23 +137,36 @@ impl Board {
         });
     }
 
-    /// Puts up where checkpoints were read to be, unless this process has moved some meanwhile. Answers whether there is
-    /// news.
-    fn found(&self, checkpoints: Vec<(Collection, Mark)>, published: u64) -> bool {
+    /// How often this process has put up each checkpoint.
+    fn published(&self) -> HashMap<Collection, u64> {
+        let known = self.known.borrow();
+        known.checkpoints.iter().map(|(projection, stand)| (projection.clone(), stand.published)).collect()
+    }
+
+    /// Puts up where checkpoints were read to be, but for those that this process has moved meanwhile. Answers whether
+    /// there is news.
+    fn found(&self, checkpoints: Vec<(Collection, Mark)>, published: &HashMap<Collection, u64>) -> bool {
         self.known.send_if_modified(|known| {
             let mut news = false;
-            if known.published == published {
-                for (projection, mark) in checkpoints {
-                    let stand = known.checkpoints.entry(projection).or_default();
-                    if stand.mark != mark {
-                        stand.mark = mark;
-                        stand.changes += 1;
-                        news = true;
-                    }
+            for (projection, mark) in checkpoints {
+                let before = published.get(&projection).copied().unwrap_or(0);
+                let stand = known.checkpoints.entry(projection).or_default();
+                if stand.published == before && stand.mark != mark {
+                    stand.mark = mark;
+                    stand.changes += 1;
+                    news = true;
                 }
             }
             news
         })
+    }
+
+    /// Whether every step that others take will be put up.
+    fn is_told(&self, is_told: bool) {
+        self.known.send_if_modified(|known| {
+            known.is_told = is_told;
+            false
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -185,7 +205,7 @@ impl Base {
     /// Reads all heads and checkpoints, and puts them up. Answers whether there is news.
     async fn look(&self) -> Result<bool, Failure> {
         let news = self.has_transactions() && self.board.grew(&self.heads().await?);
-        let published = self.board.known.borrow().published;
+        let published = self.board.published();
         let mut checkpoints = Vec::new();
         let mut found = self.db.collection::<RawDocumentBuf>(CHECKPOINTS).find(doc! {}).await?;
         while found.advance().await? {
@@ -194,7 +214,7 @@ impl Base {
                 checkpoints.push((projection, checkpoint(stored)?.mark));
             }
         }
-        Ok(self.board.found(checkpoints, published) || news)
+        Ok(self.board.found(checkpoints, &published) || news)
     }
 
     /// A stream of all changes of heads and checkpoints from now on.
@@ -241,6 +261,7 @@ async fn watch(store: Weak<Base>, board: Arc<Board>) {
         let Some(base) = store.upgrade() else { return };
         let streams = base.has_transactions() && failed_at.is_none_or(|at| at.elapsed() > RETRY);
         let watched = if streams { follow(base).await } else { poll(base).await };
+        board.is_told(false);
         if let Err(failure) = watched {
             // Those who wait are still woken by this process; the next look tries again.
             tracing::warn!(?failure, "could not watch for commits of others; looking for them instead");
@@ -259,6 +280,7 @@ async fn follow(base: Arc<Base>) -> Result<(), Failure> {
     });
     let mut changes = patiently(base.changes()).await?;
     patiently(base.look()).await?;
+    base.board.is_told(true);
     let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
     drop(base);
     let mut idle_since = None;

@@ -436,7 +436,7 @@ impl Documents for SimStore {
         self.answer("read checkpoint", self.shared.inner.checkpoint(projection)).await
     }
 
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         self.answer("wait for a step", self.shared.inner.advanced(projection, from)).await
     }
 

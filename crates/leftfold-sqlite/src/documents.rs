@@ -103,16 +103,17 @@ impl Documents for Sqlite {
             .await
     }
 
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         let (_waiting, mut known) = self.inner.board.wait()?;
         loop {
             let seen = match known.borrow_and_update().marks.get(projection) {
-                Some((mark, _)) if mark != from && mark.covers(from) => return Ok(()),
+                Some((mark, _)) if mark != from && mark.covers(from) => return Ok(mark.clone()),
                 Some((_, changes)) => *changes,
                 None => 0,
             };
-            if self.checkpoint(projection).await?.mark != *from {
-                return Ok(());
+            let at = self.checkpoint(projection).await?.mark;
+            if at != *from {
+                return Ok(at);
             }
             // The board outlives the wait, as this handle does.
             let changes =

@@ -106,7 +106,7 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
         self.documents.checkpoint(projection).await
     }
 
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         self.documents.advanced(projection, from).await
     }
 

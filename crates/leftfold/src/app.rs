@@ -239,12 +239,9 @@ impl<S: Store> App<S> {
         let Inner { store, parts, .. } = &*self.0;
         let head = store.heads().await?;
         for part in parts {
-            loop {
-                let at = store.checkpoint(part.collection()).await?.mark;
-                if at.covers(&head) {
-                    break;
-                }
-                store.advanced(part.collection(), &at).await?;
+            let mut at = store.checkpoint(part.collection()).await?.mark;
+            while !at.covers(&head) {
+                at = store.advanced(part.collection(), &at).await?;
             }
         }
         Ok(())

@@ -396,8 +396,8 @@ pub trait Documents: Send + Sync + 'static {
     /// How far a projection is; at the beginning if it never ran.
     fn checkpoint(&self, projection: &Collection) -> impl Future<Output = Result<Checkpoint>> + Send;
 
-    /// Waits until the checkpoint's mark is another than this one. An idle wait costs close to nothing.
-    fn advanced(&self, projection: &Collection, from: &Mark) -> impl Future<Output = Result<()>> + Send;
+    /// Waits until the checkpoint's mark is another than this one, and answers it. An idle wait costs close to nothing.
+    fn advanced(&self, projection: &Collection, from: &Mark) -> impl Future<Output = Result<Mark>> + Send;
 
     /// Takes or renews the lease on a projection, unless another owner's has not ended, by the store's clock.
     fn claim(

@@ -60,13 +60,13 @@ impl Memory {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn until(&self, holds: impl Fn(&State) -> bool + Send) -> Result<()> {
+    async fn until<T>(&self, wanted: impl Fn(&State) -> Option<T> + Send) -> Result<T> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
             // From here on no change is missed, also one between the look and the wait.
             changed.as_mut().enable();
-            if holds(&self.state()) {
-                return Ok(());
+            if let Some(found) = wanted(&self.state()) {
+                return Ok(found);
             }
             changed.await;
         }
@@ -142,7 +142,7 @@ impl Log for Memory {
     }
 
     async fn grown(&self, beyond: &Mark) -> Result<()> {
-        self.until(|state| !beyond.covers(&state.heads())).await
+        self.until(|state| (!beyond.covers(&state.heads())).then_some(())).await
     }
 }
 
@@ -272,9 +272,10 @@ impl Documents for Memory {
         Ok(self.state().checkpoints.get(projection).cloned().unwrap_or_default())
     }
 
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         self.until(|state| {
-            state.checkpoints.get(projection).map_or(*from != Mark::default(), |at| at.mark != *from)
+            let at = state.checkpoints.get(projection).map_or_else(Mark::default, |at| at.mark.clone());
+            (at != *from).then_some(at)
         })
         .await
     }

@@ -124,6 +124,9 @@ async fn load<S: Store>(
     Ok(store.load_current(collection, vec![id.clone()]).await?.pop())
 }
 
+/// How long a projection that is at work takes, if it is not far behind.
+const SOON: Duration = Duration::from_millis(50);
+
 /// The record, once the token's event is folded.
 async fn folded<S: Store>(
     store: &S,
@@ -136,21 +139,14 @@ async fn folded<S: Store>(
         return Err(ReadError::Unknown { token: token.clone() });
     }
     let waiting = async {
-        loop {
-            // In this order: what the checkpoint passed is folded unless its stream is set aside, and a stream is taken
-            // up again only when all its documents have it.
-            let at = store.checkpoint(collection).await?.mark;
-            let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
-            let record = load(store, collection, id).await?;
-            if let Some(parked) = hindrance(token, stream.as_ref(), record.as_ref()) {
-                let (collection, id, parked) = (collection.clone(), id.clone(), Box::new(parked.clone()));
-                return Err(ReadError::Parked { collection, id, parked });
-            }
-            if at.position(token.partition) >= token.position || planted(Bug::ReadAtOnce) {
-                return Ok(record);
-            }
-            store.advanced(collection, &at).await?;
+        // A projection at work passes soon, whatever it meets. Only of one that does not is asked what hinders it.
+        if let Ok(passed) = timeout(SOON, passes(store, collection, token)).await {
+            passed?;
+        } else {
+            look(store, collection, id, token).await?;
+            passes(store, collection, token).await?;
         }
+        look(store, collection, id, token).await
     };
     if let Ok(answer) = timeout(patience, waiting).await {
         return answer;
@@ -158,6 +154,33 @@ async fn folded<S: Store>(
     let at = store.checkpoint(collection).await?.mark;
     let behind = distance(&at, &store.heads().await?);
     Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
+}
+
+/// Waits until the projection has the token's event behind it, folded or set aside.
+async fn passes<S: Store>(store: &S, collection: &Collection, token: &Token) -> Result<(), crate::Error> {
+    let mut at = store.checkpoint(collection).await?.mark;
+    while at.position(token.partition) < token.position && !planted(Bug::ReadAtOnce) {
+        at = store.advanced(collection, &at).await?;
+    }
+    Ok(())
+}
+
+/// The record, unless something keeps the token's event from being folded into it.
+async fn look<S: Store>(
+    store: &S,
+    collection: &Collection,
+    id: &DocumentId,
+    token: &Token,
+) -> Result<Option<Record>, ReadError> {
+    // In this order: what the checkpoint passed is folded unless its stream is set aside, and a stream is taken up
+    // again only when all its documents have it.
+    let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
+    let record = load(store, collection, id).await?;
+    if let Some(parked) = hindrance(token, stream.as_ref(), record.as_ref()) {
+        let (collection, id, parked) = (collection.clone(), id.clone(), Box::new(parked.clone()));
+        return Err(ReadError::Parked { collection, id, parked });
+    }
+    Ok(record)
 }
 
 /// Whether the token's event is in the log where the token says.

@@ -160,7 +160,7 @@ impl Documents for Scripted {
         self.reached(Call::Checkpoint).await;
         self.inner.checkpoint(projection).await
     }
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<()> {
+    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         self.inner.advanced(projection, from).await
     }
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
