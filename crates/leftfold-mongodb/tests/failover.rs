@@ -8,8 +8,13 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bson::doc;
 use leftfold::fold::Options;
-use leftfold::{App, AppendError, Event, Expected, Json, Leftfold, NewEvent, Projection, fold};
+use leftfold::log::{Limit, Log as _};
+use leftfold::{
+    App, AppendError, Appended, Event, Expected, Json, Leftfold, NewEvent, Projection, ReadError, Revision,
+    StreamId, fold,
+};
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
 use serde::{Deserialize, Serialize};
@@ -50,10 +55,7 @@ async fn append(
         let data = Json::of(&serde_json::json!({ "number": number })).unwrap();
         let event = NewEvent::new("noted", data).unwrap().with_id(format!("{stream}-{number}")).unwrap();
         loop {
-            match app
-                .append_events(stream, Expected::Revision(leftfold::Revision(number)), vec![event.clone()])
-                .await
-            {
+            match app.append_events(stream, Expected::Revision(Revision(number)), vec![event.clone()]).await {
                 Ok(_) => break,
                 Err(AppendError::Store(error)) if error.is_transient() => {}
                 Err(error) => panic!("{error}"),
@@ -106,4 +108,44 @@ async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
         assert_eq!(list, (0..count).collect::<Vec<_>>(), "{stream}");
     }
     app.stop().await;
+}
+
+/// A new primary learns only after a while how much of what it has a majority has, and shows less until then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged() {
+    let server = Server::replica_set(3).await.unwrap();
+    let store = Mongo::connect(server.url()).await.unwrap();
+    let app = Leftfold::on(store.clone()).projection(Lists).start().await.unwrap();
+    app.append("a", [Happened::Noted { number: 0 }]).await.unwrap();
+    app.caught_up().await.unwrap();
+    let primary = server.primary().await.unwrap();
+    let others: Vec<_> = (0..server.members()).filter(|member| *member != primary).collect();
+    let (next, last) = (others[0], others[1]);
+    server.command(last, doc! { "replSetFreeze": 600 }).await.unwrap();
+    let showing = |mode: &'static str| {
+        server.command(next, doc! { "configureFailPoint": "disableSnapshotting", "mode": mode })
+    };
+    showing("alwaysOn").await.unwrap();
+    let event =
+        NewEvent::new("noted", Json::parse(r#"{"number":1}"#).unwrap()).unwrap().with_id("b1").unwrap();
+    let append = || app.append_events("b", Expected::Revision(Revision(0)), vec![event.clone()]);
+    let Appended::New(token) = append().await.unwrap() else { panic!("it is new") };
+    assert_eq!(app.get(Lists, "b").at_least(token.clone()).await.unwrap(), Some(vec![1]));
+    app.stop().await;
+    server.kill(primary).await.unwrap();
+    while server.primary().await.ok() != Some(next) {}
+
+    let stream = StreamId::new("b").unwrap();
+    let (read, listed, appended) = tokio::join!(
+        app.get(Lists, "b").into_future(),
+        store.read_stream(&stream, Revision(0), Limit::default()),
+        append()
+    );
+    assert!(matches!(&read, Err(ReadError::Store(error)) if error.is_transient()), "{read:?}");
+    assert!(matches!(&listed, Err(error) if error.is_transient()), "{listed:?}");
+    assert!(matches!(&appended, Err(AppendError::Store(error)) if error.is_transient()), "{appended:?}");
+    showing("off").await.unwrap();
+    assert_eq!(app.get(Lists, "b").await.unwrap(), Some(vec![1]));
+    assert_eq!(store.read_stream(&stream, Revision(0), Limit::default()).await.unwrap().len(), 1);
+    assert_eq!(append().await.unwrap(), Appended::Duplicate(token));
 }

@@ -236,3 +236,35 @@ async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
         soon(moved).await.unwrap().unwrap();
     }
 }
+
+/// A transaction meets all that is written, a read finds what a majority has. Who is in the way is found out once both
+/// are the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_names_its_document_even_if_reads_do_not_show_it_yet() {
+    let (server, store) = fragile().await;
+    soon(store.commit(commit(0))).await.unwrap();
+    let showing = |mode: &'static str| {
+        server.fail_point(doc! { "configureFailPoint": "disableSnapshotting", "mode": mode })
+    };
+    showing("alwaysOn").await.unwrap();
+    let records = store.database().collection::<Document>("leftfold.docs.cart");
+    let other = doc! { "$set": { "_fold.mark": mark(7).to_string() } };
+    let hasty = mongodb::options::WriteConcern::nodes(1);
+    records.update_one(doc! { "_id": "a" }, other).write_concern(hasty).await.unwrap();
+    let committing = tokio::spawn({
+        let store = store.clone();
+        async move { store.commit(commit(1)).await }
+    });
+    soon(async { while called_off(&server).await < 2 {} }).await;
+    assert!(!committing.is_finished());
+    showing("off").await.unwrap();
+    let outcome = soon(committing).await.unwrap().unwrap();
+    let Outcome::Conflict(conflict) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(conflict.documents, [(cart(), DocumentId::new("a").unwrap())]);
+}
+
+/// How many transactions were called off.
+async fn called_off(server: &Server) -> i64 {
+    let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
+    status.get_document("transactions").unwrap().get_i64("totalAborted").unwrap()
+}
