@@ -22,6 +22,9 @@ Folds events into documents, each exactly once and in order.
 
 The read models are those of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
 
+/// The variable that names the store where `--store` does not: other users of a machine can't see it.
+pub(crate) const STORE: &str = "LEFTFOLD_STORE";
+
 #[derive(Debug, Parser)]
 #[command(name = "leftfold", version, about = ABOUT, after_help = EXIT_STATUS, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -116,8 +119,8 @@ pub(crate) struct Worker {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Store {
     /// The file with the log and the documents, or the mongodb:// URL of a database
-    #[arg(long = "store", value_name = "FILE|URL", default_value = "leftfold.db",
-        value_parser = OsStringValueParser::new().map(Named::from))]
+    #[arg(long = "store", value_name = "FILE|URL", default_value = "leftfold.db", env = STORE,
+        hide_env_values = true, value_parser = OsStringValueParser::new().map(Named::from))]
     pub(crate) named: Named,
 }
 

@@ -95,7 +95,7 @@ fn an_impossible_demo_is_refused() {
 mod linux {
     use std::process::{Child, Command};
 
-    use super::common::{File, command, eventually, processes_with};
+    use super::common::{File, command, eventually, workers_below};
 
     fn endless(place: &File) -> Child {
         let demo = command()
@@ -103,8 +103,20 @@ mod linux {
             .env("TMPDIR", place.directory.path())
             .spawn()
             .unwrap();
-        eventually("workers run", || processes_with(place.directory.path()).len() == 2);
+        eventually("workers run", || workers_below(place.directory.path()).len() == 2);
         demo
+    }
+
+    /// A URL may hold a password, and arguments are there for everybody on a machine to see.
+    #[test]
+    fn workers_are_not_told_of_the_store_in_their_arguments() {
+        let place = File::new();
+        let mut demo = endless(&place);
+        let workers = workers_below(place.directory.path());
+        demo.kill().unwrap();
+        demo.wait().unwrap();
+        let path = place.directory.path().to_str().unwrap();
+        assert!(!workers.is_empty() && workers.iter().all(|worker| !worker.contains(path)), "{workers:?}");
     }
 
     #[test]
@@ -113,7 +125,7 @@ mod linux {
         let mut demo = endless(&place);
         demo.kill().unwrap();
         demo.wait().unwrap();
-        eventually("workers are gone", || processes_with(place.directory.path()).is_empty());
+        eventually("workers are gone", || workers_below(place.directory.path()).is_empty());
     }
 
     #[test]
@@ -124,7 +136,7 @@ mod linux {
             let id = demo.id().to_string();
             assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
             assert_eq!(demo.wait().unwrap().code(), Some(130));
-            eventually("workers are gone", || processes_with(place.directory.path()).is_empty());
+            eventually("workers are gone", || workers_below(place.directory.path()).is_empty());
             assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 0);
         }
     }

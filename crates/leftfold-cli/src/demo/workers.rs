@@ -170,8 +170,8 @@ impl Keeper {
         let Plan { store, failing, seed, .. } = &self.plan;
         Command::new(&self.program)
             .args(["demo-worker", "--name", &self.name])
-            .args(["--failing", &failing.to_string(), "--seed", &seed.to_string(), "--store"])
-            .arg(store)
+            .args(["--failing", &failing.to_string(), "--seed", &seed.to_string()])
+            .env(args::STORE, store)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .kill_on_drop(true)

@@ -126,14 +126,15 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The processes that have this path among their arguments.
+/// The arguments of the processes that were told in their environment to use a store below this path.
 #[cfg(target_os = "linux")]
-pub(crate) fn processes_with(path: &Path) -> Vec<String> {
-    let wanted = path.to_str().unwrap();
+pub(crate) fn workers_below(path: &Path) -> Vec<String> {
+    let wanted = format!("LEFTFOLD_STORE=sqlite:{}", path.to_str().unwrap());
     let of = |entry: std::io::Result<std::fs::DirEntry>| {
-        let command = std::fs::read(entry.ok()?.path().join("cmdline")).ok()?;
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        command.contains(wanted).then_some(command)
+        let process = entry.ok()?.path();
+        let told =
+            |what| Some(String::from_utf8_lossy(&std::fs::read(process.join(what)).ok()?).into_owned());
+        told("environ")?.contains(&wanted).then(|| told("cmdline"))?
     };
     std::fs::read_dir("/proc").unwrap().filter_map(of).collect()
 }
