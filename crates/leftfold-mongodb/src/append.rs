@@ -85,7 +85,12 @@ impl Appenders {
             Some(queue) if !queue.is_closed() => queue.clone(),
             _ => {
                 let (sender, requests) = mpsc::channel(QUEUE);
-                let appender = Appender { base: Arc::clone(base), partition, revisions: HashMap::new() };
+                let appender = Appender {
+                    base: Arc::clone(base),
+                    partition,
+                    revisions: HashMap::new(),
+                    only_new: false,
+                };
                 tokio::spawn(appender.run(requests));
                 queue.insert(sender).clone()
             }
@@ -98,6 +103,9 @@ struct Appender {
     partition: Partition,
     /// What streams were at when they were last seen. They may have grown since.
     revisions: HashMap<StreamId, i64>,
+    /// Whether all streams that were not known of late were new ones. The next are then not asked for: if one is there
+    /// already, its first revision is taken.
+    only_new: bool,
 }
 
 /// What is written in one transaction.
@@ -185,6 +193,7 @@ impl Appender {
                 }
             };
             look = true;
+            self.only_new = false;
             if begun.elapsed() > PATIENCE {
                 let failure =
                     Failure::new(Kind::Unavailable, "try again", "others keep appending to the same streams");
@@ -200,7 +209,12 @@ impl Appender {
         let unknown = waiting.iter().map(|request| &request.stream);
         let unknown = unknown.filter(|stream| !look && !self.revisions.contains_key(*stream));
         let unknown: Vec<_> = unknown.filter(|stream| seen.insert(*stream)).cloned().collect();
-        patiently(self.learn(unknown)).await?;
+        if self.only_new {
+            self.revisions.extend(unknown.into_iter().map(|stream| (stream, 0)));
+        } else if !unknown.is_empty() {
+            patiently(self.learn(unknown.clone())).await?;
+            self.only_new = unknown.iter().all(|stream| self.is_at(stream, Revision(0)));
+        }
         let suspect = |request: &Request| match request.expected {
             _ if look || request.unsure => true,
             Expected::Any => false,
