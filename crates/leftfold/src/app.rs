@@ -364,7 +364,7 @@ impl<S: Store> App<S> {
     }
 }
 
-fn to_the_microsecond(time: jiff::Timestamp) -> jiff::Timestamp {
+pub(crate) fn to_the_microsecond(time: jiff::Timestamp) -> jiff::Timestamp {
     jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 

@@ -19,6 +19,7 @@ mod memory;
 pub mod planted;
 mod read;
 mod retry;
+pub mod sequence;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -39,3 +40,4 @@ pub use mark::{Lane, Mark, Verdict};
 pub use memory::Memory;
 pub use read::{Get, ReadError};
 pub use retry::Backoff;
+pub use sequence::{Answer, Delivery, Policy, Sequencer, Sequences};

@@ -18,6 +18,8 @@ use crate::json::Json;
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page, judge_append};
 use crate::mark::Mark;
 
+mod sequence;
+
 /// A log and documents that live as long as the last handle to them.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Shared>);
@@ -35,11 +37,12 @@ type Kept = BTreeMap<DocumentId, (Header, Option<Json>)>;
 #[derive(Debug, Default)]
 struct State {
     partitions: Vec<Vec<Event>>,
-    streams: HashMap<StreamId, Vec<Position>>,
+    streams: HashMap<StreamId, Vec<(Revision, Position)>>,
     ids: HashMap<EventId, (Partition, Position)>,
     collections: HashMap<Collection, Kept>,
     checkpoints: HashMap<Collection, Checkpoint>,
     leases: HashMap<Collection, (String, Instant)>,
+    sequences: sequence::Kept,
 }
 
 impl Default for Memory {
@@ -86,6 +89,38 @@ impl State {
     fn heads(&self) -> Mark {
         let numbered = self.partitions.iter().zip(0..);
         numbered.map(|(events, partition)| (Partition(partition).into(), events.len() as u64)).collect()
+    }
+
+    /// A stream's last revision.
+    fn last(&self, stream: &StreamId) -> Revision {
+        self.streams.get(stream).and_then(|places| places.last()).map_or(Revision(0), |(last, _)| *last)
+    }
+
+    /// Puts an event at the end of the log.
+    fn push(
+        &mut self,
+        partition: Partition,
+        stream: &StreamId,
+        revision: Revision,
+        entry: Entry,
+    ) -> Position {
+        let events = &mut self.partitions[usize::from(partition.0)];
+        let position = Position(events.len() as u64 + 1);
+        self.ids.insert(entry.id.clone(), (partition, position));
+        self.streams.entry(stream.clone()).or_default().push((revision, position));
+        let Entry { id, kind, time, data, metadata } = entry;
+        events.push(Event {
+            id,
+            stream: stream.clone(),
+            revision,
+            kind,
+            time,
+            data,
+            metadata,
+            partition,
+            position,
+        });
+        position
     }
 
     fn collection(&self, collection: &Collection) -> Result<&Kept> {
@@ -135,9 +170,9 @@ impl Log for Memory {
     async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
         let state = self.state();
         let partition = Partition::of(stream, state.count());
-        let positions = state.streams.get(stream).map_or(&[][..], Vec::as_slice);
-        let from = usize::try_from(after.0).unwrap_or(usize::MAX).min(positions.len());
-        let events = positions[from..].iter().filter_map(|position| state.event(partition, *position));
+        let places = state.streams.get(stream).map_or(&[][..], Vec::as_slice);
+        let from = places.partition_point(|(revision, _)| *revision <= after);
+        let events = places[from..].iter().filter_map(|(_, position)| state.event(partition, *position));
         Ok(cut(events, limit).0)
     }
 
@@ -160,28 +195,15 @@ impl Append for Memory {
                 .iter()
                 .map(|entry| state.ids.get(&entry.id).and_then(|(p, at)| state.event(*p, *at)).cloned())
                 .collect();
-            let mut revision = Revision(state.streams.get(&stream).map_or(0, Vec::len) as u64);
+            let mut revision = state.last(&stream);
             if let Some(token) = judge_append(&stream, expected, &entries, &stored, revision)? {
                 return Ok(Appended::Duplicate(token));
             }
             let partition = Partition::of(&stream, state.count());
-            let mut position = state.heads().position(partition);
+            let mut position = Position(0);
             for entry in entries {
                 revision.0 += 1;
-                position.0 += 1;
-                state.ids.insert(entry.id.clone(), (partition, position));
-                state.streams.entry(stream.clone()).or_default().push(position);
-                state.partitions[usize::from(partition.0)].push(Event {
-                    id: entry.id,
-                    stream: stream.clone(),
-                    revision,
-                    kind: entry.kind,
-                    time: entry.time,
-                    data: entry.data,
-                    metadata: entry.metadata,
-                    partition,
-                    position,
-                });
+                position = state.push(partition, &stream, revision, entry);
             }
             Token { stream, revision, partition, position }
         };

@@ -1,0 +1,486 @@
+//! The decision: what becomes of the deliveries of a stream, from what is known of it. Pure.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
+use super::store::{Conflict, Held, Page, Standing, Step, Totals, Waiting, Why, bytes};
+use crate::error::Invalid;
+use crate::event::{Event, EventId, Revision, StreamId};
+use crate::log::Entry;
+
+/// When to deliver again what there was no room for.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// What is known of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Where it is.
+    pub standing: Standing,
+    /// What the log has at revisions that are delivered, or held, again.
+    pub logged: HashMap<Revision, Event>,
+    /// What is held at revisions that are delivered.
+    pub held: HashMap<Revision, Held>,
+    /// The lowest held events, if some of them might be released.
+    pub page: Option<Page>,
+    /// Events of the log, of any stream, whose ids are delivered or held.
+    pub taken: HashMap<EventId, Event>,
+    /// A number that no change was given before: random.
+    pub version: u64,
+}
+
+/// What may still be kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    limits: Limits,
+    /// What the partition keeps.
+    kept: Totals,
+    bounds: Totals,
+}
+
+impl Room {
+    /// The room of one partition of so many, of which so much is taken.
+    pub fn new(limits: Limits, partitions: u16, kept: Totals) -> Self {
+        let share = |all: u64| all.div_ceil(partitions.max(1).into());
+        let bounds = Totals {
+            events: share(limits.events),
+            bytes: share(limits.bytes),
+            conflicts: share(limits.conflicts),
+        };
+        Self { limits, kept, bounds }
+    }
+
+    /// What the partition may keep.
+    pub fn bounds(&self) -> Totals {
+        self.bounds
+    }
+
+    /// Takes room for a held event, of a stream that has so many and so large ones, or says what is full.
+    fn hold(&mut self, (events, all): (u64, u64), bytes: u64) -> Result<(), &'static str> {
+        let Self { limits, kept, bounds } = self;
+        let taken = [
+            ("the number of held events of a stream", events + 1, limits.stream_events),
+            ("the size of the held events of a stream", all + bytes, limits.stream_bytes),
+            ("the number of held events", kept.events + 1, bounds.events),
+            ("the size of the held events", kept.bytes + bytes, bounds.bytes),
+        ];
+        if let Some((bound, ..)) = taken.into_iter().find(|(_, wanted, most)| wanted > most) {
+            return Err(bound);
+        }
+        kept.events += 1;
+        kept.bytes += bytes;
+        Ok(())
+    }
+
+    fn unhold(&mut self, bytes: u64) {
+        self.kept.events = self.kept.events.saturating_sub(1);
+        self.kept.bytes = self.kept.bytes.saturating_sub(bytes);
+    }
+
+    fn dispute(&mut self) -> Result<(), &'static str> {
+        if self.kept.conflicts >= self.bounds.conflicts {
+            return Err("the number of conflicts");
+        }
+        self.kept.conflicts += 1;
+        Ok(())
+    }
+}
+
+/// What becomes of a delivery, once the step is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It goes into the log, at this revision.
+    Append(Revision),
+    /// It is the same as one that goes into the log with it, or is released, at this revision.
+    Repeat(Revision),
+    /// It is answered as it is.
+    Answer(Answer),
+}
+
+/// What becomes of the deliveries of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct Judged {
+    /// Each delivery, by the number it was given.
+    pub judgements: Vec<(usize, Judgement)>,
+    /// What changes, if something does.
+    pub step: Option<Step>,
+    /// What contradicts what is there.
+    pub conflicts: Vec<Conflict>,
+    /// How many held events were released.
+    pub released: u64,
+    /// Whether more held events may be released once this is settled.
+    pub more: bool,
+}
+
+/// Decides about deliveries of one stream, each with a number of the caller's. Without deliveries it releases what
+/// can be.
+///
+/// Whatever the order in which they come, and however often, the log ends up the same.
+pub fn judge(
+    stream: &StreamId,
+    policy: Policy,
+    known: Known,
+    deliveries: Vec<(usize, Delivery)>,
+    room: &mut Room,
+    now: Timestamp,
+) -> Judged {
+    let Known { standing, logged, held, page, taken, version } = known;
+    let is_whole = page.as_ref().is_none_or(|page| !page.more);
+    let has_page = page.is_some();
+    let page = page.map_or_else(Vec::new, |page| page.held);
+    let mut line = Line {
+        stream,
+        policy,
+        after: standing.after(),
+        // What is the last of a page that is cut tells where to go on, and is not touched.
+        end: if is_whole { None } else { page.last().map(|held| held.revision) },
+        events: standing.waiting.as_ref().map_or(0, |waiting| waiting.events),
+        bytes: standing.waiting.as_ref().map_or(0, |waiting| waiting.bytes),
+        page: page.into(),
+        standing: &standing,
+        logged: &logged,
+        held: &held,
+        taken: &taken,
+        room,
+        now,
+        append: Vec::new(),
+        hold: Vec::new(),
+        unhold: Vec::new(),
+        judged: Judged::default(),
+    };
+    match policy {
+        Policy::Arrival => line.arrive(deliveries),
+        Policy::Contiguous | Policy::Latest => line.take(deliveries),
+    }
+    line.finish(has_page, version)
+}
+
+/// The line before a stream's end in the log.
+struct Line<'a> {
+    stream: &'a StreamId,
+    policy: Policy,
+    /// All up to here is in the log, or is put there, or was skipped.
+    after: Revision,
+    /// From here on it is not known what is held.
+    end: Option<Revision>,
+    /// How many of the stream are held, and what they count.
+    events: u64,
+    bytes: u64,
+    page: VecDeque<Held>,
+    standing: &'a Standing,
+    logged: &'a HashMap<Revision, Event>,
+    held: &'a HashMap<Revision, Held>,
+    taken: &'a HashMap<EventId, Event>,
+    room: &'a mut Room,
+    now: Timestamp,
+    append: Vec<(Revision, Arc<Entry>)>,
+    hold: Vec<Held>,
+    unhold: Vec<Revision>,
+    judged: Judged,
+}
+
+impl Line<'_> {
+    /// Gives revisions in order of arrival.
+    fn arrive(&mut self, deliveries: Vec<(usize, Delivery)>) {
+        let mut arrived: HashMap<EventId, (Revision, usize)> = HashMap::new();
+        for (number, Delivery { entry, .. }) in deliveries {
+            if let Some(event) = self.taken.get(&entry.id) {
+                let is_here = event.stream == *self.stream && is_same(&entry, event);
+                if is_here {
+                    self.answer(number, Answer::Duplicate(event.token()));
+                } else {
+                    let why = Why::IdTaken { stream: event.stream.clone(), revision: event.revision };
+                    self.dispute(number, Revision(self.after.0 + 1), entry, why);
+                }
+            } else if let Some((revision, at)) = arrived.get(&entry.id).copied() {
+                if same_content(&entry, &self.append[at].1) {
+                    self.judged.judgements.push((number, Judgement::Repeat(revision)));
+                } else {
+                    let why = Why::IdTaken { stream: self.stream.clone(), revision };
+                    self.dispute(number, Revision(self.after.0 + 1), entry, why);
+                }
+            } else {
+                self.after.0 += 1;
+                arrived.insert(entry.id.clone(), (self.after, self.append.len()));
+                self.judged.judgements.push((number, Judgement::Append(self.after)));
+                self.append.push((self.after, entry));
+            }
+        }
+    }
+
+    /// Takes deliveries by revision, and between them what is held and can be released.
+    fn take(&mut self, deliveries: Vec<(usize, Delivery)>) {
+        let mut incoming: BTreeMap<Revision, Vec<(usize, Revision, Arc<Entry>)>> = BTreeMap::new();
+        for (number, delivery) in deliveries {
+            match self.checked(&delivery) {
+                Ok((revision, previous)) => {
+                    incoming.entry(revision).or_default().push((number, previous, delivery.entry));
+                }
+                Err(invalid) => self.answer(number, Answer::Refused(Refusal::Invalid(invalid))),
+            }
+        }
+        for (revision, twins) in incoming {
+            self.release(Some(revision));
+            for (number, previous, entry) in twins {
+                self.place(number, revision, previous, entry);
+            }
+        }
+        self.release(None);
+    }
+
+    /// The revision and the one before it.
+    fn checked(&self, delivery: &Delivery) -> Result<(Revision, Revision), Invalid> {
+        let Some(revision) = delivery.revision else {
+            let expected = "one for every event of this feed; without, use the policy arrival";
+            return Err(Invalid::new("revision", "", expected));
+        };
+        if revision.0 == 0 || i64::try_from(revision.0).is_err() {
+            let expected = format!("a number from 1 to {}", i64::MAX);
+            return Err(Invalid::new("revision", &revision.to_string(), expected));
+        }
+        match delivery.previous {
+            Some(previous) if previous >= revision => {
+                let expected = format!("a revision below {revision}, that of the event");
+                Err(Invalid::new("previous revision", &previous.to_string(), expected))
+            }
+            Some(previous) if self.policy == Policy::Contiguous => Ok((revision, previous)),
+            _ => Ok((revision, Revision(revision.0 - 1))),
+        }
+    }
+
+    /// Releases held events below a revision, or all that can be. Those that are in the log by now, or contradict it, end
+    /// their wait as well.
+    fn release(&mut self, below: Option<Revision>) {
+        while let Some(held) = self.page.front() {
+            let is_wanted = below.is_none_or(|below| held.revision < below)
+                && self.end.is_none_or(|end| held.revision < end);
+            if !is_wanted || (held.previous > self.after && held.revision > self.after) {
+                return;
+            }
+            let why = self.contradicts(held);
+            if why.is_some() && self.room.dispute().is_err() {
+                return;
+            }
+            let Some(Held { stream, revision, since, entry, .. }) = self.page.pop_front() else { return };
+            let bytes = bytes(&entry);
+            self.unhold.push(revision);
+            self.room.unhold(bytes);
+            self.events = self.events.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(bytes);
+            if let Some(why) = why {
+                self.judged.conflicts.push(Conflict { stream, revision, why, since, entry, decided: None });
+            } else if revision > self.after {
+                self.after = revision;
+                self.append.push((revision, entry));
+                self.judged.released += 1;
+            }
+        }
+    }
+
+    /// Why a held event that waits no longer can't be appended, if it is neither there already.
+    fn contradicts(&self, held: &Held) -> Option<Why> {
+        let Held { revision, previous, entry, .. } = held;
+        if *revision <= self.after {
+            return match self.logged.get(revision) {
+                Some(event) if is_same(entry, event) => None,
+                found => Some(self.why_not(*revision, found)),
+            };
+        }
+        if let Some(event) = self.taken.get(&entry.id) {
+            return Some(Why::IdTaken { stream: event.stream.clone(), revision: event.revision });
+        }
+        (*previous < self.after).then_some(Why::Link)
+    }
+
+    /// Finds the place of a delivery.
+    fn place(&mut self, number: usize, revision: Revision, previous: Revision, entry: Arc<Entry>) {
+        if let Some(event) = self.taken.get(&entry.id)
+            && (event.stream != *self.stream || event.revision != revision)
+        {
+            let why = Why::IdTaken { stream: event.stream.clone(), revision: event.revision };
+            return self.dispute(number, revision, entry, why);
+        }
+        // What came before it in the same batch.
+        if let Some((_, other)) = self.append.last().filter(|(other, _)| *other == revision) {
+            return if same_content(&entry, other) {
+                self.judged.judgements.push((number, Judgement::Repeat(revision)));
+            } else {
+                self.dispute(number, revision, entry, Why::Logged);
+            };
+        }
+        if let Some(other) = self.hold.last().filter(|other| other.revision == revision) {
+            return if same_content(&entry, &other.entry) {
+                self.answer(number, self.is_held());
+            } else {
+                self.dispute(number, revision, entry, Why::Held);
+            };
+        }
+        if revision <= self.after {
+            return match self.logged.get(&revision) {
+                Some(event) if is_same(&entry, event) => {
+                    self.answer(number, Answer::Duplicate(event.token()));
+                }
+                None if self.policy == Policy::Latest => {
+                    self.answer(number, Answer::Stale { last: self.after });
+                }
+                found => {
+                    let why = self.why_not(revision, found);
+                    self.dispute(number, revision, entry, why);
+                }
+            };
+        }
+        // What is held already came first.
+        let is_next = self.page.front().is_some_and(|held| held.revision == revision);
+        let held = if is_next { self.page.front() } else { self.held.get(&revision) };
+        if let Some(held) = held {
+            let is_same = same_content(&entry, &held.entry);
+            if is_next && self.end.is_none_or(|end| revision < end) && held.previous <= self.after {
+                self.release(Some(Revision(revision.0 + 1)));
+            }
+            return if !is_same {
+                self.dispute(number, revision, entry, Why::Held);
+            } else if self.append.last().is_some_and(|(last, _)| *last == revision) {
+                self.judged.judgements.push((number, Judgement::Repeat(revision)));
+            } else {
+                self.answer(number, self.is_held());
+            };
+        }
+        if self.policy == Policy::Latest
+            || previous == self.after && self.end.is_none_or(|end| revision < end)
+        {
+            self.after = revision;
+            self.append.push((revision, entry));
+            self.judged.judgements.push((number, Judgement::Append(revision)));
+        } else if previous < self.after {
+            self.dispute(number, revision, entry, Why::Link);
+        } else {
+            self.keep(number, revision, previous, entry);
+        }
+    }
+
+    /// Holds a delivery, if there is room.
+    fn keep(&mut self, number: usize, revision: Revision, previous: Revision, entry: Arc<Entry>) {
+        let size = bytes(&entry);
+        match self.room.hold((self.events, self.bytes), size) {
+            Ok(()) => {
+                self.events += 1;
+                self.bytes += size;
+                let (stream, since) = (self.stream.clone(), self.now);
+                self.hold.push(Held { stream, revision, previous, since, entry });
+                self.answer(number, self.is_held());
+            }
+            Err(bound) => self.refuse(number, bound),
+        }
+    }
+
+    /// Keeps a delivery as a conflict, if there is room.
+    fn dispute(&mut self, number: usize, revision: Revision, entry: Arc<Entry>, why: Why) {
+        match self.room.dispute() {
+            Ok(()) => {
+                let (stream, since) = (self.stream.clone(), self.now);
+                let conflict = Conflict { stream, revision, why: why.clone(), since, entry, decided: None };
+                self.judged.conflicts.push(conflict);
+                self.answer(number, Answer::Conflict(why));
+            }
+            Err(bound) => self.refuse(number, bound),
+        }
+    }
+
+    fn refuse(&mut self, number: usize, bound: &'static str) {
+        let refusal = Refusal::Full { bound, retry_after: RETRY_AFTER };
+        self.answer(number, Answer::Refused(refusal));
+    }
+
+    fn answer(&mut self, number: usize, answer: Answer) {
+        self.judged.judgements.push((number, Judgement::Answer(answer)));
+    }
+
+    fn is_held(&self) -> Answer {
+        Answer::Held { waiting_for: Revision(self.after.0 + 1) }
+    }
+
+    /// Why an event can't have a revision that the stream has passed.
+    fn why_not(&self, revision: Revision, found: Option<&Event>) -> Why {
+        let skipped = self.standing.waiting.as_ref().map_or(Revision(0), |waiting| waiting.skipped);
+        match found {
+            Some(_) => Why::Logged,
+            None if revision <= skipped => Why::Skipped,
+            None => Why::Link,
+        }
+    }
+
+    fn finish(mut self, has_page: bool, version: u64) -> Judged {
+        let next = self.page.front().map(|held| (held.revision, held.previous));
+        let kept = self.standing.waiting.as_ref();
+        let next = if has_page {
+            next
+        } else {
+            kept.filter(|kept| kept.events > 0).map(|kept| (kept.first, kept.until))
+        };
+        let first =
+            next.into_iter().chain(self.hold.first().map(|held| (held.revision, held.previous))).min();
+        // The bounds told them apart; answers tell what is waited for in the end.
+        let waiting_for = Revision(self.after.0 + 1);
+        for (_, judgement) in &mut self.judged.judgements {
+            if let Judgement::Answer(Answer::Held { waiting_for: wanted }) = judgement {
+                *wanted = waiting_for;
+            }
+        }
+        let last = self.append.last().map_or(self.standing.last, |(last, _)| *last);
+        let skipped = kept.map_or(Revision(0), |kept| kept.skipped);
+        let waiting = match first {
+            Some((first, until)) => {
+                let since = kept.filter(|kept| kept.events > 0 && self.after == self.standing.after());
+                let highest = self.hold.last().map_or(first, |held| held.revision);
+                Some(Waiting {
+                    version,
+                    skipped: if skipped > last { skipped } else { Revision(0) },
+                    events: self.events,
+                    bytes: self.bytes,
+                    first,
+                    until,
+                    highest: highest.max(kept.map_or(Revision(0), |kept| kept.highest)),
+                    since: since.map_or(self.now, |kept| kept.since),
+                    ask_at: since.map_or(self.now, |kept| kept.ask_at),
+                    asked: since.map_or(0, |kept| kept.asked),
+                    trouble: since.and_then(|kept| kept.trouble.clone()),
+                })
+            }
+            None => kept.filter(|kept| kept.skipped > last).map(|kept| Waiting {
+                version,
+                events: 0,
+                bytes: 0,
+                ..kept.clone()
+            }),
+        };
+        self.judged.more = waiting.as_ref().is_some_and(|waiting| {
+            waiting.events > 0 && (waiting.until <= self.after || waiting.first <= self.after)
+        });
+        if !self.append.is_empty() || !self.hold.is_empty() || !self.unhold.is_empty() {
+            self.judged.step = Some(Step {
+                stream: self.stream.clone(),
+                seen: self.standing.seen(),
+                append: self.append,
+                hold: self.hold,
+                unhold: self.unhold,
+                waiting,
+            });
+        }
+        self.judged
+    }
+}
+
+/// Whether two events say the same: type and data. When and how they were delivered may differ.
+fn same_content(a: &Entry, b: &Entry) -> bool {
+    a.kind == b.kind && a.data.same_as(&b.data)
+}
+
+fn is_same(entry: &Entry, event: &Event) -> bool {
+    entry.kind == event.kind && entry.data.same_as(&event.data)
+}
+
+#[cfg(test)]
+mod tests;

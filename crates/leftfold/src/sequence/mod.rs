@@ -1,0 +1,21 @@
+//! From any feed to a log in order, each event once.
+//!
+//! Deliveries come twice, out of order, late, or never. What comes early is *held* until what it waits for arrives, and
+//! is then released behind it; what came before is recognised; what contradicts it is kept and shown. A delivery is
+//! answered only when its place is durable, so that whoever brought it may forget it.
+//!
+//! [`judge`] decides, without any I/O; [`Sequencer`] loads what it needs to know, calls it, and commits what it decided
+//! under guard: several processes may ingest the same streams at once.
+
+mod delivery;
+mod judge;
+mod sequencer;
+mod store;
+
+pub use delivery::{Answer, Delivery, Limits, Policy, Refusal};
+pub use judge::{Judged, Judgement, Known, Room, judge};
+pub use sequencer::{Counts, Sequencer};
+pub use store::{
+    Conflict, Decided, Found, Held, Page, Seen, Sequences, Settled, Settlement, Skipped, Standing, Step,
+    Survey, Totals, Waiting, Wanted, Why,
+};

@@ -1,0 +1,473 @@
+//! Ingesting: load what must be known, judge, settle, and again where somebody else was faster.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
+use super::judge::{Judged, Judgement, Known, Room, judge};
+use super::store::{Found, Held, Page, Sequences, Settled, Settlement, Standing, Step, Totals, Wanted};
+use crate::env::{Env, System};
+use crate::error::{Error, Kind, Result};
+use crate::event::{EventId, Partition, Position, Revision, StreamId, Token};
+use crate::log::{Limit, check_entries};
+use crate::retry::Backoff;
+
+/// How many streams are remembered.
+const REMEMBERED: usize = 100_000;
+/// How much is released in one commit.
+const RELEASE: Limit = Limit { events: 2_000, bytes: 4 << 20 };
+
+/// Brings deliveries into the log. Cloning gives another handle.
+pub struct Sequencer<S>(Arc<Inner<S>>);
+
+impl<S> Clone for Sequencer<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+struct Inner<S> {
+    store: S,
+    env: Arc<dyn Env>,
+    limits: Limits,
+    memory: Mutex<Memory>,
+    counters: Counters,
+}
+
+/// Where streams were when they were last seen. Who settles from what is not true any more is told so.
+#[derive(Default)]
+struct Memory {
+    streams: HashMap<StreamId, Standing>,
+    totals: HashMap<Partition, Totals>,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a sequencer has done since it was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Default)]
+        struct Counters {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counters {
+            fn counts(&self) -> Counts {
+                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Deliveries that went into the log at once.
+    appended,
+    /// Deliveries that were there already.
+    duplicates,
+    /// Deliveries that came early.
+    held,
+    /// Held events that went into the log.
+    released,
+    /// Deliveries older than what is there, where only the latest counts.
+    stale,
+    /// Deliveries and held events that contradict what is there.
+    conflicts,
+    /// Deliveries of which nothing was kept.
+    refused,
+}
+
+impl<S: Sequences + Clone> Sequencer<S> {
+    /// A sequencer in front of this store's log.
+    pub fn new(store: S) -> Self {
+        Self::with(store, Limits::default(), Arc::new(System))
+    }
+
+    /// The same with other bounds, and other sources of time and chance.
+    pub fn with(store: S, limits: Limits, env: Arc<dyn Env>) -> Self {
+        let (memory, counters) = (Mutex::default(), Counters::default());
+        Self(Arc::new(Inner { store, env, limits, memory, counters }))
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> Counts {
+        self.0.counters.counts()
+    }
+
+    /// Takes deliveries of any streams, in the order in which they came, and answers each of them.
+    ///
+    /// When it answers, all is durable. If it fails, some may be there and others not: bring them again.
+    pub async fn ingest(&self, policy: Policy, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
+        let Inner { store, counters, .. } = &*self.0;
+        let mut answers: Vec<Option<Answer>> = vec![None; deliveries.len()];
+        let mut parts: BTreeMap<Partition, Vec<(usize, Delivery)>> = BTreeMap::new();
+        for (number, delivery) in deliveries.into_iter().enumerate() {
+            match check_entries(std::slice::from_ref(&*delivery.entry), store.max_event_bytes()) {
+                Ok(()) => {
+                    let partition = Partition::of(&delivery.stream, store.partitions());
+                    parts.entry(partition).or_default().push((number, delivery));
+                }
+                Err(invalid) => answers[number] = Some(Answer::Refused(Refusal::Invalid(invalid))),
+            }
+        }
+        let mut under_way = JoinSet::new();
+        let mut parts = parts.into_iter();
+        let first = parts.next();
+        for (partition, deliveries) in parts {
+            let inner = Arc::clone(&self.0);
+            under_way.spawn(async move { inner.ingest(partition, policy, deliveries).await });
+        }
+        let mut failed = None;
+        let mut keep = |answered: Result<Vec<(usize, Answer)>>| match answered {
+            Ok(answered) => answered.into_iter().for_each(|(number, answer)| answers[number] = Some(answer)),
+            Err(error) => failed = Some(error),
+        };
+        if let Some((partition, deliveries)) = first {
+            keep(self.0.ingest(partition, policy, deliveries).await);
+        }
+        while let Some(ended) = under_way.join_next().await {
+            let stopped =
+                |_| Error::new(Kind::Stopped, "ingesting deliveries: it was stopped; bring them again");
+            keep(ended.map_err(stopped).and_then(|answered| answered));
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        for answer in &answers {
+            let counter = match answer {
+                Answer::Appended(_) => &counters.appended,
+                Answer::Duplicate(_) => &counters.duplicates,
+                Answer::Held { .. } => &counters.held,
+                Answer::Stale { .. } => &counters.stale,
+                Answer::Conflict(_) => &counters.conflicts,
+                Answer::Refused(_) => &counters.refused,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(answers)
+    }
+
+    /// Releases what is held of a stream and waits for nothing any more. Answers how much that was.
+    pub async fn release(&self, stream: &StreamId) -> Result<u64> {
+        let partition = Partition::of(stream, self.0.store.partitions());
+        self.0.memory().streams.remove(stream);
+        self.0.release(partition, BTreeSet::from([stream.clone()])).await
+    }
+}
+
+/// What a batch comes to in one partition.
+struct Plan {
+    settlement: Arc<Settlement>,
+    judgements: Vec<(StreamId, Vec<(usize, Judgement)>)>,
+    released: u64,
+    disputed: u64,
+    /// Streams of which more can be released afterwards.
+    more: BTreeSet<StreamId>,
+}
+
+impl<S: Sequences + Clone> Inner<S> {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers deliveries of one partition.
+    async fn ingest(
+        &self,
+        partition: Partition,
+        policy: Policy,
+        deliveries: Vec<(usize, Delivery)>,
+    ) -> Result<Vec<(usize, Answer)>> {
+        let mut streams: BTreeMap<StreamId, Vec<(usize, Delivery)>> = BTreeMap::new();
+        for (number, delivery) in deliveries {
+            streams.entry(delivery.stream.clone()).or_default().push((number, delivery));
+        }
+        let (plan, before) = self.settle(partition, policy, &streams).await?;
+        let mut answers = Vec::new();
+        let positions = positions(&plan.settlement.steps, before);
+        for (stream, judgements) in plan.judgements {
+            let token = |revision: Revision| {
+                let (before, step) = positions.get(&stream)?;
+                let at = step.append.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
+                let position = Position(before.0 + at as u64 + 1);
+                Some(Token { stream: stream.clone(), revision, partition, position })
+            };
+            for (number, judgement) in judgements {
+                let answer = match judgement {
+                    Judgement::Append(revision) => token(revision).map(Answer::Appended),
+                    Judgement::Repeat(revision) => token(revision).map(Answer::Duplicate),
+                    Judgement::Answer(answer) => Some(answer),
+                };
+                answers.extend(answer.map(|answer| (number, answer)));
+            }
+        }
+        self.release(partition, plan.more).await?;
+        Ok(answers)
+    }
+
+    /// Releases what is held of streams, page by page.
+    async fn release(&self, partition: Partition, mut streams: BTreeSet<StreamId>) -> Result<u64> {
+        let mut released = 0;
+        while !streams.is_empty() {
+            let none = streams.into_iter().map(|stream| (stream, Vec::new())).collect();
+            let (plan, _) = self.settle(partition, Policy::Contiguous, &none).await?;
+            released += plan.released;
+            streams = plan.more;
+        }
+        Ok(released)
+    }
+
+    /// Plans and settles until it is settled. Answers with the plan, and the position before the first new event.
+    async fn settle(
+        &self,
+        partition: Partition,
+        policy: Policy,
+        streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
+    ) -> Result<(Plan, Position)> {
+        let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(200));
+        let mut delays = backoff.limit(20).delays(self.env.random());
+        let mut taken = BTreeSet::new();
+        loop {
+            let plan = self.plan(partition, policy, streams, &taken).await?;
+            let Settlement { steps, conflicts, .. } = &*plan.settlement;
+            if steps.is_empty() && conflicts.is_empty() {
+                return Ok((plan, Position(0)));
+            }
+            let settled = self.store.settle(Arc::clone(&plan.settlement)).await;
+            let forget = |moved: Vec<StreamId>| {
+                let mut memory = self.memory();
+                memory.totals.remove(&partition);
+                moved.iter().for_each(|stream| drop(memory.streams.remove(stream)));
+            };
+            let all = || steps.iter().map(|step| step.stream.clone()).collect();
+            let failure = match settled {
+                Ok(Settled::Applied { before }) => {
+                    self.remember(&plan);
+                    self.counters.released.fetch_add(plan.released, Ordering::Relaxed);
+                    self.counters.conflicts.fetch_add(plan.disputed, Ordering::Relaxed);
+                    return Ok((plan, before));
+                }
+                Ok(Settled::Moved(moved)) => {
+                    forget(moved);
+                    Error::new(
+                        Kind::Unavailable,
+                        "ingesting deliveries: others keep changing the same streams",
+                    )
+                }
+                Ok(Settled::Taken(ids)) => {
+                    forget(all());
+                    taken.extend(ids);
+                    Error::new(
+                        Kind::Unavailable,
+                        "ingesting deliveries: others keep appending the same events",
+                    )
+                }
+                Ok(Settled::Full) => {
+                    forget(Vec::new());
+                    Error::new(Kind::Full, "ingesting deliveries: others keep filling what there is of room")
+                }
+                Ok(Settled::Unknown(error)) => {
+                    forget(all());
+                    error
+                }
+                Err(error) => {
+                    forget(all());
+                    return Err(error);
+                }
+            };
+            let Some(delay) = delays.next() else { return Err(failure) };
+            sleep(delay).await;
+        }
+    }
+
+    /// Loads what must be known, in a constant number of calls, and judges.
+    async fn plan(
+        &self,
+        partition: Partition,
+        policy: Policy,
+        streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
+        taken: &BTreeSet<EventId>,
+    ) -> Result<Plan> {
+        let (standings, kept) = self.standings(partition, streams).await?;
+        let mut pages = self.pages(streams, &standings).await?;
+        let mut found = self.find(policy, streams, &standings, &pages, taken).await?;
+        let mut room = Room::new(self.limits, self.store.partitions(), kept);
+        let mut settlement = Settlement { partition, bounds: room.bounds(), ..Settlement::default() };
+        let (mut judgements, mut more) = (Vec::new(), BTreeSet::new());
+        let (mut released, mut disputed) = (0, 0);
+        let now = crate::app::to_the_microsecond(self.env.now());
+        for (stream, deliveries) in streams {
+            let mut known = Known {
+                standing: standings.get(stream).cloned().unwrap_or_default(),
+                page: pages.remove(stream),
+                version: self.env.random() >> 1,
+                ..Known::default()
+            };
+            if let Some(found) = found.get_mut(stream) {
+                known.logged = std::mem::take(&mut found.logged);
+                known.held = std::mem::take(&mut found.held);
+                known.taken = std::mem::take(&mut found.taken);
+            }
+            let Judged { judgements: judged, step, conflicts, released: some, more: is_more } =
+                judge(stream, policy, known, deliveries.clone(), &mut room, now);
+            released += some;
+            let of_deliveries = judged
+                .iter()
+                .filter(|(_, judgement)| matches!(judgement, Judgement::Answer(Answer::Conflict(_))))
+                .count();
+            disputed += conflicts.len().saturating_sub(of_deliveries) as u64;
+            judgements.push((stream.clone(), judged));
+            settlement.steps.extend(step);
+            settlement.conflicts.extend(conflicts);
+            if is_more {
+                more.insert(stream.clone());
+            }
+        }
+        Ok(Plan { settlement: Arc::new(settlement), judgements, released, disputed, more })
+    }
+
+    /// Where streams are, and how much their partition keeps.
+    async fn standings(
+        &self,
+        partition: Partition,
+        streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
+    ) -> Result<(HashMap<StreamId, Standing>, Totals)> {
+        let mut standings = HashMap::with_capacity(streams.len());
+        let (unknown, kept) = {
+            let memory = self.memory();
+            for stream in streams.keys() {
+                if let Some(standing) = memory.streams.get(stream) {
+                    standings.insert(stream.clone(), standing.clone());
+                }
+            }
+            let unknown = streams.keys().filter(|stream| !standings.contains_key(*stream));
+            (unknown.cloned().collect::<Vec<_>>(), memory.totals.get(&partition).copied())
+        };
+        if let (Some(kept), []) = (kept, &unknown[..]) {
+            return Ok((standings, kept));
+        }
+        let survey = self.store.survey(unknown).await?;
+        let kept = survey.totals.get(&partition).copied().unwrap_or_default();
+        let mut memory = self.memory();
+        if memory.streams.len() > REMEMBERED {
+            memory.streams.clear();
+        }
+        memory.totals.insert(partition, kept);
+        for (stream, standing) in survey.streams {
+            memory.streams.insert(stream.clone(), standing.clone());
+            standings.insert(stream, standing);
+        }
+        Ok((standings, kept))
+    }
+
+    /// What is held of streams that might release some of it.
+    async fn pages(
+        &self,
+        streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
+        standings: &HashMap<StreamId, Standing>,
+    ) -> Result<BTreeMap<StreamId, Page>> {
+        let may_release = |(stream, deliveries): &(&StreamId, &Vec<(usize, Delivery)>)| {
+            let waiting = standings.get(*stream).and_then(|standing| standing.waiting.as_ref());
+            let Some(waiting) = waiting.filter(|waiting| waiting.events > 0) else { return false };
+            let lowest = deliveries.iter().filter_map(|(_, delivery)| delivery.revision).min();
+            lowest.is_none_or(|lowest| lowest <= waiting.first)
+        };
+        let waiting: Vec<_> = streams.iter().filter(may_release).map(|(stream, _)| stream.clone()).collect();
+        if waiting.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        self.store.held(waiting, RELEASE).await
+    }
+
+    /// What is there already of what comes, or is held.
+    async fn find(
+        &self,
+        policy: Policy,
+        streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
+        standings: &HashMap<StreamId, Standing>,
+        pages: &BTreeMap<StreamId, Page>,
+        taken: &BTreeSet<EventId>,
+    ) -> Result<HashMap<StreamId, Known>> {
+        let mut wanted = Wanted { places: Vec::new(), ids: taken.iter().cloned().collect() };
+        for (stream, deliveries) in streams {
+            let Some(standing) = standings.get(stream) else { continue };
+            let is_waiting = standing.waiting.as_ref().is_some_and(|waiting| waiting.events > 0);
+            let coming = deliveries.iter().filter_map(|(_, delivery)| delivery.revision);
+            let coming = coming.filter(|revision| is_waiting || *revision <= standing.after());
+            let held = pages.get(stream).into_iter().flat_map(|page| &page.held).map(|held| held.revision);
+            let held = held.filter(|revision| *revision <= standing.after());
+            if policy != Policy::Arrival {
+                wanted.places.extend(coming.chain(held).map(|revision| (stream.clone(), revision)));
+            }
+        }
+        let mut known: HashMap<StreamId, Known> = HashMap::new();
+        if wanted.is_empty() {
+            return Ok(known);
+        }
+        let Found { logged, held } = self.store.find(wanted).await?;
+        for event in logged.iter().filter(|event| taken.contains(&event.id)) {
+            for (stream, deliveries) in streams {
+                let held =
+                    pages.get(stream).into_iter().flat_map(|page| &page.held).map(|held| &held.entry.id);
+                if deliveries
+                    .iter()
+                    .map(|(_, delivery)| &delivery.entry.id)
+                    .chain(held)
+                    .any(|id| *id == event.id)
+                {
+                    known.entry(stream.clone()).or_default().taken.insert(event.id.clone(), event.clone());
+                }
+            }
+        }
+        for event in logged {
+            known.entry(event.stream.clone()).or_default().logged.insert(event.revision, event);
+        }
+        for held in held {
+            known.entry(held.stream.clone()).or_default().held.insert(held.revision, held);
+        }
+        Ok(known)
+    }
+
+    /// Remembers where streams are now.
+    fn remember(&self, plan: &Plan) {
+        let mut memory = self.memory();
+        let Settlement { partition, steps, conflicts, .. } = &*plan.settlement;
+        if !conflicts.is_empty() {
+            // One that was kept before does not count twice.
+            memory.totals.remove(partition);
+        }
+        for Step { stream, append, hold, unhold, waiting, .. } in steps {
+            if !unhold.is_empty() {
+                memory.totals.remove(partition);
+            } else if let Some(totals) = memory.totals.get_mut(partition) {
+                totals.events += hold.len() as u64;
+                totals.bytes += hold.iter().map(Held::bytes).sum::<u64>();
+            }
+            if let Some(standing) = memory.streams.get_mut(stream) {
+                if let Some((last, _)) = append.last() {
+                    standing.last = *last;
+                }
+                standing.waiting.clone_from(waiting);
+            }
+        }
+    }
+}
+
+/// The position before the first event of each stream.
+fn positions(steps: &[Step], before: Position) -> HashMap<&StreamId, (Position, &Step)> {
+    let mut next = before;
+    let mut positions = HashMap::with_capacity(steps.len());
+    for step in steps {
+        positions.insert(&step.stream, (next, step));
+        next.0 += step.append.len() as u64;
+    }
+    positions
+}
