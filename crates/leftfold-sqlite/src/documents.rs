@@ -266,7 +266,7 @@ pub(crate) fn text(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::refused("report this", error.to_string()))
 }
 
-fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<T, Failure> {
+pub(crate) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<T, Failure> {
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| Failure::damaged(error.to_string()))
 }
 

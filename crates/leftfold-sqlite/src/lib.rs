@@ -44,6 +44,7 @@ mod lease;
 mod log;
 mod readers;
 mod schema;
+mod sequence;
 mod watch;
 mod writer;
 

@@ -25,7 +25,7 @@ pub(crate) const REVISION: &str =
     "SELECT revision FROM leftfold_events WHERE stream = ?1 ORDER BY revision DESC LIMIT 1";
 pub(crate) const INSERT: &str =
     "INSERT INTO leftfold_events VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO NOTHING";
-const BY_ID: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
+pub(crate) const BY_ID: &str = "SELECT position, stream, revision, id, kind, time, data, metadata \
     FROM leftfold_events WHERE id = ?1";
 
 impl Log for Sqlite {
@@ -148,38 +148,17 @@ impl AppendWork {
     /// Puts the events behind the others of their stream and partition. `None` if an id is taken; what was put in
     /// before it is then to be undone.
     fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Token>, Failure> {
-        let slot = usize::from(self.partition.0);
-        let mut row = match tx.heads.get(slot).copied().flatten() {
-            Some(row) => row,
-            None => head(tx.connection, self.partition)?,
-        };
+        let mut row = tx.head(self.partition)?;
         let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
-        let insert = &mut tx.append()?.insert;
         for entry in &self.entries {
-            if row == row_of(self.partition, LAST_POSITION) {
-                return Err(Failure::refused("append to another log", "the partition has no positions left"));
-            }
-            row += 1;
             number += 1;
-            let inserted = insert.execute(params![
-                row,
-                self.stream.as_str(),
-                number,
-                entry.id.as_str(),
-                entry.kind.as_str(),
-                entry.time.as_microsecond(),
-                entry.data.as_str(),
-                entry.metadata.as_ref().map(Json::as_str),
-            ])?;
-            if inserted == 0 {
+            if !insert(tx, self.partition, &mut row, &self.stream, number, entry)? {
                 return Ok(None);
             }
             point!("event-inserted");
         }
         point!("events-inserted");
-        if let Some(head) = tx.heads.get_mut(slot) {
-            *head = Some(row);
-        }
+        tx.grow(self.partition, row);
         Ok(Some(Token {
             stream: self.stream.clone(),
             revision: Revision(number.unsigned_abs()),
@@ -201,6 +180,32 @@ impl AppendWork {
         }
         Ok(stored)
     }
+}
+
+/// Puts an event into the row behind this one, which becomes the last. Answers whether its id was free.
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    partition: Partition,
+    row: &mut i64,
+    stream: &StreamId,
+    revision: i64,
+    entry: &Entry,
+) -> Result<bool, Failure> {
+    if *row == row_of(partition, LAST_POSITION) {
+        return Err(Failure::refused("append to another log", "the partition has no positions left"));
+    }
+    let inserted = tx.append()?.insert.execute(params![
+        *row + 1,
+        stream.as_str(),
+        revision,
+        entry.id.as_str(),
+        entry.kind.as_str(),
+        entry.time.as_microsecond(),
+        entry.data.as_str(),
+        entry.metadata.as_ref().map(Json::as_str),
+    ])?;
+    *row += i64::from(inserted == 1);
+    Ok(inserted == 1)
 }
 
 fn size(json: &Json) -> usize {
@@ -232,7 +237,7 @@ pub(crate) fn are_beyond(heads: &[u64], mark: &Mark) -> bool {
 }
 
 /// The last row of a partition.
-fn head(connection: &Connection, partition: Partition) -> Result<i64, Failure> {
+pub(crate) fn head(connection: &Connection, partition: Partition) -> Result<i64, Failure> {
     let mut statement = connection.prepare_cached(
         "SELECT position FROM leftfold_events WHERE position > ?1 AND position <= ?2 \
          ORDER BY position DESC LIMIT 1",
@@ -242,7 +247,7 @@ fn head(connection: &Connection, partition: Partition) -> Result<i64, Failure> {
     Ok(row.unwrap_or(none))
 }
 
-fn revision(statement: &mut Statement<'_>, stream: &StreamId) -> Result<Revision, Failure> {
+pub(crate) fn revision(statement: &mut Statement<'_>, stream: &StreamId) -> Result<Revision, Failure> {
     let revision = statement.query_row([stream.as_str()], |row| row.get::<_, i64>(0)).optional()?;
     Ok(Revision(revision.unwrap_or(0).unsigned_abs()))
 }
@@ -267,7 +272,7 @@ fn take(mut rows: rusqlite::Rows<'_>, limit: Limit) -> Result<(Vec<Event>, bool)
     Ok((events, false))
 }
 
-fn event(row: &Row<'_>) -> Result<Event, Failure> {
+pub(crate) fn event(row: &Row<'_>) -> Result<Event, Failure> {
     let text = |column| row.get_ref(column)?.as_str().map_err(Failure::from);
     let number = |column| row.get_ref(column)?.as_i64().map_err(Failure::from);
     let place = number(0)?;

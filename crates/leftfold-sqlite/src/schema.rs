@@ -20,7 +20,7 @@ use crate::error::Failure;
 /// "LFLD": tells a file of ours from all others.
 pub(crate) const APPLICATION_ID: u32 = 0x4C46_4C44;
 /// Raised when an older program could not read what a newer one writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// The most partitions a log can have.
 pub(crate) const MAX_PARTITIONS: u16 = 1_024;
 
@@ -50,6 +50,73 @@ CREATE TABLE leftfold_checkpoints (
   tally TEXT NOT NULL,
   owner TEXT,
   lease_until REAL
+) STRICT;
+";
+
+/// What format 2 has beside that.
+const SEQUENCES: &str = "
+CREATE TABLE leftfold_sequences (
+  stream TEXT PRIMARY KEY NOT NULL,
+  version INTEGER NOT NULL,
+  skipped INTEGER NOT NULL,
+  events INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  highest INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  ask_at INTEGER NOT NULL,
+  asked INTEGER NOT NULL,
+  trouble TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX leftfold_sequences_since ON leftfold_sequences (since) WHERE events > 0;
+CREATE TABLE leftfold_held (
+  stream TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  previous INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  time INTEGER NOT NULL,
+  data TEXT NOT NULL,
+  metadata TEXT,
+  PRIMARY KEY (stream, revision)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE leftfold_kept (
+  partition INTEGER PRIMARY KEY,
+  events INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  conflicts INTEGER NOT NULL
+) STRICT;
+CREATE TABLE leftfold_conflicts (
+  stream TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL,
+  why TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  time INTEGER NOT NULL,
+  data TEXT NOT NULL,
+  metadata TEXT,
+  decided TEXT,
+  PRIMARY KEY (stream, revision, fingerprint)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE leftfold_skipped (
+  stream TEXT NOT NULL,
+  after INTEGER NOT NULL,
+  through INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX leftfold_skipped_stream ON leftfold_skipped (stream);
+CREATE TABLE leftfold_rejected (
+  id TEXT PRIMARY KEY NOT NULL,
+  source TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  attributes TEXT NOT NULL,
+  content BLOB NOT NULL
 ) STRICT;
 ";
 
@@ -178,10 +245,27 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", FORMAT)?;
             transaction.execute_batch(TABLES)?;
+            transaction.execute_batch(SEQUENCES)?;
             transaction.execute(
                 "INSERT INTO leftfold_meta VALUES ('partitions', ?1)",
                 [options.partitions.unwrap_or(1).to_string()],
             )?;
+        }
+        transaction.commit()?;
+    }
+    lift(connection)
+}
+
+/// Gives a file of an older format what it lacks, in one transaction.
+fn lift(connection: &mut Connection) -> Result<(), Failure> {
+    let format = |connection: &Connection| {
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
+    };
+    if format(connection)? == 1 {
+        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        if format(&transaction)? == 1 {
+            transaction.execute_batch(SEQUENCES)?;
+            transaction.pragma_update(None, "user_version", 2)?;
         }
         transaction.commit()?;
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leftfold::{Collection, Error, Kind, Mark, Result};
+use leftfold::{Collection, Error, Kind, Mark, Partition, Result};
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -60,7 +60,7 @@ pub(crate) enum Ran<A> {
 pub(crate) struct Tx<'c> {
     pub(crate) connection: &'c Connection,
     /// The last row of each partition that was looked up or written.
-    pub(crate) heads: Vec<Option<i64>>,
+    heads: Vec<Option<i64>>,
     /// The checkpoints that were moved.
     pub(crate) marks: Vec<(Collection, Mark)>,
     /// What all appends of a group share.
@@ -74,6 +74,21 @@ pub(crate) struct Append<'c> {
 }
 
 impl<'c> Tx<'c> {
+    /// The last row of a partition.
+    pub(crate) fn head(&self, partition: Partition) -> Result<i64, Failure> {
+        match self.heads.get(usize::from(partition.0)).copied().flatten() {
+            Some(row) => Ok(row),
+            None => log::head(self.connection, partition),
+        }
+    }
+
+    /// Says which is the last row of a partition now.
+    pub(crate) fn grow(&mut self, partition: Partition, row: i64) {
+        if let Some(head) = self.heads.get_mut(usize::from(partition.0)) {
+            *head = Some(row);
+        }
+    }
+
     /// The statements of an append, prepared once for a group.
     pub(crate) fn append(&mut self) -> rusqlite::Result<&mut Append<'c>> {
         Ok(match &mut self.append {
@@ -118,6 +133,11 @@ impl Writer {
                     .with_source(error)
             })?;
         Ok(Self { jobs: sender, path: path.to_owned(), ended })
+    }
+
+    /// The file, for errors.
+    pub(crate) fn place(&self) -> String {
+        self.path.display().to_string()
     }
 
     /// Whose `changed` fails once the thread has ended and the file is closed.

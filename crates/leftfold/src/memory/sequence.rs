@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::sequence::{
-    Conflict, Decided, Found, Held, Page, Sequences, Settled, Settlement, Skipped, Standing, Step, Survey,
-    Totals, Waiting, Wanted,
+    Conflict, Decided, Found, Held, MAX_REJECTED, Page, Rejected, Sequences, Settled, Settlement, Skipped,
+    Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
 };
 
 /// Held events, what streams wait for, and conflicts.
@@ -23,6 +23,7 @@ pub(super) struct Kept {
     totals: HashMap<Partition, Totals>,
     conflicts: BTreeMap<(StreamId, Revision, String), Conflict>,
     skipped: Vec<Skipped>,
+    rejected: BTreeMap<String, Rejected>,
 }
 
 impl Kept {
@@ -182,6 +183,31 @@ impl Sequences for Memory {
     async fn skipped(&self, stream: &StreamId) -> Result<Vec<Skipped>> {
         let state = self.state();
         Ok(state.sequences.skipped.iter().filter(|skipped| skipped.stream == *stream).cloned().collect())
+    }
+
+    async fn reject(&self, rejected: Vec<Rejected>) -> Result<()> {
+        let mut state = self.state();
+        let kept = &mut state.sequences.rejected;
+        let new: BTreeMap<_, _> = rejected.into_iter().map(|rejected| (rejected.id(), rejected)).collect();
+        let count = new.keys().filter(|id| !kept.contains_key(*id)).count();
+        if (kept.len() + count) as u64 > MAX_REJECTED {
+            return Err(too_many_rejected("memory"));
+        }
+        for (id, rejected) in new {
+            kept.entry(id).or_insert(rejected);
+        }
+        Ok(())
+    }
+
+    async fn rejected(&self, after: Option<String>, limit: usize) -> Result<Vec<Rejected>> {
+        let state = self.state();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rejected = state.sequences.rejected.range((from, Bound::Unbounded));
+        Ok(rejected.take(limit).map(|(_, rejected)| rejected.clone()).collect())
+    }
+
+    async fn forget(&self, rejected: &str) -> Result<bool> {
+        Ok(self.state().sequences.rejected.remove(rejected).is_some())
     }
 
     async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {

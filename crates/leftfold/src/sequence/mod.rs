@@ -16,6 +16,6 @@ pub use delivery::{Answer, Delivery, Limits, Policy, Refusal};
 pub use judge::{Judged, Judgement, Known, Room, judge};
 pub use sequencer::{Counts, Sequencer};
 pub use store::{
-    Conflict, Decided, Found, Held, Page, Seen, Sequences, Settled, Settlement, Skipped, Standing, Step,
-    Survey, Totals, Waiting, Wanted, Why,
+    Conflict, Decided, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Sequences, Settled, Settlement,
+    Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, Why, too_many_rejected,
 };

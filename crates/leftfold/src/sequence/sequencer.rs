@@ -245,7 +245,9 @@ impl<S: Sequences + Clone> Inner<S> {
             let forget = |moved: Vec<StreamId>| {
                 let mut memory = self.memory();
                 memory.totals.remove(&partition);
-                moved.iter().for_each(|stream| drop(memory.streams.remove(stream)));
+                for stream in &moved {
+                    memory.streams.remove(stream);
+                }
             };
             let all = || steps.iter().map(|step| step.stream.clone()).collect();
             let failure = match settled {

@@ -272,6 +272,46 @@ pub struct Skipped {
     pub at: Timestamp,
 }
 
+/// A message that is no event, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The feed that brought it.
+    pub source: String,
+    /// What is wrong with it.
+    pub reason: String,
+    /// When it came.
+    pub since: Timestamp,
+    /// What came beside its content: headers, keys.
+    pub attributes: BTreeMap<String, String>,
+    /// Its content, as it came.
+    pub content: Vec<u8>,
+}
+
+impl Rejected {
+    /// Tells it from others. The same message that comes again is the same.
+    pub fn id(&self) -> String {
+        let mut text = Vec::new();
+        let attributes = self.attributes.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+        for part in [self.source.as_bytes()].into_iter().chain(attributes).chain([&self.content[..]]) {
+            text.extend((part.len() as u64).to_le_bytes());
+            text.extend(part);
+        }
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, &text).simple().to_string()
+    }
+}
+
+/// The most messages that are kept as rejected.
+pub const MAX_REJECTED: u64 = 10_000;
+
+/// What a store says when it keeps as many as it may.
+pub fn too_many_rejected(place: &str) -> Error {
+    let message = format!(
+        "could not keep a rejected message in {place}: there are {MAX_REJECTED} already; look at them, submit them again \
+         or forget them"
+    );
+    Error::new(crate::error::Kind::Full, message)
+}
+
 /// A change of one stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
@@ -368,6 +408,20 @@ pub trait Sequences: Append {
 
     /// What operators said about revisions of a stream.
     fn skipped(&self, stream: &StreamId) -> impl Future<Output = Result<Vec<Skipped>>> + Send;
+
+    /// Keeps messages that are no events. One that is kept already changes nothing. Fails with
+    /// [`Kind::Full`](crate::Kind::Full), and keeps none, if there are then more than [`MAX_REJECTED`].
+    fn reject(&self, rejected: Vec<Rejected>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Rejected messages, by id, after an id.
+    fn rejected(
+        &self,
+        after: Option<String>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Rejected>>> + Send;
+
+    /// Forgets a rejected message. Answers whether it was there.
+    fn forget(&self, rejected: &str) -> impl Future<Output = Result<bool>> + Send;
 
     /// Keeps a decision with its conflict, or removes the conflict if there is none. Answers whether there was an undecided
     /// one.
