@@ -75,9 +75,25 @@ async fn a_newer_format_is_refused() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
     closed(Sqlite::open(&path).await.unwrap()).await;
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
     common::settled(&path).await;
-    refused(&path, Kind::Format, &["format 2", "up to 1", "newer version"]).await;
+    refused(&path, Kind::Format, &["format 3", "up to 2", "newer version"]).await;
+}
+
+#[tokio::test]
+async fn an_older_format_gets_what_it_lacks() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    closed(Sqlite::open(&path).await.unwrap()).await;
+    let file = Connection::open(&path).unwrap();
+    let tables = ["sequences", "held", "kept", "conflicts", "skipped", "rejected"];
+    for table in tables {
+        file.execute(&format!("DROP TABLE leftfold_{table}"), []).unwrap();
+    }
+    file.pragma_update(None, "user_version", 1).unwrap();
+    drop(file);
+    let store = Sqlite::open(&path).await.unwrap();
+    assert_eq!(leftfold::Sequences::rejected(&store, None, 1).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ async fn the_tables_are_as_they_always_were() {
     store.prepare(&cart()).await.unwrap();
     let file = Connection::open(&path).unwrap();
     assert_eq!(rows(&file, "PRAGMA application_id"), ["1279675460"]);
-    assert_eq!(rows(&file, "PRAGMA user_version"), ["1"]);
+    assert_eq!(rows(&file, "PRAGMA user_version"), ["2"]);
     assert_eq!(rows(&file, "PRAGMA journal_mode"), ["wal"]);
     assert_eq!(rows(&file, "SELECT * FROM leftfold_meta"), ["partitions|3"]);
     let schema = rows(&file, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").join(";\n");
@@ -68,6 +68,20 @@ CREATE TABLE leftfold_checkpoints (
   owner TEXT,
   lease_until REAL
 ) STRICT;
+CREATE TABLE leftfold_conflicts (
+  stream TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  fingerprint TEXT NOT NULL,
+  why TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  time INTEGER NOT NULL,
+  data TEXT NOT NULL,
+  metadata TEXT,
+  decided TEXT,
+  PRIMARY KEY (stream, revision, fingerprint)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE leftfold_events (
   position INTEGER PRIMARY KEY,
   stream TEXT NOT NULL,
@@ -79,10 +93,59 @@ CREATE TABLE leftfold_events (
   metadata TEXT,
   UNIQUE (stream, revision)
 ) STRICT;
+CREATE TABLE leftfold_held (
+  stream TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  previous INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  time INTEGER NOT NULL,
+  data TEXT NOT NULL,
+  metadata TEXT,
+  PRIMARY KEY (stream, revision)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE leftfold_kept (
+  partition INTEGER PRIMARY KEY,
+  events INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  conflicts INTEGER NOT NULL
+) STRICT;
 CREATE TABLE leftfold_meta (
   key TEXT PRIMARY KEY NOT NULL,
   value TEXT NOT NULL
-) STRICT
+) STRICT;
+CREATE TABLE leftfold_rejected (
+  id TEXT PRIMARY KEY NOT NULL,
+  source TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  since INTEGER NOT NULL,
+  attributes TEXT NOT NULL,
+  content BLOB NOT NULL
+) STRICT;
+CREATE TABLE leftfold_sequences (
+  stream TEXT PRIMARY KEY NOT NULL,
+  version INTEGER NOT NULL,
+  skipped INTEGER NOT NULL,
+  events INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  highest INTEGER NOT NULL,
+  since INTEGER NOT NULL,
+  ask_at INTEGER NOT NULL,
+  asked INTEGER NOT NULL,
+  trouble TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX leftfold_sequences_since ON leftfold_sequences (since) WHERE events > 0;
+CREATE TABLE leftfold_skipped (
+  stream TEXT NOT NULL,
+  after INTEGER NOT NULL,
+  through INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX leftfold_skipped_stream ON leftfold_skipped (stream)
 "##);
 }
 

@@ -19,6 +19,7 @@ mod memory;
 pub mod planted;
 mod read;
 mod retry;
+pub mod revision;
 pub mod sequence;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -8,11 +8,13 @@
 //! under guard: several processes may ingest the same streams at once.
 
 mod delivery;
+mod heal;
 mod judge;
 mod sequencer;
 mod store;
 
 pub use delivery::{Answer, Delivery, Limits, Policy, Refusal};
+pub use heal::{FromLog, Healer, Healing, Missing, Resupply, resupply};
 pub use judge::{Judged, Judgement, Known, Room, judge};
 pub use sequencer::{Counts, Sequencer};
 pub use store::{

@@ -5,15 +5,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
 use super::judge::{Judged, Judgement, Known, Room, judge};
-use super::store::{Found, Held, Page, Sequences, Settled, Settlement, Standing, Step, Totals, Wanted};
+use super::store::{
+    Found, Held, Page, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted,
+};
+use crate::app::to_the_microsecond;
 use crate::env::{Env, System};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{EventId, Partition, Position, Revision, StreamId, Token};
 use crate::log::{Limit, check_entries};
 use crate::retry::Backoff;
@@ -83,6 +87,8 @@ counters! {
     conflicts,
     /// Deliveries of which nothing was kept.
     refused,
+    /// Missing events that were asked for, and came.
+    healed,
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
@@ -95,6 +101,23 @@ impl<S: Sequences + Clone> Sequencer<S> {
     pub fn with(store: S, limits: Limits, env: Arc<dyn Env>) -> Self {
         let (memory, counters) = (Mutex::default(), Counters::default());
         Self(Arc::new(Inner { store, env, limits, memory, counters }))
+    }
+
+    pub(super) fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        to_the_microsecond(self.0.env.now())
+    }
+
+    /// A version for a change.
+    pub(super) fn random(&self) -> u64 {
+        self.0.env.random() >> 1
+    }
+
+    pub(super) fn count_healed(&self, count: u64) {
+        self.0.counters.healed.fetch_add(count, Ordering::Relaxed);
     }
 
     /// What it has done so far.
@@ -161,6 +184,69 @@ impl<S: Sequences + Clone> Sequencer<S> {
         let partition = Partition::of(stream, self.0.store.partitions());
         self.0.memory().streams.remove(stream);
         self.0.release(partition, BTreeSet::from([stream.clone()])).await
+    }
+
+    /// Says that a stream has no revisions up to this one beyond those that are there, and releases what waited for them.
+    /// The reason is kept. Answers how many events were released.
+    ///
+    /// Only what is waited for can be skipped: everything before the first held event, or less.
+    pub async fn skip(&self, stream: &StreamId, through: Revision, reason: &str) -> Result<u64> {
+        let Inner { store, env, .. } = &*self.0;
+        let partition = Partition::of(stream, store.partitions());
+        let mut delays = Backoff::default().limit(10).delays(env.random());
+        loop {
+            let mut survey = store.survey(vec![stream.clone()]).await?;
+            let standing = survey.streams.remove(stream).unwrap_or_default();
+            let seen = standing.seen();
+            let after = standing.after();
+            let waiting = standing.waiting.filter(|waiting| waiting.events > 0).ok_or_else(|| {
+                Invalid::new(
+                    "stream",
+                    stream.as_str(),
+                    "one of which events are held; this one waits for nothing",
+                )
+            })?;
+            if through <= after || through > waiting.until {
+                let expected = format!("one that is waited for: {} to {}", after.0 + 1, waiting.until);
+                return Err(Invalid::new("revision", &through.to_string(), expected).into());
+            }
+            let at = to_the_microsecond(env.now());
+            let waiting = Waiting {
+                version: env.random() >> 1,
+                skipped: through,
+                since: at,
+                ask_at: at,
+                asked: 0,
+                trouble: None,
+                ..waiting
+            };
+            let step = Step {
+                stream: stream.clone(),
+                seen,
+                append: Vec::new(),
+                hold: Vec::new(),
+                unhold: Vec::new(),
+                waiting: Some(waiting),
+            };
+            let (stream, reason) = (stream.clone(), reason.to_owned());
+            let settlement = Settlement {
+                partition,
+                steps: vec![step],
+                skipped: Some(Skipped { stream: stream.clone(), after, through, reason, at }),
+                bounds: Totals { events: u64::MAX, bytes: u64::MAX, conflicts: u64::MAX },
+                ..Settlement::default()
+            };
+            let failure = match store.settle(Arc::new(settlement)).await? {
+                Settled::Applied { .. } => return self.release(&stream).await,
+                Settled::Unknown(error) => error,
+                _ => Error::new(
+                    Kind::Unavailable,
+                    format!("skipping revisions of {stream}: others keep changing it"),
+                ),
+            };
+            let Some(delay) = delays.next() else { return Err(failure) };
+            sleep(delay).await;
+        }
     }
 }
 
@@ -305,7 +391,7 @@ impl<S: Sequences + Clone> Inner<S> {
         let mut settlement = Settlement { partition, bounds: room.bounds(), ..Settlement::default() };
         let (mut judgements, mut more) = (Vec::new(), BTreeSet::new());
         let (mut released, mut disputed) = (0, 0);
-        let now = crate::app::to_the_microsecond(self.env.now());
+        let now = to_the_microsecond(self.env.now());
         for (stream, deliveries) in streams {
             let mut known = Known {
                 standing: standings.get(stream).cloned().unwrap_or_default(),

@@ -15,6 +15,7 @@
 
 mod documents;
 mod log;
+mod sequence;
 
 use std::future::Future;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::log::{Entry, Expected};
 
 pub use documents::*;
 pub use log::*;
+pub use sequence::*;
 
 /// Whether a store writes a commit as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +100,30 @@ macro_rules! conformance {
                 ).await;
             }
         )*
+    };
+}
+
+/// The same for what a store keeps for the [sequencer](crate::sequence).
+#[macro_export]
+macro_rules! conformance_of_sequences {
+    ($make:path, partitions: $partitions:expr) => {
+        $crate::conformance! { @cases $make, $partitions;
+            a_shuffled_feed_ends_up_in_order
+            many_may_ingest_the_same_streams
+            what_is_held_is_shown
+            held_events_are_read_in_pages
+            a_long_run_is_released
+            what_is_appended_beside_is_not_waited_for
+            a_step_is_guarded
+            a_settlement_is_one
+            a_taken_id_is_a_conflict
+            conflicts_are_kept_until_they_are_resolved
+            bounds_are_kept
+            what_is_skipped_is_remembered
+            what_waits_longest_is_overdue_first
+            other_policies_order_as_they_say
+            rejected_messages_are_kept_until_they_are_forgotten
+        }
     };
 }
 

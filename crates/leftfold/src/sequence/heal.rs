@@ -1,0 +1,247 @@
+//! Healing: what a feed has lost is asked from somebody who still has it.
+//!
+//! Whoever asks first moves, under guard, the time at which the next one may ask: several processes heal the same
+//! streams without asking twice. What is brought goes the way of every other delivery.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::delivery::{Answer, Delivery, Policy};
+use super::sequencer::Sequencer;
+use super::store::{Sequences, Settled, Settlement, Standing, Step, Totals, Waiting};
+use crate::error::Result;
+use crate::event::{Event, Partition, Revision, StreamId};
+use crate::log::{Entry, Limit, Log};
+use crate::retry::Backoff;
+
+/// Revisions of a stream that are missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The stream.
+    pub stream: StreamId,
+    /// Everything after this one, …
+    pub after: Revision,
+    /// … up to this one.
+    pub through: Revision,
+}
+
+/// Somebody who has what a feed has lost: another log, an endpoint, or a closure.
+///
+/// ```
+/// use leftfold::sequence::{Missing, Resupply, resupply};
+/// use leftfold::Delivery;
+///
+/// let from_the_origin = resupply(async |missing: Missing| -> leftfold::Result<Vec<Delivery>> {
+///     println!("revisions {} to {} of {}", missing.after.0 + 1, missing.through, missing.stream);
+///     Ok(Vec::new())
+/// });
+/// # fn check(_: impl Resupply) {}
+/// # check(from_the_origin);
+/// ```
+pub trait Resupply: Send + Sync + 'static {
+    /// What there is of it, in any order; nothing if it is not there. More than was asked for does no harm.
+    fn resupply(&self, missing: Missing) -> impl Future<Output = Result<Vec<Delivery>>> + Send;
+}
+
+/// A resupplier made of a function.
+pub fn resupply<F, A>(ask: F) -> impl Resupply
+where
+    F: Fn(Missing) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Vec<Delivery>>> + Send,
+{
+    struct Asked<F>(F);
+    impl<F, A> Resupply for Asked<F>
+    where
+        F: Fn(Missing) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Vec<Delivery>>> + Send,
+    {
+        fn resupply(&self, missing: Missing) -> impl Future<Output = Result<Vec<Delivery>>> + Send {
+            (self.0)(missing)
+        }
+    }
+    Asked(ask)
+}
+
+/// A resupplier that reads another log.
+#[derive(Clone, Debug)]
+pub struct FromLog<L>(pub L);
+
+impl<L: Log> Resupply for FromLog<L> {
+    async fn resupply(&self, missing: Missing) -> Result<Vec<Delivery>> {
+        let Missing { stream, after, through } = missing;
+        let events = self.0.read_stream(&stream, after, Limit { events: PIECE, ..Limit::default() }).await?;
+        let delivery = |(event, previous): (Event, Revision)| {
+            let Event { id, stream, revision, kind, time, data, metadata, .. } = event;
+            let entry = Arc::new(Entry { id, kind, time, data, metadata });
+            Delivery { stream, revision: Some(revision), previous: Some(previous), entry }
+        };
+        let before: Vec<_> = [after].into_iter().chain(events.iter().map(|event| event.revision)).collect();
+        let wanted = events.into_iter().zip(before).take_while(|(event, _)| event.revision <= through);
+        Ok(wanted.map(delivery).collect())
+    }
+}
+
+/// How many revisions are asked for at once.
+const PIECE: usize = 1_000;
+
+/// When and how patiently to heal.
+#[derive(Clone, Copy, Debug)]
+pub struct Healing {
+    /// How old a gap must be: most close by themselves.
+    pub age: Duration,
+    /// How often to look for such gaps.
+    pub every: Duration,
+    /// How long to wait for an answer.
+    pub patience: Duration,
+    /// How long to wait before a gap is asked for again, at first and at most.
+    pub again: (Duration, Duration),
+    /// How many streams are asked for in one go.
+    pub streams: usize,
+}
+
+impl Default for Healing {
+    /// Gaps of ten seconds, looked for every five; asked again after ten seconds to ten minutes.
+    fn default() -> Self {
+        Self {
+            age: Duration::from_secs(10),
+            every: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
+            again: (Duration::from_secs(10), Duration::from_mins(10)),
+            streams: 100,
+        }
+    }
+}
+
+/// Closes gaps that have become too old.
+pub struct Healer<S, R> {
+    sequencer: Sequencer<S>,
+    resupplier: R,
+    healing: Healing,
+}
+
+impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
+    /// A healer of what this sequencer holds.
+    pub fn new(sequencer: Sequencer<S>, resupplier: R, healing: Healing) -> Self {
+        Self { sequencer, resupplier, healing }
+    }
+
+    /// Heals until told to stop, by `true` or by the sender's end.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow_and_update() {
+            if let Err(error) = self.heal().await {
+                tracing::warn!(%error, "could not look for gaps; trying again");
+            }
+            if let Ok(Err(_)) = timeout(self.healing.every, stop.wait_for(|stop| *stop)).await {
+                return;
+            }
+        }
+    }
+
+    /// Heals what is overdue now. Answers how many missing events came into the log.
+    pub async fn heal(&self) -> Result<u64> {
+        let now = self.sequencer.now();
+        let since = earlier(now, self.healing.age);
+        let overdue = self.sequencer.store().overdue(since, now, self.healing.streams).await?;
+        let mut healed = 0;
+        for (stream, standing) in overdue {
+            healed += self.mend(stream, standing, now).await?;
+        }
+        Ok(healed)
+    }
+
+    /// Asks for what a stream lacks until it is whole, or nothing more comes.
+    async fn mend(&self, stream: StreamId, mut standing: Standing, now: Timestamp) -> Result<u64> {
+        let mut healed = 0;
+        loop {
+            let after = standing.after();
+            let Some(waiting) = standing.waiting.clone().filter(|waiting| waiting.events > 0) else {
+                return Ok(healed);
+            };
+            if waiting.until <= after {
+                // Somebody appended it, or died before all was released.
+                self.sequencer.release(&stream).await?;
+                return Ok(healed);
+            }
+            let asked = Waiting {
+                ask_at: later(now, self.delay(waiting.asked)),
+                asked: waiting.asked.saturating_add(1),
+                ..waiting.clone()
+            };
+            let Some(standing_now) = self.note(&stream, &standing, asked).await? else { return Ok(healed) };
+            standing = standing_now;
+            let through = Revision(waiting.until.0.min(after.0.saturating_add(PIECE as u64)));
+            let missing = Missing { stream: stream.clone(), after, through };
+            let trouble = match timeout(self.healing.patience, self.resupplier.resupply(missing)).await {
+                Ok(Ok(deliveries)) => {
+                    let deliveries: Vec<_> =
+                        deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect();
+                    let answers = self.sequencer.ingest(Policy::Contiguous, deliveries).await?;
+                    let new = answers.iter().filter(|answer| matches!(answer, Answer::Appended(_))).count();
+                    healed += new as u64;
+                    self.sequencer.count_healed(new as u64);
+                    let survey = self.sequencer.store().survey(vec![stream.clone()]).await?;
+                    let then = survey.streams.get(&stream).cloned().unwrap_or_default();
+                    if then.after() > after {
+                        standing = then;
+                        continue;
+                    }
+                    standing = then;
+                    format!("revisions {} to {through} were not there", after.0 + 1)
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer for {} seconds", self.healing.patience.as_secs()),
+            };
+            if let Some(waiting) = standing.waiting.clone() {
+                let noted = Waiting { trouble: Some(trouble), ..waiting };
+                self.note(&stream, &standing, noted).await?;
+            }
+            return Ok(healed);
+        }
+    }
+
+    /// Changes what is said of a stream's wait, if it is as it was seen. Answers where it is then.
+    async fn note(&self, stream: &StreamId, seen: &Standing, waiting: Waiting) -> Result<Option<Standing>> {
+        let waiting = Waiting { version: self.sequencer.random(), ..waiting };
+        let step = Step {
+            stream: stream.clone(),
+            seen: seen.seen(),
+            append: Vec::new(),
+            hold: Vec::new(),
+            unhold: Vec::new(),
+            waiting: Some(waiting.clone()),
+        };
+        let store = self.sequencer.store();
+        let settlement = Settlement {
+            partition: Partition::of(stream, store.partitions()),
+            steps: vec![step],
+            bounds: Totals { events: u64::MAX, bytes: u64::MAX, conflicts: u64::MAX },
+            ..Settlement::default()
+        };
+        match store.settle(Arc::new(settlement)).await? {
+            Settled::Applied { .. } => Ok(Some(Standing { last: seen.last, waiting: Some(waiting) })),
+            // Somebody else takes care of it; of what is not known, the next round knows more.
+            _ => Ok(None),
+        }
+    }
+
+    /// How long to wait after so many times.
+    fn delay(&self, asked: u32) -> Duration {
+        let (first, most) = self.healing.again;
+        let backoff = Backoff::default().first(first).most(most).without_limit();
+        let delays = backoff.delays(self.sequencer.random());
+        delays.into_iter().nth(usize::try_from(asked.min(32)).unwrap_or(32)).unwrap_or(most)
+    }
+}
+
+fn earlier(now: Timestamp, by: Duration) -> Timestamp {
+    SignedDuration::try_from(by).ok().and_then(|by| now.checked_sub(by).ok()).unwrap_or(Timestamp::MIN)
+}
+
+fn later(now: Timestamp, by: Duration) -> Timestamp {
+    SignedDuration::try_from(by).ok().and_then(|by| now.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
+}
