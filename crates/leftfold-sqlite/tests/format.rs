@@ -31,6 +31,7 @@ fn rows(connection: &Connection, sql: &str) -> Vec<String> {
     rows.unwrap().map(Result::unwrap).collect()
 }
 
+#[expect(clippy::too_many_lines, reason = "there are many tables")]
 #[tokio::test]
 async fn the_tables_are_as_they_always_were() {
     let directory = tempdir().unwrap();

@@ -127,7 +127,7 @@ pub async fn many_may_ingest_the_same_streams<S: Store + Sequences>(store: S) {
     }
     soon(async {
         while let Some(done) = tasks.join_next().await {
-            done.unwrap()
+            done.unwrap();
         }
     })
     .await;
@@ -291,9 +291,8 @@ pub async fn a_step_is_guarded<S: Store + Sequences>(store: S) {
 /// One step of many that is not guarded takes the others with it.
 pub async fn a_settlement_is_one<S: Store + Sequences>(store: S) {
     let partition = Partition::of(&stream("s"), store.partitions());
-    let names = (0..100).map(|number| format!("s{number}"));
-    let other =
-        names.filter(|name| Partition::of(&stream(name), store.partitions()) == partition).next().unwrap();
+    let mut names = (0..100).map(|number| format!("s{number}"));
+    let other = names.find(|name| Partition::of(&stream(name), store.partitions()) == partition).unwrap();
     let first =
         |name: &str| Step { append: vec![(Revision(1), delivery(name, 1).entry)], ..step(name, 0, None) };
     let late = Step { append: vec![(Revision(2), delivery(&other, 2).entry)], ..step(&other, 1, None) };
