@@ -242,7 +242,8 @@ async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_names_its_document_even_if_reads_do_not_show_it_yet() {
     let (server, store) = fragile().await;
-    soon(store.commit(commit(0))).await.unwrap();
+    let first = soon(store.commit(commit(0))).await.unwrap();
+    assert!(matches!(first, Outcome::Applied), "{first:?}");
     let showing = |mode: &'static str| {
         server.fail_point(doc! { "configureFailPoint": "disableSnapshotting", "mode": mode })
     };
