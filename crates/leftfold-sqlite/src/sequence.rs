@@ -9,7 +9,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
 use leftfold::sequence::{
-    Conflict, Decided, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Settled, Settlement, Skipped,
+    Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Settled, Settlement, Skipped,
     Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
 };
 use leftfold::{Error, EventId, EventKind, Json, Partition, Position, Result, Revision, Sequences, StreamId};
@@ -126,16 +126,13 @@ impl Sequences for Sqlite {
         self.inner.readers.read("look at streams in", read).await
     }
 
-    async fn overdue(
-        &self,
-        since: Timestamp,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
         let sql = "SELECT stream, version, skipped, events, bytes, first, until, highest, since, ask_at, asked, trouble \
-            FROM leftfold_sequences WHERE events > 0 AND since <= ?1 AND ask_at <= ?2 ORDER BY since LIMIT ?3";
+            FROM leftfold_sequences WHERE events > 0 AND (since <= ?1 OR since > ?3) AND (ask_at <= ?2 OR ask_at > ?3) \
+            ORDER BY since LIMIT ?4";
         let read = move |file: &Connection| {
-            standings(file, sql, params![since.as_microsecond(), now.as_microsecond(), count(limit)])
+            let [since, now, end] = [due.since, due.now, due.end].map(Timestamp::as_microsecond);
+            standings(file, sql, params![since, now, end, count(limit)])
         };
         self.inner.readers.read("look at streams in", read).await
     }

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::{Memory, State};
 use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::sequence::{
-    Conflict, Decided, Found, Held, MAX_REJECTED, Page, Rejected, Sequences, Settled, Settlement, Skipped,
-    Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
+    Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Sequences, Settled, Settlement,
+    Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
 };
 
 /// Held events, what streams wait for, and conflicts.
@@ -157,15 +155,10 @@ impl Sequences for Memory {
         Ok(waiting.map(|(stream, _)| (stream.clone(), state.standing(stream))).collect())
     }
 
-    async fn overdue(
-        &self,
-        since: Timestamp,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
         let state = self.state();
-        let due = |waiting: &Waiting| waiting.events > 0 && waiting.since <= since && waiting.ask_at <= now;
-        let mut due: Vec<_> = state.sequences.waiting.iter().filter(|(_, waiting)| due(waiting)).collect();
+        let is_due = |waiting: &Waiting| waiting.events > 0 && due.is(waiting);
+        let mut due: Vec<_> = state.sequences.waiting.iter().filter(|(_, waiting)| is_due(waiting)).collect();
         due.sort_by_key(|(_, waiting)| waiting.since);
         due.truncate(limit);
         Ok(due.into_iter().map(|(stream, _)| (stream.clone(), state.standing(stream))).collect())

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::delivery::{Answer, Delivery, Policy};
 use super::sequencer::Sequencer;
-use super::store::{Sequences, Settled, Settlement, Standing, Step, Totals, Waiting};
+use super::store::{Due, Sequences, Settled, Settlement, Standing, Step, Totals, Waiting};
 use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::{Entry, Limit, Log};
@@ -146,7 +146,8 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
     pub async fn heal(&self) -> Result<u64> {
         let now = self.sequencer.now();
         let since = earlier(now, self.healing.age);
-        let overdue = self.sequencer.store().overdue(since, now, self.healing.streams).await?;
+        let end = later(now, self.healing.again.1.saturating_mul(2));
+        let overdue = self.sequencer.store().overdue(Due { since, now, end }, self.healing.streams).await?;
         let mut healed = 0;
         for (stream, standing) in overdue {
             healed += self.mend(stream, standing, now).await?;

@@ -18,6 +18,6 @@ pub use heal::{FromLog, Healer, Healing, Missing, Resupply, resupply};
 pub use judge::{Judged, Judgement, Known, Room, judge};
 pub use sequencer::{Counts, Sequencer};
 pub use store::{
-    Conflict, Decided, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Sequences, Settled, Settlement,
+    Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Sequences, Settled, Settlement,
     Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, Why, too_many_rejected,
 };

@@ -69,6 +69,25 @@ pub struct Waiting {
     pub trouble: Option<String>,
 }
 
+/// Which streams it is time to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Those that wait since this time or longer, …
+    pub since: Timestamp,
+    /// … and are not to be asked for later than now.
+    pub now: Timestamp,
+    /// A time beyond this one was written by a clock that was wrong, and counts as passed.
+    pub end: Timestamp,
+}
+
+impl Due {
+    /// Whether it is time to ask for what a stream waits for.
+    pub fn is(&self, waiting: &Waiting) -> bool {
+        let passed = |time: Timestamp, until: Timestamp| time <= until || time > self.end;
+        passed(waiting.since, self.since) && passed(waiting.ask_at, self.now)
+    }
+}
+
 /// Where a stream is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
@@ -370,10 +389,10 @@ pub trait Sequences: Append {
     /// The largest data, and the largest metadata, that an event may have.
     fn max_event_bytes(&self) -> usize;
 
-    /// What is logged or held where it is looked for.
+    /// What is logged or held where it is looked for, as it is now: what is not found is not there.
     fn find(&self, wanted: Wanted) -> impl Future<Output = Result<Found>> + Send;
 
-    /// The lowest held events of each of these streams: all together up to the limit, at least two of each.
+    /// The lowest held events of each of these streams, as they are now: all together up to the limit, at least two of each.
     fn held(
         &self,
         streams: Vec<StreamId>,
@@ -390,12 +409,10 @@ pub trait Sequences: Append {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(StreamId, Standing)>>> + Send;
 
-    /// Streams for which something is held and that wait since this time or longer, if it is time to ask: those that
-    /// wait longest.
+    /// Streams for which something is held and that are [due](Due::is): first those that wait longest.
     fn overdue(
         &self,
-        since: Timestamp,
-        now: Timestamp,
+        due: Due,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(StreamId, Standing)>>> + Send;
 

@@ -12,7 +12,7 @@ use crate::error::Kind;
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Entry, Expected, Limit};
 use crate::sequence::{
-    Answer, Conflict, Decided, Delivery, Held, Limits, MAX_REJECTED, Policy, Refusal, Rejected, Seen,
+    Answer, Conflict, Decided, Delivery, Due, Held, Limits, MAX_REJECTED, Policy, Refusal, Rejected, Seen,
     Sequencer, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted, Why,
 };
 
@@ -437,7 +437,8 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
         store.settle(settlement(&store, vec![step])).await.unwrap();
     }
     let overdue = async |since, now, limit| {
-        let found = store.overdue(time(since), time(now), limit).await.unwrap();
+        let due = Due { since: time(since), now: time(now), end: time(100) };
+        let found = store.overdue(due, limit).await.unwrap();
         found.into_iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
     };
     assert_eq!(overdue(30, 40, 9).await, "b c a");
@@ -445,6 +446,14 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
     assert_eq!(overdue(29, 40, 9).await, "b c");
     assert_eq!(overdue(30, 39, 9).await, "c a");
     assert_eq!(overdue(9, 99, 9).await, "");
+    // Clocks that are wrong by more than anybody would wait keep nothing waiting.
+    for (name, since, ask_at) in [("d", 101, 30), ("e", 30, 101)] {
+        let held = Held { since: time(since), ..held(name, 2) };
+        let waiting = Waiting { ask_at: time(ask_at), ..waiting(1, &held) };
+        let step = Step { waiting: Some(waiting), hold: vec![held], ..step(name, 0, None) };
+        store.settle(settlement(&store, vec![step])).await.unwrap();
+    }
+    assert_eq!(overdue(30, 30, 9).await, "c a e d");
 }
 
 /// Feeds whose revisions only grow, and feeds that have none.
