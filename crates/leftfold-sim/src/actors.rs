@@ -202,7 +202,7 @@ impl Env for Clock {
             self.skew.store(hours * 3_600, Ordering::Relaxed);
             self.frozen.store(self.dice.happens(300), Ordering::Relaxed);
         }
-        let frozen = self.frozen.load(Ordering::Relaxed);
+        let frozen = self.frozen.load(Ordering::Relaxed) && !self.store.shared().faults.is_calm();
         let passed = if frozen { Duration::ZERO } else { self.began.elapsed() };
         let midnight =
             Timestamp::from_second(1_767_225_600 + self.skew.load(Ordering::Relaxed)).unwrap_or_default();

@@ -43,11 +43,19 @@ pub enum Fault {
     Clock,
     /// Somebody changes documents besides the workers.
     Meddling,
+    /// A feed brings an event twice.
+    Twice,
+    /// A feed brings an event after later ones.
+    Reordered,
+    /// A feed never brings an event.
+    Lost,
+    /// A feed brings two events of the same stream and revision.
+    Twin,
 }
 
 impl Fault {
     /// All there are.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 21] = [
         Self::Fails,
         Self::AppliedUnknown,
         Self::LostUnknown,
@@ -65,6 +73,10 @@ impl Fault {
         Self::Pause,
         Self::Clock,
         Self::Meddling,
+        Self::Twice,
+        Self::Reordered,
+        Self::Lost,
+        Self::Twin,
     ];
 
     /// How often it is met at the most, in a thousand chances.
@@ -72,14 +84,15 @@ impl Fault {
         match self {
             Self::Fails | Self::AppliedUnknown | Self::LostUnknown | Self::Delayed => 80,
             Self::Stale => 300,
-            Self::Slow | Self::Storm | Self::Refused => 100,
+            Self::Slow | Self::Storm | Self::Refused | Self::Twin => 100,
             Self::Down => 5,
             Self::Crash | Self::Pause | Self::Clock => 200,
-            Self::Halfway | Self::Trailing => 150,
+            Self::Halfway | Self::Trailing | Self::Lost => 150,
             Self::Disorder => 1_000,
             // Often no lease holds at all, and all workers work at once.
             Self::Lease => 2_000,
             Self::Meddling => 800,
+            Self::Twice | Self::Reordered => 500,
         }
     }
 }

@@ -6,7 +6,10 @@ use std::sync::{Arc, PoisonError};
 use leftfold::documents::{Commit, Outcome};
 use leftfold::log::{Entry, Page};
 use leftfold::planted::{Bug, planted};
-use leftfold::{AppendError, Documents, Error, EventId, Kind, Result, Revision, StreamId};
+use leftfold::sequence::{Settled, Settlement, Totals};
+use leftfold::{
+    AppendError, Documents, Error, EventId, Kind, Position, Result, Revision, Sequences, StreamId,
+};
 
 use crate::store::SimStore;
 
@@ -74,6 +77,58 @@ pub(crate) fn unknown_append(stream: &StreamId) -> AppendError {
         return AppendError::WrongRevision { stream: stream.clone(), expected, actual };
     }
     AppendError::Store(Error::new(Kind::Unknown, "append: lost the connection"))
+}
+
+/// What is made of a settlement of which nothing is known.
+pub(crate) fn unknown_settlement() -> Settled {
+    if planted(Bug::UnknownIsSettled) {
+        return Settled::Applied { before: Position(0) };
+    }
+    Settled::Unknown(Error::new(Kind::Unknown, "settle: lost the connection"))
+}
+
+/// A settlement as it is sent.
+pub(crate) async fn settlement(store: &SimStore, settlement: &Arc<Settlement>) -> Result<Arc<Settlement>> {
+    let bugs = [
+        Bug::SettleUnseen,
+        Bug::ReleaseLost,
+        Bug::ReleaseTwice,
+        Bug::WaitNotWritten,
+        Bug::Boundless,
+        Bug::ConflictDropped,
+        Bug::HoldNothing,
+    ];
+    if !bugs.into_iter().any(planted) {
+        return Ok(Arc::clone(settlement));
+    }
+    let mut settlement = (**settlement).clone();
+    for step in &mut settlement.steps {
+        let survey = store.shared.inner.survey(vec![step.stream.clone()]).await?;
+        let standing = survey.streams.get(&step.stream).cloned().unwrap_or_default();
+        if planted(Bug::SettleUnseen) {
+            step.append.retain(|(revision, _)| *revision > standing.last);
+            step.seen = standing.seen();
+        }
+        if planted(Bug::ReleaseLost) && !step.unhold.is_empty() {
+            step.append.retain(|(revision, _)| !step.unhold.contains(revision));
+        }
+        if planted(Bug::ReleaseTwice) {
+            step.unhold.clear();
+        }
+        if planted(Bug::WaitNotWritten) {
+            step.waiting = standing.waiting;
+        }
+        if planted(Bug::HoldNothing) {
+            step.hold.clear();
+        }
+    }
+    if planted(Bug::Boundless) {
+        settlement.bounds = Totals { events: u64::MAX, bytes: u64::MAX, conflicts: u64::MAX };
+    }
+    if planted(Bug::ConflictDropped) {
+        settlement.conflicts.clear();
+    }
+    Ok(Arc::new(settlement))
 }
 
 /// A page as it is read.

@@ -10,6 +10,7 @@ use leftfold::documents::{
 };
 use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
 use leftfold::planted::{Bug, planted};
+use leftfold::sequence::Standing;
 use leftfold::{
     Append, Collection, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition,
     Position, Result, Revision, StreamId,
@@ -19,6 +20,7 @@ use tokio::time::sleep;
 
 use crate::checker::Checker;
 use crate::faults::{Fault, Faults};
+use crate::feed::Feed;
 use crate::fuse::Fuse;
 use crate::sabotage;
 use crate::trace::Trace;
@@ -38,6 +40,9 @@ pub struct Shared {
     /// Who sees every write.
     pub checker: Checker,
     past: Mutex<HashMap<(Collection, DocumentId), Option<Record>>>,
+    pub(crate) standings: Mutex<HashMap<StreamId, Standing>>,
+    /// What is brought from elsewhere.
+    pub(crate) feed: Feed,
     pub(crate) holders: Mutex<HashMap<Collection, Arc<str>>>,
     down: AtomicBool,
 }
@@ -87,6 +92,8 @@ impl SimStore {
             trace: Trace::new(trace),
             checker: Checker::default(),
             past: Mutex::default(),
+            standings: Mutex::default(),
+            feed: Feed::default(),
             holders: Mutex::default(),
             down: AtomicBool::new(false),
         };
@@ -124,7 +131,7 @@ impl SimStore {
         &self.shared.inner
     }
 
-    fn strikes(&self, fault: Fault) -> bool {
+    pub(crate) fn strikes(&self, fault: Fault) -> bool {
         let strikes = self.shared.faults.strikes(fault);
         if strikes {
             self.shared.trace.note(|| format!("{}: {fault:?}", self.name));
@@ -132,12 +139,12 @@ impl SimStore {
         strikes
     }
 
-    async fn takes(&self, most: Duration) {
+    pub(crate) async fn takes(&self, most: Duration) {
         sleep(self.shared.faults.dice().time(most)).await;
     }
 
     /// What every operation goes through: it takes its time, and may fail before it does anything.
-    async fn answer<T, E: From<Error>>(
+    pub(crate) async fn answer<T, E: From<Error>>(
         &self,
         what: &str,
         operation: impl Future<Output = Result<T, E>>,

@@ -1,11 +1,12 @@
 //! One run: producers, workers that die and stand still, operators, readers, on a store that breaks; then all heals,
 //! and everything must come right.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use leftfold::fold::Options;
+use leftfold::sequence::Limits;
 use leftfold::{App, Backoff, Error, Expected, Kind, Leftfold, Log, NewEvent, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::actors::{Clock, Producer, Told, meddle, read, read_own};
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
+use crate::feed::{Feed, Ingester};
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Notes};
 use crate::store::{LATE, SimStore};
 
@@ -33,7 +35,7 @@ pub struct Run {
 }
 
 /// What happens in some runs: a set of seeds in which one of these never does tests too little.
-pub const SOMETIMES: [&str; 8] = [
+pub const SOMETIMES: [&str; 14] = [
     "conflicts",
     "documents or streams parked",
     "events set aside",
@@ -42,6 +44,12 @@ pub const SOMETIMES: [&str; 8] = [
     "appends refused",
     "reads that waited",
     "reads that met something parked",
+    "deliveries held",
+    "held events released",
+    "missing events healed",
+    "deliveries that were there already",
+    "deliveries that contradict",
+    "deliveries without room",
 ];
 
 /// Runs a seed, in a world and a time of its own.
@@ -141,6 +149,10 @@ impl World {
         let operator = self.app(&self.store, "operator").open().await?;
         clients.spawn(meddle(operator, self.dice.split(), healed.clone()));
 
+        let mut ingesters = JoinSet::new();
+        if self.dice.happens(500) {
+            self.feed(&healed, &mut clients, &mut ingesters);
+        }
         let healing = async {
             sleep(HURT).await;
             self.store.shared().faults.heal();
@@ -152,11 +164,40 @@ impl World {
         while clients.join_next().await.is_some() {}
         // What was under way for long arrives at last.
         sleep(LATE).await;
+        let ingested = async {
+            while let Some(ended) = ingesters.join_next().await {
+                ended.map_err(|_| late("who ingests panicked"))??;
+            }
+            Ok::<_, Error>(())
+        };
+        timeout(BOUND, ingested).await.map_err(|_| late("not all that was brought is in the log"))??;
         self.come_right().await?;
         for worker in workers {
             timeout(BOUND, worker.stop()).await.map_err(|_| late("a worker did not stop"))?;
         }
         self.check().await
+    }
+
+    /// Has a feed brought, and some who ingest it.
+    fn feed(
+        &self,
+        healed: &watch::Receiver<bool>,
+        clients: &mut JoinSet<()>,
+        ingesters: &mut JoinSet<Result<()>>,
+    ) {
+        let (dice, store) = (&self.dice, &self.store);
+        let limits = Limits {
+            stream_events: 2 + dice.below(6),
+            events: (2 + dice.below(10)) * u64::from(store.partitions()),
+            ..Limits::default()
+        };
+        *store.shared().feed.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
+        clients.spawn(Feed::publish(store.clone(), dice.split(), healed.clone()));
+        for number in 0..=dice.below(3) {
+            let ingester =
+                Ingester { store: store.clone(), name: format!("ingester-{number}"), dice: dice.split() };
+            ingesters.spawn(ingester.run(healed.clone()));
+        }
     }
 
     /// Starts workers, ends them, has them stand still, and starts others, until all heals.
@@ -246,6 +287,7 @@ impl World {
     /// Whether all is as it should be in the end.
     pub(crate) async fn check(&self) -> Result<()> {
         let acknowledged = self.told.acknowledged().clone();
+        self.store.shared().feed.finally(&self.store).await?;
         self.store.shared().checker.finally(self.store.inner(), &acknowledged).await
     }
 
@@ -265,12 +307,25 @@ impl World {
         let [refused, waited, met_parked] =
             [&self.told.refused, &self.told.waited_reads, &self.told.parked_reads]
                 .map(|count| count.load(Ordering::Relaxed));
+        let tally = &shared.feed.tally;
+        let [held, released, healed, duplicates, disputed, full] = [
+            &tally.held,
+            &tally.released,
+            &tally.healed,
+            &tally.duplicates,
+            &tally.conflicts,
+            &tally.refused,
+        ]
+        .map(|count| count.load(Ordering::Relaxed));
         Run {
             violations: shared.checker.violations(),
             trace: shared.trace.take(),
             met: shared.faults.met(),
             events: self.store.inner().heads().await.unwrap_or_default().lanes().map(|(_, head)| head).sum(),
-            sometimes: [conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked],
+            sometimes: [
+                conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked, held, released,
+                healed, duplicates, disputed, full,
+            ],
         }
     }
 }

@@ -10,10 +10,12 @@ async fn make(partitions: u16) -> (SimStore, ()) {
 
 mod one_partition {
     leftfold::conformance!(super::make, partitions: 1);
+    leftfold::conformance_of_sequences!(super::make, partitions: 1);
 }
 
 mod three_partitions {
     leftfold::conformance!(super::make, partitions: 3);
+    leftfold::conformance_of_sequences!(super::make, partitions: 3);
 }
 
 mod without_transactions {

@@ -70,6 +70,32 @@ bugs! {
     RefoldFromFailure,
     /// A read that is to wait for an event does not.
     ReadAtOnce,
+    /// A delivery is acknowledged before it is ingested.
+    IngestLater,
+    /// A settlement of which nothing is known is taken for done.
+    UnknownIsSettled,
+    /// A settlement is written whatever became of its streams meanwhile.
+    SettleUnseen,
+    /// Held events are let go without being appended.
+    ReleaseLost,
+    /// Released events stay held.
+    ReleaseTwice,
+    /// What a stream waits for is not written with what is held of it.
+    WaitNotWritten,
+    /// What is held may grow without bound.
+    Boundless,
+    /// What contradicts is not kept.
+    ConflictDropped,
+    /// What comes early is not held.
+    HoldNothing,
+    /// What has the same revision is taken for the same.
+    ContentIgnored,
+    /// A link that leads one revision too far is taken for the right one.
+    LinkTooFar,
+    /// What was asked for is appended as if it had never come.
+    HealTwice,
+    /// Where a stream was is not looked at again, though it moved.
+    KeepAfterMove,
 }
 
 #[cfg(feature = "planted")]

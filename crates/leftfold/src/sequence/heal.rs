@@ -17,6 +17,7 @@ use super::store::{Due, Sequences, Settled, Settlement, Standing, Step, Totals, 
 use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::{Entry, Limit, Log};
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// Revisions of a stream that are missing.
@@ -181,7 +182,8 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                 Ok(Ok(deliveries)) => {
                     let deliveries: Vec<_> =
                         deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect();
-                    let answers = self.sequencer.ingest(Policy::Contiguous, deliveries).await?;
+                    let policy = if planted(Bug::HealTwice) { Policy::Arrival } else { Policy::Contiguous };
+                    let answers = self.sequencer.ingest(policy, deliveries).await?;
                     let new = answers.iter().filter(|answer| matches!(answer, Answer::Appended(_))).count();
                     healed += new as u64;
                     self.sequencer.count_healed(new as u64);

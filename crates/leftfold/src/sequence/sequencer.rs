@@ -20,6 +20,7 @@ use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{EventId, Partition, Position, Revision, StreamId, Token};
 use crate::log::{Limit, check_entries};
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// How many streams are remembered.
@@ -260,6 +261,17 @@ struct Plan {
     more: BTreeSet<StreamId>,
 }
 
+impl Plan {
+    /// Streams of which something was refused for lack of room.
+    fn refused(&self) -> Vec<StreamId> {
+        let is_full =
+            |judgement: &Judgement| matches!(judgement, Judgement::Answer(answer) if !answer.is_final());
+        let streams =
+            self.judgements.iter().filter(|(_, judged)| judged.iter().any(|(_, judged)| is_full(judged)));
+        streams.map(|(stream, _)| stream.clone()).collect()
+    }
+}
+
 impl<S: Sequences + Clone> Inner<S> {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
@@ -324,11 +336,10 @@ impl<S: Sequences + Clone> Inner<S> {
         loop {
             let plan = self.plan(partition, policy, streams, &taken).await?;
             let Settlement { steps, conflicts, .. } = &*plan.settlement;
-            if steps.is_empty() && conflicts.is_empty() {
-                return Ok((plan, Position(0)));
-            }
-            let settled = self.store.settle(Arc::clone(&plan.settlement)).await;
             let forget = |moved: Vec<StreamId>| {
+                if planted(Bug::KeepAfterMove) {
+                    return;
+                }
                 let mut memory = self.memory();
                 memory.totals.remove(&partition);
                 for stream in &moved {
@@ -336,6 +347,15 @@ impl<S: Sequences + Clone> Inner<S> {
                 }
             };
             let all = || steps.iter().map(|step| step.stream.clone()).collect();
+            // Nobody looks at what refuses something: if it was not true, it must not stay.
+            let refused = plan.refused();
+            if !refused.is_empty() {
+                forget(refused);
+            }
+            if steps.is_empty() && conflicts.is_empty() {
+                return Ok((plan, Position(0)));
+            }
+            let settled = self.store.settle(Arc::clone(&plan.settlement)).await;
             let failure = match settled {
                 Ok(Settled::Applied { before }) => {
                     self.remember(&plan);
@@ -359,7 +379,7 @@ impl<S: Sequences + Clone> Inner<S> {
                     )
                 }
                 Ok(Settled::Full) => {
-                    forget(Vec::new());
+                    forget(all());
                     Error::new(Kind::Full, "ingesting deliveries: others keep filling what there is of room")
                 }
                 Ok(Settled::Unknown(error)) => {
