@@ -89,7 +89,7 @@ async fn fold(store: impl leftfold::Store) -> Result<f64> {
     Ok(took)
 }
 
-fn peak_bytes() -> Result<u64> {
+pub(crate) fn peak_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM in /proc/self/status")?;

@@ -7,6 +7,7 @@ mod append;
 mod carts;
 mod catch_up;
 mod growth;
+mod ingest;
 mod latency;
 mod report;
 mod stores;
@@ -55,6 +56,21 @@ enum Command {
         #[arg(long)]
         directory: Option<PathBuf>,
     },
+    /// Ingesting: deliveries in order, out of order and twice, against plain appends; memory while much is held.
+    Ingest {
+        /// The store to measure.
+        #[arg(long, default_value = "sqlite")]
+        store: String,
+        /// How often each measurement is taken.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Print a list of figures as JSON, and nothing else, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Brings events that must wait, and prints how much memory that took.
+    #[command(hide = true)]
+    Hold { store: String, events: u64 },
     /// Makes a log to look at more closely, and prints what to fold under a profiler: `prepare`, then `catch-up`.
     #[command(hide = true)]
     Prepare {
@@ -104,6 +120,19 @@ async fn run(command: Command) -> Result<()> {
                 url => plan.measure(&Databases::at(url).await?).await?,
             };
             report::print(&figures, json)
+        }
+        Command::Ingest { store, rounds, json } => {
+            let temporary = tempfile::tempdir()?;
+            let figures = match store.as_str() {
+                "sqlite" => {
+                    ingest::measure(&Files { directory: temporary.path().to_owned() }, rounds.max(1)).await?
+                }
+                other => return Err(format!("{other} can't be measured yet").into()),
+            };
+            report::print(&figures, json)
+        }
+        Command::Hold { store, events } => {
+            ingest::hold(leftfold_sqlite::Sqlite::open(store).await?, events).await
         }
         Command::Prepare { store, events, grouped } => {
             let order = if grouped { Order::Grouped } else { Order::Interleaved { open: 5_000 } };
