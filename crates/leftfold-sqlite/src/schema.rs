@@ -110,6 +110,17 @@ CREATE TABLE leftfold_skipped (
   at INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX leftfold_skipped_stream ON leftfold_skipped (stream);
+CREATE TABLE leftfold_counters (
+  counter TEXT PRIMARY KEY NOT NULL,
+  last INTEGER NOT NULL
+) STRICT;
+CREATE TABLE leftfold_draws (
+  counter TEXT NOT NULL,
+  client TEXT NOT NULL,
+  request INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  PRIMARY KEY (counter, client)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE leftfold_rejected (
   id TEXT PRIMARY KEY NOT NULL,
   source TEXT NOT NULL,

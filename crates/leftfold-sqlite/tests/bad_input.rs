@@ -86,7 +86,7 @@ async fn an_older_format_gets_what_it_lacks() {
     let path = directory.path().join("store.db");
     closed(Sqlite::open(&path).await.unwrap()).await;
     let file = Connection::open(&path).unwrap();
-    let tables = ["sequences", "held", "kept", "conflicts", "skipped", "rejected"];
+    let tables = ["sequences", "held", "kept", "conflicts", "skipped", "rejected", "counters", "draws"];
     for table in tables {
         file.execute(&format!("DROP TABLE leftfold_{table}"), []).unwrap();
     }

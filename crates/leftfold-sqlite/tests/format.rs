@@ -83,6 +83,17 @@ CREATE TABLE leftfold_conflicts (
   decided TEXT,
   PRIMARY KEY (stream, revision, fingerprint)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE leftfold_counters (
+  counter TEXT PRIMARY KEY NOT NULL,
+  last INTEGER NOT NULL
+) STRICT;
+CREATE TABLE leftfold_draws (
+  counter TEXT NOT NULL,
+  client TEXT NOT NULL,
+  request INTEGER NOT NULL,
+  first INTEGER NOT NULL,
+  PRIMARY KEY (counter, client)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE leftfold_events (
   position INTEGER PRIMARY KEY,
   stream TEXT NOT NULL,

@@ -18,6 +18,7 @@ use crate::json::Json;
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page, judge_append};
 use crate::mark::Mark;
 
+mod counters;
 mod sequence;
 
 /// A log and documents that live as long as the last handle to them.
@@ -43,6 +44,7 @@ struct State {
     checkpoints: HashMap<Collection, Checkpoint>,
     leases: HashMap<Collection, (String, Instant)>,
     sequences: sequence::Kept,
+    counters: counters::Kept,
 }
 
 impl Default for Memory {

@@ -1,11 +1,16 @@
 //! Revision numbers for producers that have none: from the clock, or counted in the store.
 
+use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::env::{Env, System};
-use crate::error::Invalid;
-use crate::event::Revision;
+use tokio::sync::Mutex;
+
+use crate::env::{Env, System, event_id};
+use crate::error::{Error, Invalid, Kind, Result};
+use crate::event::{MAX_NAME_BYTES, Revision, StreamId};
+use crate::retry::Backoff;
 
 /// How many revisions a millisecond has.
 const PER_MILLISECOND: u64 = 1_000_000;
@@ -85,6 +90,110 @@ impl Clock {
     fn at_least(&self, number: u64) -> u64 {
         let ahead = (self.node + self.nodes - number % self.nodes) % self.nodes;
         number.saturating_add(ahead)
+    }
+}
+
+/// A wish for numbers of a counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// The counter.
+    pub counter: String,
+    /// How many numbers.
+    pub count: u64,
+    /// Who asks.
+    pub client: String,
+    /// Which of its wishes this is. The same one again gets the same numbers.
+    pub request: u64,
+}
+
+/// How many clients of a counter are remembered by what they drew last: those that drew last of all.
+pub const REMEMBERED_CLIENTS: usize = 1_000;
+
+/// A store that counts.
+pub trait Counters: Send + Sync + 'static {
+    /// The first of as many numbers as are wished for, which nobody else gets. A counter begins with 1.
+    ///
+    /// A wish that is repeated because its outcome was not known is answered as before: no number is lost.
+    fn draw(&self, draw: Draw) -> impl Future<Output = Result<u64>> + Send;
+}
+
+/// Revisions that are counted in a store, by name: 1, 2, 3 … for all who share it.
+///
+/// [Gapless](Self::gapless), each is drawn by itself; [in blocks](Self::in_blocks), a handle draws many at once and gives
+/// them out without asking again: far faster, but several handles then don't count in the order of time, and what is
+/// left of a block when a handle is dropped is never given out.
+///
+/// ```
+/// use leftfold::{Memory, Revision};
+/// use leftfold::revision::Counter;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
+/// let prices = Counter::gapless(Memory::default(), "prices")?;
+/// assert_eq!(prices.next().await?, Revision(1));
+/// assert_eq!(prices.next().await?, Revision(2));
+/// # Ok(()) }
+/// ```
+pub struct Counter<S> {
+    store: S,
+    name: String,
+    client: String,
+    size: u64,
+    drawn: Mutex<Drawn>,
+}
+
+/// What a handle has drawn.
+#[derive(Default)]
+struct Drawn {
+    /// The wishes that were answered.
+    requests: u64,
+    /// What is left of the last answer.
+    left: Range<u64>,
+}
+
+impl<S: Counters> Counter<S> {
+    /// A counter of which every number is given out, once.
+    pub fn gapless(store: S, name: impl Into<String>) -> Result<Self, Invalid> {
+        Self::in_blocks(store, name, 1)
+    }
+
+    /// A counter of which so many numbers are drawn at once.
+    pub fn in_blocks(store: S, name: impl Into<String>, size: u64) -> Result<Self, Invalid> {
+        let name = name.into();
+        // It is a name like those of streams.
+        StreamId::new(&name).map_err(|_| {
+            Invalid::new(
+                "counter",
+                &name,
+                format!("1 to {MAX_NAME_BYTES} bytes of text without control characters"),
+            )
+        })?;
+        if !(1..=1_000_000).contains(&size) {
+            return Err(Invalid::new("block size", &size.to_string(), "1 to 1000000"));
+        }
+        let client = event_id(&System).to_string();
+        Ok(Self { store, name, client, size, drawn: Mutex::default() })
+    }
+
+    /// The next number. If it fails, or is not waited for, nothing is lost: the next call goes on where it was.
+    pub async fn next(&self) -> Result<Revision> {
+        let mut drawn = self.drawn.lock().await;
+        if drawn.left.is_empty() {
+            let mut delays = Backoff::default().limit(8).delays(System.random());
+            let request = drawn.requests + 1;
+            let first = loop {
+                let (counter, client, count) = (self.name.clone(), self.client.clone(), self.size);
+                match self.store.draw(Draw { counter, count, client, request }).await {
+                    Ok(first) => break first,
+                    Err(error) if error.is_transient() => match delays.next() {
+                        Some(delay) => tokio::time::sleep(delay).await,
+                        None => return Err(error),
+                    },
+                    Err(error) => return Err(error),
+                }
+            };
+            *drawn = Drawn { requests: request, left: first..first + self.size };
+        }
+        drawn.left.next().map(Revision).ok_or_else(|| Error::new(Kind::Store, "a counter gave no number"))
     }
 }
 

@@ -10,6 +10,7 @@ async fn make(partitions: u16) -> (Memory, ()) {
 mod one_partition {
     leftfold::conformance!(super::make, partitions: 1);
     leftfold::conformance_of_sequences!(super::make, partitions: 1);
+    leftfold::conformance_of_counters!(super::make);
 }
 
 mod three_partitions {

@@ -127,6 +127,14 @@ macro_rules! conformance_of_sequences {
     };
 }
 
+/// The same for [counters](crate::revision::Counters).
+#[macro_export]
+macro_rules! conformance_of_counters {
+    ($make:path) => {
+        $crate::conformance! { @cases $make, 1; counters_count }
+    };
+}
+
 /// Fails if it takes far longer than it ever should.
 async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("it should long have happened")

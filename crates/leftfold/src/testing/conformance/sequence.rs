@@ -11,6 +11,7 @@ use crate::documents::Store;
 use crate::error::Kind;
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Entry, Expected, Limit};
+use crate::revision::{Counter, Counters, Draw, REMEMBERED_CLIENTS};
 use crate::sequence::{
     Answer, Conflict, Decided, Delivery, Due, Held, Limits, MAX_REJECTED, Policy, Refusal, Rejected, Seen,
     Sequencer, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted, Why,
@@ -479,6 +480,48 @@ pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     let Answer::Duplicate(token) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(token.revision, Revision(2));
     assert!(matches!(&answers[1], Answer::Appended(token) if token.revision == Revision(3)), "{answers:?}");
+}
+
+/// Numbers are given out once each, without a gap, and a wish that is repeated gets the same.
+pub async fn counters_count<S: Store + Counters>(store: S) {
+    let draw = |counter: &str, client: &str, request, count| Draw {
+        counter: counter.to_owned(),
+        count,
+        client: client.to_owned(),
+        request,
+    };
+    assert_eq!(store.draw(draw("a", "x", 1, 1)).await.unwrap(), 1);
+    assert_eq!(store.draw(draw("a", "y", 1, 10)).await.unwrap(), 2);
+    assert_eq!(store.draw(draw("a", "x", 1, 1)).await.unwrap(), 1, "the same wish again");
+    assert_eq!(store.draw(draw("a", "x", 2, 1)).await.unwrap(), 12);
+    assert_eq!(store.draw(draw("b", "x", 2, 1)).await.unwrap(), 1, "another counter");
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let counter = Counter::gapless(store.clone(), "c").unwrap();
+        tasks.spawn(async move {
+            let mut drawn = Vec::new();
+            for _ in 0..50 {
+                drawn.push(counter.next().await.unwrap().0);
+            }
+            assert!(drawn.is_sorted_by(|a, b| a < b));
+            drawn
+        });
+    }
+    let mut all = BTreeSet::new();
+    while let Some(drawn) = tasks.join_next().await {
+        all.extend(drawn.unwrap());
+    }
+    assert_eq!(all, (1..=200).collect(), "each once, and none left out");
+    let blocks = Counter::in_blocks(store.clone(), "c", 100).unwrap();
+    for expected in 201..=350 {
+        assert_eq!(blocks.next().await.unwrap().0, expected);
+    }
+    assert_eq!(Counter::gapless(store.clone(), "c").unwrap().next().await.unwrap().0, 401);
+    // Those that drew long ago are forgotten, and none that drew of late.
+    for client in 0..=REMEMBERED_CLIENTS {
+        store.draw(draw("d", &client.to_string(), 1, 1)).await.unwrap();
+    }
+    assert_eq!(store.draw(draw("d", "1", 1, 1)).await.unwrap(), 2);
 }
 
 /// Messages that are no events are kept once, with their bytes, and not without bound.
