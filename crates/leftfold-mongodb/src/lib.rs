@@ -37,6 +37,8 @@ mod lease;
 mod log;
 mod record;
 mod schema;
+mod sequence;
+mod settle;
 mod transaction;
 mod watch;
 
@@ -126,6 +128,9 @@ pub(crate) fn batch(count: usize) -> u32 {
 }
 
 const MAX_BATCH: u32 = 1_000_000;
+
+/// How many are asked for at once: a query is a BSON document itself, and may not be larger than one.
+pub(crate) const MAX_IDS: usize = 20_000;
 
 impl fmt::Debug for Mongo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
