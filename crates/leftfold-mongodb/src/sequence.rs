@@ -332,14 +332,14 @@ impl Base {
         index: &str,
         limit: usize,
     ) -> Result<Vec<(StreamId, Standing)>, Failure> {
-        let list = self.list(SEQUENCES, filter, sort, index, limit, waiting).await?;
-        let names: Vec<_> = list.iter().map(|(stream, _)| stream.as_str()).collect();
+        let found = self.list(SEQUENCES, filter, sort, index, limit, waiting).await?;
+        let names: Vec<_> = found.iter().map(|(stream, _)| stream.as_str()).collect();
         let mut last = self.last_revisions(&names).await?;
         let standing = |(stream, waiting)| {
             let last = Revision(last.remove(&stream).unwrap_or(0).unsigned_abs());
             (stream, Standing { last, waiting: Some(waiting) })
         };
-        Ok(list.into_iter().map(standing).collect())
+        Ok(found.into_iter().map(standing).collect())
     }
 
     /// At most so many of what fits, in this order.

@@ -11,7 +11,7 @@ use bson::{Bson, Document, RawDocumentBuf, doc};
 use leftfold::sequence::{
     self, Conflict, Decided, MAX_REJECTED, Rejected, Seen, Settled, Settlement, Totals, too_many_rejected,
 };
-use leftfold::{EventId, Kind, Mark, Partition, Position, Result, Revision, StreamId};
+use leftfold::{Kind, Mark, Partition, Position, Result, Revision, StreamId};
 use mongodb::ClientSession;
 use mongodb::options::{Hint, ReturnDocument};
 
@@ -61,8 +61,9 @@ impl Base {
         let found = patiently(self.events_with(ids.iter().map(|id| id.as_str()).collect())).await?;
         let found: BTreeSet<_> = found.into_iter().map(|event| event.id).collect();
         let mut seen = BTreeSet::new();
-        let is_taken = |id: &EventId| !seen.insert(id.clone()) || found.contains(id);
-        let taken: Vec<_> = ids.into_iter().cloned().filter(is_taken).collect();
+        // One that is there twice in the settlement itself is taken, too.
+        let taken = ids.into_iter().filter(|id| !seen.insert(*id) || found.contains(*id));
+        let taken: Vec<_> = taken.cloned().collect();
         if !taken.is_empty() {
             return Ok(Settled::Taken(taken));
         }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use bson::{Document, doc};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
 use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::sequence::{Held, Seen, Settled, Settlement, Step, Survey, Totals, Waiting};
 use leftfold::{
-    Append as _, Appended, Collection, DocumentId, Documents as _, EventId, EventKind, Expected, Json, Lane,
-    Mark, Partition, Revision, StreamId,
+    Answer, Append as _, Appended, Collection, Delivery, DocumentId, Documents as _, EventId, EventKind,
+    Expected, Json, Lane, Mark, Partition, Policy, Revision, Sequencer, Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
@@ -119,6 +120,120 @@ async fn what_the_server_says_to_repeat_is_repeated() {
         heal(&server).await;
     }
     assert_eq!(logged(&store).await.len(), 7);
+}
+
+/// Appends to a stream what comes after `number`, lets go of what is held, and holds the one after next.
+fn settlement(number: u64) -> Arc<Settlement> {
+    let stream = StreamId::new("s").unwrap();
+    let (revision, entry) = (Revision(number + 3), Arc::new(entry(&format!("h{number}"))));
+    let since = "2026-01-01T00:00:00Z".parse().unwrap();
+    let held = Held { stream: stream.clone(), revision, previous: Revision(number + 2), since, entry };
+    let waiting = Waiting {
+        version: number + 1,
+        skipped: Revision(0),
+        events: 1,
+        bytes: held.bytes(),
+        first: revision,
+        until: held.previous,
+        highest: revision,
+        since,
+        ask_at: since,
+        asked: 0,
+        trouble: None,
+    };
+    let step = Step {
+        stream,
+        seen: Seen { last: Revision(number), version: (number > 0).then_some(number) },
+        append: vec![(Revision(number + 1), Arc::new(self::entry(&format!("e{number}"))))],
+        hold: vec![held],
+        unhold: (number > 0).then_some(Revision(number + 2)).into_iter().collect(),
+        waiting: Some(waiting),
+    };
+    let bounds = Totals { events: 9, bytes: 9_999, conflicts: 9 };
+    Arc::new(Settlement { steps: vec![step], bounds, ..Settlement::default() })
+}
+
+/// So many settlements were written, each once.
+async fn assert_settled(store: &Mongo, number: u64) {
+    let stream = StreamId::new("s").unwrap();
+    let Survey { streams, totals } = store.survey(vec![stream.clone()]).await.unwrap();
+    assert_eq!(streams[&stream].seen(), Seen { last: Revision(number), version: Some(number) });
+    assert_eq!(totals[&Partition(0)].events, 1);
+    let pages = store.held(vec![stream.clone()], Limit::default()).await.unwrap();
+    let held: Vec<_> = pages[&stream].held.iter().map(|held| held.revision.0).collect();
+    assert_eq!(held, [number + 2]);
+    assert_eq!(logged(store).await, (0..number).map(|number| format!("e{number}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_settlement_that_the_server_says_to_repeat_is_repeated() {
+    let (server, store) = fragile().await;
+    let transient = |code: i32| doc! { "errorCode": code, "errorLabels": ["TransientTransactionError"] };
+    let commands = ["findAndModify", "find", "aggregate", "insert", "delete", "update", "commitTransaction"];
+    let cases = commands.map(|command| (command, transient(112))).into_iter().chain([
+        ("commitTransaction", doc! { "closeConnection": true }),
+        ("commitTransaction", doc! { "writeConcernError": { "code": 64, "errmsg": "waiting timed out" } }),
+        ("insert", doc! { "closeConnection": true }),
+    ]);
+    let mut done = 0;
+    for (command, data) in cases {
+        server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
+        let settled = soon(store.settle(settlement(done))).await.unwrap();
+        assert!(
+            matches!(settled, Settled::Applied { before } if before.0 == done),
+            "{command} {data}: {settled:?}"
+        );
+        heal(&server).await;
+        done += 1;
+        assert_settled(&store, done).await;
+    }
+    assert!(matches!(store.settle(settlement(done - 1)).await.unwrap(), Settled::Moved(_)));
+    for command in commands {
+        let refused = doc! { "errorCode": 2, "errorLabels": [] };
+        server.fail_point(failing(&[command], doc! { "times": 1 }, refused)).await.unwrap();
+        let settled = store.settle(settlement(done)).await;
+        heal(&server).await;
+        // A commit that is refused with an error that says nothing may have happened, and is asked for again.
+        if command == "commitTransaction" {
+            assert!(matches!(settled, Ok(Settled::Applied { .. } | Settled::Unknown(_))), "{settled:?}");
+        } else {
+            assert!(settled.is_err(), "{command}: {settled:?}");
+            assert_settled(&store, done).await;
+        }
+    }
+}
+
+/// What can't be told is settled anew from what is stored then, and ends up there once.
+#[tokio::test]
+async fn a_settlement_that_can_not_be_told_is_unknown_and_harmless_to_repeat() {
+    let (server, store) = fragile().await;
+    let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
+    server
+        .fail_point(failing(&["commitTransaction"], doc! { "times": 1_000 }, unheard.clone()))
+        .await
+        .unwrap();
+    let settled = soon(store.settle(settlement(0))).await.unwrap();
+    let Settled::Unknown(error) = settled else { panic!("{settled:?}") };
+    assert!(error.is_unknown() && error.to_string().contains("can't be told"), "{error}");
+    heal(&server).await;
+    assert_settled(&store, 1).await;
+    assert!(matches!(store.settle(settlement(0)).await.unwrap(), Settled::Moved(_)));
+
+    server.fail_point(failing(&["commitTransaction"], doc! { "times": 40 }, unheard)).await.unwrap();
+    let sequencer = Sequencer::new(store.clone());
+    let delivery = |revision: u64| Delivery {
+        stream: StreamId::new("t").unwrap(),
+        revision: Some(Revision(revision)),
+        previous: None,
+        entry: Arc::new(entry(&format!("t{revision}"))),
+    };
+    let fed = vec![delivery(1), delivery(3)];
+    let answers = soon(sequencer.ingest(Policy::Contiguous, fed)).await.unwrap();
+    let is_there = |answer: &Answer| matches!(answer, Answer::Appended(_) | Answer::Duplicate(_));
+    assert!(is_there(&answers[0]) && matches!(answers[1], Answer::Held { .. }), "{answers:?}");
+    heal(&server).await;
+    soon(sequencer.ingest(Policy::Contiguous, vec![delivery(2)])).await.unwrap();
+    assert_eq!(logged(&store).await, ["e0", "t1", "t2", "t3"]);
 }
 
 /// The write concern error that a server gives while too few members answer comes without any label.
