@@ -25,10 +25,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::{Failure, is_duplicate};
-use crate::log::{encode, event, has_room, place_of};
+use crate::log::{encode, has_room, place_of};
 use crate::schema::{EVENTS, HEADS};
 use crate::transaction::{Ended, Step, Work};
-use crate::{Base, batch, patiently};
+use crate::{Base, patiently};
 
 /// How many appends may wait before callers do.
 const QUEUE: usize = 1_024;
@@ -352,15 +352,8 @@ impl Appender {
 
     /// The events that have these ids.
     async fn stored(&self, ids: Vec<&str>) -> Result<HashMap<String, Event>, Failure> {
-        let events = self.base.db.collection::<RawDocumentBuf>(EVENTS);
-        let count = ids.len();
-        let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(batch(count)).await?;
-        let mut stored = HashMap::new();
-        while found.advance().await? {
-            let event = event(found.current())?;
-            stored.insert(event.id.to_string(), event);
-        }
-        Ok(stored)
+        let found = self.base.events_with(ids).await?;
+        Ok(found.into_iter().map(|event| (event.id.to_string(), event)).collect())
     }
 }
 

@@ -35,27 +35,10 @@ struct Bulk {
 
 /// Updates that go in one command.
 #[derive(Default)]
-pub(crate) struct Updates {
+struct Updates {
     list: RawArrayBuf,
     count: usize,
     bytes: usize,
-}
-
-impl Updates {
-    /// Adds an update to the last of these commands, or to a new one.
-    pub(crate) fn push(commands: &mut Vec<Self>, update: RawDocumentBuf) {
-        let bytes = update.as_bytes().len() + 32;
-        let is_full =
-            |updates: &Self| updates.count == COMMAND_UPDATES || updates.bytes + bytes > COMMAND_BYTES;
-        if commands.last().is_none_or(is_full) {
-            commands.push(Self::default());
-        }
-        if let Some(updates) = commands.last_mut() {
-            updates.list.push(update);
-            updates.count += 1;
-            updates.bytes += bytes;
-        }
-    }
 }
 
 /// What guards said, in a transaction.
@@ -266,16 +249,25 @@ fn bulk(changes: &Changes, by: Option<i64>) -> Result<Bulk, Failure> {
         guard.append(cstr!("_fold.mark"), mark);
         // Equal to null is what is not there.
         guard.append(cstr!("_fold.parked"), parked.map_or(RawBson::Null, RawBson::String));
+        let bytes = document.as_bytes().len() + guard.as_bytes().len() + 64;
         let mut update = RawDocumentBuf::new();
         update.append(cstr!("q"), guard);
         update.append(cstr!("u"), document);
-        Updates::push(&mut bulk.updates, update);
+        let is_full =
+            |updates: &Updates| updates.count == COMMAND_UPDATES || updates.bytes + bytes > COMMAND_BYTES;
+        if bulk.updates.last().is_none_or(is_full) {
+            bulk.updates.push(Updates::default());
+        }
+        if let Some(updates) = bulk.updates.last_mut() {
+            updates.list.push(update);
+            updates.count += 1;
+            updates.bytes += bytes;
+        }
     }
     Ok(bulk)
 }
 
-/// Updates of one collection as a command.
-pub(crate) fn command(name: &str, updates: &Updates) -> RawDocumentBuf {
+fn command(name: &str, updates: &Updates) -> RawDocumentBuf {
     let mut command = RawDocumentBuf::new();
     command.append(cstr!("update"), name);
     command.append(cstr!("updates"), updates.list.clone());
@@ -290,7 +282,7 @@ fn durable_command(name: &str, updates: &Updates) -> RawDocumentBuf {
 }
 
 /// How many guards of an update command held. What went wrong beyond that is in the reply, too.
-pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
+fn held(reply: &Document) -> Result<usize, Failure> {
     let first = |field: &str| reply.get_array(field).ok().and_then(|list| list.first()?.as_document());
     if let Some(error) = first("writeErrors").or(reply.get_document("writeConcernError").ok()) {
         let report = error.get_str("errmsg").unwrap_or("a write failed").to_owned();

@@ -202,6 +202,19 @@ impl Base {
         Ok(last)
     }
 
+    /// What the log has under these ids.
+    pub(crate) async fn events_with(&self, ids: Vec<&str>) -> Result<Vec<Event>, Failure> {
+        let events = self.db.collection::<RawDocumentBuf>(EVENTS);
+        let mut all = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(batch(ids.len())).await?;
+            while found.advance().await? {
+                all.push(event(found.current())?);
+            }
+        }
+        Ok(all)
+    }
+
     /// Events up to the limit, and whether it was what ended them. `next` says what comes after an event.
     async fn take(
         &self,

@@ -5,6 +5,8 @@
 //!
 //! Reads find what a majority has. Where a stream is may be a moment old, as settling tells; what is found, or held, at
 //! a place may not, as it is taken together with what was read before.
+//!
+//! The futures of what takes several commands are large, and boxed: those of callers would be as large.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,25 +46,24 @@ impl Sequences for Mongo {
 
     async fn survey(&self, streams: Vec<StreamId>) -> Result<Survey> {
         let base = self.logged()?;
-        base.run("look at streams in", base.survey(streams)).await
+        base.run("look at streams in", Box::pin(base.survey(streams))).await
     }
 
     async fn find(&self, wanted: Wanted) -> Result<Found> {
         let base = self.logged()?;
-        base.run("look for events in", base.read_surely(|| base.look_for(&wanted))).await
+        base.run("look for events in", base.read_surely(|| Box::pin(base.look_for(&wanted)))).await
     }
 
     async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, Page>> {
         let base = self.logged()?;
         let streams: BTreeSet<_> = streams.into_iter().collect();
-        base.run("look for held events in", base.read_surely(|| base.pages(&streams, limit))).await
+        base.run("look for held events in", base.read_surely(|| Box::pin(base.pages(&streams, limit)))).await
     }
 
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled> {
         let base = self.logged()?;
-        base.settle(&settlement)
-            .await
-            .map_err(|failure| failure.to_error("settle deliveries in", &base.place))
+        let failed = |failure: Failure| failure.to_error("settle deliveries in", &base.place);
+        Box::pin(base.settle(&settlement)).await.map_err(failed)
     }
 
     async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
@@ -211,19 +212,6 @@ impl Base {
                 all.push(event(found.current())?);
             }
         }
-    }
-
-    /// What the log has under these ids.
-    pub(crate) async fn events_with(&self, ids: Vec<&str>) -> Result<Vec<Event>, Failure> {
-        let events = self.db.collection::<RawDocumentBuf>(EVENTS);
-        let mut all = Vec::new();
-        for ids in ids.chunks(MAX_IDS) {
-            let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(batch(ids.len())).await?;
-            while found.advance().await? {
-                all.push(event(found.current())?);
-            }
-        }
-        Ok(all)
     }
 
     /// What is held at these places.

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bson::raw::cstr;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use leftfold::sequence::{
     self, Conflict, Decided, MAX_REJECTED, Rejected, Seen, Settled, Settlement, Totals, too_many_rejected,
@@ -15,7 +14,6 @@ use leftfold::{Kind, Mark, Partition, Position, Result, Revision, StreamId};
 use mongodb::ClientSession;
 use mongodb::options::{Hint, ReturnDocument};
 
-use crate::commit::{self, Updates};
 use crate::error::{Failure, is_duplicate};
 use crate::log::{encode, has_room, place_of};
 use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, META, REJECTED, REJECTING, SEQUENCES, SKIPPED};
@@ -283,30 +281,18 @@ impl Settle<'_> {
         Ok(holding.map(|step| step.stream.clone()).collect())
     }
 
-    /// Writes what the streams wait for.
+    /// Writes what the streams wait for. To put all in anew is far quicker than to change each of them.
     async fn wait(&self, session: &mut ClientSession) -> Result<(), Failure> {
-        let base = self.base;
-        let (mut commands, mut done) = (Vec::new(), Vec::new());
-        for sequence::Step { stream, seen, waiting, .. } in &self.settlement.steps {
-            if let Some(waiting) = waiting {
-                let mut update = RawDocumentBuf::new();
-                update.append(cstr!("q"), bson::rawdoc! { "_id": stream.as_str() });
-                update.append(cstr!("u"), encode_waiting(stream, waiting));
-                update.append(cstr!("upsert"), true);
-                Updates::push(&mut commands, update);
-            } else if seen.version.is_some() {
-                done.push(stream.as_str());
-            }
-        }
-        for updates in &commands {
-            let command = commit::command(SEQUENCES, updates);
-            commit::held(&base.db.run_raw_command(command).session(&mut *session).await?)?;
-        }
-        for streams in done.chunks(MAX_IDS) {
-            let sequences = base.db.collection::<Document>(SEQUENCES);
+        let steps = &self.settlement.steps;
+        let there = steps.iter().filter(|step| step.seen.version.is_some());
+        let there: Vec<_> = there.map(|step| step.stream.as_str()).collect();
+        for streams in there.chunks(MAX_IDS) {
+            let sequences = self.base.db.collection::<Document>(SEQUENCES);
             sequences.delete_many(doc! { "_id": { "$in": streams } }).session(&mut *session).await?;
         }
-        Ok(())
+        let waiting = steps.iter().filter_map(|step| Some((&step.stream, step.waiting.as_ref()?)));
+        let waiting = waiting.map(|(stream, waiting)| encode_waiting(stream, waiting)).collect();
+        self.base.insert_new(session, SEQUENCES, waiting).await
     }
 
     /// Keeps conflicts and what was skipped, and counts.
@@ -345,6 +331,19 @@ impl Base {
             Err(error) if is_duplicate(&error) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Inserts what was looked for and is not there, in a transaction.
+    async fn insert_new(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        documents: Vec<RawDocumentBuf>,
+    ) -> Result<(), Failure> {
+        if self.insert(session, collection, documents).await? {
+            return Ok(());
+        }
+        Err(Failure::damaged(format!("something in {collection} is there and was not found")))
     }
 
     /// The ids of those of these documents that are there, as a transaction sees it.
@@ -475,9 +474,7 @@ impl Work for Reject<'_> {
         }
         let new = new.into_iter().map(|(id, rejected)| encode_rejected(id, rejected));
         let new = new.collect::<Result<_, _>>()?;
-        if base.insert(session, REJECTED, new).await? {
-            return Ok(Step::Keep(true));
-        }
-        Err(Failure::damaged("a rejected message is there and was not found"))
+        base.insert_new(session, REJECTED, new).await?;
+        Ok(Step::Keep(true))
     }
 }

@@ -13,9 +13,10 @@ use std::time::Duration;
 use bson::{Document, doc};
 use common::REPLICA_SET;
 use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::sequence::{MAX_REJECTED, Rejected};
 use leftfold::{
-    Answer, Append as _, AppendError, Delivery, Event, EventId, EventKind, Expected, Json, Mark, Partition,
-    Policy, Position, Revision, Sequencer, StreamId,
+    Answer, Append as _, AppendError, Delivery, Event, EventId, EventKind, Expected, Json, Kind, Mark,
+    Partition, Policy, Position, Revision, Sequencer, Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
 use mongodb::ClientSession;
@@ -267,4 +268,34 @@ async fn revisions_only_grow_while_some_leave_some_out() {
     }
     let appended = page.events.iter().filter(|event| event.id.as_str().starts_with('a')).count();
     assert_eq!((appended, page.more), (80, false));
+}
+
+/// The bound holds for all together.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_messages_are_rejected_than_may_be_whoever_rejects_them() {
+    let rejected = |number: u64| Rejected {
+        source: "orders".to_owned(),
+        reason: "it is no JSON".to_owned(),
+        since: "2026-01-01T00:00:00Z".parse().unwrap(),
+        attributes: BTreeMap::new(),
+        content: number.to_le_bytes().to_vec(),
+    };
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::connect(&url).await.unwrap();
+    store.reject((0..MAX_REJECTED - 3).map(rejected).collect()).await.unwrap();
+    let rejecting = (0..8).map(|number| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let store = Mongo::connect(url).await.unwrap();
+            match store.reject(vec![rejected(MAX_REJECTED + number)]).await {
+                Ok(()) => true,
+                Err(error) if error.kind() == Kind::Full => false,
+                Err(error) => panic!("{error}"),
+            }
+        })
+    });
+    let kept = futures_of(rejecting.collect()).await;
+    assert_eq!(kept.into_iter().filter(|kept| *kept).count(), 3);
+    let all = store.rejected(None, usize::MAX).await.unwrap();
+    assert_eq!(all.len() as u64, MAX_REJECTED);
 }

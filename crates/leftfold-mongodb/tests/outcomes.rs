@@ -13,7 +13,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
 use leftfold::log::{Entry, Limit, Log as _};
-use leftfold::sequence::{Held, Seen, Settled, Settlement, Step, Survey, Totals, Waiting};
+use leftfold::sequence::{Held, Page, Seen, Settled, Settlement, Step, Survey, Totals, Waiting};
 use leftfold::{
     Answer, Append as _, Appended, Collection, Delivery, DocumentId, Documents as _, EventId, EventKind,
     Expected, Json, Lane, Mark, Partition, Policy, Revision, Sequencer, Sequences as _, StreamId,
@@ -200,6 +200,74 @@ async fn a_settlement_that_the_server_says_to_repeat_is_repeated() {
             assert!(settled.is_err(), "{command}: {settled:?}");
             assert_settled(&store, done).await;
         }
+    }
+}
+
+/// How many commands of these kinds the server has run.
+async fn commands(server: &Server) -> i64 {
+    let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
+    let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
+    ["find", "aggregate", "getMore", "findAndModify", "insert", "update", "delete", "commitTransaction"]
+        .iter()
+        .map(|name| run.get_document(name).unwrap().get_i64("total").unwrap())
+        .sum()
+}
+
+#[tokio::test]
+async fn many_streams_are_settled_with_as_few_commands_as_one() {
+    let (server, store) = fragile().await;
+    let sequencer = Sequencer::new(store.clone());
+    let mut counts = Vec::new();
+    for (round, streams) in [1, 300].into_iter().enumerate() {
+        let delivery = |stream: u64, revision: u64| Delivery {
+            stream: StreamId::new(format!("r{round}-{stream}")).unwrap(),
+            revision: Some(Revision(revision)),
+            previous: None,
+            entry: Arc::new(entry(&format!("{round}-{stream}-{revision}"))),
+        };
+        let batch = |revision| (0..streams).map(|stream| delivery(stream, revision)).collect::<Vec<_>>();
+        for revision in [2, 1, 2] {
+            let before = commands(&server).await;
+            sequencer.ingest(Policy::Contiguous, batch(revision)).await.unwrap();
+            counts.push(commands(&server).await - before);
+        }
+    }
+    let (one, many) = counts.split_at(3);
+    // The server runs some of its own now and then.
+    assert!(one.iter().zip(many).all(|(one, many)| *many <= one + 3), "{one:?} {many:?}");
+    assert!(one.iter().all(|count| *count <= 20), "{one:?}");
+}
+
+/// Streams for which there is no room on a page show the least that they must.
+#[tokio::test]
+async fn pages_of_many_streams_show_something_of_each() {
+    let (_server, store) = fragile().await;
+    let sequencer = Sequencer::new(store.clone());
+    let delivery = |stream: u64, revision: u64| Delivery {
+        stream: StreamId::new(format!("s{stream:03}")).unwrap(),
+        revision: Some(Revision(revision)),
+        previous: None,
+        entry: Arc::new(entry(&format!("{stream}-{revision}"))),
+    };
+    let fed = (0..450).flat_map(|stream| (0..=stream % 4).map(move |more| delivery(stream, 2 + more)));
+    sequencer.ingest(Policy::Contiguous, fed.collect()).await.unwrap();
+    let streams: Vec<_> = (0..450).map(|stream| delivery(stream, 1).stream).collect();
+    for room in [0, 1, 5, 8, 9, 10, 11] {
+        let limit = Limit { events: room, bytes: usize::MAX };
+        let pages = store.held(streams.clone(), limit).await.unwrap();
+        let mut room = limit;
+        for (number, (stream, page)) in (0..).zip(&pages) {
+            let all = (0..=number % 4).map(|more| delivery(number, 2 + more)).map(|delivery| Held {
+                stream: delivery.stream,
+                revision: delivery.revision.unwrap(),
+                previous: Revision(delivery.revision.unwrap().0 - 1),
+                since: page.held[0].since,
+                entry: delivery.entry,
+            });
+            let expected = Page::cut(all, &mut room);
+            assert_eq!(*page, expected, "{stream} with room for {}", limit.events);
+        }
+        assert_eq!(pages.len(), 450);
     }
 }
 
