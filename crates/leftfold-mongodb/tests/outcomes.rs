@@ -125,7 +125,10 @@ async fn what_the_server_says_to_repeat_is_repeated() {
 /// Appends to a stream what comes after `number`, lets go of what is held, and holds the one after next.
 fn settlement(number: u64) -> Arc<Settlement> {
     let stream = StreamId::new("s").unwrap();
-    let (revision, entry) = (Revision(number + 3), Arc::new(entry(&format!("h{number}"))));
+    let revision = Revision(number + 3);
+    // Each a little longer, so that how much is kept changes.
+    let data = Json::of(&"x".repeat(usize::try_from(number).unwrap())).unwrap();
+    let entry = Arc::new(Entry { data, ..entry(&format!("h{number}")) });
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
     let held = Held { stream: stream.clone(), revision, previous: Revision(number + 2), since, entry };
     let waiting = Waiting {
