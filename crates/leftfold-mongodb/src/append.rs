@@ -306,8 +306,10 @@ impl Appender {
     /// Moves the head and puts the events behind it, in one transaction.
     async fn write(&self, group: &Group) -> Result<Ended<Wrote>, Failure> {
         point!("append");
+        let _turn = self.base.turn(self.partition).await;
         self.base.transact(Insert { base: &self.base, partition: self.partition, group }).await
     }
+
     /// Tells everybody where their events are.
     fn answer(&mut self, group: Group, last: i64) {
         let mut position = (last - group.events).unsigned_abs();

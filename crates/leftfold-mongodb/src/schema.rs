@@ -93,7 +93,8 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
         create(&db, name).await.map_err(failed)?;
     }
     let board = Arc::new(Board::new(partitions.unwrap_or(0)));
-    Ok(Base { client, db, app, place, partitions, board, caught_up: Mutex::default() })
+    let turns = (0..partitions.unwrap_or(0)).map(|_| tokio::sync::Mutex::default()).collect();
+    Ok(Base { client, db, app, place, partitions, board, turns, caught_up: Mutex::default() })
 }
 
 /// What the URL says, and what it leaves open. It may hold a password, so it is in no error.

@@ -28,7 +28,10 @@ impl Base {
     /// Writes a settlement. `Err` means that nothing was written.
     pub(crate) async fn settle(&self, settlement: &Settlement) -> Result<Settled, Failure> {
         point!("settle");
-        let verdict = match self.transact(Settle { base: self, settlement }).await? {
+        let turn = self.turn(settlement.partition).await;
+        let ended = self.transact(Settle { base: self, settlement }).await?;
+        drop(turn);
+        let verdict = match ended {
             Ended::Committed(verdict) | Ended::CalledOff(verdict) => verdict,
             Ended::Unknown(failure) => {
                 return Ok(Settled::Unknown(failure.to_error("settle deliveries in", &self.place)));
