@@ -3,6 +3,8 @@
 //! A task for each partition takes what has come in meanwhile, gives out revisions and positions, and writes the head and
 //! all events in one transaction. It does not look first whether an event is there already: the unique indexes tell,
 //! and only then it looks. Revisions are remembered; as streams only grow, one that is too low shows as a taken one.
+//! That is not so where revisions were left out: what comes after one that is too low may be free, and behind others. The
+//! head says whether its partition has such streams, and then it is looked where they are before anything is written.
 //!
 //! An outcome that can't be told is found out: the same events are written again, which fails if they are there, and
 //! has to wait for the head if their transaction is still open.
@@ -23,10 +25,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::{Failure, is_duplicate};
-use crate::log::{encode, event, has_room, place_of};
+use crate::log::{encode, has_room, place_of};
 use crate::schema::{EVENTS, HEADS};
 use crate::transaction::{Ended, Step, Work};
-use crate::{Base, batch, patiently};
+use crate::{Base, patiently};
 
 /// How many appends may wait before callers do.
 const QUEUE: usize = 1_024;
@@ -304,8 +306,10 @@ impl Appender {
     /// Moves the head and puts the events behind it, in one transaction.
     async fn write(&self, group: &Group) -> Result<Ended<Wrote>, Failure> {
         point!("append");
+        let _turn = self.base.turn(self.partition).await;
         self.base.transact(Insert { base: &self.base, partition: self.partition, group }).await
     }
+
     /// Tells everybody where their events are.
     fn answer(&mut self, group: Group, last: i64) {
         let mut position = (last - group.events).unsigned_abs();
@@ -342,34 +346,16 @@ impl Appender {
             return Ok(());
         }
         let names: Vec<_> = streams.iter().map(StreamId::as_str).collect();
-        // The index has the last revision of each stream first: nothing else is read.
-        let pipeline = [
-            doc! { "$match": { "stream": { "$in": names } } },
-            doc! { "$sort": { "stream": 1, "revision": -1 } },
-            doc! { "$group": { "_id": "$stream", "revision": { "$first": "$revision" } } },
-        ];
-        let events = self.base.db.collection::<Document>(EVENTS);
-        let count = batch(streams.len());
-        let mut found = events.aggregate(pipeline).batch_size(count).await?;
+        let last = self.base.last_revisions(&names).await?;
         self.revisions.extend(streams.into_iter().map(|stream| (stream, 0)));
-        while found.advance().await? {
-            let last = found.current();
-            self.revisions.insert(StreamId::stored(last.get_str("_id")?), last.get_i64("revision")?);
-        }
+        self.revisions.extend(last);
         Ok(())
     }
 
     /// The events that have these ids.
     async fn stored(&self, ids: Vec<&str>) -> Result<HashMap<String, Event>, Failure> {
-        let events = self.base.db.collection::<RawDocumentBuf>(EVENTS);
-        let count = ids.len();
-        let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(batch(count)).await?;
-        let mut stored = HashMap::new();
-        while found.advance().await? {
-            let event = event(found.current())?;
-            stored.insert(event.id.to_string(), event);
-        }
-        Ok(stored)
+        let found = self.base.events_with(ids).await?;
+        Ok(found.into_iter().map(|event| (event.id.to_string(), event)).collect())
     }
 }
 
@@ -394,7 +380,8 @@ impl Work for Insert<'_> {
             .session(&mut *session)
             .await?;
         let damaged = || Failure::damaged(format!("partition {partition} has no head"));
-        let last = head.ok_or_else(damaged)?.get_i64("position").map_err(|_| damaged())?;
+        let head = head.ok_or_else(damaged)?;
+        let last = head.get_i64("position").map_err(|_| damaged())?;
         if !has_room(last) {
             return Err(Failure::new(
                 Kind::Full,
@@ -403,6 +390,9 @@ impl Work for Insert<'_> {
             ));
         }
         point!("head-moved");
+        if head.get_bool("gaps").unwrap_or(false) && !self.is_last(session).await? {
+            return Ok(Step::CallOff(Wrote::Taken));
+        }
         let mut place = place_of(partition, last - group.events);
         let mut events = Vec::with_capacity(usize::try_from(group.events).unwrap_or(0));
         for (request, first) in group.requests.iter().zip(&group.first) {
@@ -421,6 +411,19 @@ impl Work for Insert<'_> {
             Err(error) if is_duplicate(&error) => Ok(Step::CallOff(Wrote::Taken)),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Insert<'_> {
+    /// Whether each stream is where its first request believes it to be.
+    async fn is_last(&self, session: &mut ClientSession) -> Result<bool, Failure> {
+        let mut believed: HashMap<&StreamId, i64> = HashMap::new();
+        for (request, first) in self.group.requests.iter().zip(&self.group.first) {
+            believed.entry(&request.stream).or_insert(first - 1);
+        }
+        let streams: Vec<_> = believed.keys().map(|stream| stream.as_str()).collect();
+        let last = self.base.last_revisions_in(session, &streams).await?;
+        Ok(believed.into_iter().all(|(stream, at)| last.get(stream).copied().unwrap_or(0) == at))
     }
 }
 

@@ -13,10 +13,7 @@ use mongodb::options::Hint;
 
 use crate::error::Failure;
 use crate::schema::{self, CHECKPOINTS, records};
-use crate::{Base, Mongo, batch, record};
-
-/// A query is a BSON document itself, and may not be larger than one.
-const MAX_IDS: usize = 20_000;
+use crate::{Base, MAX_IDS, Mongo, batch, record};
 
 impl Documents for Mongo {
     async fn prepare(&self, collection: &Collection) -> Result<()> {

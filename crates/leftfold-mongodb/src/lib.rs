@@ -37,6 +37,8 @@ mod lease;
 mod log;
 mod record;
 mod schema;
+mod sequence;
+mod settle;
 mod transaction;
 mod watch;
 
@@ -45,8 +47,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use leftfold::Result;
 use leftfold::log::MAX_EVENT_BYTES;
+use leftfold::{Partition, Result};
 use mongodb::{Client, Database};
 
 use crate::append::Appenders;
@@ -76,6 +78,9 @@ pub(crate) struct Base {
     /// How many partitions the log has. `None` where there can be no log.
     partitions: Option<u16>,
     board: Arc<Board>,
+    /// Who writes to a partition. Those of one process come one after the other, as they would only be in each other's way;
+    /// for all others there is the head.
+    turns: Vec<tokio::sync::Mutex<()>>,
     /// The election of the primary that is known to show all that was acknowledged before it.
     caught_up: Mutex<Option<ObjectId>>,
 }
@@ -103,6 +108,14 @@ impl Base {
         self.partitions.is_some()
     }
 
+    /// Waits until nobody else in this process writes to a partition.
+    pub(crate) async fn turn(&self, partition: Partition) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        match self.turns.get(usize::from(partition.0)) {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        }
+    }
+
     /// Does something, for not longer than a server that is alive can take. An error says what could not be done here.
     pub(crate) async fn run<T>(
         &self,
@@ -126,6 +139,9 @@ pub(crate) fn batch(count: usize) -> u32 {
 }
 
 const MAX_BATCH: u32 = 1_000_000;
+
+/// How many are asked for at once: a query is a BSON document itself, and may not be larger than one.
+pub(crate) const MAX_IDS: usize = 20_000;
 
 impl fmt::Debug for Mongo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,24 +4,27 @@
 //! transaction that moves the partition's head, 1, 2, 3 … without gaps: whoever moves a head has seen the move before,
 //! so that commit order is position order and a reader never finds a new event behind the last one it has read.
 
+use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bson::{RawDocument, RawDocumentBuf, doc};
+use bson::raw::cstr;
+use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use leftfold::log::{Entry, Limit, Page, check_entries};
 use leftfold::{
     Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Kind, Lane,
     Log, Mark, Partition, Position, Result, Revision, StreamId,
 };
+use mongodb::ClientSession;
 use mongodb::options::ReadConcern;
 
 use crate::error::Failure;
 use crate::schema::{EVENTS, HEADS, META};
-use crate::{Base, Mongo, batch};
+use crate::{Base, MAX_IDS, Mongo, batch};
 
 const POSITION_BITS: u32 = 48;
-const STREAM_INDEX: &str = "leftfold_stream_revision";
+pub(crate) const STREAM_INDEX: &str = "leftfold_stream_revision";
 const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
 
 impl Log for Mongo {
@@ -107,7 +110,7 @@ impl Append for Mongo {
 
 impl Mongo {
     /// The database, if it can hold a log.
-    fn logged(&self) -> Result<&std::sync::Arc<Base>> {
+    pub(crate) fn logged(&self) -> Result<&std::sync::Arc<Base>> {
         let base = &self.inner.base;
         if base.has_transactions() {
             return Ok(base);
@@ -154,12 +157,70 @@ impl Base {
         Ok(())
     }
 
+    /// Reads what may not be older than what this process knows already: again, if meanwhile a primary was elected, which may
+    /// have shown less than the one before.
+    pub(crate) async fn read_surely<T, F>(&self, read: impl Fn() -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let election = || *self.caught_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = election();
+        let found = read().await?;
+        self.catch_up().await?;
+        if before.is_some() && election() == before { Ok(found) } else { read().await }
+    }
+
+    /// The last revision of each of these streams that is in the log.
+    pub(crate) async fn last_revisions(&self, streams: &[&str]) -> Result<HashMap<StreamId, i64>, Failure> {
+        let mut last = HashMap::new();
+        for streams in streams.chunks(MAX_IDS) {
+            let events = self.db.collection::<RawDocumentBuf>(EVENTS);
+            let aggregate = events.aggregate(last_of(streams)).batch_size(batch(streams.len()));
+            let mut found = aggregate.await?;
+            while found.advance().await? {
+                last.extend([last_revision(found.current())?]);
+            }
+        }
+        Ok(last)
+    }
+
+    /// The same, as a transaction sees it.
+    pub(crate) async fn last_revisions_in(
+        &self,
+        session: &mut ClientSession,
+        streams: &[&str],
+    ) -> Result<HashMap<StreamId, i64>, Failure> {
+        let mut last = HashMap::new();
+        for streams in streams.chunks(MAX_IDS) {
+            let events = self.db.collection::<RawDocumentBuf>(EVENTS);
+            let aggregate = events.aggregate(last_of(streams)).batch_size(batch(streams.len()));
+            let mut found = aggregate.session(&mut *session).await?;
+            while found.advance(session).await? {
+                last.extend([last_revision(found.current())?]);
+            }
+        }
+        Ok(last)
+    }
+
+    /// What the log has under these ids.
+    pub(crate) async fn events_with(&self, ids: Vec<&str>) -> Result<Vec<Event>, Failure> {
+        let events = self.db.collection::<RawDocumentBuf>(EVENTS);
+        let mut all = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            let mut found = events.find(doc! { "id": { "$in": ids } }).batch_size(batch(ids.len())).await?;
+            while found.advance().await? {
+                all.push(event(found.current())?);
+            }
+        }
+        Ok(all)
+    }
+
     /// Events up to the limit, and whether it was what ended them. `next` says what comes after an event.
     async fn take(
         &self,
         limit: Limit,
         hint: &str,
-        next: impl Fn(Option<&Event>) -> (bson::Document, bson::Document),
+        next: impl Fn(Option<&Event>) -> (Document, Document),
     ) -> Result<(Vec<Event>, bool), Failure> {
         /// How much of the limit an event took of late. Only how many are asked for at once depends on it.
         static USUAL: AtomicUsize = AtomicUsize::new(100);
@@ -197,6 +258,19 @@ impl Base {
     }
 }
 
+/// The index has the last revision of each stream first: nothing else is read.
+fn last_of(streams: &[&str]) -> [Document; 3] {
+    [
+        doc! { "$match": { "stream": { "$in": streams } } },
+        doc! { "$sort": { "stream": 1, "revision": -1 } },
+        doc! { "$group": { "_id": "$stream", "revision": { "$first": "$revision" } } },
+    ]
+}
+
+fn last_revision(stored: &RawDocument) -> Result<(StreamId, i64), Failure> {
+    Ok((StreamId::stored(stored.get_str("_id")?), stored.get_i64("revision")?))
+}
+
 /// Numbers in BSON are signed.
 fn storable(what: &'static str, number: u64) -> Result<i64, Invalid> {
     i64::try_from(number)
@@ -223,59 +297,103 @@ pub(crate) fn has_room(last: i64) -> bool {
     last <= LAST_POSITION
 }
 
-/// An event as it is stored. Dates in BSON count milliseconds; what is left of a microsecond stands beside it.
+/// An event as it is stored.
 pub(crate) fn encode(place: i64, stream: &StreamId, revision: i64, entry: &Entry) -> RawDocumentBuf {
+    let mut event = bson::rawdoc! { "_id": place, "stream": stream.as_str(), "revision": revision };
+    append_entry(&mut event, entry);
+    event
+}
+
+/// Adds what makes up an event. Dates in BSON count milliseconds; what is left of a microsecond stands beside it.
+pub(crate) fn append_entry(document: &mut RawDocumentBuf, entry: &Entry) {
     let micros = entry.time.as_microsecond();
-    let mut event = bson::rawdoc! {
-        "_id": place,
-        "stream": stream.as_str(),
-        "revision": revision,
-        "id": entry.id.as_str(),
-        "type": entry.kind.as_str(),
-        "time": bson::DateTime::from_millis(micros.div_euclid(1_000)),
-        "data": entry.data.as_str(),
-    };
+    document.append(cstr!("id"), entry.id.as_str());
+    document.append(cstr!("type"), entry.kind.as_str());
+    document.append(cstr!("time"), bson::DateTime::from_millis(micros.div_euclid(1_000)));
+    document.append(cstr!("data"), entry.data.as_str());
     let rest = i32::try_from(micros.rem_euclid(1_000)).unwrap_or(0);
     if rest > 0 {
-        event.append(bson::raw::cstr!("micros"), rest);
+        document.append(cstr!("micros"), rest);
     }
     if let Some(metadata) = &entry.metadata {
-        event.append(bson::raw::cstr!("metadata"), metadata.as_str());
+        document.append(cstr!("metadata"), metadata.as_str());
     }
-    event
+}
+
+fn missing() -> Failure {
+    Failure::damaged("an event lacks a field")
+}
+
+/// The fields of an event that is stored, in the log or elsewhere.
+#[derive(Default)]
+struct Fields<'a> {
+    place: Option<i64>,
+    stream: Option<&'a str>,
+    revision: Option<i64>,
+    id: Option<&'a str>,
+    kind: Option<&'a str>,
+    micros: i64,
+    data: Option<&'a str>,
+    metadata: Option<&'a str>,
+}
+
+fn fields(stored: &RawDocument) -> Result<Fields<'_>, Failure> {
+    let mut fields = Fields::default();
+    for element in stored {
+        let (key, value) = element?;
+        match key.as_str() {
+            "_id" => fields.place = value.as_i64(),
+            "stream" => fields.stream = value.as_str(),
+            "revision" => fields.revision = value.as_i64(),
+            "id" => fields.id = value.as_str(),
+            "type" => fields.kind = value.as_str(),
+            "time" => fields.micros += value.as_datetime().ok_or_else(missing)?.timestamp_millis() * 1_000,
+            "micros" => fields.micros += i64::from(value.as_i32().ok_or_else(missing)?),
+            "data" => fields.data = value.as_str(),
+            "metadata" => fields.metadata = value.as_str(),
+            _ => {}
+        }
+    }
+    Ok(fields)
+}
+
+impl Fields<'_> {
+    fn entry(&self) -> Result<Entry, Failure> {
+        Ok(Entry {
+            id: EventId::stored(self.id.ok_or_else(missing)?),
+            kind: EventKind::stored(self.kind.ok_or_else(missing)?),
+            time: time(self.micros)?,
+            data: Json::stored(self.data.ok_or_else(missing)?),
+            metadata: self.metadata.map(Json::stored),
+        })
+    }
+}
+
+/// A time, from its microseconds.
+pub(crate) fn time(micros: i64) -> Result<jiff::Timestamp, Failure> {
+    jiff::Timestamp::from_microsecond(micros).map_err(|error| Failure::damaged(error.to_string()))
+}
+
+/// What makes up an event, as it was stored.
+pub(crate) fn entry(stored: &RawDocument) -> Result<Entry, Failure> {
+    fields(stored)?.entry()
 }
 
 /// An event as it was stored.
 pub(crate) fn event(stored: &RawDocument) -> Result<Event, Failure> {
-    let damaged = |error: &dyn std::fmt::Display| Failure::damaged(error.to_string());
-    let missing = || Failure::damaged("an event lacks a field");
-    let (mut place, mut revision, mut micros) = (None, None, 0);
-    let (mut stream, mut id, mut kind, mut data, mut metadata) = (None, None, None, None, None);
-    for element in stored {
-        let (key, value) = element?;
-        match key.as_str() {
-            "_id" => place = value.as_i64(),
-            "stream" => stream = value.as_str(),
-            "revision" => revision = value.as_i64(),
-            "id" => id = value.as_str(),
-            "type" => kind = value.as_str(),
-            "time" => micros += value.as_datetime().ok_or_else(missing)?.timestamp_millis() * 1_000,
-            "micros" => micros += i64::from(value.as_i32().ok_or_else(missing)?),
-            "data" => data = value.as_str(),
-            "metadata" => metadata = value.as_str(),
-            _ => {}
-        }
-    }
-    let place = place.ok_or_else(missing)?;
+    let fields = fields(stored)?;
+    let place = fields.place.ok_or_else(missing)?;
+    let partition = u16::try_from(place >> POSITION_BITS);
+    let Entry { id, kind, time, data, metadata } = fields.entry()?;
     Ok(Event {
-        id: EventId::stored(id.ok_or_else(missing)?),
-        stream: StreamId::stored(stream.ok_or_else(missing)?),
-        revision: Revision(revision.ok_or_else(missing)?.unsigned_abs()),
-        kind: EventKind::stored(kind.ok_or_else(missing)?),
-        time: jiff::Timestamp::from_microsecond(micros).map_err(|error| damaged(&error))?,
-        data: Json::stored(data.ok_or_else(missing)?),
-        metadata: metadata.map(Json::stored),
-        partition: Partition(u16::try_from(place >> POSITION_BITS).map_err(|error| damaged(&error))?),
+        id,
+        stream: StreamId::stored(fields.stream.ok_or_else(missing)?),
+        revision: Revision(fields.revision.ok_or_else(missing)?.unsigned_abs()),
+        kind,
+        time,
+        data,
+        metadata,
+        partition: Partition(partition.map_err(|error| Failure::damaged(error.to_string()))?),
         position: Position((place & LAST_POSITION).unsigned_abs()),
     })
 }

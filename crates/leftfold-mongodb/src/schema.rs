@@ -34,6 +34,21 @@ pub(crate) const HEADS: &str = "leftfold.heads";
 pub(crate) const CHECKPOINTS: &str = "leftfold.checkpoints";
 pub(crate) const LEASES: &str = "leftfold.leases";
 pub(crate) const META: &str = "leftfold.meta";
+pub(crate) const HELD: &str = "leftfold.held";
+pub(crate) const SEQUENCES: &str = "leftfold.sequences";
+pub(crate) const CONFLICTS: &str = "leftfold.conflicts";
+pub(crate) const SKIPPED: &str = "leftfold.skipped";
+pub(crate) const REJECTED: &str = "leftfold.rejected";
+
+/// Held events by stream and revision.
+pub(crate) const HELD_INDEX: &str = "leftfold_held";
+/// Streams for which something is held, by id, and by how long they wait.
+pub(crate) const WAITING_INDEX: &str = "leftfold_waiting";
+pub(crate) const OVERDUE_INDEX: &str = "leftfold_overdue";
+/// Conflicts that nobody has decided.
+pub(crate) const OPEN_INDEX: &str = "leftfold_open";
+/// What everybody writes who keeps rejected messages, so that they are counted one after the other.
+pub(crate) const REJECTING: &str = "rejected";
 
 /// What a view leaves out.
 const VISIBLE: &str = "_fold.gone";
@@ -71,11 +86,15 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
         check_existing(&db, transactions, &place).await?;
     }
     let partitions = if transactions { Some(make_log(&db, options.partitions, &place).await?) } else { None };
+    if transactions {
+        make_sequences(&db).await.map_err(failed)?;
+    }
     for name in [CHECKPOINTS, LEASES] {
         create(&db, name).await.map_err(failed)?;
     }
     let board = Arc::new(Board::new(partitions.unwrap_or(0)));
-    Ok(Base { client, db, app, place, partitions, board, caught_up: Mutex::default() })
+    let turns = (0..partitions.unwrap_or(0)).map(|_| tokio::sync::Mutex::default()).collect();
+    Ok(Base { client, db, app, place, partitions, board, turns, caught_up: Mutex::default() })
 }
 
 /// What the URL says, and what it leaves open. It may hold a password, so it is in no error.
@@ -216,12 +235,36 @@ async fn make_tables(db: &Database, partitions: u16) -> Result<(), Failure> {
         let head = doc! { "$setOnInsert": { "position": 0_i64 } };
         heads.update_one(doc! { "_id": i32::from(partition) }, head).upsert(true).await?;
     }
+    let rejecting = doc! { "$setOnInsert": { "changes": 0_i64 } };
+    let metas = db.collection::<Document>(META);
+    metas.update_one(doc! { "_id": REJECTING }, rejecting).upsert(true).await?;
     let meta = doc! { "_id": "log", "format": FORMAT, "partitions": i32::from(partitions) };
-    match db.collection::<Document>(META).insert_one(meta).await {
+    match metas.insert_one(meta).await {
         Err(error) if !is_duplicate(&error) => Err(error.into()),
         // Another process may have been faster, with another number: what is stored is read next.
         _ => Ok(()),
     }
+}
+
+/// Makes what the sequencer keeps, if it is not there. Nothing but speed depends on these indexes.
+async fn make_sequences(db: &Database) -> Result<(), Failure> {
+    let held = doc! { "events": { "$gt": 0 } };
+    let indexes = [
+        (HELD, HELD_INDEX, doc! { "_id.stream": 1, "_id.revision": 1 }, None),
+        (SEQUENCES, WAITING_INDEX, doc! { "_id": 1, "events": 1 }, Some(held.clone())),
+        (SEQUENCES, OVERDUE_INDEX, doc! { "since": 1, "_id": 1 }, Some(held)),
+        (CONFLICTS, OPEN_INDEX, doc! { "_id": 1, "open": 1 }, Some(doc! { "open": true })),
+    ];
+    for (collection, name, keys, partial) in indexes {
+        let mut options = IndexOptions::builder().name(name.to_owned()).build();
+        options.partial_filter_expression = partial;
+        let index = IndexModel::builder().keys(keys).options(options).build();
+        db.collection::<Document>(collection).create_index(index).await?;
+    }
+    for name in [SKIPPED, REJECTED] {
+        create(db, name).await?;
+    }
+    Ok(())
 }
 
 /// Without these indexes an event could be in the log twice.

@@ -7,13 +7,16 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, doc};
 use common::REPLICA_SET;
 use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::sequence::{MAX_REJECTED, Rejected};
 use leftfold::{
-    Append as _, Event, EventId, EventKind, Expected, Json, Mark, Partition, Position, Revision, StreamId,
+    Answer, Append as _, AppendError, Delivery, Event, EventId, EventKind, Expected, Json, Kind, Mark,
+    Partition, Policy, Position, Revision, Sequencer, Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
 use mongodb::ClientSession;
@@ -189,4 +192,110 @@ async fn readers_skip_nothing_whatever_happens_while_others_append() {
             assert!(places.contains(token), "{token} was acknowledged");
         }
     }
+}
+
+fn latest(stream: &str, revision: u64) -> Delivery {
+    let entry = Arc::new(entry(&format!("{stream}-{revision}")));
+    let stream = StreamId::new(stream).unwrap();
+    Delivery { stream, revision: Some(Revision(revision)), previous: None, entry }
+}
+
+async fn append(store: &Mongo, stream: &str, id: &str) -> u64 {
+    let stream = StreamId::new(stream).unwrap();
+    store.append(stream, Expected::Any, vec![entry(id)]).await.unwrap().into_token().revision.0
+}
+
+/// Who remembers a stream at 1 while another process has put 500 there must not write 2 behind it: that revision is
+/// free, and no index tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_appended_behind_revisions_that_others_left_out() {
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::connect(&url).await.unwrap();
+    let others = Sequencer::new(Mongo::connect(&url).await.unwrap());
+    assert_eq!(append(&store, "known", "a").await, 1);
+    assert_eq!(append(&store, "expected", "b").await, 1);
+    let fed = ["known", "expected", "new"].map(|stream| latest(stream, 500)).to_vec();
+    let answers = others.ingest(Policy::Latest, fed).await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, Answer::Appended(_))), "{answers:?}");
+
+    assert_eq!(append(&store, "known", "c").await, 501);
+    assert_eq!(append(&store, "new", "d").await, 501, "streams of late were all new, this one is not");
+    let stream = StreamId::new("expected").unwrap();
+    let at = Expected::Revision(Revision(1));
+    let refused = store.append(stream.clone(), at, vec![entry("e")]).await.unwrap_err();
+    assert!(matches!(refused, AppendError::WrongRevision { .. }), "{refused:?}");
+    let events = store.read_stream(&stream, Revision(0), Limit::default()).await.unwrap();
+    assert_eq!(events.iter().map(|event| event.revision.0).collect::<Vec<_>>(), [1, 500]);
+}
+
+/// The same while all go on at once: in the order of the log, revisions only grow.
+#[tokio::test(flavor = "multi_thread")]
+async fn revisions_only_grow_while_some_leave_some_out() {
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::connect(&url).await.unwrap();
+    let appending: Vec<_> = (0..2)
+        .map(|number| {
+            let url = url.clone();
+            tokio::spawn(async move {
+                let store = Mongo::connect(url).await.unwrap();
+                for round in 0..40 {
+                    append(&store, &format!("s{}", round % 3), &format!("a{number}-{round}")).await;
+                }
+            })
+        })
+        .collect();
+    let feeding: Vec<_> = (0..2)
+        .map(|number| {
+            let url = url.clone();
+            tokio::spawn(async move {
+                let sequencer = Sequencer::new(Mongo::connect(url).await.unwrap());
+                for round in 1..20 {
+                    let fed = (0..3).map(|name| latest(&format!("s{name}"), round * 10 + number)).collect();
+                    while let Err(error) = sequencer.ingest(Policy::Latest, Vec::clone(&fed)).await {
+                        assert!(error.is_transient(), "{error}");
+                    }
+                }
+            })
+        })
+        .collect();
+    futures_of(appending).await;
+    futures_of(feeding).await;
+    let page = store.read(Partition(0), Position(0), Limit::default()).await.unwrap();
+    let mut last: BTreeMap<&str, Revision> = BTreeMap::new();
+    for event in &page.events {
+        let before = last.insert(event.stream.as_str(), event.revision).unwrap_or_default();
+        assert!(before < event.revision, "{before} of {} before {}", event.stream, event.revision);
+    }
+    let appended = page.events.iter().filter(|event| event.id.as_str().starts_with('a')).count();
+    assert_eq!((appended, page.more), (80, false));
+}
+
+/// The bound holds for all together.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_messages_are_rejected_than_may_be_whoever_rejects_them() {
+    let rejected = |number: u64| Rejected {
+        source: "orders".to_owned(),
+        reason: "it is no JSON".to_owned(),
+        since: "2026-01-01T00:00:00Z".parse().unwrap(),
+        attributes: BTreeMap::new(),
+        content: number.to_le_bytes().to_vec(),
+    };
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::connect(&url).await.unwrap();
+    store.reject((0..MAX_REJECTED - 3).map(rejected).collect()).await.unwrap();
+    let rejecting = (0..8).map(|number| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let store = Mongo::connect(url).await.unwrap();
+            match store.reject(vec![rejected(MAX_REJECTED + number)]).await {
+                Ok(()) => true,
+                Err(error) if error.kind() == Kind::Full => false,
+                Err(error) => panic!("{error}"),
+            }
+        })
+    });
+    let kept = futures_of(rejecting.collect()).await;
+    assert_eq!(kept.into_iter().filter(|kept| *kept).count(), 3);
+    let all = store.rejected(None, usize::MAX).await.unwrap();
+    assert_eq!(all.len() as u64, MAX_REJECTED);
 }

@@ -18,10 +18,12 @@ async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, Guard) {
 
 mod one_partition {
     leftfold::conformance!(super::replica_set, partitions: 1);
+    leftfold::conformance_of_sequences!(super::replica_set, partitions: 1);
 }
 
 mod three_partitions {
     leftfold::conformance!(super::replica_set, partitions: 3);
+    leftfold::conformance_of_sequences!(super::replica_set, partitions: 3);
 }
 
 mod without_transactions {

@@ -6,14 +6,16 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::doc;
 use leftfold::fold::Options;
-use leftfold::log::{Limit, Log as _};
+use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::sequence::Wanted;
 use leftfold::{
-    App, AppendError, Appended, Event, Expected, Json, Leftfold, NewEvent, Projection, ReadError, Revision,
-    StreamId, fold,
+    Answer, App, AppendError, Appended, Delivery, Event, EventId, EventKind, Expected, Json, Leftfold,
+    NewEvent, Policy, Projection, ReadError, Revision, Sequencer, Sequences as _, StreamId, fold,
 };
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
@@ -67,6 +69,41 @@ async fn append(
     number
 }
 
+fn delivery(stream: &str, revision: u64) -> Delivery {
+    let entry = Entry {
+        id: EventId::new(format!("{stream}-{revision}")).unwrap(),
+        kind: EventKind::new("noted").unwrap(),
+        time: "2026-01-01T00:00:00Z".parse().unwrap(),
+        data: Json::of(&serde_json::json!({ "number": revision - 1 })).unwrap(),
+        metadata: None,
+    };
+    let stream = StreamId::new(stream).unwrap();
+    Delivery { stream, revision: Some(Revision(revision)), previous: None, entry: Arc::new(entry) }
+}
+
+/// Delivers events of a stream, later ones first and some of them twice, until told to stop. Answers with how many.
+async fn feed(store: Mongo, stream: &'static str, stop: watch::Receiver<bool>) -> u64 {
+    let sequencer = Sequencer::new(store);
+    let mut number = 0;
+    while !*stop.borrow() {
+        for batch in [&[6, 4][..], &[5, 4, 2], &[1, 6], &[3]] {
+            let fed: Vec<_> = batch.iter().map(|revision| delivery(stream, number + revision)).collect();
+            let answers = loop {
+                match sequencer.ingest(Policy::Contiguous, fed.clone()).await {
+                    Ok(answers) => break answers,
+                    Err(error) => assert!(error.is_transient(), "{error}"),
+                }
+            };
+            let is_kept = |answer: &Answer| {
+                matches!(answer, Answer::Appended(_) | Answer::Duplicate(_) | Answer::Held { .. })
+            };
+            assert!(answers.iter().all(is_kept), "{answers:?}");
+        }
+        number += 6;
+    }
+    number
+}
+
 /// Waits until so many more events were appended: the set works again.
 async fn goes_on(done: &mut watch::Receiver<u64>) {
     let more = *done.borrow() + 5;
@@ -86,6 +123,7 @@ async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
         .map(|stream| tokio::spawn(append(app.clone(), stream, stopped.clone(), done.clone())))
         .into_iter()
         .collect();
+    let feeding = tokio::spawn(feed(store.clone(), "f", stopped));
     goes_on(&mut seen).await;
     let primary = server.primary().await.unwrap();
     server.kill(primary).await.unwrap();
@@ -102,11 +140,14 @@ async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
     for (stream, count) in ["a", "b"].into_iter().zip(appending) {
         appended.insert(stream, count.await.unwrap());
     }
+    appended.insert("f", feeding.await.unwrap());
     tokio::time::timeout(Duration::from_mins(2), app.caught_up()).await.unwrap().unwrap();
     for (stream, count) in appended {
         let list = app.get(Lists, stream).await.unwrap().unwrap();
         assert_eq!(list, (0..count).collect::<Vec<_>>(), "{stream}");
     }
+    assert_eq!(store.waiting(None, 9).await.unwrap(), []);
+    assert!(store.survey(Vec::new()).await.unwrap().totals.is_empty(), "nothing is said to be held");
     app.stop().await;
 }
 
@@ -131,20 +172,35 @@ async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged
     let append = || app.append_events("b", Expected::Revision(Revision(0)), vec![event.clone()]);
     let Appended::New(token) = append().await.unwrap() else { panic!("it is new") };
     assert_eq!(app.get(Lists, "b").at_least(token.clone()).await.unwrap(), Some(vec![1]));
+    let sequencer = Sequencer::new(store.clone());
+    let fed = vec![delivery("c", 1), delivery("c", 3)];
+    sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
     app.stop().await;
     server.kill(primary).await.unwrap();
     while server.primary().await.ok() != Some(next) {}
 
     let stream = StreamId::new("b").unwrap();
-    let (read, listed, appended) = tokio::join!(
+    let held = StreamId::new("c").unwrap();
+    let wanted = Wanted { places: vec![(held.clone(), Revision(3))], ids: Vec::new() };
+    let (read, listed, appended, again, found, pages) = tokio::join!(
         app.get(Lists, "b").into_future(),
         store.read_stream(&stream, Revision(0), Limit::default()),
-        append()
+        append(),
+        sequencer.ingest(Policy::Contiguous, vec![delivery("c", 1)]),
+        store.find(wanted.clone()),
+        store.held(vec![held], Limit::default()),
     );
     assert!(matches!(&read, Err(ReadError::Store(error)) if error.is_transient()), "{read:?}");
     assert!(matches!(&listed, Err(error) if error.is_transient()), "{listed:?}");
     assert!(matches!(&appended, Err(AppendError::Store(error)) if error.is_transient()), "{appended:?}");
+    assert!(matches!(&again, Err(error) if error.is_transient()), "{again:?}");
+    assert!(matches!(&found, Err(error) if error.is_transient()), "{found:?}");
+    assert!(matches!(&pages, Err(error) if error.is_transient()), "{pages:?}");
     showing("off").await.unwrap();
+    let again = sequencer.ingest(Policy::Contiguous, vec![delivery("c", 1), delivery("c", 2)]).await.unwrap();
+    assert!(matches!(again[..], [Answer::Duplicate(_), Answer::Appended(_)]), "{again:?}");
+    assert_eq!(sequencer.counts().released, 1);
+    assert_eq!(store.find(wanted).await.unwrap().logged.len(), 1);
     assert_eq!(app.get(Lists, "b").await.unwrap(), Some(vec![1]));
     assert_eq!(store.read_stream(&stream, Revision(0), Limit::default()).await.unwrap().len(), 1);
     assert_eq!(append().await.unwrap(), Appended::Duplicate(token));

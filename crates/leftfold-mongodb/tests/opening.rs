@@ -4,12 +4,15 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use bson::{Document, doc};
 use common::{REPLICA_SET, STANDALONE};
 use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::sequence::Rejected;
 use leftfold::{
     Append as _, Collection, Documents as _, EventId, EventKind, Expected, Json, Kind, Mark, Revision,
-    StreamId,
+    Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
@@ -165,6 +168,36 @@ async fn a_log_without_its_indexes_is_not_opened() {
     }
 }
 
+/// A log that was made before there was a sequencer.
+#[tokio::test]
+async fn what_the_sequencer_needs_is_made_where_it_is_missing() {
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::connect(&url).await.unwrap();
+    let names = ["held", "sequences", "conflicts", "skipped", "rejected"];
+    for name in names {
+        store.database().collection::<Document>(&format!("leftfold.{name}")).drop().await.unwrap();
+    }
+    let metas = store.database().collection::<Document>("leftfold.meta");
+    metas.delete_one(doc! { "_id": "rejected" }).await.unwrap();
+    let store = Mongo::connect(&url).await.unwrap();
+    let indexes = async |name: &str| {
+        let collection = store.database().collection::<Document>(&format!("leftfold.{name}"));
+        collection.list_index_names().await.unwrap().len()
+    };
+    for (name, count) in names.into_iter().zip([2, 3, 2, 1, 1]) {
+        assert_eq!(indexes(name).await, count, "{name}");
+    }
+    let rejected = Rejected {
+        source: "orders".to_owned(),
+        reason: "it is no JSON".to_owned(),
+        since: "2026-01-01T00:00:00Z".parse().unwrap(),
+        attributes: [].into(),
+        content: Vec::new(),
+    };
+    store.reject(vec![rejected]).await.unwrap();
+    assert_eq!(store.rejected(None, 9).await.unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn what_has_the_name_of_a_projection_is_left_as_it_is() {
     let store = REPLICA_SET.store(Mongo::options()).await;
@@ -216,6 +249,9 @@ async fn a_standalone_server_holds_documents_and_no_log() {
         store.read(leftfold::Partition(0), leftfold::Position(0), Limit::default()).await.unwrap_err(),
         store.read_stream(&stream, Revision(0), Limit::default()).await.unwrap_err(),
         store.grown(&Mark::default()).await.unwrap_err(),
+        store.survey(vec![stream.clone()]).await.unwrap_err(),
+        store.settle(Arc::default()).await.unwrap_err(),
+        store.reject(Vec::new()).await.unwrap_err(),
     ] {
         assert!(error.to_string().contains(says), "{error}");
     }

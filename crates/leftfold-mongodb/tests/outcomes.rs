@@ -13,9 +13,10 @@ use std::time::Duration;
 use bson::{Document, doc};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
 use leftfold::log::{Entry, Limit, Log as _};
+use leftfold::sequence::{Held, Page, Seen, Settled, Settlement, Step, Survey, Totals, Waiting};
 use leftfold::{
-    Append as _, Appended, Collection, DocumentId, Documents as _, EventId, EventKind, Expected, Json, Lane,
-    Mark, Partition, Revision, StreamId,
+    Answer, Append as _, Appended, Collection, Delivery, DocumentId, Documents as _, EventId, EventKind,
+    Expected, Json, Lane, Mark, Partition, Policy, Revision, Sequencer, Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
@@ -119,6 +120,191 @@ async fn what_the_server_says_to_repeat_is_repeated() {
         heal(&server).await;
     }
     assert_eq!(logged(&store).await.len(), 7);
+}
+
+/// Appends to a stream what comes after `number`, lets go of what is held, and holds the one after next.
+fn settlement(number: u64) -> Arc<Settlement> {
+    let stream = StreamId::new("s").unwrap();
+    let revision = Revision(number + 3);
+    // Each a little longer, so that how much is kept changes.
+    let data = Json::of(&"x".repeat(usize::try_from(number).unwrap())).unwrap();
+    let entry = Arc::new(Entry { data, ..entry(&format!("h{number}")) });
+    let since = "2026-01-01T00:00:00Z".parse().unwrap();
+    let held = Held { stream: stream.clone(), revision, previous: Revision(number + 2), since, entry };
+    let waiting = Waiting {
+        version: number + 1,
+        skipped: Revision(0),
+        events: 1,
+        bytes: held.bytes(),
+        first: revision,
+        until: held.previous,
+        highest: revision,
+        since,
+        ask_at: since,
+        asked: 0,
+        trouble: None,
+    };
+    let step = Step {
+        stream,
+        seen: Seen { last: Revision(number), version: (number > 0).then_some(number) },
+        append: vec![(Revision(number + 1), Arc::new(self::entry(&format!("e{number}"))))],
+        hold: vec![held],
+        unhold: (number > 0).then_some(Revision(number + 2)).into_iter().collect(),
+        waiting: Some(waiting),
+    };
+    let bounds = Totals { events: 9, bytes: 9_999, conflicts: 9 };
+    Arc::new(Settlement { steps: vec![step], bounds, ..Settlement::default() })
+}
+
+/// So many settlements were written, each once.
+async fn assert_settled(store: &Mongo, number: u64) {
+    let stream = StreamId::new("s").unwrap();
+    let Survey { streams, totals } = store.survey(vec![stream.clone()]).await.unwrap();
+    assert_eq!(streams[&stream].seen(), Seen { last: Revision(number), version: Some(number) });
+    assert_eq!(totals[&Partition(0)].events, 1);
+    let pages = store.held(vec![stream.clone()], Limit::default()).await.unwrap();
+    let held: Vec<_> = pages[&stream].held.iter().map(|held| held.revision.0).collect();
+    assert_eq!(held, [number + 2]);
+    assert_eq!(logged(store).await, (0..number).map(|number| format!("e{number}")).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_settlement_that_the_server_says_to_repeat_is_repeated() {
+    let (server, store) = fragile().await;
+    let transient = |code: i32| doc! { "errorCode": code, "errorLabels": ["TransientTransactionError"] };
+    let commands = ["findAndModify", "find", "aggregate", "insert", "delete", "update", "commitTransaction"];
+    let cases = commands.map(|command| (command, transient(112))).into_iter().chain([
+        ("commitTransaction", doc! { "closeConnection": true }),
+        ("commitTransaction", doc! { "writeConcernError": { "code": 64, "errmsg": "waiting timed out" } }),
+        ("insert", doc! { "closeConnection": true }),
+    ]);
+    let mut done = 0;
+    for (command, data) in cases {
+        server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
+        let settled = soon(store.settle(settlement(done))).await.unwrap();
+        assert!(
+            matches!(settled, Settled::Applied { before } if before.0 == done),
+            "{command} {data}: {settled:?}"
+        );
+        heal(&server).await;
+        done += 1;
+        assert_settled(&store, done).await;
+    }
+    assert!(matches!(store.settle(settlement(done - 1)).await.unwrap(), Settled::Moved(_)));
+    for command in commands {
+        let refused = doc! { "errorCode": 2, "errorLabels": [] };
+        server.fail_point(failing(&[command], doc! { "times": 1 }, refused)).await.unwrap();
+        let settled = store.settle(settlement(done)).await;
+        heal(&server).await;
+        // A commit that is refused with an error that says nothing may have happened, and is asked for again.
+        if command == "commitTransaction" {
+            assert!(matches!(settled, Ok(Settled::Applied { .. } | Settled::Unknown(_))), "{settled:?}");
+        } else {
+            assert!(settled.is_err(), "{command}: {settled:?}");
+            assert_settled(&store, done).await;
+        }
+    }
+}
+
+/// How many commands of these kinds the server has run.
+async fn commands(server: &Server) -> i64 {
+    let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
+    let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
+    ["find", "aggregate", "getMore", "findAndModify", "insert", "update", "delete", "commitTransaction"]
+        .iter()
+        .map(|name| run.get_document(name).unwrap().get_i64("total").unwrap())
+        .sum()
+}
+
+#[tokio::test]
+async fn many_streams_are_settled_with_as_few_commands_as_one() {
+    let (server, store) = fragile().await;
+    let sequencer = Sequencer::new(store.clone());
+    let mut counts = Vec::new();
+    for (round, streams) in [1, 300].into_iter().enumerate() {
+        let delivery = |stream: u64, revision: u64| Delivery {
+            stream: StreamId::new(format!("r{round}-{stream}")).unwrap(),
+            revision: Some(Revision(revision)),
+            previous: None,
+            entry: Arc::new(entry(&format!("{round}-{stream}-{revision}"))),
+        };
+        let batch = |revision| (0..streams).map(|stream| delivery(stream, revision)).collect::<Vec<_>>();
+        for revision in [2, 1, 2] {
+            let before = commands(&server).await;
+            sequencer.ingest(Policy::Contiguous, batch(revision)).await.unwrap();
+            counts.push(commands(&server).await - before);
+        }
+    }
+    let (one, many) = counts.split_at(3);
+    // The server runs some of its own now and then.
+    assert!(one.iter().zip(many).all(|(one, many)| *many <= one + 3), "{one:?} {many:?}");
+    assert!(one.iter().all(|count| *count <= 20), "{one:?}");
+}
+
+/// Streams for which there is no room on a page show the least that they must.
+#[tokio::test]
+async fn pages_of_many_streams_show_something_of_each() {
+    let (_server, store) = fragile().await;
+    let sequencer = Sequencer::new(store.clone());
+    let delivery = |stream: u64, revision: u64| Delivery {
+        stream: StreamId::new(format!("s{stream:03}")).unwrap(),
+        revision: Some(Revision(revision)),
+        previous: None,
+        entry: Arc::new(entry(&format!("{stream}-{revision}"))),
+    };
+    let fed = (0..450).flat_map(|stream| (0..=stream % 4).map(move |more| delivery(stream, 2 + more)));
+    sequencer.ingest(Policy::Contiguous, fed.collect()).await.unwrap();
+    let streams: Vec<_> = (0..450).map(|stream| delivery(stream, 1).stream).collect();
+    for room in [0, 1, 5, 8, 9, 10, 11] {
+        let limit = Limit { events: room, bytes: usize::MAX };
+        let pages = store.held(streams.clone(), limit).await.unwrap();
+        let mut room = limit;
+        for (number, (stream, page)) in (0..).zip(&pages) {
+            let all = (0..=number % 4).map(|more| delivery(number, 2 + more)).map(|delivery| Held {
+                stream: delivery.stream,
+                revision: delivery.revision.unwrap(),
+                previous: Revision(delivery.revision.unwrap().0 - 1),
+                since: page.held[0].since,
+                entry: delivery.entry,
+            });
+            let expected = Page::cut(all, &mut room);
+            assert_eq!(*page, expected, "{stream} with room for {}", limit.events);
+        }
+        assert_eq!(pages.len(), 450);
+    }
+}
+
+/// What can't be told is settled anew from what is stored then, and ends up there once.
+#[tokio::test]
+async fn a_settlement_that_can_not_be_told_is_unknown_and_harmless_to_repeat() {
+    let (server, store) = fragile().await;
+    let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
+    server
+        .fail_point(failing(&["commitTransaction"], doc! { "times": 1_000 }, unheard.clone()))
+        .await
+        .unwrap();
+    let settled = soon(store.settle(settlement(0))).await.unwrap();
+    let Settled::Unknown(error) = settled else { panic!("{settled:?}") };
+    assert!(error.is_unknown() && error.to_string().contains("can't be told"), "{error}");
+    heal(&server).await;
+    assert_settled(&store, 1).await;
+    assert!(matches!(store.settle(settlement(0)).await.unwrap(), Settled::Moved(_)));
+
+    server.fail_point(failing(&["commitTransaction"], doc! { "times": 40 }, unheard)).await.unwrap();
+    let sequencer = Sequencer::new(store.clone());
+    let delivery = |revision: u64| Delivery {
+        stream: StreamId::new("t").unwrap(),
+        revision: Some(Revision(revision)),
+        previous: None,
+        entry: Arc::new(entry(&format!("t{revision}"))),
+    };
+    let fed = vec![delivery(1), delivery(3)];
+    let answers = soon(sequencer.ingest(Policy::Contiguous, fed)).await.unwrap();
+    let is_there = |answer: &Answer| matches!(answer, Answer::Appended(_) | Answer::Duplicate(_));
+    assert!(is_there(&answers[0]) && matches!(answers[1], Answer::Held { .. }), "{answers:?}");
+    heal(&server).await;
+    soon(sequencer.ingest(Policy::Contiguous, vec![delivery(2)])).await.unwrap();
+    assert_eq!(logged(&store).await, ["e0", "t1", "t2", "t3"]);
 }
 
 /// The write concern error that a server gives while too few members answer comes without any label.

@@ -1,0 +1,483 @@
+//! Settling: what streams append, hold and let go of, in one transaction behind their guards.
+//!
+//! A settlement moves the head of its partition first, as an append does. So whoever settles or appends there has seen all
+//! that was written before, and what is read in the transaction stays true until its end: where streams are, what they wait
+//! for, and how much is kept. However many streams there are, the number of commands is the same.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use leftfold::sequence::{
+    self, Conflict, Decided, MAX_REJECTED, Rejected, Seen, Settled, Settlement, Totals, too_many_rejected,
+};
+use leftfold::{Kind, Mark, Partition, Position, Result, Revision, StreamId};
+use mongodb::ClientSession;
+use mongodb::options::{Hint, ReturnDocument};
+
+use crate::error::{Failure, is_duplicate};
+use crate::log::{encode, has_room, place_of};
+use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, META, REJECTED, REJECTING, SEQUENCES, SKIPPED};
+use crate::sequence::{
+    encode_conflict, encode_held, encode_rejected, encode_skipped, encode_waiting, key, key_of_conflict,
+    stored, text, totals,
+};
+use crate::transaction::{Ended, Step, Work};
+use crate::{Base, MAX_IDS, batch, patiently};
+
+impl Base {
+    /// Writes a settlement. `Err` means that nothing was written.
+    pub(crate) async fn settle(&self, settlement: &Settlement) -> Result<Settled, Failure> {
+        point!("settle");
+        let turn = self.turn(settlement.partition).await;
+        let ended = self.transact(Settle { base: self, settlement }).await?;
+        drop(turn);
+        let verdict = match ended {
+            Ended::Committed(verdict) | Ended::CalledOff(verdict) => verdict,
+            Ended::Unknown(failure) => {
+                return Ok(Settled::Unknown(failure.to_error("settle deliveries in", &self.place)));
+            }
+        };
+        let (last, before) = match verdict {
+            Verdict::Applied { last, before } => (last, before),
+            Verdict::Full => return Ok(Settled::Full),
+            Verdict::Moved(moved) => {
+                // Who looks again shall find more than a primary shows that was just elected.
+                let _ = patiently(self.catch_up()).await;
+                return Ok(Settled::Moved(moved));
+            }
+            Verdict::Taken => return self.taken(settlement).await,
+        };
+        if last > before {
+            let head: Mark = [(settlement.partition.into(), last.unsigned_abs())].into_iter().collect();
+            self.board.grew(&head);
+        }
+        Ok(Settled::Applied { before: Position(before.unsigned_abs()) })
+    }
+
+    /// What was in the way of new events, as far as reads can tell.
+    async fn taken(&self, settlement: &Settlement) -> Result<Settled, Failure> {
+        let appended = settlement.steps.iter().flat_map(|step| &step.append);
+        let ids: Vec<_> = appended.map(|(_, entry)| &entry.id).collect();
+        patiently(self.catch_up()).await?;
+        let found = patiently(self.events_with(ids.iter().map(|id| id.as_str()).collect())).await?;
+        let found: BTreeSet<_> = found.into_iter().map(|event| event.id).collect();
+        let mut seen = BTreeSet::new();
+        // One that is there twice in the settlement itself is taken, too.
+        let taken = ids.into_iter().filter(|id| !seen.insert(*id) || found.contains(*id));
+        let taken: Vec<_> = taken.cloned().collect();
+        if !taken.is_empty() {
+            return Ok(Settled::Taken(taken));
+        }
+        // A transaction meets all that is written, a read finds what a majority has: soon that is the same.
+        let appending = settlement.steps.iter().filter(|step| !step.append.is_empty());
+        Ok(Settled::Moved(appending.map(|step| step.stream.clone()).collect()))
+    }
+
+    /// Keeps a decision with its conflict, or removes the conflict.
+    pub(crate) async fn resolve(
+        &self,
+        partition: Partition,
+        conflict: &Conflict,
+        decided: Option<&Decided>,
+    ) -> Result<bool> {
+        let resolve = async {
+            let decided = decided.map(text).transpose()?;
+            self.transact(Resolve { base: self, partition, key: key_of_conflict(conflict), decided }).await
+        };
+        let failed = |failure: Failure| failure.to_error("resolve a conflict in", &self.place);
+        match resolve.await.map_err(failed)? {
+            Ended::Committed(was_there) | Ended::CalledOff(was_there) => Ok(was_there),
+            Ended::Unknown(failure) => Err(failed(failure)),
+        }
+    }
+
+    /// Keeps messages that are no events, if there are then not too many.
+    pub(crate) async fn reject(&self, rejected: Vec<Rejected>) -> Result<()> {
+        let rejected = rejected.into_iter().map(|rejected| (rejected.id(), rejected)).collect();
+        let failed = |failure: Failure| failure.to_error("keep a rejected message in", &self.place);
+        match self.transact(Reject { base: self, rejected }).await.map_err(failed)? {
+            Ended::Committed(true) | Ended::CalledOff(true) => Ok(()),
+            Ended::Committed(false) | Ended::CalledOff(false) => Err(too_many_rejected(&self.place)),
+            Ended::Unknown(failure) => Err(failed(failure)),
+        }
+    }
+}
+
+/// What a settlement comes to.
+enum Verdict {
+    /// The positions of the last event, and before the first.
+    Applied { last: i64, before: i64 },
+    /// These streams are not where they were seen.
+    Moved(Vec<StreamId>),
+    /// Something that was to be appended is there already.
+    Taken,
+    /// It would keep too much.
+    Full,
+}
+
+struct Settle<'a> {
+    base: &'a Base,
+    settlement: &'a Settlement,
+}
+
+/// What a stream waits for, as far as it is needed here.
+#[derive(Clone, Copy)]
+struct Kept {
+    version: u64,
+    events: u64,
+    bytes: u64,
+}
+
+/// By how much what a partition keeps grows or shrinks.
+#[derive(Default)]
+struct Change {
+    events: i64,
+    bytes: i64,
+    conflicts: i64,
+}
+
+impl Work for Settle<'_> {
+    type Answer = Verdict;
+
+    async fn run(&self, session: &mut ClientSession) -> Result<Step<Verdict>, Failure> {
+        let Settlement { steps, bounds, .. } = self.settlement;
+        let head = self.move_head(session).await?;
+        point!("head-moved");
+        let kept = self.kept(session).await?;
+        let moved = self.moved(session, &kept).await?;
+        if !moved.is_empty() {
+            return Ok(Step::CallOff(Verdict::Moved(moved)));
+        }
+        let conflicts = self.new_conflicts(session).await?;
+        let change = change(steps, &kept, conflicts.len());
+        let before = totals(&head)?;
+        if !change.of(&before).is_within(bounds, &before) {
+            return Ok(Step::CallOff(Verdict::Full));
+        }
+        let last = head.get_i64("position")?;
+        let before = last - count(steps.iter().map(|step| step.append.len()).sum());
+        if !self.append(session, before).await? {
+            return Ok(Step::CallOff(Verdict::Taken));
+        }
+        point!("events-settled");
+        let moved = self.hold(session).await?;
+        if !moved.is_empty() {
+            return Ok(Step::CallOff(Verdict::Moved(moved)));
+        }
+        self.wait(session).await?;
+        self.keep(session, conflicts, &change).await?;
+        point!("settled");
+        Ok(Step::Keep(Verdict::Applied { last, before }))
+    }
+}
+
+impl Settle<'_> {
+    /// Makes room for the events, and gets in the way of all others who write to the partition.
+    async fn move_head(&self, session: &mut ClientSession) -> Result<RawDocumentBuf, Failure> {
+        let Settlement { partition, steps, .. } = self.settlement;
+        let events = count(steps.iter().map(|step| step.append.len()).sum());
+        let mut step = doc! { "$inc": { "position": events, "settled": 1_i64 } };
+        if steps.iter().any(has_gaps) {
+            step.insert("$set", doc! { "gaps": true });
+        }
+        let heads = self.base.db.collection::<RawDocumentBuf>(HEADS);
+        let head = heads
+            .find_one_and_update(doc! { "_id": i32::from(partition.0) }, step)
+            .return_document(ReturnDocument::After)
+            .session(session)
+            .await?;
+        let head = head.ok_or_else(|| Failure::damaged(format!("partition {partition} has no head")))?;
+        if has_room(head.get_i64("position")?) {
+            return Ok(head);
+        }
+        Err(Failure::new(Kind::Full, "append to another log", "the partition has no positions left"))
+    }
+
+    fn streams(&self) -> Vec<&str> {
+        self.settlement.steps.iter().map(|step| step.stream.as_str()).collect()
+    }
+
+    /// What the streams wait for.
+    async fn kept(&self, session: &mut ClientSession) -> Result<HashMap<StreamId, Kept>, Failure> {
+        let sequences = self.base.db.collection::<RawDocumentBuf>(SEQUENCES);
+        let mut all = HashMap::new();
+        for streams in self.streams().chunks(MAX_IDS) {
+            let find = sequences.find(doc! { "_id": { "$in": streams } }).batch_size(batch(streams.len()));
+            let find = find.projection(doc! { "version": 1, "events": 1, "bytes": 1 });
+            let mut found = find.session(&mut *session).await?;
+            while found.advance(session).await? {
+                let stored = found.current();
+                let number = |field: &str| stored.get_i64(field).map(i64::unsigned_abs);
+                let kept =
+                    Kept { version: number("version")?, events: number("events")?, bytes: number("bytes")? };
+                all.insert(StreamId::stored(stored.get_str("_id")?), kept);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The streams that are not where they were seen. Also those that would be left with events that nothing tells of: they
+    /// were computed from a page that did not show all.
+    async fn moved(
+        &self,
+        session: &mut ClientSession,
+        kept: &HashMap<StreamId, Kept>,
+    ) -> Result<Vec<StreamId>, Failure> {
+        let last = self.base.last_revisions_in(session, &self.streams()).await?;
+        let is_moved = |step: &&sequence::Step| {
+            let kept = kept.get(&step.stream);
+            let seen = Seen {
+                last: Revision(last.get(&step.stream).copied().unwrap_or(0).unsigned_abs()),
+                version: kept.map(|kept| kept.version),
+            };
+            let before = kept.map_or(0, |kept| kept.events) + step.hold.len() as u64;
+            let after = step.waiting.as_ref().map_or(0, |waiting| waiting.events) + step.unhold.len() as u64;
+            seen != step.seen || before != after
+        };
+        let moved = self.settlement.steps.iter().filter(is_moved);
+        Ok(moved.map(|step| step.stream.clone()).collect())
+    }
+
+    /// The conflicts that are not kept yet.
+    async fn new_conflicts(&self, session: &mut ClientSession) -> Result<Vec<RawDocumentBuf>, Failure> {
+        let conflicts = self.settlement.conflicts.iter();
+        let mut new: BTreeMap<_, _> = conflicts.map(|conflict| (conflict.id(), conflict)).collect();
+        let keys: Vec<_> = new.values().map(|conflict| key_of_conflict(conflict)).collect();
+        for found in self.base.present(session, CONFLICTS, keys).await? {
+            new.remove(found.get_document("_id")?.get_str("conflict")?);
+        }
+        new.into_values().map(encode_conflict).collect()
+    }
+
+    /// Puts the events behind the head. Answers whether none of them was there.
+    async fn append(&self, session: &mut ClientSession, before: i64) -> Result<bool, Failure> {
+        let Settlement { partition, steps, .. } = self.settlement;
+        let mut place = place_of(*partition, before);
+        let mut events = Vec::new();
+        for step in steps {
+            for (revision, entry) in &step.append {
+                place += 1;
+                events.push(encode(place, &step.stream, stored(revision.0), entry));
+            }
+        }
+        self.base.insert(session, EVENTS, events).await
+    }
+
+    /// Lets go of held events, and holds others. Answers with streams of which something else is held than was seen.
+    async fn hold(&self, session: &mut ClientSession) -> Result<Vec<StreamId>, Failure> {
+        let steps = &self.settlement.steps;
+        let unhold = |step: &sequence::Step| -> Vec<_> {
+            step.unhold.iter().map(|revision| key(&step.stream, *revision)).collect()
+        };
+        let keys: Vec<_> = steps.iter().flat_map(unhold).collect();
+        let mut all = true;
+        for keys in keys.chunks(MAX_IDS) {
+            let held = self.base.db.collection::<Document>(HELD);
+            let deleted = held.delete_many(doc! { "_id": { "$in": keys } }).session(&mut *session).await?;
+            all &= deleted.deleted_count == keys.len() as u64;
+        }
+        let held = steps.iter().flat_map(|step| &step.hold).map(encode_held).collect();
+        if all && self.base.insert(session, HELD, held).await? {
+            return Ok(Vec::new());
+        }
+        let holding = steps.iter().filter(|step| !step.hold.is_empty() || !step.unhold.is_empty());
+        Ok(holding.map(|step| step.stream.clone()).collect())
+    }
+
+    /// Writes what the streams wait for. To put all in anew is far quicker than to change each of them.
+    async fn wait(&self, session: &mut ClientSession) -> Result<(), Failure> {
+        let steps = &self.settlement.steps;
+        let there = steps.iter().filter(|step| step.seen.version.is_some());
+        let there: Vec<_> = there.map(|step| step.stream.as_str()).collect();
+        for streams in there.chunks(MAX_IDS) {
+            let sequences = self.base.db.collection::<Document>(SEQUENCES);
+            sequences.delete_many(doc! { "_id": { "$in": streams } }).session(&mut *session).await?;
+        }
+        let waiting = steps.iter().filter_map(|step| Some((&step.stream, step.waiting.as_ref()?)));
+        let waiting = waiting.map(|(stream, waiting)| encode_waiting(stream, waiting)).collect();
+        self.base.insert_new(session, SEQUENCES, waiting).await
+    }
+
+    /// Keeps conflicts and what was skipped, and counts.
+    async fn keep(
+        &self,
+        session: &mut ClientSession,
+        conflicts: Vec<RawDocumentBuf>,
+        change: &Change,
+    ) -> Result<(), Failure> {
+        let Settlement { partition, skipped, .. } = self.settlement;
+        let base = self.base;
+        let skipped = skipped.iter().map(encode_skipped).collect();
+        if !base.insert(session, CONFLICTS, conflicts).await?
+            || !base.insert(session, SKIPPED, skipped).await?
+        {
+            return Err(Failure::damaged("a conflict, or what was skipped, is there and was not found"));
+        }
+        base.count_kept(session, *partition, change).await
+    }
+}
+
+impl Base {
+    /// Inserts all, unless one of them is there, in a transaction. Answers whether none was.
+    async fn insert(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        documents: Vec<RawDocumentBuf>,
+    ) -> Result<bool, Failure> {
+        if documents.is_empty() {
+            return Ok(true);
+        }
+        let all = self.db.collection::<RawDocumentBuf>(collection);
+        match all.insert_many(documents).session(session).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_duplicate(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Inserts what was looked for and is not there, in a transaction.
+    async fn insert_new(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        documents: Vec<RawDocumentBuf>,
+    ) -> Result<(), Failure> {
+        if self.insert(session, collection, documents).await? {
+            return Ok(());
+        }
+        Err(Failure::damaged(format!("something in {collection} is there and was not found")))
+    }
+
+    /// The ids of those of these documents that are there, as a transaction sees it.
+    async fn present(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        ids: Vec<impl Into<Bson> + Clone>,
+    ) -> Result<Vec<RawDocumentBuf>, Failure> {
+        let documents = self.db.collection::<RawDocumentBuf>(collection);
+        let mut all = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            let find = documents.find(doc! { "_id": { "$in": ids.to_vec() } }).projection(doc! { "_id": 1 });
+            let mut found = find.batch_size(batch(ids.len())).session(&mut *session).await?;
+            while found.advance(session).await? {
+                all.push(found.current().to_owned());
+            }
+        }
+        Ok(all)
+    }
+
+    /// Changes what a partition says to keep.
+    async fn count_kept(
+        &self,
+        session: &mut ClientSession,
+        partition: Partition,
+        change: &Change,
+    ) -> Result<(), Failure> {
+        let Change { events, bytes, conflicts } = change;
+        let counts = [("held", events), ("held_bytes", bytes), ("conflicts", conflicts)];
+        let counts: Document = counts
+            .into_iter()
+            .filter(|(_, change)| **change != 0)
+            .map(|(field, change)| (field.to_owned(), Bson::Int64(*change)))
+            .collect();
+        if !counts.is_empty() {
+            let heads = self.db.collection::<Document>(HEADS);
+            let head = doc! { "_id": i32::from(partition.0) };
+            heads.update_one(head, doc! { "$inc": counts }).session(session).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Change {
+    /// What there was, with the change.
+    fn of(&self, before: &Totals) -> Totals {
+        Totals {
+            events: before.events.saturating_add_signed(self.events),
+            bytes: before.bytes.saturating_add_signed(self.bytes),
+            conflicts: before.conflicts.saturating_add_signed(self.conflicts),
+        }
+    }
+}
+
+/// By how much more is kept afterwards. What streams wait for tells how much they hold.
+fn change(steps: &[sequence::Step], kept: &HashMap<StreamId, Kept>, conflicts: usize) -> Change {
+    let mut change = Change { conflicts: count(conflicts), ..Change::default() };
+    for sequence::Step { stream, waiting, .. } in steps {
+        let before = kept.get(stream).map_or((0, 0), |kept| (kept.events, kept.bytes));
+        let after = waiting.as_ref().map_or((0, 0), |waiting| (waiting.events, waiting.bytes));
+        change.events += stored(after.0) - stored(before.0);
+        change.bytes += stored(after.1) - stored(before.1);
+    }
+    change
+}
+
+/// Whether revisions are left out before or between what is appended.
+fn has_gaps(step: &sequence::Step) -> bool {
+    let before = [step.seen.last].into_iter().chain(step.append.iter().map(|(revision, _)| *revision));
+    before.zip(&step.append).any(|(before, (revision, _))| before.0.checked_add(1) != Some(revision.0))
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+struct Resolve<'a> {
+    base: &'a Base,
+    partition: Partition,
+    key: Document,
+    decided: Option<String>,
+}
+
+impl Work for Resolve<'_> {
+    type Answer = bool;
+
+    async fn run(&self, session: &mut ClientSession) -> Result<Step<bool>, Failure> {
+        let Self { base, partition, key, decided } = self;
+        base.count_kept(session, *partition, &Change { conflicts: -1, ..Change::default() }).await?;
+        let conflicts = base.db.collection::<Document>(CONFLICTS);
+        let conflict = doc! { "_id": key, "open": true };
+        let changed = match decided {
+            Some(decided) => {
+                let decided = doc! { "$set": { "decided": decided }, "$unset": { "open": "" } };
+                conflicts.update_one(conflict, decided).session(session).await?.matched_count
+            }
+            None => conflicts.delete_one(conflict).session(session).await?.deleted_count,
+        };
+        Ok(if changed == 1 { Step::Keep(true) } else { Step::CallOff(false) })
+    }
+}
+
+struct Reject<'a> {
+    base: &'a Base,
+    rejected: BTreeMap<String, Rejected>,
+}
+
+impl Work for Reject<'_> {
+    type Answer = bool;
+
+    async fn run(&self, session: &mut ClientSession) -> Result<Step<bool>, Failure> {
+        let Self { base, rejected } = self;
+        let metas = base.db.collection::<Document>(META);
+        let step = doc! { "$inc": { "changes": 1_i64 } };
+        metas.update_one(doc! { "_id": REJECTING }, step).upsert(true).session(&mut *session).await?;
+        let mut new: BTreeMap<_, _> = rejected.iter().map(|(id, rejected)| (id.as_str(), rejected)).collect();
+        for found in base.present(session, REJECTED, new.keys().copied().collect()).await? {
+            new.remove(found.get_str("_id")?);
+        }
+        if new.is_empty() {
+            return Ok(Step::CallOff(true));
+        }
+        let messages = base.db.collection::<Document>(REJECTED);
+        let kept = messages.count_documents(doc! {}).hint(Hint::Name("_id_".to_owned()));
+        if kept.session(&mut *session).await? + new.len() as u64 > MAX_REJECTED {
+            return Ok(Step::CallOff(false));
+        }
+        let new = new.into_iter().map(|(id, rejected)| encode_rejected(id, rejected));
+        let new = new.collect::<Result<_, _>>()?;
+        base.insert_new(session, REJECTED, new).await?;
+        Ok(Step::Keep(true))
+    }
+}
