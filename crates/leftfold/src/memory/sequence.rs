@@ -1,6 +1,6 @@
 //! What the sequencer keeps, in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -52,8 +52,12 @@ impl State {
             return Some(Settled::Moved(moved));
         }
         let entries = steps.iter().flat_map(|step| &step.append).map(|(_, entry)| entry);
-        let taken: Vec<_> =
-            entries.map(|entry| &entry.id).filter(|id| self.ids.contains_key(id)).cloned().collect();
+        let mut ids = HashSet::new();
+        let taken: Vec<_> = entries
+            .map(|entry| &entry.id)
+            .filter(|id| self.ids.contains_key(*id) || !ids.insert(*id))
+            .cloned()
+            .collect();
         if !taken.is_empty() {
             return Some(Settled::Taken(taken));
         }

@@ -148,6 +148,7 @@ pub fn judge(
         room,
         now,
         append: Vec::new(),
+        ids: HashMap::new(),
         hold: Vec::new(),
         unhold: Vec::new(),
         judged: Judged::default(),
@@ -178,6 +179,8 @@ struct Line<'a> {
     room: &'a mut Room,
     now: Timestamp,
     append: Vec<(Revision, Arc<Entry>)>,
+    /// The ids of what is appended.
+    ids: HashMap<EventId, Revision>,
     hold: Vec<Held>,
     unhold: Vec<Revision>,
     judged: Judged,
@@ -274,8 +277,7 @@ impl Line<'_> {
             if let Some(why) = why {
                 self.judged.conflicts.push(Conflict { stream, revision, why, since, entry, decided: None });
             } else if revision > self.after {
-                self.after = revision;
-                self.append.push((revision, entry));
+                self.append(revision, entry);
                 self.judged.released += 1;
             }
         }
@@ -292,6 +294,9 @@ impl Line<'_> {
         }
         if let Some(event) = self.taken.get(&entry.id) {
             return Some(Why::IdTaken { stream: event.stream.clone(), revision: event.revision });
+        }
+        if let Some(revision) = self.ids.get(&entry.id) {
+            return Some(Why::IdTaken { stream: self.stream.clone(), revision: *revision });
         }
         (*previous < self.after).then_some(Why::Link)
     }
@@ -351,14 +356,23 @@ impl Line<'_> {
         }
         let fits = previous == self.after || planted(Bug::LinkTooFar) && previous.0 == self.after.0 + 1;
         if self.policy == Policy::Latest || fits && self.end.is_none_or(|end| revision < end) {
-            self.after = revision;
-            self.append.push((revision, entry));
+            if let Some(other) = self.ids.get(&entry.id).copied() {
+                let why = Why::IdTaken { stream: self.stream.clone(), revision: other };
+                return self.dispute(number, revision, entry, why);
+            }
+            self.append(revision, entry);
             self.judged.judgements.push((number, Judgement::Append(revision)));
         } else if previous < self.after {
             self.dispute(number, revision, entry, Why::Link);
         } else {
             self.keep(number, revision, previous, entry);
         }
+    }
+
+    fn append(&mut self, revision: Revision, entry: Arc<Entry>) {
+        self.after = revision;
+        self.ids.insert(entry.id.clone(), revision);
+        self.append.push((revision, entry));
     }
 
     /// Holds a delivery, if there is room.

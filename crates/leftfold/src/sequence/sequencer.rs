@@ -1,6 +1,6 @@
 //! Ingesting: load what must be known, judge, settle, and again where somebody else was faster.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -259,9 +259,35 @@ struct Plan {
     disputed: u64,
     /// Streams of which more can be released afterwards.
     more: BTreeSet<StreamId>,
+    /// Streams that bring an event id of another one: theirs is found to be taken once that is settled.
+    later: BTreeSet<StreamId>,
 }
 
 impl Plan {
+    /// What each delivery is answered, when its events are behind this position.
+    fn answers(self, before: Position) -> Vec<(usize, Answer)> {
+        let Settlement { partition, steps, .. } = &*self.settlement;
+        let positions = positions(steps, before);
+        let mut answers = Vec::new();
+        for (stream, judgements) in self.judgements {
+            let token = |revision: Revision| {
+                let (before, step) = positions.get(&stream)?;
+                let at = step.append.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
+                let position = Position(before.0 + at as u64 + 1);
+                Some(Token { stream: stream.clone(), revision, partition: *partition, position })
+            };
+            for (number, judgement) in judgements {
+                let answer = match judgement {
+                    Judgement::Append(revision) => token(revision).map(Answer::Appended),
+                    Judgement::Repeat(revision) => token(revision).map(Answer::Duplicate),
+                    Judgement::Answer(answer) => Some(answer),
+                };
+                answers.extend(answer.map(|answer| (number, answer)));
+            }
+        }
+        answers
+    }
+
     /// Streams of which something was refused for lack of room.
     fn refused(&self) -> Vec<StreamId> {
         let is_full =
@@ -288,26 +314,15 @@ impl<S: Sequences + Clone> Inner<S> {
         for (number, delivery) in deliveries {
             streams.entry(delivery.stream.clone()).or_default().push((number, delivery));
         }
-        let (plan, before) = self.settle(partition, policy, &streams).await?;
         let mut answers = Vec::new();
-        let positions = positions(&plan.settlement.steps, before);
-        for (stream, judgements) in plan.judgements {
-            let token = |revision: Revision| {
-                let (before, step) = positions.get(&stream)?;
-                let at = step.append.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
-                let position = Position(before.0 + at as u64 + 1);
-                Some(Token { stream: stream.clone(), revision, partition, position })
-            };
-            for (number, judgement) in judgements {
-                let answer = match judgement {
-                    Judgement::Append(revision) => token(revision).map(Answer::Appended),
-                    Judgement::Repeat(revision) => token(revision).map(Answer::Duplicate),
-                    Judgement::Answer(answer) => Some(answer),
-                };
-                answers.extend(answer.map(|answer| (number, answer)));
-            }
+        let mut more = BTreeSet::new();
+        while !streams.is_empty() {
+            let (plan, before) = self.settle(partition, policy, &streams).await?;
+            streams.retain(|stream, _| plan.later.contains(stream));
+            more.extend(plan.more.iter().cloned());
+            answers.extend(plan.answers(before));
         }
-        self.release(partition, plan.more).await?;
+        self.release(partition, more).await?;
         Ok(answers)
     }
 
@@ -319,6 +334,7 @@ impl<S: Sequences + Clone> Inner<S> {
             let (plan, _) = self.settle(partition, Policy::Contiguous, &none).await?;
             released += plan.released;
             streams = plan.more;
+            streams.extend(plan.later);
         }
         Ok(released)
     }
@@ -409,7 +425,8 @@ impl<S: Sequences + Clone> Inner<S> {
         let mut found = self.find(policy, streams, &standings, &pages, taken).await?;
         let mut room = Room::new(self.limits, self.store.partitions(), kept);
         let mut settlement = Settlement { partition, bounds: room.bounds(), ..Settlement::default() };
-        let (mut judgements, mut more) = (Vec::new(), BTreeSet::new());
+        let (mut judgements, mut more, mut later) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let mut ids = HashSet::new();
         let (mut released, mut disputed) = (0, 0);
         let now = to_the_microsecond(self.env.now());
         for (stream, deliveries) in streams {
@@ -426,11 +443,17 @@ impl<S: Sequences + Clone> Inner<S> {
             }
             let Judged { judgements: judged, step, conflicts, released: some, more: is_more } =
                 judge(stream, policy, known, deliveries.clone(), &mut room, now);
-            released += some;
+            let new = || step.iter().flat_map(|step| &step.append).map(|(_, entry)| &entry.id);
+            if new().any(|id| ids.contains(id)) {
+                later.insert(stream.clone());
+                continue;
+            }
+            ids.extend(new().cloned());
             let of_deliveries = judged
                 .iter()
                 .filter(|(_, judgement)| matches!(judgement, Judgement::Answer(Answer::Conflict(_))))
                 .count();
+            released += some;
             disputed += conflicts.len().saturating_sub(of_deliveries) as u64;
             judgements.push((stream.clone(), judged));
             settlement.steps.extend(step);
@@ -439,7 +462,7 @@ impl<S: Sequences + Clone> Inner<S> {
                 more.insert(stream.clone());
             }
         }
-        Ok(Plan { settlement: Arc::new(settlement), judgements, released, disputed, more })
+        Ok(Plan { settlement: Arc::new(settlement), judgements, released, disputed, more, later })
     }
 
     /// Where streams are, and how much their partition keeps.

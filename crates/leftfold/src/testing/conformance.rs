@@ -117,6 +117,7 @@ macro_rules! conformance_of_sequences {
             a_step_is_guarded
             a_settlement_is_one
             a_taken_id_is_a_conflict
+            an_id_that_comes_with_several_events_is_taken_once
             conflicts_are_kept_until_they_are_resolved
             bounds_are_kept
             what_is_skipped_is_remembered

@@ -335,6 +335,36 @@ pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     assert_eq!(standing(&store, "s").await.waiting.unwrap().events, 1, "what comes after it waits");
 }
 
+/// Of several events with the same id that come together, the first is taken, and the others are conflicts.
+pub async fn an_id_that_comes_with_several_events_is_taken_once<S: Store + Sequences>(store: S) {
+    let sequencer = Sequencer::new(store.clone());
+    let same =
+        |name: &str, revision: u64| Delivery { entry: delivery("same", 1).entry, ..delivery(name, revision) };
+    let names: Vec<_> = (0..8).map(|number| format!("t{number}")).collect();
+    let fed =
+        names.iter().map(|name| same(name, 1)).chain([delivery("u", 1), same("u", 2), delivery("u", 3)]);
+    let answers = sequencer.ingest(Policy::Contiguous, fed.collect()).await.unwrap();
+    let appended = answers[..8].iter().filter(|answer| matches!(answer, Answer::Appended(_))).count();
+    let disputed =
+        answers.iter().filter(|answer| matches!(answer, Answer::Conflict(Why::IdTaken { .. }))).count();
+    assert_eq!((appended, disputed), (1, 8), "{answers:?}");
+    assert!(
+        matches!(answers[8..], [Answer::Appended(_), Answer::Conflict(_), Answer::Held { .. }]),
+        "{answers:?}"
+    );
+    // In one stream, and held there.
+    let twice = vec![same("v", 2), same("v", 3), delivery("v", 1)];
+    let twice = twice.into_iter().map(|delivery| Delivery {
+        entry: Arc::new(Entry { id: EventId::new("twice").unwrap(), ..(*delivery.entry).clone() }),
+        ..delivery
+    });
+    let twice: Vec<_> = twice.collect();
+    sequencer.ingest(Policy::Contiguous, twice[..2].to_vec()).await.unwrap();
+    sequencer.ingest(Policy::Contiguous, vec![delivery("v", 1)]).await.unwrap();
+    assert_eq!(revisions(&store, "v").await, [1, 2]);
+    assert_eq!(totals(&store).await.conflicts, 9);
+}
+
 /// Conflicts are kept once, shown, and resolved.
 pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
