@@ -46,6 +46,15 @@ pub(crate) enum Command {
     /// What is set aside because an event could not be folded
     #[command(subcommand)]
     Parked(Parked),
+    /// Events that came early, and what they wait for
+    #[command(subcommand)]
+    Held(Held),
+    /// Events that contradict what is there
+    #[command(subcommand)]
+    Conflicts(Conflicts),
+    /// Messages that are no events
+    #[command(subcommand)]
+    Rejected(Rejected),
     /// Every event that made a document, and what each changed
     Explain(Document),
     /// Fold a document anew from its first event
@@ -67,6 +76,14 @@ impl Command {
             Self::Get(args) => &args.document.store,
             Self::Parked(Parked::List(args)) => &args.store,
             Self::Parked(Parked::Retry(args)) => &args.store,
+            Self::Held(Held::List(store))
+            | Self::Conflicts(Conflicts::List(store))
+            | Self::Rejected(Rejected::List(store)) => store,
+            Self::Held(Held::Show(args)) => &args.store,
+            Self::Held(Held::Skip(args)) => &args.store,
+            Self::Conflicts(Conflicts::Keep(args)) => &args.one.store,
+            Self::Conflicts(Conflicts::Show(args) | Conflicts::Discard(args))
+            | Self::Rejected(Rejected::Show(args) | Rejected::Forget(args)) => &args.store,
             Self::Explain(args) | Self::Refold(args) => &args.store,
             Self::DemoVerify(args) => args,
             Self::DemoWorker(args) => &args.store,
@@ -153,6 +170,76 @@ pub(crate) struct Get {
     /// How long to wait for it
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) timeout: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Held {
+    /// The streams that wait, for which revisions, since when, and how many events wait with them
+    List(Store),
+    /// What is held of a stream
+    Show(Stream),
+    /// Say that revisions of a stream do not exist, and release what waited for them
+    Skip(Skip),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stream {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The stream
+    pub(crate) stream: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Skip {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The stream
+    pub(crate) stream: String,
+    /// All that is missing up to this revision
+    pub(crate) through: u64,
+    /// Why it will never come; this is kept
+    #[arg(long)]
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Conflicts {
+    /// Those that nobody has decided
+    List(Store),
+    /// One of them, beside what is there
+    Show(One),
+    /// Decide that what is there is right: the same event that comes again need not be decided again
+    Keep(Keep),
+    /// Forget it, as if it had never come
+    Discard(One),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Rejected {
+    /// All of them
+    List(Store),
+    /// One of them, with its content
+    Show(One),
+    /// Forget one of them
+    Forget(One),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Its id as the list shows it, or the beginning of it
+    pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Keep {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// Why what is there is right; this is kept
+    #[arg(long)]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Subcommand)]

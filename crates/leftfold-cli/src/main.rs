@@ -69,6 +69,20 @@ async fn run_on<P: Place>(place: &P, command: Command, out: &mut Out) -> Result<
         Command::Get(args) => ops::get(place, args, out).await,
         Command::Parked(args::Parked::List(args)) => ops::list_parked(place, &args, out).await,
         Command::Parked(args::Parked::Retry(args)) => ops::retry_parked(place, &args, out).await,
+        Command::Held(args::Held::List(_)) => ops::list_held(place, out).await,
+        Command::Held(args::Held::Show(args)) => ops::show_held(place, &args, out).await,
+        Command::Held(args::Held::Skip(args)) => ops::skip(place, &args, out).await,
+        Command::Conflicts(args::Conflicts::List(_)) => ops::list_conflicts(place, out).await,
+        Command::Conflicts(args::Conflicts::Show(args)) => ops::show_conflict(place, &args, out).await,
+        Command::Conflicts(args::Conflicts::Keep(args)) => {
+            ops::resolve_conflict(place, &args.one.id, Some(&args.reason), out).await
+        }
+        Command::Conflicts(args::Conflicts::Discard(args)) => {
+            ops::resolve_conflict(place, &args.id, None, out).await
+        }
+        Command::Rejected(args::Rejected::List(_)) => ops::list_rejected(place, out).await,
+        Command::Rejected(args::Rejected::Show(args)) => ops::show_rejected(place, &args, out).await,
+        Command::Rejected(args::Rejected::Forget(args)) => ops::forget_rejected(place, &args, out).await,
         Command::Explain(args) => ops::explain(place, &args, out).await,
         Command::Refold(args) => ops::refold(place, &args, out).await,
         Command::DemoVerify(_) => demo::verify(place, out).await,

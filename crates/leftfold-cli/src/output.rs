@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, BufWriter, Stdout, Write as _};
 
 use comfy_table::{CellAlignment, Table};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -98,6 +99,11 @@ pub(crate) fn thousands(number: u64) -> String {
 /// A number with its noun: `1 event`, `2,000 events`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// A time to the second.
+pub(crate) fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 /// At most so many characters of a text, on one line.

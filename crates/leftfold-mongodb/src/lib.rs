@@ -31,6 +31,7 @@ mod points;
 mod append;
 mod body;
 mod commit;
+mod counters;
 mod documents;
 mod error;
 mod lease;

@@ -39,6 +39,7 @@ pub(crate) const SEQUENCES: &str = "leftfold.sequences";
 pub(crate) const CONFLICTS: &str = "leftfold.conflicts";
 pub(crate) const SKIPPED: &str = "leftfold.skipped";
 pub(crate) const REJECTED: &str = "leftfold.rejected";
+pub(crate) const COUNTERS: &str = "leftfold.counters";
 
 /// Held events by stream and revision.
 pub(crate) const HELD_INDEX: &str = "leftfold_held";

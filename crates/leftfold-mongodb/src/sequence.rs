@@ -121,6 +121,12 @@ impl Sequences for Mongo {
         base.run("look for rejected messages in", list).await
     }
 
+    async fn count_rejected(&self) -> Result<u64> {
+        let base = self.logged()?;
+        let count = async { Ok(base.db.collection::<Document>(REJECTED).count_documents(doc! {}).await?) };
+        base.run("count rejected messages in", count).await
+    }
+
     async fn forget(&self, rejected: &str) -> Result<bool> {
         let base = self.logged()?;
         let forget = async {

@@ -19,6 +19,7 @@ async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, Guard) {
 mod one_partition {
     leftfold::conformance!(super::replica_set, partitions: 1);
     leftfold::conformance_of_sequences!(super::replica_set, partitions: 1);
+    leftfold::conformance_of_counters!(super::replica_set);
 }
 
 mod three_partitions {
@@ -28,4 +29,5 @@ mod three_partitions {
 
 mod without_transactions {
     leftfold::conformance!(super::standalone, partitions: 1, atomic: No);
+    leftfold::conformance_of_counters!(super::standalone);
 }

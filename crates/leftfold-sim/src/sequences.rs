@@ -113,6 +113,10 @@ impl Sequences for SimStore {
         self.answer("list rejected", self.inner().rejected(after, limit)).await
     }
 
+    async fn count_rejected(&self) -> Result<u64> {
+        self.answer("count rejected", self.inner().count_rejected()).await
+    }
+
     async fn forget(&self, rejected: &str) -> Result<bool> {
         self.answer("forget", self.inner().forget(rejected)).await
     }

@@ -203,6 +203,10 @@ impl Sequences for Sqlite {
         self.inner.readers.read("look for rejected messages in", read).await
     }
 
+    async fn count_rejected(&self) -> Result<u64> {
+        self.inner.readers.read("count rejected messages in", rejected_count).await
+    }
+
     async fn forget(&self, rejected: &str) -> Result<bool> {
         self.inner.writer.run(ForgetWork(rejected.to_owned())).await
     }
@@ -496,9 +500,7 @@ impl Work for RejectWork {
             let since = since.as_microsecond();
             insert.execute(params![rejected.id(), source, reason, since, text(attributes)?, content])?;
         }
-        let mut statement = tx.connection.prepare_cached("SELECT count(*) FROM leftfold_rejected")?;
-        let count = statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs();
-        if count > MAX_REJECTED {
+        if rejected_count(tx.connection)? > MAX_REJECTED {
             return Ok(Ran::Undo(Err(too_many_rejected(&self.1))));
         }
         Ok(Ran::Keep(Ok(())))
@@ -507,6 +509,11 @@ impl Work for RejectWork {
     fn failed(error: Error) -> Self::Answer {
         Err(error)
     }
+}
+
+fn rejected_count(connection: &Connection) -> Result<u64, Failure> {
+    let mut statement = connection.prepare_cached("SELECT count(*) FROM leftfold_rejected")?;
+    Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
 struct ForgetWork(String);

@@ -1,5 +1,6 @@
 //! A log in one store and documents in another.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,11 @@ use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page};
 use crate::mark::Mark;
+use crate::revision::{Counters, Draw};
+use crate::sequence::{
+    self, Conflict, Decided, Due, Found, Rejected, Sequences, Settled, Settlement, Skipped, Standing, Survey,
+    Wanted,
+};
 
 /// A store whose log is in one store and whose documents are in another. Nothing is ever written to both at once, so
 /// all promises hold.
@@ -116,5 +122,69 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         self.documents.release(projection, owner).await
+    }
+}
+
+impl<L: Sequences, D: Send + Sync + 'static> Sequences for Apart<L, D> {
+    fn max_event_bytes(&self) -> usize {
+        self.log.max_event_bytes()
+    }
+
+    async fn survey(&self, streams: Vec<StreamId>) -> Result<Survey> {
+        self.log.survey(streams).await
+    }
+
+    async fn find(&self, wanted: Wanted) -> Result<Found> {
+        self.log.find(wanted).await
+    }
+
+    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, sequence::Page>> {
+        self.log.held(streams, limit).await
+    }
+
+    async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled> {
+        self.log.settle(settlement).await
+    }
+
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+        self.log.waiting(after, limit).await
+    }
+
+    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+        self.log.overdue(due, limit).await
+    }
+
+    async fn conflicts(&self, after: Option<Conflict>, limit: usize) -> Result<Vec<Conflict>> {
+        self.log.conflicts(after, limit).await
+    }
+
+    async fn skipped(&self, stream: &StreamId) -> Result<Vec<Skipped>> {
+        self.log.skipped(stream).await
+    }
+
+    async fn reject(&self, rejected: Vec<Rejected>) -> Result<()> {
+        self.log.reject(rejected).await
+    }
+
+    async fn rejected(&self, after: Option<String>, limit: usize) -> Result<Vec<Rejected>> {
+        self.log.rejected(after, limit).await
+    }
+
+    async fn count_rejected(&self) -> Result<u64> {
+        self.log.count_rejected().await
+    }
+
+    async fn forget(&self, rejected: &str) -> Result<bool> {
+        self.log.forget(rejected).await
+    }
+
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+        self.log.resolve(conflict, decided).await
+    }
+}
+
+impl<L: Send + Sync + 'static, D: Counters> Counters for Apart<L, D> {
+    async fn draw(&self, draw: Draw) -> Result<u64> {
+        self.documents.draw(draw).await
     }
 }

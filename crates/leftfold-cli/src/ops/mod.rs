@@ -1,13 +1,19 @@
 //! Looking after read models: what a worker's owner types.
 
+mod conflicts;
 mod explain;
 mod get;
+mod held;
 mod parked;
 mod refold;
+mod rejected;
 mod status;
 
+pub(crate) use conflicts::{list_conflicts, resolve_conflict, show_conflict};
 pub(crate) use explain::explain;
 pub(crate) use get::get;
+pub(crate) use held::{list_held, show_held, skip};
 pub(crate) use parked::{list_parked, retry_parked};
 pub(crate) use refold::refold;
+pub(crate) use rejected::{forget_rejected, list_rejected, show_rejected};
 pub(crate) use status::status;

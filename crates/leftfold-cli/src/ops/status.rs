@@ -1,11 +1,12 @@
 //! `leftfold status`: how far each projection is, and what is parked.
 
 use leftfold::fold::Status;
+use leftfold::{Sequencer, sequence};
 use serde_json::json;
 
 use crate::args;
 use crate::exit::{Exit, Failure};
-use crate::output::{Out, shorten, table, thousands};
+use crate::output::{Out, count, shorten, table, thousands, time};
 use crate::place::Place;
 use crate::shop;
 
@@ -25,9 +26,11 @@ pub(crate) async fn status<P: Place>(place: &P, args: &args::Status, out: &mut O
             "tally": status.tally,
         })
     });
-    out.value(&shown.collect::<Vec<_>>())?;
+    let sequence = Sequencer::new(app.store().clone()).status().await?;
+    out.value(&json!({ "projections": shown.collect::<Vec<_>>(), "sequence": sequence }))?;
     if !out.is_json() {
         show(&all, out)?;
+        show_sequence(&sequence, out)?;
     }
     let fine =
         |status: &Status| status.lag == 0 && status.parked_documents == 0 && status.parked_streams == 0;
@@ -56,6 +59,26 @@ fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
         if let Some(error) = &status.tally.last_error {
             out.line(format_args!("{}: the last failure was {}", status.projection, shorten(error, 200)))?;
         }
+    }
+    Ok(())
+}
+
+/// What waits before the log, if something does.
+fn show_sequence(sequence: &sequence::Status, out: &mut Out) -> Result<(), Failure> {
+    if let (Some(stream), Some(since)) = (&sequence.waits_longest, &sequence.waits_since) {
+        let held = count(sequence.held, "event");
+        out.line(format_args!(
+            "{held} came early and wait, {stream} since {}: see `held list`",
+            time(*since)
+        ))?;
+    }
+    if sequence.conflicts > 0 {
+        let conflicts = count(sequence.conflicts, "event");
+        out.line(format_args!("{conflicts} contradict what is there: see `conflicts list`"))?;
+    }
+    if sequence.rejected > 0 {
+        let rejected = count(sequence.rejected, "message");
+        out.line(format_args!("{rejected} could not be read as events: see `rejected list`"))?;
     }
     Ok(())
 }

@@ -1,6 +1,14 @@
 //! What the commands do on any store.
 
-use leftfold::{App, Event, Expected, Json, Leftfold, Log as _, NewEvent, Projection, Route, Token, fold};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use leftfold::log::Entry;
+use leftfold::sequence::Rejected;
+use leftfold::{
+    App, Delivery, Event, EventId, EventKind, Expected, Json, Leftfold, Log as _, NewEvent, Policy,
+    Projection, Revision, Route, Sequencer, Sequences as _, StreamId, Token, fold,
+};
 use serde_json::{Value, json};
 use shopping_cart::CartEvent::{ProductItemAdded, ShoppingCartConfirmed, ShoppingCartOpened};
 use shopping_cart::{CartDetails, CartEvent, ClientSummary, DailyTotals, OpenCarts};
@@ -20,6 +28,9 @@ macro_rules! scenarios {
             refold_makes_a_document_what_its_events_make_of_it,
             the_demo_adds_to_what_an_earlier_one_left,
             the_demo_refuses_the_log_of_others,
+            what_waits_is_listed_shown_and_skipped,
+            conflicts_are_listed_shown_and_resolved,
+            rejected_messages_are_listed_shown_and_forgotten,
         }
     };
     ($place:expr => $($name:ident),* $(,)?) => {
@@ -100,7 +111,8 @@ pub(crate) async fn shop(place: &impl Place) -> Token {
 pub(crate) async fn status_tells_how_far_each_projection_is_and_what_is_parked(place: &impl Place) {
     shop(place).await;
     place.run(&["status"]).exits(0).says("client_summary").says("nobody taught me that");
-    let all = place.run(&["status", "--json"]).exits(0).json();
+    let status = place.run(&["status", "--json"]).exits(0).json();
+    let all = &status["projections"];
     assert_eq!(all[0]["projection"], "cart_details");
     assert_eq!((&all[0]["documents"], &all[0]["parked_documents"]), (&json!(2), &json!(1)));
     assert_eq!((&all[1]["lag"], &all[1]["position"]), (&json!(0), &json!({"0": 5})));
@@ -226,4 +238,86 @@ pub(crate) async fn the_demo_refuses_the_log_of_others(place: &impl Place) {
     let before = place.open().await.heads().await.unwrap();
     place.run(&["demo", "--events", "10"]).exits(2).says("its log is not a demo's");
     assert_eq!(place.open().await.heads().await.unwrap(), before);
+}
+
+fn delivery(stream: &str, revision: u64, text: &str) -> Delivery {
+    let entry = Entry {
+        id: EventId::new(format!("{stream}-{revision}-{text}")).unwrap(),
+        kind: EventKind::new("noted").unwrap(),
+        time: Timestamp::UNIX_EPOCH,
+        data: Json::of(&text).unwrap(),
+        metadata: None,
+    };
+    let stream = StreamId::new(stream).unwrap();
+    Delivery { stream, revision: Some(Revision(revision)), previous: None, entry: Arc::new(entry) }
+}
+
+pub(crate) async fn what_waits_is_listed_shown_and_skipped(place: &impl Place) {
+    let sequencer = Sequencer::new(place.open().await);
+    place.run(&["held", "list"]).exits(0).says("nothing is held");
+    let fed =
+        vec![delivery("a", 1, "x"), delivery("a", 4, "x"), delivery("a", 5, "y"), delivery("b", 2, "x")];
+    sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
+    place.run(&["held", "list"]).exits(0).says("2 to 3").says("b");
+    let listed = place.run(&["held", "list", "--json"]).exits(0).json();
+    assert_eq!(listed[0]["waits_for"], json!([2, 3]));
+    assert_eq!((&listed[1]["stream"], &listed[1]["held"]), (&json!("b"), &json!(1)));
+    let shown = place.run(&["held", "show", "a", "--json"]).exits(0).json();
+    assert_eq!((&shown["held"][1]["revision"], &shown["held"][1]["data"]), (&json!(5), &json!("y")));
+    place.run(&["held", "show", "c"]).exits(1).says("nothing of c is held");
+    place.run(&["status"]).exits(0).says("3 events came early");
+    let status = place.run(&["status", "--json"]).exits(0).json();
+    assert_eq!((&status["sequence"]["held"], &status["sequence"]["conflicts"]), (&json!(3), &json!(0)));
+    place.run(&["held", "skip", "a", "3"]).exits(2).says("--reason");
+    place.run(&["held", "skip", "a", "7", "--reason", "a guess"]).exits(2).says("2 to 3");
+    let skipped =
+        place.run(&["held", "skip", "a", "3", "--reason", "the origin lost them", "--json"]).exits(0).json();
+    assert_eq!(skipped["released"], json!(2));
+    place.run(&["held", "show", "a"]).exits(1).says("skipped 2 to 3").says("the origin lost them");
+}
+
+pub(crate) async fn conflicts_are_listed_shown_and_resolved(place: &impl Place) {
+    let sequencer = Sequencer::new(place.open().await);
+    place.run(&["conflicts", "list"]).exits(0).says("nothing contradicts");
+    let fed = vec![delivery("a", 1, "right"), delivery("a", 1, "wrong"), delivery("a", 1, "odd")];
+    sequencer.ingest(Policy::Contiguous, fed.clone()).await.unwrap();
+    place.run(&["conflicts", "list"]).exits(0).says("the log has another event with this revision");
+    place.run(&["status"]).exits(0).says("2 events contradict");
+    let listed = place.run(&["conflicts", "list", "--json"]).exits(0).json();
+    let id = |text: &str| {
+        let all = listed.as_array().unwrap();
+        let conflict = all.iter().find(|conflict| conflict["event"]["data"] == json!(text)).unwrap();
+        conflict["id"].as_str().unwrap().to_owned()
+    };
+    place.run(&["conflicts", "show", &id("wrong")[..12]]).exits(0).says("\"wrong\"").says("\"right\"");
+    place.run(&["conflicts", "show", "zz"]).exits(1).says("no conflict zz");
+    place.run(&["conflicts", "keep", &id("wrong"), "--reason", "a test machine"]).exits(0);
+    place.run(&["conflicts", "discard", &id("odd")]).exits(0).says("forgotten");
+    place.run(&["conflicts", "discard", &id("odd")]).exits(1);
+    sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
+    let again = place.run(&["conflicts", "list", "--json"]).exits(0).json();
+    assert_eq!(again.as_array().unwrap().len(), 1, "what was decided is not asked again: {again}");
+}
+
+pub(crate) async fn rejected_messages_are_listed_shown_and_forgotten(place: &impl Place) {
+    let store = place.open().await;
+    place.run(&["rejected", "list"]).exits(0).says("nothing was rejected");
+    let rejected = |content: &[u8]| Rejected {
+        source: "orders".to_owned(),
+        reason: "it has no type".to_owned(),
+        since: Timestamp::UNIX_EPOCH,
+        attributes: [("subject".to_owned(), "cart-7".to_owned())].into(),
+        content: content.to_vec(),
+    };
+    store.reject(vec![rejected(b"{\"x\":1}"), rejected(b"\xff")]).await.unwrap();
+    place.run(&["rejected", "list"]).exits(0).says("it has no type").says("orders");
+    place.run(&["status"]).exits(0).says("2 messages could not be read");
+    let id = rejected(b"{\"x\":1}").id();
+    for id in [&id[..], &id[..12]] {
+        place.run(&["rejected", "show", id]).exits(0).says("{\"x\":1}").says("subject: cart-7");
+    }
+    let shown = place.run(&["rejected", "show", &rejected(b"\xff").id(), "--json"]).exits(0).json();
+    assert_eq!((&shown["content"], &shown["text"]), (&json!([255]), &Value::Null));
+    place.run(&["rejected", "forget", &id]).exits(0);
+    place.run(&["rejected", "forget", &id]).exits(1).says("no rejected message");
 }

@@ -203,6 +203,10 @@ impl Sequences for Memory {
         Ok(rejected.take(limit).map(|(_, rejected)| rejected.clone()).collect())
     }
 
+    async fn count_rejected(&self) -> Result<u64> {
+        Ok(self.state().sequences.rejected.len() as u64)
+    }
+
     async fn forget(&self, rejected: &str) -> Result<bool> {
         Ok(self.state().sequences.rejected.remove(rejected).is_some())
     }

@@ -16,7 +16,7 @@ mod store;
 pub use delivery::{Answer, Delivery, Limits, Policy, Refusal};
 pub use heal::{FromLog, Healer, Healing, Missing, Resupply, resupply};
 pub use judge::{Judged, Judgement, Known, Room, judge};
-pub use sequencer::{Counts, Sequencer};
+pub use sequencer::{Counts, Sequencer, Status};
 pub use store::{
     Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Sequences, Settled, Settlement,
     Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, Why, too_many_rejected,

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
 use super::judge::{Judged, Judgement, Known, Room, judge};
 use super::store::{
-    Found, Held, Page, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted,
+    Due, Found, Held, Page, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted,
 };
 use crate::app::to_the_microsecond;
 use crate::env::{Env, System};
@@ -92,6 +92,23 @@ counters! {
     healed,
 }
 
+/// How much waits for something, or for somebody.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Status {
+    /// Events that came early.
+    pub held: u64,
+    /// What they count against the bounds.
+    pub held_bytes: u64,
+    /// The stream that waits longest.
+    pub waits_longest: Option<StreamId>,
+    /// Since when.
+    pub waits_since: Option<Timestamp>,
+    /// Conflicts that nobody has decided.
+    pub conflicts: u64,
+    /// Messages that are no events.
+    pub rejected: u64,
+}
+
 impl<S: Sequences + Clone> Sequencer<S> {
     /// A sequencer in front of this store's log.
     pub fn new(store: S) -> Self {
@@ -124,6 +141,24 @@ impl<S: Sequences + Clone> Sequencer<S> {
     /// What it has done so far.
     pub fn counts(&self) -> Counts {
         self.0.counters.counts()
+    }
+
+    /// How much waits for something, or for somebody.
+    pub async fn status(&self) -> Result<Status> {
+        let store = &self.0.store;
+        let survey = store.survey(Vec::new()).await?;
+        let due = Due { since: Timestamp::MAX, now: Timestamp::MAX, end: Timestamp::MAX };
+        let oldest = store.overdue(due, 1).await?.pop();
+        let oldest = oldest.and_then(|(stream, standing)| Some((stream, standing.waiting?.since)));
+        let sum = |of: fn(&Totals) -> u64| survey.totals.values().map(of).sum();
+        Ok(Status {
+            held: sum(|totals| totals.events),
+            held_bytes: sum(|totals| totals.bytes),
+            waits_longest: oldest.as_ref().map(|(stream, _)| stream.clone()),
+            waits_since: oldest.map(|(_, since)| since),
+            conflicts: sum(|totals| totals.conflicts),
+            rejected: store.count_rejected().await?,
+        })
     }
 
     /// Takes deliveries of any streams, in the order in which they came, and answers each of them.

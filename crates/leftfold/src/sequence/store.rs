@@ -437,6 +437,9 @@ pub trait Sequences: Append {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Rejected>>> + Send;
 
+    /// How many rejected messages there are.
+    fn count_rejected(&self) -> impl Future<Output = Result<u64>> + Send;
+
     /// Forgets a rejected message. Answers whether it was there.
     fn forget(&self, rejected: &str) -> impl Future<Output = Result<bool>> + Send;
 

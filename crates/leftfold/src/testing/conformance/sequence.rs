@@ -569,6 +569,7 @@ pub async fn rejected_messages_are_kept_until_they_are_forgotten<S: Store + Sequ
     store.reject(vec![again]).await.unwrap();
     let kept = store.rejected(None, 10).await.unwrap();
     assert_eq!(kept.len(), 3);
+    assert_eq!(store.count_rejected().await.unwrap(), 3);
     assert!(list.iter().all(|rejected| kept.contains(rejected)), "{kept:?}");
     assert_eq!(store.rejected(Some(kept[0].id()), 1).await.unwrap()[..], kept[1..2]);
     assert!(store.forget(&kept[1].id()).await.unwrap());

@@ -1,0 +1,132 @@
+//! `leftfold conflicts`: events that contradict what is there, and deciding about them.
+
+use leftfold::sequence::{Conflict, Decided, Wanted};
+use leftfold::{Env as _, Sequences, System};
+use serde_json::{Value, json};
+
+use crate::args::One;
+use crate::exit::{Exit, Failure};
+use crate::output::{Out, shorten, table, time};
+use crate::place::Place;
+
+const PAGE: usize = 1_000;
+
+pub(crate) async fn list_conflicts<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let mut rows = table(["id", "stream", "revision", "type", "since", "why"], &[2]);
+    for conflict in all(&store).await? {
+        out.element(&in_json(&conflict))?;
+        rows.add_row([
+            short(&conflict),
+            conflict.stream.to_string(),
+            conflict.revision.to_string(),
+            conflict.entry.kind.to_string(),
+            time(conflict.since),
+            conflict.why.to_string(),
+        ]);
+    }
+    out.end_of_list()?;
+    if rows.is_empty() {
+        out.line("nothing contradicts")?;
+    } else {
+        out.line(rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let conflict = one(&store, &args.id).await?;
+    let places = vec![(conflict.stream.clone(), conflict.revision)];
+    let found = store.find(Wanted { places, ids: vec![conflict.entry.id.clone()] }).await?;
+    let there = found.logged.iter().map(|event| {
+        json!({
+            "stream": event.stream, "revision": event.revision, "id": event.id, "type": event.kind,
+            "time": event.time, "data": event.data, "in": "log",
+        })
+    });
+    let held = found.held.iter().map(|held| {
+        json!({
+            "stream": held.stream, "revision": held.revision, "id": held.entry.id, "type": held.entry.kind,
+            "time": held.entry.time, "data": held.entry.data, "in": "held",
+        })
+    });
+    let there: Vec<Value> = there.chain(held).collect();
+    out.value(&json!({ "conflict": in_json(&conflict), "there": there }))?;
+    out.line(format_args!("{}@{}: {}", conflict.stream, conflict.revision, conflict.why))?;
+    let entry = &conflict.entry;
+    out.line(format_args!("  came   {} {} {}", entry.id, entry.kind, shorten(entry.data.as_str(), 400)))?;
+    for event in &found.logged {
+        let (id, kind, data) = (&event.id, &event.kind, shorten(event.data.as_str(), 400));
+        out.line(format_args!(
+            "  logged {id} {kind} {data}, at revision {} of {}",
+            event.revision, event.stream
+        ))?;
+    }
+    for held in &found.held {
+        let (id, kind, data) = (&held.entry.id, &held.entry.kind, shorten(held.entry.data.as_str(), 400));
+        out.line(format_args!("  held   {id} {kind} {data}"))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Decides that what is there is right, or forgets what came.
+pub(crate) async fn resolve_conflict<P: Place>(
+    place: &P,
+    id: &str,
+    reason: Option<&str>,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let conflict = one(&store, id).await?;
+    let decided = reason.map(|reason| Decided { reason: reason.to_owned(), at: System.now() });
+    let is_done = store.resolve(&conflict, decided).await?;
+    let outcome = if reason.is_some() { "what is there is right" } else { "forgotten" };
+    out.value(&json!({ "id": conflict.id(), "resolved": is_done }))?;
+    out.line(format_args!("{}@{}: {outcome}", conflict.stream, conflict.revision))?;
+    Ok(if is_done { Exit::Done } else { Exit::No })
+}
+
+async fn all(store: &impl Sequences) -> Result<Vec<Conflict>, Failure> {
+    let mut all: Vec<Conflict> = Vec::new();
+    loop {
+        let page = store.conflicts(all.last().cloned(), PAGE).await?;
+        let is_last = page.len() < PAGE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// The conflict whose id begins so.
+async fn one(store: &impl Sequences, id: &str) -> Result<Conflict, Failure> {
+    let mut found: Vec<_> =
+        all(store).await?.into_iter().filter(|conflict| conflict.id().starts_with(id)).collect();
+    match (found.pop(), found.len()) {
+        (Some(conflict), 0) => Ok(conflict),
+        (None, _) => {
+            Err(Failure::new(Exit::No, format!("there is no conflict {id}; `conflicts list` shows them")))
+        }
+        (_, more) => Err(Failure::new(
+            Exit::Usage,
+            format!("{} conflicts begin with {id}; name more of the id", more + 1),
+        )),
+    }
+}
+
+/// So much of an id as is needed to tell it from others, most likely.
+fn short(conflict: &Conflict) -> String {
+    conflict.id().chars().take(12).collect()
+}
+
+fn in_json(conflict: &Conflict) -> Value {
+    let entry = &conflict.entry;
+    json!({
+        "id": conflict.id(), "stream": conflict.stream, "revision": conflict.revision, "why": conflict.why,
+        "since": conflict.since,
+        "event": {
+            "id": entry.id, "type": entry.kind, "time": entry.time, "data": entry.data, "metadata": entry.metadata,
+        },
+    })
+}

@@ -1,0 +1,114 @@
+//! `leftfold held`: events that came early, and saying that what they wait for does not exist.
+
+use leftfold::sequence::{Held, Standing};
+use leftfold::{Revision, Sequencer, Sequences as _, StreamId};
+use serde_json::json;
+
+use crate::args::{Skip, Stream};
+use crate::exit::{Exit, Failure};
+use crate::output::{Out, count, shorten, table, thousands, time};
+use crate::place::Place;
+
+const PAGE: usize = 1_000;
+
+pub(crate) async fn list_held<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let mut rows = table(["stream", "waits for", "since", "held", "highest", "asked", "trouble"], &[3, 4, 5]);
+    let mut after = None;
+    loop {
+        let page = store.waiting(after, PAGE).await?;
+        after = page.last().map(|(stream, _)| stream.clone());
+        for (stream, standing) in &page {
+            let Some(waiting) = &standing.waiting else { continue };
+            let wanted = missing(standing);
+            out.element(&json!({
+                "stream": stream, "last": standing.last, "waits_for": wanted, "since": waiting.since,
+                "held": waiting.events, "bytes": waiting.bytes, "highest": waiting.highest,
+                "asked": waiting.asked, "ask_at": waiting.ask_at, "trouble": waiting.trouble,
+            }))?;
+            rows.add_row([
+                stream.to_string(),
+                wanted.map_or_else(|| "nothing: to be released".to_owned(), shown),
+                time(waiting.since),
+                thousands(waiting.events),
+                waiting.highest.to_string(),
+                thousands(waiting.asked.into()),
+                shorten(waiting.trouble.as_deref().unwrap_or_default(), 60),
+            ]);
+        }
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    out.end_of_list()?;
+    if rows.is_empty() {
+        out.line("nothing is held")?;
+    } else {
+        out.line(rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The first and the last revision that a stream lacks.
+fn missing(standing: &Standing) -> Option<(u64, u64)> {
+    let until = standing.waiting.as_ref()?.until.0;
+    let first = standing.after().0 + 1;
+    (first <= until).then_some((first, until))
+}
+
+fn shown((first, last): (u64, u64)) -> String {
+    if first == last { first.to_string() } else { format!("{first} to {last}") }
+}
+
+pub(crate) async fn show_held<P: Place>(place: &P, args: &Stream, out: &mut Out) -> Result<Exit, Failure> {
+    let stream = StreamId::new(&args.stream)?;
+    let store = place.open_existing().await?;
+    let limit = leftfold::log::Limit { events: PAGE, ..leftfold::log::Limit::default() };
+    let page = store.held(vec![stream.clone()], limit).await?.remove(&stream).unwrap_or_default();
+    let skipped = store.skipped(&stream).await?;
+    let mut rows = table(["revision", "after", "id", "type", "since", "data"], &[0, 1]);
+    for Held { revision, previous, since, entry, .. } in &page.held {
+        rows.add_row([
+            revision.to_string(),
+            previous.to_string(),
+            entry.id.to_string(),
+            entry.kind.to_string(),
+            time(*since),
+            shorten(entry.data.as_str(), 60),
+        ]);
+    }
+    let held = page.held.iter().map(|held| {
+        let Held { revision, previous, since, entry, .. } = held;
+        json!({
+            "revision": revision, "previous": previous, "since": since, "id": entry.id, "type": entry.kind,
+            "time": entry.time, "data": entry.data, "metadata": entry.metadata,
+        })
+    });
+    out.value(&json!({ "held": held.collect::<Vec<_>>(), "more": page.more, "skipped": skipped }))?;
+    if page.held.is_empty() {
+        out.line(format_args!("nothing of {stream} is held"))?;
+    } else {
+        out.line(rows)?;
+    }
+    if page.more {
+        out.line("and more behind these")?;
+    }
+    for skipped in &skipped {
+        let range = shown((skipped.after.0 + 1, skipped.through.0));
+        out.line(format_args!("skipped {range} at {}: {}", time(skipped.at), skipped.reason))?;
+    }
+    Ok(if page.held.is_empty() { Exit::No } else { Exit::Done })
+}
+
+pub(crate) async fn skip<P: Place>(place: &P, args: &Skip, out: &mut Out) -> Result<Exit, Failure> {
+    let stream = StreamId::new(&args.stream)?;
+    let sequencer = Sequencer::new(place.open_existing().await?);
+    let released = sequencer.skip(&stream, Revision(args.through), &args.reason).await?;
+    out.value(&json!({ "stream": stream, "through": args.through, "released": released }))?;
+    out.line(format_args!(
+        "{stream} no longer waits for {}; {} released",
+        args.through,
+        count(released, "event")
+    ))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,88 @@
+//! `leftfold rejected`: messages that are no events.
+
+use leftfold::Sequences;
+use leftfold::sequence::Rejected;
+use serde_json::{Value, json};
+
+use crate::args::One;
+use crate::exit::{Exit, Failure};
+use crate::output::{Out, shorten, table, thousands, time};
+use crate::place::Place;
+
+const PAGE: usize = 100;
+
+pub(crate) async fn list_rejected<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let mut rows = table(["id", "source", "since", "bytes", "reason"], &[3]);
+    let mut after = None;
+    loop {
+        let page = store.rejected(after, PAGE).await?;
+        after = page.last().map(Rejected::id);
+        for rejected in &page {
+            out.element(&in_json(rejected))?;
+            rows.add_row([
+                rejected.id().chars().take(12).collect(),
+                rejected.source.clone(),
+                time(rejected.since),
+                thousands(rejected.content.len() as u64),
+                shorten(&rejected.reason, 100),
+            ]);
+        }
+        if page.len() < PAGE {
+            break;
+        }
+    }
+    out.end_of_list()?;
+    if rows.is_empty() {
+        out.line("nothing was rejected")?;
+    } else {
+        out.line(rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn show_rejected<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let rejected = one(&store, &args.id).await?;
+    out.value(&in_json(&rejected))?;
+    out.line(format_args!("{} from {}, {}", rejected.id(), rejected.source, time(rejected.since)))?;
+    out.line(format_args!("  {}", rejected.reason))?;
+    for (name, value) in &rejected.attributes {
+        out.line(format_args!("  {name}: {}", shorten(value, 200)))?;
+    }
+    out.line(String::from_utf8_lossy(&rejected.content))?;
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn forget_rejected<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let id = one(&store, &args.id).await?.id();
+    let is_done = store.forget(&id).await?;
+    out.value(&json!({ "id": id, "forgotten": is_done }))?;
+    out.line(format_args!("{id}: forgotten"))?;
+    Ok(if is_done { Exit::Done } else { Exit::No })
+}
+
+/// The message whose id begins so.
+async fn one(store: &impl Sequences, id: &str) -> Result<Rejected, Failure> {
+    // Ids are ordered: what begins so comes right after it, and a whole id right after all but its last letter.
+    let before = id.get(..id.len().min(31)).unwrap_or_default();
+    let mut page = store.rejected(Some(before.to_owned()), 17).await?;
+    page.retain(|rejected| rejected.id().starts_with(id));
+    match (page.pop(), page.len()) {
+        (Some(rejected), 0) => Ok(rejected),
+        (None, _) => {
+            let message = format!("there is no rejected message {id}; `rejected list` shows them");
+            Err(Failure::new(Exit::No, message))
+        }
+        _ => Err(Failure::new(Exit::Usage, format!("several messages begin with {id}; name more of the id"))),
+    }
+}
+
+fn in_json(rejected: &Rejected) -> Value {
+    json!({
+        "id": rejected.id(), "source": rejected.source, "reason": rejected.reason, "since": rejected.since,
+        "attributes": rejected.attributes, "bytes": rejected.content.len(),
+        "text": String::from_utf8(rejected.content.clone()).ok(), "content": rejected.content,
+    })
+}
