@@ -34,10 +34,7 @@ enum Order {
     Doubled,
 }
 
-pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>>
-where
-    S::Store: Sequences,
-{
+pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
     let cases = [
         ("in order", Order::InOrder, Some(0.7)),
         ("shuffled within 1,000", Order::Shuffled, Some(0.4)),

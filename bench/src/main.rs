@@ -58,7 +58,7 @@ enum Command {
     },
     /// Ingesting: deliveries in order, out of order and twice, against plain appends; memory while much is held.
     Ingest {
-        /// The store to measure.
+        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
         #[arg(long, default_value = "sqlite")]
         store: String,
         /// How often each measurement is taken.
@@ -127,9 +127,13 @@ async fn run(command: Command) -> Result<()> {
                 "sqlite" => {
                     ingest::measure(&Files { directory: temporary.path().to_owned() }, rounds.max(1)).await?
                 }
-                other => return Err(format!("{other} can't be measured yet").into()),
+                "mongodb" => ingest::measure(&Databases::private().await?, rounds.max(1)).await?,
+                url => ingest::measure(&Databases::at(url).await?, rounds.max(1)).await?,
             };
             report::print(&figures, json)
+        }
+        Command::Hold { store, events } if store.starts_with("mongodb") => {
+            ingest::hold(leftfold_mongodb::Mongo::connect(store).await?, events).await
         }
         Command::Hold { store, events } => {
             ingest::hold(leftfold_sqlite::Sqlite::open(store).await?, events).await

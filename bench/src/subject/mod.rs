@@ -5,14 +5,14 @@ pub(crate) mod sqlite;
 
 use std::time::Duration;
 
-use leftfold::Store;
+use leftfold::{Sequences, Store};
 
 use crate::Part;
 use crate::report::{Figure, Result};
 
 /// A store that can be measured. Its places are named, and made when they are opened.
 pub(crate) trait Subject {
-    type Store: Store;
+    type Store: Store + Sequences;
 
     /// What is measured if nothing is named.
     const PARTS: &[Part];
