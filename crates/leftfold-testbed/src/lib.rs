@@ -19,6 +19,7 @@
 //! Servers run on Linux: what ends them with their process is Linux's own.
 
 mod error;
+#[cfg(feature = "mongodb")]
 pub mod mongodb;
 mod place;
 mod process;
