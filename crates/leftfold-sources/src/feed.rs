@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use crate::intake;
 use crate::mapping::Mapping;
 use crate::message::Message;
 use crate::source::Source;
@@ -224,36 +225,20 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
         }
     }
 
-    /// Brings events into the log. Where the store can't take one of them, the others go on without it.
+    /// Brings events into the log.
     async fn ingest(&mut self, good: Vec<(Delivery, Message, S::Receipt)>, batch: &mut Batch<S::Receipt>) {
-        let mut parts = vec![good];
-        while let Some(mut part) = parts.pop() {
-            if part.is_empty() {
-                continue;
-            }
-            let deliveries = part.iter().map(|(delivery, ..)| delivery.clone()).collect();
-            match self.sequencer.ingest(self.policy, deliveries).await {
-                Ok(answers) => {
-                    for ((_, message, receipt), answer) in part.into_iter().zip(answers) {
-                        batch.answered(answer, message, receipt);
-                    }
-                }
-                Err(error) if error.kind() == Kind::Invalid && part.len() > 1 => {
-                    let half = part.split_off(part.len() / 2);
-                    parts.extend([half, part]);
-                }
-                Err(error) if error.kind() == Kind::Invalid => {
-                    let bad =
-                        part.into_iter().map(|(_, message, receipt)| (error.to_string(), message, receipt));
-                    batch.bad.extend(bad);
-                }
-                Err(error) => {
-                    let rest = parts.drain(..).flatten();
-                    batch.failed.extend(part.into_iter().chain(rest).map(|(.., receipt)| receipt));
-                    batch.failure = Some(error);
-                }
+        if good.is_empty() {
+            return;
+        }
+        let deliveries = good.iter().map(|(delivery, ..)| delivery.clone()).collect();
+        let (answers, failure) = intake::ingest(&self.sequencer, self.policy, deliveries).await;
+        for ((_, message, receipt), answer) in good.into_iter().zip(answers) {
+            match answer {
+                Some(answer) => batch.answered(answer, message, receipt),
+                None => batch.failed.push(receipt),
             }
         }
+        batch.failure = failure;
     }
 
     /// Keeps what is no event, all at once or, where that fails, one by one.

@@ -3,6 +3,7 @@
 mod feed;
 #[cfg(feature = "http")]
 pub mod http;
+mod intake;
 #[cfg(feature = "kafka")]
 pub mod kafka;
 mod mapping;

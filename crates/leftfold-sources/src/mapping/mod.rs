@@ -11,6 +11,8 @@ use leftfold::{Delivery, Invalid};
 use serde::Deserialize;
 
 pub use self::cloudevents::CloudEvents;
+#[cfg(feature = "http")]
+pub(crate) use self::cloudevents::{BATCH, STRUCTURED};
 pub use self::fields::{Fields, Place};
 pub use self::raw::Pointer;
 use crate::message::Message;
