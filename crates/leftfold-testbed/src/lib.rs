@@ -21,8 +21,12 @@
 mod error;
 #[cfg(feature = "mongodb")]
 pub mod mongodb;
+pub mod nats;
+mod package;
 mod place;
 mod process;
+pub mod redis;
+mod service;
 mod until;
 
 pub use crate::error::Error;
