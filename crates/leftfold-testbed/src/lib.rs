@@ -25,6 +25,7 @@ pub mod nats;
 mod package;
 mod place;
 mod process;
+pub mod rabbitmq;
 pub mod redis;
 mod service;
 mod until;

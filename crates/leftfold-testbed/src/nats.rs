@@ -1,5 +1,6 @@
 //! Private NATS servers with JetStream, which keeps streams in files.
 
+use crate::Error;
 use crate::service::{Kind, Service, server};
 
 static NATS: Kind = Kind {
@@ -20,4 +21,11 @@ static NATS: Kind = Kind {
 #[derive(Debug)]
 pub struct Server(Service);
 
-server!(NATS, "nats");
+impl Server {
+    /// Starts one. It takes connections when this returns.
+    pub async fn start() -> Result<Self, Error> {
+        Ok(Self(Service::start(&NATS, Vec::new()).await?))
+    }
+}
+
+server!("nats");

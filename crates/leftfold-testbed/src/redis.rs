@@ -1,5 +1,6 @@
 //! Private Redis servers that have on disk what they have acknowledged.
 
+use crate::Error;
 use crate::service::{Kind, Service, server};
 
 static REDIS: Kind = Kind {
@@ -23,4 +24,11 @@ static REDIS: Kind = Kind {
 #[derive(Debug)]
 pub struct Server(Service);
 
-server!(REDIS, "redis");
+impl Server {
+    /// Starts one. It takes connections when this returns.
+    pub async fn start() -> Result<Self, Error> {
+        Ok(Self(Service::start(&REDIS, Vec::new()).await?))
+    }
+}
+
+server!("redis");

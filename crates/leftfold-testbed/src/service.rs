@@ -22,7 +22,7 @@ pub(crate) struct Kind {
     pub(crate) package: &'static str,
     /// The environment variable that names another program.
     pub(crate) variable: &'static str,
-    /// The command line, from the program, the directory and the port.
+    /// The command line, from the program, the directory and the port. It may begin with variables: `NAME=value`.
     pub(crate) command: fn(&Path, &Path, u16) -> Vec<OsString>,
     /// What it says when it takes connections.
     pub(crate) ready: &'static str,
@@ -36,18 +36,21 @@ pub(crate) struct Service {
     kind: &'static Kind,
     program: PathBuf,
     port: u16,
+    /// What it needs to know besides its command line.
+    environment: Vec<OsString>,
     process: Mutex<Option<Process>>,
     // After the process, so that it is ended when its directory is removed.
     place: Place,
 }
 
 impl Service {
-    /// Starts one, on whatever port is free.
-    pub(crate) async fn start(kind: &'static Kind) -> Result<Self, Error> {
+    /// Starts one, on whatever port is free, with variables of the form `NAME=value`.
+    pub(crate) async fn start(kind: &'static Kind, environment: Vec<OsString>) -> Result<Self, Error> {
         let found = spawn_blocking(|| crate::package::program(kind.name, kind.package, kind.variable)).await;
         let program = found.map_err(|error| Error::new(format!("looking for {}", kind.name), error))??;
         let place = Place::new()?;
-        let mut service = Self { kind, program, port: free_port()?, process: Mutex::new(None), place };
+        let process = Mutex::new(None);
+        let mut service = Self { kind, program, port: free_port()?, environment, process, place };
         while !service.launch().await? {
             service.port = free_port()?;
         }
@@ -123,10 +126,9 @@ impl Service {
     async fn launch(&self) -> Result<bool, Error> {
         let starting = format!("starting {}", self.named());
         let failed = |error| Error::new(&starting, error);
-        let mut command = (self.kind.command)(&self.program, self.directory(), self.port).into_iter();
-        let program = PathBuf::from(command.next().unwrap_or_default());
-        let arguments: Vec<_> = command.collect();
-        let process = Process::start(&program, &arguments, &self.log()).await.map_err(failed)?;
+        let command = (self.kind.command)(&self.program, self.directory(), self.port);
+        let arguments = [&self.environment[..], &command].concat();
+        let process = Process::start(Path::new("env"), &arguments, &self.log()).await.map_err(failed)?;
         *self.process() = Some(process);
         until(&starting, || async {
             let said = self.said();
@@ -177,13 +179,8 @@ pub(crate) fn free_port() -> Result<u16, Error> {
 
 /// The methods that all such servers have.
 macro_rules! server {
-    ($kind:ident, $scheme:literal) => {
+    ($scheme:literal) => {
         impl Server {
-            /// Starts one. It takes connections when this returns.
-            pub async fn start() -> Result<Self, crate::Error> {
-                Ok(Self(crate::service::Service::start(&$kind).await?))
-            }
-
             /// How clients address it.
             pub fn url(&self) -> String {
                 format!("{}://127.0.0.1:{}", $scheme, self.0.port())

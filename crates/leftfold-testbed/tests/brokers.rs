@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpStream};
 
-use leftfold_testbed::{Error, nats, redis};
+use leftfold_testbed::{Error, nats, rabbitmq, redis};
 
 type Outcome = Result<(), Error>;
 
@@ -30,6 +30,7 @@ macro_rules! lives_and_dies {
 
 lives_and_dies!(redis_lives_and_dies, redis::Server);
 lives_and_dies!(nats_lives_and_dies, nats::Server);
+lives_and_dies!(rabbitmq_lives_and_dies, rabbitmq::Server);
 
 fn answers(port: u16) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
