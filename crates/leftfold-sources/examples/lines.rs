@@ -8,7 +8,7 @@ use leftfold_sources::{Feed, Mapping, Message, Source};
 use tokio::sync::watch;
 
 struct Lines {
-    lines: Vec<String>,
+    texts: Vec<String>,
     to_bring: VecDeque<usize>,
     not_yet_safe: BTreeSet<usize>,
 }
@@ -16,14 +16,14 @@ struct Lines {
 impl Source for Lines {
     type Receipt = usize;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "lines"
     }
 
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, usize)>> {
         let most = most.min(self.to_bring.len());
         let numbers = self.to_bring.drain(..most);
-        Ok(numbers.map(|number| (Message::new(self.lines[number].as_bytes()), number)).collect())
+        Ok(numbers.map(|number| (Message::new(self.texts[number].as_bytes()), number)).collect())
     }
 
     async fn acknowledge(&mut self, receipts: Vec<usize>) -> Result<()> {
@@ -45,10 +45,10 @@ async fn main() -> Result<()> {
             r#"{{"specversion":"1.0","id":"{id}","source":"/","type":"added","subject":"cart","sequence":{sequence}}}"#
         )
     };
-    let lines = vec![event("b", 2), "no event".to_owned(), event("a", 1), event("b", 2)];
-    let (to_bring, not_yet_safe) = ((0..lines.len()).collect(), (0..lines.len()).collect());
+    let texts = vec![event("b", 2), "no event".to_owned(), event("a", 1), event("b", 2)];
+    let (to_bring, not_yet_safe) = ((0..texts.len()).collect(), (0..texts.len()).collect());
     let sequencer = Sequencer::new(Memory::default());
-    let source = Lines { lines, to_bring, not_yet_safe };
+    let source = Lines { texts, to_bring, not_yet_safe };
     let feed = Feed::new(source, sequencer.clone(), Mapping::default(), Policy::Contiguous);
     let (handle, (_stop, stopped)) = (feed.handle(), watch::channel(false));
     feed.run(stopped).await?;

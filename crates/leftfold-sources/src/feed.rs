@@ -314,7 +314,7 @@ impl<R> Batch<R> {
                 self.wait = Some(self.wait.map_or(retry_after, |wait| wait.max(retry_after)));
             }
             Answer::Refused(Refusal::Invalid(invalid)) => {
-                self.bad.push((invalid.to_string(), message, receipt))
+                self.bad.push((invalid.to_string(), message, receipt));
             }
             _ => self.safe.push(receipt),
         }

@@ -118,7 +118,7 @@ impl Nats {
 
     async fn connect(&mut self, most: usize) -> Result<&mut Stream> {
         if self.messages.is_none() {
-            self.messages = Some(self.subscribe(most).await?);
+            self.messages = Some(Box::pin(self.subscribe(most)).await?);
         }
         self.messages.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to NATS"))
     }

@@ -166,7 +166,7 @@ impl Redis {
     async fn pending(&mut self, after: &str, most: usize) -> Result<Vec<(Message, String)>> {
         let answer = self.ask("reading what is pending", false, &self.read(after, most, None)).await?;
         let entries = first_stream(answer);
-        let last = entries.last().and_then(|entry| id(entry));
+        let last = entries.last().and_then(id);
         let messages = self.fresh(entries).await?;
         self.history = last;
         Ok(messages)

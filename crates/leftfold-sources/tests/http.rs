@@ -51,16 +51,15 @@ impl Reply {
 }
 
 async fn send(to: SocketAddr, method: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
-    let mut request = format!(
+    let headers =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect::<Vec<_>>().concat();
+    let request = format!(
         "{method} / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n",
         body.len()
     );
-    for (name, value) in headers {
-        request += &format!("{name}: {value}\r\n");
-    }
     let exchanged = async {
         let mut stream = TcpStream::connect(to).await.unwrap();
-        stream.write_all(format!("{request}\r\n").as_bytes()).await.unwrap();
+        stream.write_all(format!("{request}{headers}\r\n").as_bytes()).await.unwrap();
         // Who is told early that it is too much may be cut off.
         let _ = stream.write_all(body).await;
         let mut reply = Vec::new();

@@ -128,7 +128,7 @@ async fn what_is_refused_comes_again_and_what_is_cancelled_is_not_lost() {
     let third = soon("the third", source.receive(10)).await.unwrap();
     assert_eq!(third[0].0.content, event(1, 3).content);
     // It is refused for long, and its consumer ends: another one has it at once.
-    source.refuse(vec![third[0].1], Duration::from_secs(3_600)).await.unwrap();
+    source.refuse(vec![third[0].1], Duration::from_hours(1)).await.unwrap();
     drop(source);
     let mut other = rabbitmq.source().await;
     let third = soon("the third again", other.receive(10)).await.unwrap();

@@ -214,15 +214,12 @@ fn unescaped(value: &str) -> Result<String, Invalid> {
     while let Some(byte) = bytes.get(at) {
         let escaped =
             (*byte == b'%').then(|| Some(digit(bytes.get(at + 1))? * 16 + digit(bytes.get(at + 2))?));
-        match escaped.flatten().and_then(|byte| u8::try_from(byte).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
+        if let Some(byte) = escaped.flatten().and_then(|byte| u8::try_from(byte).ok()) {
+            out.push(byte);
+            at += 3;
+        } else {
+            out.push(*byte);
+            at += 1;
         }
     }
     String::from_utf8(out)

@@ -319,7 +319,7 @@ proptest! {
             "specversion": "1.0", "id": id, "source": "/", "type": "t", "subject": subject, "sequence": number,
             "extension": extension, "data": [number],
         });
-        let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         let binary = Message::new(format!("[{number}]"))
             .with("content-type", "application/json")
             .with("ce-specversion", "1.0")

@@ -69,7 +69,7 @@ pub(crate) struct Consumer(Broker);
 impl Source for Consumer {
     type Receipt = usize;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "broker"
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn shuffled(messages: Vec<Message>, window: usize, seed: u64) -> Vec<
 
 /// Fails if it takes far longer than it ever should, so that what never ends is seen to.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     tokio::time::timeout(patience, future)
         .await
         .unwrap_or_else(|_| panic!("{what}: it should long have happened"))
@@ -121,7 +121,7 @@ impl Projection for Carts {
     type Event = Happened;
     type Document = Cart;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "carts"
     }
 
