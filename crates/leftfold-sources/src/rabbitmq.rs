@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::message::Message;
 use crate::source::Source;
 
-/// How long connecting may take.
-const ANSWER: Duration = Duration::from_secs(20);
+/// How long the broker may take for anything.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// The messages of a queue.
 ///
@@ -172,12 +172,19 @@ impl Source for RabbitMq {
                 }
             };
             let mut deliveries = vec![first];
-            while deliveries.len() < most {
+            let mut has_ended = false;
+            while deliveries.len() < most && !has_ended {
                 match connected.consumer.next().now_or_never() {
                     Some(Some(Ok(delivery))) => deliveries.push(delivery),
-                    // What is wrong is told when nothing is left.
-                    _ => break,
+                    Some(Some(Err(_)) | None) => has_ended = true,
+                    None => break,
                 }
+            }
+            if has_ended {
+                // What came before is worth having all the same, though it can't be acknowledged any more.
+                let kept = deliveries.into_iter().map(|delivery| self.keep(delivery)).collect();
+                self.connected = None;
+                return Ok(kept);
             }
             return Ok(deliveries.into_iter().map(|delivery| self.keep(delivery)).collect());
         }
@@ -185,14 +192,18 @@ impl Source for RabbitMq {
 
     async fn acknowledge(&mut self, receipts: Vec<u64>) -> Result<()> {
         let ackers: Vec<_> = receipts.iter().filter_map(|receipt| self.open.remove(receipt)).collect();
-        let told = join_all(ackers.iter().map(|(_, acker)| acker.ack(BasicAckOptions::default()))).await;
-        match told.into_iter().find_map(std::result::Result::err) {
-            None => Ok(()),
-            Some(error) => {
-                self.connected = None;
-                Err(failure(&format!("acknowledging messages of the RabbitMQ queue {}", self.queue), error))
+        let doing = format!("acknowledging messages of the RabbitMQ queue {}", self.queue);
+        let told = join_all(ackers.iter().map(|(_, acker)| acker.ack(BasicAckOptions::default())));
+        let error = match timeout(ANSWER, told).await {
+            Ok(told) => {
+                told.into_iter().find_map(std::result::Result::err).map(|error| failure(&doing, error))
             }
+            Err(_) => Some(Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"))),
+        };
+        if error.is_some() {
+            self.connected = None;
         }
+        error.map_or(Ok(()), Err)
     }
 
     async fn refuse(&mut self, receipts: Vec<u64>, after: Duration) -> Result<()> {

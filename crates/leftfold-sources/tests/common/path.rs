@@ -93,7 +93,12 @@ pub(crate) async fn whole_path<R: Rig>(rig: &R) {
     until("the feed notices", async || !R::NOTICES || running.handle.counts().failures > 0).await;
     rig.restart().await;
     rig.publish(second).await;
-    logged(&store, STREAMS * LENGTH).await;
+    tokio::select! {
+        () = logged(&store, STREAMS * LENGTH) => {}
+        () = tokio::time::sleep(Duration::from_secs(50)) => {
+            panic!("{:?} {:?} {:?}", running.handle.counts(), sequencer.counts(), leftfold::Sequences::waiting(&store, None, 20).await);
+        }
+    }
     until("nothing is left at the broker", async || rig.left().await == 0).await;
     running.stop().await;
 
