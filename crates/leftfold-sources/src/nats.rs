@@ -43,6 +43,8 @@ pub struct Nats {
     filter: String,
     ack_wait: Duration,
     window: usize,
+    /// Whether it was subscribed before. A server that starts again may say for a moment that there is no such stream.
+    was_subscribed: bool,
     client: Option<Client>,
     messages: Option<Stream>,
 }
@@ -85,6 +87,7 @@ impl Nats {
             filter: String::new(),
             ack_wait: Duration::from_secs(30),
             window: 10_000,
+            was_subscribed: false,
             client,
             messages: None,
         })
@@ -118,7 +121,12 @@ impl Nats {
 
     async fn connect(&mut self, most: usize) -> Result<&mut Stream> {
         if self.messages.is_none() {
-            self.messages = Some(Box::pin(self.subscribe(most)).await?);
+            let subscribed = Box::pin(self.subscribe(most)).await.map_err(|error| {
+                let may_pass = self.was_subscribed && !error.is_transient();
+                if may_pass { Error::new(Kind::Unavailable, error.to_string()) } else { error }
+            });
+            self.messages = Some(subscribed?);
+            self.was_subscribed = true;
         }
         self.messages.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to NATS"))
     }

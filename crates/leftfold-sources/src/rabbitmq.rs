@@ -48,6 +48,8 @@ pub struct RabbitMq {
     name: String,
     queue: String,
     prefetch: u16,
+    /// Whether it was connected before. A broker that starts again says for a moment that there is no such queue.
+    was_connected: bool,
     connected: Option<Connected>,
     /// What is not acknowledged, by receipt: the feed has it, or is to have it later.
     open: BTreeMap<u64, (Message, Acker)>,
@@ -79,6 +81,7 @@ impl RabbitMq {
             name: format!("rabbitmq {queue}"),
             queue: queue.to_owned(),
             prefetch: 1_000,
+            was_connected: false,
             connected: None,
             open: BTreeMap::new(),
             receipts: 0,
@@ -108,7 +111,14 @@ impl RabbitMq {
         let doing = format!("consuming the RabbitMQ queue {}", self.queue);
         let connected = timeout(ANSWER, self.consume()).await;
         let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"));
-        self.connected = Some(connected.map_err(late)?.map_err(|error| failure(&doing, error))?);
+        let connected = connected.map_err(late)?.map_err(|error| match failure(&doing, error) {
+            error if self.was_connected && !error.is_transient() => {
+                Error::new(Kind::Unavailable, error.to_string())
+            }
+            error => error,
+        });
+        self.connected = Some(connected?);
+        self.was_connected = true;
         Ok(())
     }
 
@@ -164,7 +174,7 @@ impl Source for RabbitMq {
                 Some(Ok(delivery)) => delivery,
                 Some(Err(error)) => {
                     self.connected = None;
-                    return Err(failure(&doing, error));
+                    return Err(Error::new(Kind::Unavailable, doing).with_source(error));
                 }
                 None => {
                     self.connected = None;

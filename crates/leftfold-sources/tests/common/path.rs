@@ -87,7 +87,7 @@ pub(crate) async fn whole_path<R: Rig>(rig: &R) {
         logged(&store, events).await;
         running.abort().await;
     }
-    let running = Running::start(rig.source().await, &sequencer);
+    let mut running = Running::start(rig.source().await, &sequencer);
     logged(&store, 200).await;
     rig.kill().await;
     until("the feed notices", async || !R::NOTICES || running.handle.counts().failures > 0).await;
@@ -95,9 +95,7 @@ pub(crate) async fn whole_path<R: Rig>(rig: &R) {
     rig.publish(second).await;
     tokio::select! {
         () = logged(&store, STREAMS * LENGTH) => {}
-        () = tokio::time::sleep(Duration::from_secs(50)) => {
-            panic!("{:?} {:?} {:?}", running.handle.counts(), sequencer.counts(), leftfold::Sequences::waiting(&store, None, 20).await);
-        }
+        ended = &mut running.task => panic!("the feed should go on: {ended:?}"),
     }
     until("nothing is left at the broker", async || rig.left().await == 0).await;
     running.stop().await;
