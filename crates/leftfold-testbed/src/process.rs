@@ -51,6 +51,7 @@ impl Process {
         self.child.try_wait()
     }
 
+    #[cfg(feature = "mongodb")]
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
 use crate::event::{Revision, StreamId, Token};
@@ -26,7 +26,7 @@ pub struct Delivery {
 }
 
 /// What the revisions of a feed mean.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
     /// 1, 2, 3 … without gaps, or linked by [`Delivery::previous`]. What comes early is held.

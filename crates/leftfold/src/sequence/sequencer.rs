@@ -121,7 +121,8 @@ impl<S: Sequences + Clone> Sequencer<S> {
         Self(Arc::new(Inner { store, env, limits, memory, counters }))
     }
 
-    pub(super) fn store(&self) -> &S {
+    /// The store it brings deliveries to.
+    pub fn store(&self) -> &S {
         &self.0.store
     }
 

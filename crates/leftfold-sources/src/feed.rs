@@ -1,0 +1,359 @@
+//! From a source to the log: receive, map, ingest, and only then acknowledge.
+//!
+//! A message is acknowledged when what became of it is durable: in the log, held, a conflict that is kept, or in the list of what
+//! was rejected. All else is brought again. One bad message hinders no other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leftfold::sequence::{Refusal, Rejected};
+use leftfold::{Answer, Backoff, Delivery, Env, Error, Kind, Policy, Result, Sequencer, Sequences, System};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::intake;
+use crate::mapping::Mapping;
+use crate::message::Message;
+use crate::source::Source;
+
+/// When a message that can't even be rejected comes again.
+const NO_ROOM: Duration = Duration::from_secs(30);
+
+/// Brings what a source has into the log, until it is told to stop.
+///
+/// ```
+/// # use leftfold_sources::Source;
+/// # async fn start(source: impl Source) -> leftfold::Result<()> {
+/// use leftfold::{Memory, Policy, Sequencer};
+/// use leftfold_sources::{Feed, Mapping};
+/// use tokio::sync::watch;
+///
+/// let (stop, stopped) = watch::channel(false);
+/// let feed = Feed::new(source, Sequencer::new(Memory::default()), Mapping::default(), Policy::Contiguous);
+/// let handle = feed.handle();
+/// let running = tokio::spawn(feed.run(stopped));
+/// // …
+/// println!("{} messages so far", handle.counts().received);
+/// stop.send_replace(true);
+/// # running.await.unwrap()
+/// # }
+/// ```
+pub struct Feed<S, T> {
+    source: S,
+    sequencer: Sequencer<T>,
+    mapping: Mapping,
+    policy: Policy,
+    batch: usize,
+    backoff: Backoff,
+    env: Arc<dyn Env>,
+    counters: Arc<Counters>,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What a feed has done since it was made.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Debug, Default)]
+        struct Counters {
+            $($name: AtomicU64,)*
+        }
+
+        impl Counters {
+            fn counts(&self) -> Counts {
+                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages that came, those that came again included.
+    received,
+    /// Messages that are no events, or can't be accepted, and were kept as rejected.
+    rejected,
+    /// Messages that the source may forget, the rejected ones included.
+    acknowledged,
+    /// Messages that are to come again.
+    refused,
+    /// How often source or store failed.
+    failures,
+}
+
+/// Tells what a feed is doing.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Counters>);
+
+impl Handle {
+    /// What it has done so far.
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+}
+
+impl<S: Source, T: Sequences + Clone> Feed<S, T> {
+    /// A feed from this source.
+    pub fn new(source: S, sequencer: Sequencer<T>, mapping: Mapping, policy: Policy) -> Self {
+        Self {
+            source,
+            sequencer,
+            mapping,
+            policy,
+            batch: 1_000,
+            backoff: Backoff::default()
+                .first(Duration::from_millis(100))
+                .most(Duration::from_secs(10))
+                .without_limit(),
+            env: Arc::new(System),
+            counters: Arc::default(),
+        }
+    }
+
+    /// How many messages are taken at once, at most: 1,000 by default.
+    #[must_use]
+    pub fn batch(self, messages: usize) -> Self {
+        Self { batch: messages.max(1), ..self }
+    }
+
+    /// How patiently to try again when the store or the source fails. By default for ever, after 0.1 to 10 seconds. When all tries of
+    /// a limited one are used up, the feed ends with the last error.
+    #[must_use]
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// Where time and chance come from.
+    #[must_use]
+    pub fn env(self, env: Arc<dyn Env>) -> Self {
+        Self { env, ..self }
+    }
+
+    /// What tells how it is doing while it runs.
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.counters))
+    }
+
+    /// Runs until it is told to stop, by `true` or by the sender's end; until the source has ended; or until the source fails
+    /// in a way that trying again will not mend.
+    ///
+    /// It stops between batches: what was received is brought to its end first.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<()> {
+        let mut troubles = Pauses::new(self.backoff);
+        let mut crowding = Pauses::new(Backoff::default().first(Duration::from_millis(100)).without_limit());
+        loop {
+            let received = tokio::select! { biased;
+                () = told(&mut stop) => return Ok(()),
+                received = self.source.receive(self.batch) => received,
+            };
+            let outcome = match received {
+                Ok(messages) if messages.is_empty() => return Ok(()),
+                Ok(messages) => self.take(messages, &mut troubles).await,
+                Err(error) if error.is_transient() => Outcome::Failed(error),
+                Err(error) => return Err(error),
+            };
+            let pause = match outcome {
+                Outcome::Taken => {
+                    (troubles, crowding) = (troubles.over(), crowding.over());
+                    continue;
+                }
+                Outcome::Crowded(after) => {
+                    troubles = troubles.over();
+                    // What makes room may be the next message: it is not to wait for all of that time.
+                    crowding.next(&*self.env).unwrap_or(after).min(after)
+                }
+                Outcome::Failed(error) => {
+                    self.counters.failures.fetch_add(1, Ordering::Relaxed);
+                    let source = self.source.name();
+                    tracing::warn!(source, %error, "the feed can't go on for now; trying again");
+                    match troubles.last.take() {
+                        Some(pause) => pause,
+                        None => match troubles.next(&*self.env) {
+                            Some(pause) => pause,
+                            None => return Err(error),
+                        },
+                    }
+                }
+            };
+            tokio::select! { biased;
+                () = told(&mut stop) => return Ok(()),
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Does what there is to do with messages.
+    async fn take(&mut self, messages: Vec<(Message, S::Receipt)>, troubles: &mut Pauses) -> Outcome {
+        self.counters.received.fetch_add(messages.len() as u64, Ordering::Relaxed);
+        let now = self.env.now();
+        let mut batch = Batch::default();
+        let mut good = Vec::new();
+        for (message, receipt) in messages {
+            match self.mapping.map(&message, now) {
+                Ok(delivery) => good.push((delivery, message, receipt)),
+                Err(invalid) => batch.bad.push((invalid.to_string(), message, receipt)),
+            }
+        }
+        self.ingest(good, &mut batch).await;
+        self.reject(&mut batch).await;
+
+        let Batch { safe, crowded, failed, wait, failure, .. } = batch;
+        let mut outcome = Outcome::Taken;
+        self.counters.acknowledged.fetch_add(safe.len() as u64, Ordering::Relaxed);
+        self.counters.refused.fetch_add((crowded.len() + failed.len()) as u64, Ordering::Relaxed);
+        let mut told = Ok(());
+        if !safe.is_empty() {
+            told = self.source.acknowledge(safe).await;
+        }
+        if !crowded.is_empty() {
+            let wait = wait.unwrap_or(NO_ROOM);
+            told = told.and(self.source.refuse(crowded, wait).await);
+            outcome = Outcome::Crowded(wait);
+        }
+        if !failed.is_empty() {
+            let pause = troubles.next(&*self.env);
+            troubles.last = pause;
+            told = told.and(self.source.refuse(failed, pause.unwrap_or(NO_ROOM)).await);
+        }
+        match (failure, told) {
+            (Some(error), _) | (None, Err(error)) => Outcome::Failed(error),
+            (None, Ok(())) => outcome,
+        }
+    }
+
+    /// Brings events into the log.
+    async fn ingest(&mut self, good: Vec<(Delivery, Message, S::Receipt)>, batch: &mut Batch<S::Receipt>) {
+        if good.is_empty() {
+            return;
+        }
+        let deliveries = good.iter().map(|(delivery, ..)| delivery.clone()).collect();
+        let (answers, failure) = intake::ingest(&self.sequencer, self.policy, deliveries).await;
+        for ((_, message, receipt), answer) in good.into_iter().zip(answers) {
+            match answer {
+                Some(answer) => batch.answered(answer, message, receipt),
+                None => batch.failed.push(receipt),
+            }
+        }
+        batch.failure = failure;
+    }
+
+    /// Keeps what is no event, all at once or, where that fails, one by one.
+    async fn reject(&mut self, batch: &mut Batch<S::Receipt>) {
+        let since = self.env.now();
+        let source = self.source.name().to_owned();
+        let rejected = |reason: &String, message: &Message| Rejected {
+            source: source.clone(),
+            reason: reason.clone(),
+            since,
+            attributes: message.attributes.clone(),
+            content: message.content.clone(),
+        };
+        let bad = std::mem::take(&mut batch.bad);
+        if bad.is_empty() {
+            return;
+        }
+        let store = self.sequencer.store();
+        let every = bad.iter().map(|(reason, message, _)| rejected(reason, message)).collect();
+        let all = match store.reject(every).await {
+            Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Unknown) => {
+                batch.failed.extend(bad.into_iter().map(|(.., receipt)| receipt));
+                batch.failure = Some(error);
+                return;
+            }
+            all => all,
+        };
+        for (reason, message, receipt) in bad {
+            let kept = match &all {
+                Ok(()) => Ok(()),
+                Err(_) => store.reject(vec![rejected(&reason, &message)]).await,
+            };
+            match kept {
+                Ok(()) => {
+                    tracing::warn!(source, %reason, "a message was rejected");
+                    self.counters.rejected.fetch_add(1, Ordering::Relaxed);
+                    batch.safe.push(receipt);
+                }
+                Err(error) => {
+                    tracing::error!(source, %reason, %error, "a message that is no event could not be kept; it will come again");
+                    batch.crowded.push(receipt);
+                }
+            }
+        }
+    }
+}
+
+/// What became of a batch of messages.
+struct Batch<R> {
+    /// No events: why, and what they are.
+    bad: Vec<(String, Message, R)>,
+    safe: Vec<R>,
+    /// There is no room for these.
+    crowded: Vec<R>,
+    /// When there may be.
+    wait: Option<Duration>,
+    failed: Vec<R>,
+    failure: Option<Error>,
+}
+
+impl<R> Default for Batch<R> {
+    fn default() -> Self {
+        let (bad, safe, crowded, failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { bad, safe, crowded, wait: None, failed, failure: None }
+    }
+}
+
+impl<R> Batch<R> {
+    fn answered(&mut self, answer: Answer, message: Message, receipt: R) {
+        match answer {
+            Answer::Refused(Refusal::Full { retry_after, .. }) => {
+                self.crowded.push(receipt);
+                self.wait = Some(self.wait.map_or(retry_after, |wait| wait.max(retry_after)));
+            }
+            Answer::Refused(Refusal::Invalid(invalid)) => {
+                self.bad.push((invalid.to_string(), message, receipt));
+            }
+            _ => self.safe.push(receipt),
+        }
+    }
+}
+
+/// How a round ended.
+enum Outcome {
+    Taken,
+    /// Some found no room; there may be some after this time.
+    Crowded(Duration),
+    Failed(Error),
+}
+
+/// Waits that grow until all is well again.
+struct Pauses {
+    backoff: Backoff,
+    delays: Option<Box<dyn Iterator<Item = Duration> + Send>>,
+    /// The wait that was announced to the source, and is still to be kept.
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    fn new(backoff: Backoff) -> Self {
+        Self { backoff, delays: None, last: None }
+    }
+
+    fn over(self) -> Self {
+        Self::new(self.backoff)
+    }
+
+    fn next(&mut self, env: &dyn Env) -> Option<Duration> {
+        let backoff = self.backoff;
+        self.delays.get_or_insert_with(|| Box::new(backoff.delays(env.random()))).next()
+    }
+}
+
+/// Waits until it is to stop.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    // An error says that the sender is gone.
+    let _ = stop.wait_for(|stop| *stop).await;
+}

@@ -1,0 +1,301 @@
+//! A route that takes events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_TYPE, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use leftfold::sequence::Rejected;
+use leftfold::{Env, Error, Kind, Policy, Sequencer, Sequences, System};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::answers::Told;
+use super::problem::Problem;
+use crate::intake;
+use crate::mapping::{BATCH, Mapping, STRUCTURED};
+use crate::message::Message;
+
+/// One event in each line.
+const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
+/// When to send again what could not even be kept as rejected, in seconds.
+const NO_ROOM: u64 = 30;
+
+/// A route `POST /` that takes events; see [`Ingest`].
+pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, policy: Policy) -> Router {
+    Ingest::new(sequencer, mapping, policy).router("/")
+}
+
+/// Takes CloudEvents that are posted, and answers when what became of them is durable.
+///
+/// | content type | events |
+/// | --- | --- |
+/// | `application/cloudevents+json` | one, structured |
+/// | any other, with headers `ce-…` | one, binary: the body is its data |
+/// | `application/cloudevents-batch+json` | many, as a JSON array |
+/// | `application/x-ndjson` | many, one in each line |
+///
+/// With [`Fields`](crate::Fields) as mapping the body may be of any type: it is one message, or many as above.
+///
+/// One event is answered by an object, many by an array of them in the same order: `{"answer":"appended","token":"0:17:3:cart-42"}`, or
+/// `duplicate` with a `token`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, `rejected` with `why` and an `id`.
+///
+/// | status | |
+/// | --- | --- |
+/// | 200 | The sender may forget all of them. Those of many that are no events are kept as rejected, with their reason. |
+/// | 400 | A single one that can't be accepted, or a body that can't be read. Nothing of it was kept. |
+/// | 413, 415 | The body is too large; the type is none of the above. |
+/// | 429 | Some, `refused` among the `answers`, found no room. Send them again after `Retry-After` seconds; sending all again does no harm. |
+/// | 503 | The store can't be reached. Send all again. |
+///
+/// All but 200 come as problem details (RFC 9457). There is no authentication here: put the route behind a layer that does it.
+pub struct Ingest<S> {
+    sequencer: Sequencer<S>,
+    mapping: Mapping,
+    policy: Policy,
+    name: String,
+    max_bytes: usize,
+    max_events: usize,
+    env: Arc<dyn Env>,
+}
+
+impl<S: Sequences + Clone> Ingest<S> {
+    /// A route in front of this sequencer.
+    pub fn new(sequencer: Sequencer<S>, mapping: Mapping, policy: Policy) -> Self {
+        Self {
+            sequencer,
+            mapping,
+            policy,
+            name: "http".into(),
+            max_bytes: 8 << 20,
+            max_events: 10_000,
+            env: Arc::new(System),
+        }
+    }
+
+    /// How operators know it: it stands beside what was rejected. By default `http`.
+    #[must_use]
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The largest body: 8 MiB by default.
+    #[must_use]
+    pub fn max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// The most events in one body: 10,000 by default.
+    #[must_use]
+    pub fn max_events(self, max_events: usize) -> Self {
+        Self { max_events, ..self }
+    }
+
+    /// Where time and chance come from.
+    #[must_use]
+    pub fn env(self, env: Arc<dyn Env>) -> Self {
+        Self { env, ..self }
+    }
+
+    /// The route, at this path.
+    pub fn router(self, path: &str) -> Router {
+        let other_methods = || async { Problem::not_allowed("post the event, or several of them") };
+        Router::new().route(path, post(take::<S>).fallback(other_methods)).with_state(Arc::new(self))
+    }
+
+    async fn answer(&self, request: Request) -> Result<Response, Problem> {
+        let (parts, body) = request.into_parts();
+        let body = self.read(body).await?;
+        let kind =
+            Message { attributes: attributes(&parts.headers, true)?, ..Message::default() }.content_type();
+        let many = match kind.as_deref() {
+            Some(BATCH) => Some(self.batch(&body)?),
+            Some(kind) if LINES.contains(&kind) => Some(self.lines(&body)),
+            _ => None,
+        };
+        match many {
+            Some(messages) if messages.len() > self.max_events => {
+                let said = format!(
+                    "{} events in one body, and at most {} are taken",
+                    messages.len(),
+                    self.max_events
+                );
+                Err(Problem::too_large(said))
+            }
+            Some(messages) => self.take_many(messages).await,
+            None => {
+                let message =
+                    Message { content: body.into(), attributes: attributes(&parts.headers, false)? };
+                let is_event = kind.as_deref() == Some(STRUCTURED)
+                    || message.attributes.keys().any(|name| name.starts_with("ce-"))
+                    || matches!(self.mapping, Mapping::Fields(_));
+                if !is_event {
+                    let said = format!(
+                        "the content type {:?} without headers such as ce-id and ce-type says nothing of an event; post \
+                         {STRUCTURED}, {BATCH} or {}",
+                        kind.unwrap_or_default(),
+                        LINES[0]
+                    );
+                    return Err(Problem::unsupported(said));
+                }
+                self.take_one(&message).await
+            }
+        }
+    }
+
+    async fn read(&self, body: Body) -> Result<Bytes, Problem> {
+        match Limited::new(body, self.max_bytes).collect().await {
+            Ok(read) => Ok(read.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(Problem::too_large(format!("at most {} bytes are taken in one body", self.max_bytes)))
+            }
+            Err(error) => Err(Problem::unreadable(format!("reading the body: {error}"))),
+        }
+    }
+
+    fn batch(&self, body: &[u8]) -> Result<Vec<Message>, Problem> {
+        let said = |error| Problem::unreadable(format!("a JSON array of events was expected: {error}"));
+        let events: Vec<&RawValue> = serde_json::from_slice(body).map_err(said)?;
+        Ok(events.into_iter().map(|event| self.item(event.get().as_bytes())).collect())
+    }
+
+    fn lines(&self, body: &[u8]) -> Vec<Message> {
+        let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        lines.filter(|line| !line.is_empty()).map(|line| self.item(line)).collect()
+    }
+
+    fn item(&self, content: &[u8]) -> Message {
+        let kind = match self.mapping {
+            Mapping::CloudEvents(_) => STRUCTURED,
+            Mapping::Fields(_) => "application/json",
+        };
+        Message::new(content).with("content-type", kind)
+    }
+
+    async fn take_one(&self, message: &Message) -> Result<Response, Problem> {
+        let delivery = self.mapping.map(message, self.env.now());
+        let delivery = delivery.map_err(|invalid| Problem::invalid(invalid.to_string()))?;
+        let answers =
+            self.sequencer.ingest(self.policy, vec![delivery]).await.map_err(|error| problem(&error))?;
+        let told: Vec<_> = answers.iter().map(Told::of).collect();
+        match told.into_iter().next() {
+            Some(Told::Invalid { why }) => Err(Problem::invalid(why)),
+            Some(told) => match told.retry_after() {
+                Some(seconds) => Err(full(seconds, vec![told])),
+                None => Ok(json(&told)),
+            },
+            None => Err(Problem::failed("the event was not answered")),
+        }
+    }
+
+    async fn take_many(&self, messages: Vec<Message>) -> Result<Response, Problem> {
+        let now = self.env.now();
+        let mut told: Vec<Option<Told>> = Vec::with_capacity(messages.len());
+        let (mut numbers, mut deliveries) = (Vec::new(), Vec::new());
+        for (number, message) in messages.iter().enumerate() {
+            match self.mapping.map(message, now) {
+                Ok(delivery) => {
+                    numbers.push(number);
+                    deliveries.push(delivery);
+                    told.push(None);
+                }
+                Err(invalid) => told.push(Some(Told::Invalid { why: invalid.to_string() })),
+            }
+        }
+        if !deliveries.is_empty() {
+            let (answers, failure) = intake::ingest(&self.sequencer, self.policy, deliveries).await;
+            if let Some(error) = failure {
+                return Err(problem(&error));
+            }
+            for (number, answer) in numbers.into_iter().zip(answers.iter().flatten()) {
+                told[number] = Some(Told::of(answer));
+            }
+        }
+        let mut told: Vec<_> = told.into_iter().flatten().collect();
+        self.reject(messages, &mut told).await?;
+        match told.iter().filter_map(Told::retry_after).max() {
+            Some(seconds) => Err(full(seconds, told)),
+            None => Ok(json(&told)),
+        }
+    }
+
+    /// Keeps what can't be accepted: who sent many may well look at nothing but the status.
+    async fn reject(&self, messages: Vec<Message>, told: &mut [Told]) -> Result<(), Problem> {
+        let since = self.env.now();
+        let mut rejected = Vec::new();
+        for (told, Message { content, attributes }) in told.iter_mut().zip(messages) {
+            let Told::Invalid { why } = told else { continue };
+            let (source, reason) = (self.name.clone(), std::mem::take(why));
+            let one = Rejected { source, reason: reason.clone(), since, attributes, content };
+            *told = Told::Rejected { why: reason, id: one.id() };
+            rejected.push(one);
+        }
+        if rejected.is_empty() {
+            return Ok(());
+        }
+        match self.sequencer.store().reject(rejected).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == Kind::Full => {
+                for told in told {
+                    if let Told::Rejected { why, .. } = told {
+                        *told = Told::Refused { why: format!("{why}; and {error}"), retry_after: NO_ROOM };
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => Err(problem(&error)),
+        }
+    }
+}
+
+async fn take<S: Sequences + Clone>(State(ingest): State<Arc<Ingest<S>>>, request: Request) -> Response {
+    ingest.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// What came as headers: all of them, or the content type alone.
+fn attributes(headers: &HeaderMap, only_type: bool) -> Result<BTreeMap<String, String>, Problem> {
+    let mut attributes = BTreeMap::new();
+    for (name, value) in headers {
+        if only_type && name != CONTENT_TYPE {
+            continue;
+        }
+        match std::str::from_utf8(value.as_bytes()) {
+            Ok(value) => drop(attributes.insert(name.as_str().to_owned(), value.to_owned())),
+            Err(_) if name == CONTENT_TYPE || name.as_str().starts_with("ce-") => {
+                return Err(Problem::invalid(format!("the header {name} is not UTF-8 text")));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(attributes)
+}
+
+fn full(seconds: u64, told: Vec<Told>) -> Problem {
+    let refused = told.iter().filter(|told| told.retry_after().is_some()).count();
+    let said =
+        format!("{refused} of {} events were refused; send them again in {seconds} seconds", told.len());
+    Problem::full(said).with_answers(told).retry_after(seconds)
+}
+
+fn problem(error: &Error) -> Problem {
+    let said = error.to_string();
+    tracing::warn!(%error, "posted events could not be taken");
+    match error.kind() {
+        Kind::Invalid => Problem::invalid(said),
+        Kind::Full => Problem::full(said).retry_after(5),
+        Kind::Unavailable | Kind::Unknown | Kind::Stopped => Problem::unavailable(said).retry_after(1),
+        _ => Problem::failed(said),
+    }
+}
+
+fn json(told: &impl Serialize) -> Response {
+    let mut response = Response::new(Body::from(serde_json::to_vec(told).unwrap_or_default()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,96 @@
+//! What went wrong, as RFC 9457 has it.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::answers::Told;
+
+/// A failure of a request: `application/problem+json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Problem {
+    r#type: &'static str,
+    title: &'static str,
+    #[serde(serialize_with = "number")]
+    status: StatusCode,
+    detail: String,
+    /// What became of each event, where there were several, or one that must come again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    answers: Vec<Told>,
+    #[serde(skip)]
+    retry_after: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+macro_rules! problems {
+    ($($(#[$doc:meta])* $name:ident = $status:ident $kind:literal $title:literal;)*) => {
+        impl Problem {
+            $(
+                $(#[$doc])*
+                pub(super) fn $name(detail: impl Into<String>) -> Self {
+                    Self {
+                        r#type: concat!("urn:leftfold:problem:", $kind),
+                        title: $title,
+                        status: StatusCode::$status,
+                        detail: detail.into(),
+                        answers: Vec::new(),
+                        retry_after: None,
+                    }
+                }
+            )*
+        }
+    };
+}
+
+problems! {
+    invalid = BAD_REQUEST "invalid-event" "This is no event that can be accepted";
+    unreadable = BAD_REQUEST "unreadable-body" "The body can't be read";
+    too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
+    unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
+    not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "Events are posted";
+    full = TOO_MANY_REQUESTS "full" "There is no room for some of the events now";
+    unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
+    failed = INTERNAL_SERVER_ERROR "store-failed" "The store failed";
+}
+
+impl Problem {
+    pub(super) fn with_answers(self, answers: Vec<Told>) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// In seconds; at least one.
+    pub(super) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds.max(1)), ..self }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        match self.status {
+            StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+                let taken =
+                    "application/cloudevents+json, application/cloudevents-batch+json, application/x-ndjson";
+                headers.insert("accept-post", HeaderValue::from_static(taken));
+            }
+            StatusCode::METHOD_NOT_ALLOWED => {
+                headers.insert("allow", HeaderValue::from_static("POST"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

@@ -1,0 +1,35 @@
+//! Ingesting where one event that the store can't take must hinder no other.
+
+use leftfold::sequence::Refusal;
+use leftfold::{Answer, Delivery, Error, Invalid, Kind, Policy, Sequencer, Sequences};
+
+/// Brings deliveries into the log, and answers each of them, or says why some have no answer.
+pub(crate) async fn ingest<S: Sequences + Clone>(
+    sequencer: &Sequencer<S>,
+    policy: Policy,
+    deliveries: Vec<Delivery>,
+) -> (Vec<Option<Answer>>, Option<Error>) {
+    let mut answers = vec![None; deliveries.len()];
+    let mut parts = vec![(0, deliveries)];
+    while let Some((first, mut part)) = parts.pop() {
+        match sequencer.ingest(policy, part.clone()).await {
+            Ok(answered) => {
+                for (number, answer) in answered.into_iter().enumerate() {
+                    answers[first + number] = Some(answer);
+                }
+            }
+            Err(error) if error.kind() == Kind::Invalid && part.len() > 1 => {
+                let half = part.len() / 2;
+                let rest = part.split_off(half);
+                parts.extend([(first + half, rest), (first, part)]);
+            }
+            Err(error) if error.kind() == Kind::Invalid => {
+                let id = part.first().map_or("", |delivery| delivery.entry.id.as_str());
+                let invalid = Invalid::new("event", id, format!("one that the store can take: {error}"));
+                answers[first] = Some(Answer::Refused(Refusal::Invalid(invalid)));
+            }
+            Err(error) => return (answers, Some(error)),
+        }
+    }
+    (answers, None)
+}

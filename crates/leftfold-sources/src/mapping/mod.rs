@@ -1,0 +1,81 @@
+//! From a message to an event of a stream, or the reason why it is none.
+
+mod cloudevents;
+mod fields;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use leftfold::{Delivery, Invalid};
+use serde::Deserialize;
+
+pub use self::cloudevents::CloudEvents;
+#[cfg(feature = "http")]
+pub(crate) use self::cloudevents::{BATCH, STRUCTURED};
+pub use self::fields::{Fields, Place};
+pub use self::raw::Pointer;
+use crate::message::Message;
+
+/// How to find the event in a message.
+///
+/// As configuration, `format` says which: `{ format = "cloudevents" }`, which is the default, or `{ format = "fields", stream = …
+/// }`.
+///
+/// ```
+/// use leftfold_sources::{Mapping, Message};
+/// use leftfold::Revision;
+///
+/// let message = Message::new(r#"{"product":"shoes"}"#)
+///     .with("content-type", "application/json")
+///     .with("ce-specversion", "1.0")
+///     .with("ce-id", "e-17")
+///     .with("ce-source", "/shop")
+///     .with("ce-type", "item-added")
+///     .with("ce-subject", "cart-42")
+///     .with("ce-sequence", "3");
+/// let delivery = Mapping::default().map(&message, "2026-11-16T08:00:00Z".parse()?)?;
+/// assert_eq!((delivery.stream.as_str(), delivery.revision), ("cart-42", Some(Revision(3))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "format", rename_all = "lowercase")]
+pub enum Mapping {
+    /// Messages are CloudEvents 1.0.
+    CloudEvents(CloudEvents),
+    /// Messages are JSON of any shape.
+    Fields(Fields),
+}
+
+impl Default for Mapping {
+    fn default() -> Self {
+        Self::CloudEvents(CloudEvents::default())
+    }
+}
+
+impl From<CloudEvents> for Mapping {
+    fn from(mapping: CloudEvents) -> Self {
+        Self::CloudEvents(mapping)
+    }
+}
+
+impl From<Fields> for Mapping {
+    fn from(mapping: Fields) -> Self {
+        Self::Fields(mapping)
+    }
+}
+
+impl Mapping {
+    /// JSON of any shape, whose stream is found there.
+    pub fn fields(stream: Place) -> Fields {
+        Fields::new(stream)
+    }
+
+    /// The event in a message. What does not say when it happened did so when it was received.
+    pub fn map(&self, message: &Message, received: Timestamp) -> Result<Delivery, Invalid> {
+        match self {
+            Self::CloudEvents(mapping) => mapping.map(message, received),
+            Self::Fields(mapping) => mapping.map(message, received),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a broker brings, before anybody knows what it means.
+
+use std::collections::BTreeMap;
+
+/// A message: its content, and what came beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The bytes, as they came.
+    pub content: Vec<u8>,
+    /// Headers, `key`, `subject`, `content-type`: whatever the broker has. Names are in lower case.
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl Message {
+    /// A message without attributes.
+    pub fn new(content: impl Into<Vec<u8>>) -> Self {
+        Self { content: content.into(), attributes: BTreeMap::new() }
+    }
+
+    /// Adds an attribute. Its name is put into lower case.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.attributes.insert(name.to_lowercase(), value.into());
+        self
+    }
+
+    /// An attribute; its name is given in lower case.
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.get(name).map(String::as_str)
+    }
+
+    /// The type of the content, without parameters and in lower case: `application/json`.
+    pub fn content_type(&self) -> Option<String> {
+        let said = self.attribute("content-type").or_else(|| self.attribute("content_type"))?;
+        let essence = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        (!essence.is_empty()).then_some(essence)
+    }
+}

@@ -1,0 +1,254 @@
+//! NATS JetStream: a durable pull consumer.
+//!
+//! Each message is acknowledged by itself; what is not, comes again after the consumer's `ack_wait`. Several feeds may share a consumer.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::pull::{self, Stream};
+use async_nats::jetstream::consumer::{AckPolicy, PullConsumer};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::message::Acker;
+use async_nats::jetstream::{self, AckKind};
+use async_nats::{Client, ConnectOptions};
+use futures_util::{FutureExt as _, StreamExt as _};
+use leftfold::{Error, Invalid, Kind, Result};
+
+use crate::message::Message;
+use crate::source::Source;
+
+/// How often the server says that it is still there while there is nothing to bring.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// The messages of a stream, through a durable consumer.
+///
+/// A message's payload is its content; headers are attributes, as are `subject`, the subject it was published to, and `nats-sequence`, its
+/// number in the stream.
+///
+/// ```no_run
+/// # async fn start() -> leftfold::Result<()> {
+/// use leftfold::{Memory, Policy, Sequencer};
+/// use leftfold_sources::{Feed, Mapping, nats::Nats};
+///
+/// let orders = Nats::new("nats://localhost", "ORDERS", "leftfold")?.filter("orders.>");
+/// let (_stop, stopped) = tokio::sync::watch::channel(false);
+/// Feed::new(orders, Sequencer::new(Memory::default()), Mapping::default(), Policy::Contiguous).run(stopped).await
+/// # }
+/// ```
+pub struct Nats {
+    server: Server,
+    name: String,
+    stream: String,
+    durable: String,
+    filter: String,
+    ack_wait: Duration,
+    window: usize,
+    /// Whether it was subscribed before. A server that starts again may say for a moment that there is no such stream.
+    was_subscribed: bool,
+    client: Option<Client>,
+    messages: Option<Stream>,
+}
+
+enum Server {
+    At(String),
+    Connected,
+}
+
+impl Nats {
+    /// A consumer of a stream that exists. The consumer is made if it is not there; then it begins at the stream's first message.
+    pub fn new(url: &str, stream: &str, durable: &str) -> Result<Self> {
+        let shown = url.rsplit('@').next().unwrap_or_default();
+        if let Err(error) = url.parse::<async_nats::ServerAddr>() {
+            let expected = format!("nats://host:port, or tls://: {error}");
+            return Err(Invalid::new("URL of a NATS server", shown, expected).into());
+        }
+        Self::made(Server::At(url.to_owned()), None, stream, durable)
+    }
+
+    /// The same with a client that is connected, in whatever way it takes.
+    pub fn with_client(client: Client, stream: &str, durable: &str) -> Result<Self> {
+        Self::made(Server::Connected, Some(client), stream, durable)
+    }
+
+    fn made(server: Server, client: Option<Client>, stream: &str, durable: &str) -> Result<Self> {
+        for (what, text) in [("name of a stream", stream), ("name of a consumer", durable)] {
+            if text.is_empty()
+                || text.contains(['.', '*', '>', ' ', '/', '\\'])
+                || text.contains(char::is_control)
+            {
+                return Err(Invalid::new(what, text, "one without spaces, dots, slashes, * and >").into());
+            }
+        }
+        Ok(Self {
+            server,
+            name: format!("nats {stream}"),
+            stream: stream.to_owned(),
+            durable: durable.to_owned(),
+            filter: String::new(),
+            ack_wait: Duration::from_secs(30),
+            window: 10_000,
+            was_subscribed: false,
+            client,
+            messages: None,
+        })
+    }
+
+    /// How operators know it; by default `nats` and the name of the stream.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// Which subjects of the stream, if the consumer has to be made: all by default.
+    #[must_use]
+    pub fn filter(self, subject: impl Into<String>) -> Self {
+        Self { filter: subject.into(), ..self }
+    }
+
+    /// After how long a message that is not acknowledged comes again, if the consumer has to be made: 30 seconds by default. It should be longer
+    /// than a batch takes.
+    #[must_use]
+    pub fn ack_wait(self, ack_wait: Duration) -> Self {
+        Self { ack_wait, ..self }
+    }
+
+    /// How many messages may be under way, those included that were refused and are to come again, if the consumer has to be made: 10,000
+    /// by default.
+    #[must_use]
+    pub fn window(self, messages: usize) -> Self {
+        Self { window: messages, ..self }
+    }
+
+    async fn connect(&mut self, most: usize) -> Result<&mut Stream> {
+        if self.messages.is_none() {
+            let subscribed = Box::pin(self.subscribe(most)).await.map_err(|error| {
+                let may_pass = self.was_subscribed && !error.is_transient();
+                if may_pass { Error::new(Kind::Unavailable, error.to_string()) } else { error }
+            });
+            self.messages = Some(subscribed?);
+            self.was_subscribed = true;
+        }
+        self.messages.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to NATS"))
+    }
+
+    async fn subscribe(&mut self, most: usize) -> Result<Stream> {
+        let doing = format!("reading the NATS stream {} through the consumer {}", self.stream, self.durable);
+        let client = match (&self.client, &self.server) {
+            (Some(client), _) => client.clone(),
+            (None, Server::At(url)) => {
+                let options = ConnectOptions::new().name("leftfold");
+                options.connect(url).await.map_err(|error| failure(&doing, error))?
+            }
+            (None, Server::Connected) => return Err(failure(&doing, "there is no client")),
+        };
+        self.client = Some(client.clone());
+        let stream =
+            jetstream::new(client).get_stream(&self.stream).await.map_err(|error| match error.kind() {
+                GetStreamErrorKind::JetStream(said) if said.code() == 404 => {
+                    Error::new(Kind::Invalid, format!("{doing}: there is no such stream; make it first"))
+                }
+                _ => failure(&doing, error),
+            })?;
+        let config = pull::Config {
+            durable_name: Some(self.durable.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.ack_wait,
+            filter_subject: self.filter.clone(),
+            max_ack_pending: i64::try_from(self.window).unwrap_or(i64::MAX),
+            ..pull::Config::default()
+        };
+        let consumer: PullConsumer = stream
+            .get_or_create_consumer(&self.durable, config)
+            .await
+            .map_err(|error| failure(&doing, error))?;
+        let found = &consumer.cached_info().config;
+        if found.ack_policy != AckPolicy::Explicit || found.max_deliver > 0 {
+            let said = format!(
+                "{doing}: it was made with ack policy {:?} and max_deliver {}, by which messages would get lost; use one with explicit \
+                 acknowledgement and without a limit of deliveries",
+                found.ack_policy, found.max_deliver
+            );
+            return Err(Error::new(Kind::Invalid, said));
+        }
+        let messages = consumer.stream().max_messages_per_batch(most).heartbeat(HEARTBEAT).messages().await;
+        messages.map_err(|error| failure(&doing, error))
+    }
+
+    async fn tell(&self, receipts: Vec<Acker>, kind: AckKind) -> Result<()> {
+        let doing = format!("acknowledging messages of the NATS stream {}", self.stream);
+        for receipt in receipts {
+            receipt.ack_with(kind).await.map_err(|error| failure(&doing, error))?;
+        }
+        if let Some(client) = &self.client {
+            client.flush().await.map_err(|error| failure(&doing, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Source for Nats {
+    type Receipt = Acker;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn receive(&mut self, most: usize) -> Result<Vec<(Message, Acker)>> {
+        let doing = format!("receiving from the NATS stream {}", self.stream);
+        let messages = self.connect(most).await?;
+        let mut received = Vec::new();
+        let mut next = messages.next().await;
+        loop {
+            match next {
+                Some(Ok(message)) => received.push(taken(message)),
+                // What came before is not lost by what comes now.
+                Some(Err(_)) | None if !received.is_empty() => {
+                    self.messages = None;
+                    return Ok(received);
+                }
+                Some(Err(error)) => {
+                    self.messages = None;
+                    return Err(failure(&doing, error));
+                }
+                None => {
+                    self.messages = None;
+                    return Err(failure(&doing, "the server ended it"));
+                }
+            }
+            if received.len() >= most {
+                return Ok(received);
+            }
+            match messages.next().now_or_never() {
+                Some(another) => next = another,
+                None => return Ok(received),
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self, receipts: Vec<Acker>) -> Result<()> {
+        self.tell(receipts, AckKind::Ack).await
+    }
+
+    async fn refuse(&mut self, receipts: Vec<Acker>, after: Duration) -> Result<()> {
+        self.tell(receipts, AckKind::Nak(Some(after))).await
+    }
+}
+
+fn taken(message: jetstream::Message) -> (Message, Acker) {
+    let sequence = message.info().map(|info| info.stream_sequence).ok();
+    let (message, receipt) = message.split();
+    let mut taken = Message::new(&message.payload[..]);
+    for (name, values) in message.headers.iter().flat_map(async_nats::HeaderMap::iter) {
+        let values: Vec<_> = values.iter().map(async_nats::HeaderValue::as_str).collect();
+        taken = taken.with(name.as_ref(), values.join(", "));
+    }
+    taken = taken.with("subject", message.subject.as_str());
+    if let Some(sequence) = sequence {
+        taken = taken.with("nats-sequence", sequence.to_string());
+    }
+    (taken, receipt)
+}
+
+fn failure(doing: &str, why: impl fmt::Display) -> Error {
+    Error::new(Kind::Unavailable, format!("{doing}: {why}"))
+}

@@ -1,0 +1,288 @@
+//! RabbitMQ, or another broker that speaks AMQP 0-9-1: a consumer of a queue that acknowledges by hand.
+//!
+//! What is refused stays with the consumer, unacknowledged, until its time has come: giving it back would have it delivered again at once, and
+//! count against the limit of deliveries after which some queues drop a message. When the connection ends, whatever is not acknowledged
+//! goes back to the queue by itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{FutureExt as _, StreamExt as _};
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::uri::AMQPUri;
+use lapin::{Acker, Channel, Connection, ConnectionProperties, Consumer, ErrorKind};
+use leftfold::{Error, Invalid, Kind, Result};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::message::Message;
+use crate::source::Source;
+
+/// How long the broker may take for anything.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The messages of a queue.
+///
+/// A message's body is its content. Headers are attributes, as are the properties `content-type`, `message-id`, `correlation-id`, `type`,
+/// `app-id` and `timestamp`, and also `routing-key` and `exchange`.
+///
+/// For nothing to get lost when the broker ends, the queue has to be durable and messages persistent. A queue with a limit of deliveries
+/// (`x-delivery-limit`; quorum queues of RabbitMQ 4 have one of 20 by default) drops what was delivered more often, also when that was because
+/// consumers ended: set it to -1, or give the queue a dead-letter exchange.
+///
+/// ```no_run
+/// # async fn start() -> leftfold::Result<()> {
+/// use leftfold::{Memory, Policy, Sequencer};
+/// use leftfold_sources::{Feed, Mapping, rabbitmq::RabbitMq};
+///
+/// let orders = RabbitMq::new("amqp://guest:guest@localhost/%2f", "orders")?.prefetch(200);
+/// let (_stop, stopped) = tokio::sync::watch::channel(false);
+/// Feed::new(orders, Sequencer::new(Memory::default()), Mapping::default(), Policy::Contiguous).run(stopped).await
+/// # }
+/// ```
+pub struct RabbitMq {
+    url: String,
+    name: String,
+    queue: String,
+    prefetch: u16,
+    /// Whether it was connected before. A broker that starts again says for a moment that there is no such queue.
+    was_connected: bool,
+    connected: Option<Connected>,
+    /// What is not acknowledged, by receipt: the feed has it, or is to have it later.
+    open: BTreeMap<u64, (Message, Acker)>,
+    receipts: u64,
+    /// Receipts of messages that come again, not before their time.
+    later: BTreeMap<Instant, Vec<u64>>,
+}
+
+struct Connected {
+    consumer: Consumer,
+    _channel: Channel,
+    _connection: Connection,
+}
+
+impl RabbitMq {
+    /// A consumer of a queue that exists. The URL is `amqp://user:password@host:port/virtual-host`, with `%2f` for the virtual host `/`, or
+    /// `amqps://` for TLS.
+    pub fn new(url: &str, queue: &str) -> Result<Self> {
+        if let Err(error) = url.parse::<AMQPUri>() {
+            let shown = url.rsplit('@').next().unwrap_or_default();
+            let expected = format!("amqp://user:password@host:port/virtual-host: {error}");
+            return Err(Invalid::new("URL of a RabbitMQ server", shown, expected).into());
+        }
+        if queue.is_empty() || queue.len() > 255 {
+            return Err(Invalid::new("name of a queue", queue, "1 to 255 bytes").into());
+        }
+        Ok(Self {
+            url: url.to_owned(),
+            name: format!("rabbitmq {queue}"),
+            queue: queue.to_owned(),
+            prefetch: 1_000,
+            was_connected: false,
+            connected: None,
+            open: BTreeMap::new(),
+            receipts: 0,
+            later: BTreeMap::new(),
+        })
+    }
+
+    /// How operators know it; by default `rabbitmq` and the name of the queue.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// How many messages may be under way, those included that were refused and are to come again: 1,000 by default.
+    #[must_use]
+    pub fn prefetch(self, messages: u16) -> Self {
+        Self { prefetch: messages.max(1), ..self }
+    }
+
+    async fn connect(&mut self) -> Result<()> {
+        if self.connected.is_some() {
+            return Ok(());
+        }
+        // They went back to the queue with the connection that brought them.
+        self.open.clear();
+        self.later.clear();
+        let doing = format!("consuming the RabbitMQ queue {}", self.queue);
+        let connected = timeout(ANSWER, self.consume()).await;
+        let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"));
+        let connected = connected.map_err(late)?.map_err(|error| match failure(&doing, error) {
+            error if self.was_connected && !error.is_transient() => {
+                Error::new(Kind::Unavailable, error.to_string())
+            }
+            error => error,
+        });
+        self.connected = Some(connected?);
+        self.was_connected = true;
+        Ok(())
+    }
+
+    async fn consume(&self) -> lapin::Result<Connected> {
+        let connection = Connection::connect(&self.url, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        channel.basic_qos(self.prefetch, BasicQosOptions::default()).await?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let consumer =
+            channel.basic_consume(self.queue.as_str().into(), "".into(), options, arguments).await?;
+        Ok(Connected { consumer, _channel: channel, _connection: connection })
+    }
+
+    /// What was refused, and whose time has come.
+    fn due(&mut self) -> Vec<(Message, u64)> {
+        let still_later = self.later.split_off(&Instant::now());
+        let due = std::mem::replace(&mut self.later, still_later).into_values().flatten();
+        due.filter_map(|receipt| Some((self.open.get(&receipt)?.0.clone(), receipt))).collect()
+    }
+
+    fn keep(&mut self, delivery: Delivery) -> (Message, u64) {
+        let (message, acker) = taken(delivery);
+        self.receipts += 1;
+        self.open.insert(self.receipts, (message.clone(), acker));
+        (message, self.receipts)
+    }
+}
+
+impl Source for RabbitMq {
+    type Receipt = u64;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn receive(&mut self, most: usize) -> Result<Vec<(Message, u64)>> {
+        loop {
+            self.connect().await?;
+            let due = self.due();
+            if !due.is_empty() {
+                return Ok(due);
+            }
+            let Some(connected) = &mut self.connected else { continue };
+            let next = match self.later.keys().next().copied() {
+                Some(due) => tokio::select! { biased;
+                    next = connected.consumer.next() => next,
+                    () = sleep_until(due) => continue,
+                },
+                None => connected.consumer.next().await,
+            };
+            let doing = format!("receiving from the RabbitMQ queue {}", self.queue);
+            let first = match next {
+                Some(Ok(delivery)) => delivery,
+                Some(Err(error)) => {
+                    self.connected = None;
+                    return Err(Error::new(Kind::Unavailable, doing).with_source(error));
+                }
+                None => {
+                    self.connected = None;
+                    return Err(Error::new(Kind::Unavailable, format!("{doing}: the broker ended it")));
+                }
+            };
+            let mut deliveries = vec![first];
+            let mut has_ended = false;
+            while deliveries.len() < most && !has_ended {
+                match connected.consumer.next().now_or_never() {
+                    Some(Some(Ok(delivery))) => deliveries.push(delivery),
+                    Some(Some(Err(_)) | None) => has_ended = true,
+                    None => break,
+                }
+            }
+            if has_ended {
+                // What came before is worth having all the same, though it can't be acknowledged any more.
+                let kept = deliveries.into_iter().map(|delivery| self.keep(delivery)).collect();
+                self.connected = None;
+                return Ok(kept);
+            }
+            return Ok(deliveries.into_iter().map(|delivery| self.keep(delivery)).collect());
+        }
+    }
+
+    async fn acknowledge(&mut self, receipts: Vec<u64>) -> Result<()> {
+        let ackers: Vec<_> = receipts.iter().filter_map(|receipt| self.open.remove(receipt)).collect();
+        let doing = format!("acknowledging messages of the RabbitMQ queue {}", self.queue);
+        let told = join_all(ackers.iter().map(|(_, acker)| acker.ack(BasicAckOptions::default())));
+        let error = match timeout(ANSWER, told).await {
+            Ok(told) => {
+                told.into_iter().find_map(std::result::Result::err).map(|error| failure(&doing, error))
+            }
+            Err(_) => Some(Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"))),
+        };
+        if error.is_some() {
+            self.connected = None;
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    async fn refuse(&mut self, receipts: Vec<u64>, after: Duration) -> Result<()> {
+        self.later.entry(Instant::now() + after).or_default().extend(receipts);
+        Ok(())
+    }
+}
+
+fn taken(delivery: Delivery) -> (Message, Acker) {
+    let Delivery { exchange, routing_key, properties, data, acker, .. } = delivery;
+    let mut message = Message::new(data);
+    if let Some(headers) = properties.headers() {
+        for (name, value) in headers {
+            if let Some(value) = text(value) {
+                message = message.with(name.as_str(), value);
+            }
+        }
+    }
+    let named = [
+        ("content-type", properties.content_type()),
+        ("message-id", properties.message_id()),
+        ("correlation-id", properties.correlation_id()),
+        ("type", properties.kind()),
+        ("app-id", properties.app_id()),
+    ];
+    for (name, value) in named {
+        if let Some(value) = value {
+            message = message.with(name, value.as_str());
+        }
+    }
+    if let Some(timestamp) = properties.timestamp() {
+        message = message.with("timestamp", timestamp.to_string());
+    }
+    (message.with("routing-key", routing_key.as_str()).with("exchange", exchange.as_str()), acker)
+}
+
+/// A header's value; lists, tables and nothing are left out.
+fn text(value: &AMQPValue) -> Option<String> {
+    Some(match value {
+        AMQPValue::Boolean(value) => value.to_string(),
+        AMQPValue::ShortShortInt(value) => value.to_string(),
+        AMQPValue::ShortShortUInt(value) => value.to_string(),
+        AMQPValue::ShortInt(value) => value.to_string(),
+        AMQPValue::ShortUInt(value) => value.to_string(),
+        AMQPValue::LongInt(value) => value.to_string(),
+        AMQPValue::LongUInt(value) => value.to_string(),
+        AMQPValue::LongLongInt(value) => value.to_string(),
+        AMQPValue::Float(value) => value.to_string(),
+        AMQPValue::Double(value) => value.to_string(),
+        AMQPValue::ShortString(value) => value.as_str().to_owned(),
+        AMQPValue::LongString(value) => String::from_utf8_lossy(value.as_bytes()).into_owned(),
+        AMQPValue::Timestamp(value) => value.to_string(),
+        AMQPValue::ByteArray(value) => String::from_utf8_lossy(value.as_slice()).into_owned(),
+        AMQPValue::DecimalValue(_)
+        | AMQPValue::FieldArray(_)
+        | AMQPValue::FieldTable(_)
+        | AMQPValue::Void => return None,
+    })
+}
+
+fn failure(doing: &str, error: lapin::Error) -> Error {
+    use AMQPErrorKind::{Hard, Soft};
+    let kind = match error.kind() {
+        ErrorKind::ProtocolError(said) => match said.kind() {
+            Soft(AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED)
+            | Hard(AMQPHardError::NOTALLOWED) => Kind::Invalid,
+            _ => Kind::Unavailable,
+        },
+        _ => Kind::Unavailable,
+    };
+    Error::new(kind, doing).with_source(error)
+}

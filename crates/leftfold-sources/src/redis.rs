@@ -1,0 +1,372 @@
+//! Redis Streams: one consumer of a group.
+//!
+//! What was read and not acknowledged stays in the group's list of what is pending. A consumer that comes back reads its own part of it again;
+//! what others have left there for too long is taken over. So a consumer keeps its name for as long as it is the same one, and no two have
+//! the same name at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value, cmd};
+use leftfold::{Error, Invalid, Kind, Result};
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+
+use crate::message::Message;
+use crate::source::Source;
+
+/// How long a read waits at most, before it looks whether something else is to be done.
+const WAIT: Duration = Duration::from_secs(5);
+/// How long anything else may take.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How many messages may wait to come again; beyond, nothing new is read.
+const LATER: usize = 10_000;
+
+/// The entries of a stream, as a consumer of a group.
+///
+/// An entry's field `data` is the content of its message, and all other fields are attributes: `XADD orders * ce-id 1 ce-type … data '{…}'`
+/// is a CloudEvent in binary mode, `XADD orders * data '{"specversion":"1.0",…}'` one in structured mode. An entry without such a field
+/// has all of its fields as content, as a JSON object. The attribute `redis-id` is the id of the entry.
+///
+/// ```no_run
+/// # async fn start() -> leftfold::Result<()> {
+/// use leftfold::{Memory, Policy, Sequencer};
+/// use leftfold_sources::{Feed, Mapping, redis::Redis};
+///
+/// let orders = Redis::new("redis://localhost", "orders", "leftfold", "worker-1")?;
+/// let (_stop, stopped) = tokio::sync::watch::channel(false);
+/// Feed::new(orders, Sequencer::new(Memory::default()), Mapping::default(), Policy::Contiguous).run(stopped).await
+/// # }
+/// ```
+pub struct Redis {
+    client: Client,
+    name: String,
+    stream: String,
+    group: String,
+    consumer: String,
+    content: String,
+    begin: &'static str,
+    idle: Duration,
+    connected: Option<Connected>,
+    /// Read, but neither acknowledged nor to come again: the feed has them.
+    out: BTreeSet<String>,
+    /// These come again, not before their time.
+    later: BTreeMap<Instant, Vec<String>>,
+    /// Where to go on reading what is pending, if some of it may not have come through.
+    history: Option<String>,
+    /// When to look for what others have left, and from where on.
+    claim: (Instant, String),
+}
+
+/// One connection waits for messages, the other one does all else.
+struct Connected {
+    waiting: MultiplexedConnection,
+    asking: MultiplexedConnection,
+}
+
+impl Redis {
+    /// A consumer of a group of a stream. Both stream and group are made if they are not there; the group then begins at the stream's first
+    /// entry.
+    pub fn new(url: &str, stream: &str, group: &str, consumer: &str) -> Result<Self> {
+        let expected = "redis://host:port/database, or rediss:// for TLS";
+        let shown = url.rsplit('@').next().unwrap_or_default();
+        let client = Client::open(url)
+            .map_err(|error| Invalid::new("URL of a Redis server", shown, format!("{expected}: {error}")))?;
+        for (what, text) in
+            [("name of a stream", stream), ("name of a group", group), ("name of a consumer", consumer)]
+        {
+            if text.is_empty() {
+                return Err(Invalid::new(what, text, "one that is not empty").into());
+            }
+        }
+        // Without effect if there is one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Ok(Self {
+            client,
+            name: format!("redis {stream}"),
+            stream: stream.to_owned(),
+            group: group.to_owned(),
+            consumer: consumer.to_owned(),
+            content: "data".into(),
+            begin: "0",
+            idle: Duration::from_mins(1),
+            connected: None,
+            out: BTreeSet::new(),
+            later: BTreeMap::new(),
+            history: Some("0".into()),
+            claim: (Instant::now(), "0-0".into()),
+        })
+    }
+
+    /// How operators know it; by default `redis` and the name of the stream.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The field that is the content: by default `data`.
+    #[must_use]
+    pub fn content(self, field: impl Into<String>) -> Self {
+        Self { content: field.into(), ..self }
+    }
+
+    /// A group that has to be made begins at what comes from now on.
+    #[must_use]
+    pub fn from_now(self) -> Self {
+        Self { begin: "$", ..self }
+    }
+
+    /// After how long an entry that another consumer has not acknowledged is taken over: a minute by default. That the other one was only
+    /// slow does no harm.
+    #[must_use]
+    pub fn take_over_after(self, idle: Duration) -> Self {
+        Self { idle: idle.max(Duration::from_millis(1)), ..self }
+    }
+
+    async fn connect(&mut self) -> Result<&mut Connected> {
+        if self.connected.is_none() {
+            let doing =
+                format!("connecting to Redis for the group {} of the stream {}", self.group, self.stream);
+            let failed = |error: RedisError| failure(&doing, error);
+            let config = AsyncConnectionConfig::new().set_connection_timeout(Some(ANSWER));
+            let patient = config.clone().set_response_timeout(Some(WAIT + ANSWER));
+            let impatient = config.set_response_timeout(Some(ANSWER));
+            let waiting =
+                self.client.get_multiplexed_async_connection_with_config(&patient).await.map_err(failed)?;
+            let mut asking =
+                self.client.get_multiplexed_async_connection_with_config(&impatient).await.map_err(failed)?;
+            let mut make = cmd("XGROUP");
+            make.arg("CREATE").arg(&self.stream).arg(&self.group).arg(self.begin).arg("MKSTREAM");
+            match make.query_async::<Value>(&mut asking).await {
+                Err(error) if error.code() != Some("BUSYGROUP") => return Err(failed(error)),
+                _ => {}
+            }
+            self.history = Some("0".into());
+            self.connected = Some(Connected { waiting, asking });
+        }
+        self.connected.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to Redis"))
+    }
+
+    /// Asks for something. A connection that failed is not used again.
+    async fn ask(&mut self, doing: &str, waits: bool, command: &Cmd) -> Result<Value> {
+        let connected = self.connect().await?;
+        let connection = if waits { &mut connected.waiting } else { &mut connected.asking };
+        let answer = command.query_async::<Value>(connection).await;
+        answer.map_err(|error| {
+            self.connected = None;
+            failure(
+                &format!("{doing} of the group {} of the Redis stream {}", self.group, self.stream),
+                error,
+            )
+        })
+    }
+
+    /// Entries of this consumer that may not have come through.
+    async fn pending(&mut self, after: &str, most: usize) -> Result<Vec<(Message, String)>> {
+        let answer = self.ask("reading what is pending", false, &self.read(after, most, None)).await?;
+        let entries = first_stream(answer);
+        let last = entries.last().and_then(id);
+        let messages = self.fresh(entries).await?;
+        self.history = last;
+        Ok(messages)
+    }
+
+    fn read(&self, after: &str, most: usize, wait: Option<Duration>) -> Cmd {
+        let mut read = cmd("XREADGROUP");
+        read.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(most);
+        if let Some(wait) = wait {
+            // 0 would wait for ever.
+            read.arg("BLOCK").arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+        }
+        read.arg("STREAMS").arg(&self.stream).arg(after);
+        read
+    }
+
+    /// Takes over what others have left.
+    async fn claim(&mut self, most: usize) -> Result<Vec<(Message, String)>> {
+        let mut claim = cmd("XAUTOCLAIM");
+        let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
+        claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(idle).arg(&self.claim.1);
+        claim.arg("COUNT").arg(most);
+        // Should nobody wait for the end of this, what it brings is pending.
+        self.history.get_or_insert_with(|| "0".into());
+        let answer = self.ask("taking over what was left", false, &claim).await?;
+        let Value::Array(parts) = answer else { return Ok(Vec::new()) };
+        let mut parts = parts.into_iter();
+        let next = parts.next().and_then(|next| text(&next)).unwrap_or_else(|| "0-0".into());
+        let entries = parts.next().map(items).unwrap_or_default();
+        let due = if next == "0-0" { Instant::now() + self.idle / 2 } else { Instant::now() };
+        self.claim = (due, next);
+        self.fresh(entries).await
+    }
+
+    /// Those whose time has come.
+    async fn due(&mut self) -> Result<Vec<(Message, String)>> {
+        let still_later = self.later.split_off(&Instant::now());
+        let ids: Vec<_> = std::mem::replace(&mut self.later, still_later).into_values().flatten().collect();
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut claim = cmd("XCLAIM");
+        claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(0).arg(&ids);
+        // If this fails, or nobody waits for its end, what is pending is read again.
+        self.history.get_or_insert_with(|| "0".into());
+        let entries = items(self.ask("taking up what was refused", false, &claim).await?);
+        self.fresh(entries).await
+    }
+
+    /// Messages that the feed does not have, nor is to have later. What was deleted from the stream is no longer pending.
+    async fn fresh(&mut self, entries: Vec<Value>) -> Result<Vec<(Message, String)>> {
+        let (mut messages, mut deleted) = (Vec::new(), Vec::new());
+        let later: BTreeSet<_> = self.later.values().flatten().cloned().collect();
+        for entry in entries {
+            let Some(id) = id(&entry) else { continue };
+            if self.out.contains(&id) || later.contains(&id) {
+                continue;
+            }
+            match fields(entry) {
+                Some(fields) => messages.push((message(fields, &self.content, &id), id)),
+                None => deleted.push(id),
+            }
+        }
+        if !deleted.is_empty() {
+            self.confirm(&deleted).await?;
+        }
+        self.out.extend(messages.iter().map(|(_, id)| id.clone()));
+        Ok(messages)
+    }
+
+    async fn confirm(&mut self, ids: &[String]) -> Result<()> {
+        let mut confirm = cmd("XACK");
+        confirm.arg(&self.stream).arg(&self.group).arg(ids);
+        self.ask("acknowledging messages", false, &confirm).await.map(drop)
+    }
+}
+
+impl Source for Redis {
+    type Receipt = String;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn receive(&mut self, most: usize) -> Result<Vec<(Message, String)>> {
+        loop {
+            self.connect().await?;
+            let mut messages = self.due().await?;
+            if messages.is_empty()
+                && let Some(after) = self.history.clone()
+            {
+                messages = self.pending(&after, most).await?;
+                if messages.is_empty() {
+                    continue;
+                }
+            }
+            if messages.is_empty() && self.claim.0 <= Instant::now() {
+                messages = self.claim(most).await?;
+            }
+            if !messages.is_empty() {
+                return Ok(messages);
+            }
+            let now = Instant::now();
+            let next = self.later.keys().next().copied().into_iter().chain([self.claim.0, now + WAIT]).min();
+            let next = next.unwrap_or(now);
+            if self.later.values().map(Vec::len).sum::<usize>() >= LATER {
+                sleep_until(next).await;
+                continue;
+            }
+            // Should nobody wait for the end of this, what it brings is pending.
+            self.history = Some("0".into());
+            let read = self.read(">", most, Some(next.duration_since(now)));
+            let entries = first_stream(self.ask("reading messages", true, &read).await?);
+            let messages = self.fresh(entries).await?;
+            self.history = None;
+            if !messages.is_empty() {
+                return Ok(messages);
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self, receipts: Vec<String>) -> Result<()> {
+        for id in &receipts {
+            self.out.remove(id);
+        }
+        self.confirm(&receipts).await
+    }
+
+    async fn refuse(&mut self, receipts: Vec<String>, after: Duration) -> Result<()> {
+        for id in &receipts {
+            self.out.remove(id);
+        }
+        self.later.entry(Instant::now() + after).or_default().extend(receipts);
+        Ok(())
+    }
+}
+
+/// The entries of the only stream that was read.
+fn first_stream(answer: Value) -> Vec<Value> {
+    let stream = match answer {
+        Value::Array(streams) => streams.into_iter().next(),
+        Value::Map(streams) => {
+            return streams.into_iter().next().map(|(_, entries)| items(entries)).unwrap_or_default();
+        }
+        _ => None,
+    };
+    stream.map(items).and_then(|parts| parts.into_iter().nth(1)).map(items).unwrap_or_default()
+}
+
+fn items(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn id(entry: &Value) -> Option<String> {
+    match entry {
+        Value::Array(parts) => parts.first().and_then(text),
+        _ => None,
+    }
+}
+
+/// An entry's fields; nothing if it was deleted from the stream.
+fn fields(entry: Value) -> Option<Vec<(String, Vec<u8>)>> {
+    let Value::Array(parts) = items(entry).into_iter().nth(1)? else { return None };
+    let mut fields = Vec::with_capacity(parts.len() / 2);
+    let mut parts = parts.into_iter();
+    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+        let Value::BulkString(value) = value else { continue };
+        fields.push((text(&name).unwrap_or_default(), value));
+    }
+    Some(fields)
+}
+
+fn message(fields: Vec<(String, Vec<u8>)>, content_field: &str, id: &str) -> Message {
+    let (mut message, mut content) = (Message::default(), None);
+    for (name, value) in fields {
+        if name == content_field {
+            content = Some(value);
+        } else {
+            message = message.with(&name, String::from_utf8_lossy(&value));
+        }
+    }
+    message.content = content.unwrap_or_else(|| json!(message.attributes).to_string().into_bytes());
+    message.with("redis-id", id)
+}
+
+fn failure(doing: &str, error: RedisError) -> Error {
+    let kind = match error.code() {
+        Some("WRONGTYPE" | "NOAUTH" | "WRONGPASS" | "NOPERM") => Kind::Invalid,
+        _ => Kind::Unavailable,
+    };
+    Error::new(kind, doing).with_source(error)
+}
