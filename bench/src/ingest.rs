@@ -28,7 +28,7 @@ const HELD: [u64; 2] = [100_000, 1_000_000];
 /// How a feed brings its events.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
-    InOrder,
+    Straight,
     Shuffled,
     /// In order, and three of ten events twice.
     Doubled,
@@ -36,7 +36,7 @@ enum Order {
 
 pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
     let cases = [
-        ("in order", Order::InOrder, Some(0.7)),
+        ("in order", Order::Straight, Some(0.7)),
         ("shuffled within 1,000", Order::Shuffled, Some(0.4)),
         ("three of ten twice", Order::Doubled, None),
     ];
@@ -102,7 +102,7 @@ fn delivery(stream: u64, revision: u64) -> Result<Delivery> {
 async fn ingest(store: impl Sequences + Clone, order: Order) -> Result<f64> {
     let mut feed = feed()?;
     match order {
-        Order::InOrder => {}
+        Order::Straight => {}
         // Windows lie across batches, so that much has to wait for the next one.
         Order::Shuffled => feed[WINDOW / 2..].chunks_mut(WINDOW).for_each(shuffle),
         Order::Doubled => {

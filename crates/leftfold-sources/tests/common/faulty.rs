@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use jiff::Timestamp;
 use leftfold::log::{Append, AppendError, Appended, Entry, Expected, Limit, Page};
 use leftfold::sequence::{
-    self, Conflict, Decided, Found, Rejected, Settled, Settlement, Skipped, Standing, Survey, Wanted,
+    self, Conflict, Decided, Due, Found, Rejected, Settled, Settlement, Skipped, Standing, Survey, Wanted,
 };
 use leftfold::{
     Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, Sequences, StreamId,
@@ -103,13 +102,8 @@ impl Sequences for Faulty {
         self.store.waiting(after, limit).await
     }
 
-    async fn overdue(
-        &self,
-        since: Timestamp,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(StreamId, Standing)>> {
-        self.store.overdue(since, now, limit).await
+    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+        self.store.overdue(due, limit).await
     }
 
     async fn conflicts(&self, after: Option<Conflict>, limit: usize) -> Result<Vec<Conflict>> {
@@ -134,6 +128,10 @@ impl Sequences for Faulty {
 
     async fn rejected(&self, after: Option<String>, limit: usize) -> Result<Vec<Rejected>> {
         self.store.rejected(after, limit).await
+    }
+
+    async fn count_rejected(&self) -> Result<u64> {
+        self.store.count_rejected().await
     }
 
     async fn forget(&self, rejected: &str) -> Result<bool> {
