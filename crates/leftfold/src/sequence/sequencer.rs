@@ -201,7 +201,13 @@ impl<S: Sequences + Clone> Sequencer<S> {
         if let Some(error) = failed {
             return Err(error);
         }
-        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        // An answer that is missing would be taken for that of the next delivery.
+        let answers: Vec<_> = answers.into_iter().collect::<Option<_>>().ok_or_else(|| {
+            Error::new(
+                Kind::Store,
+                "ingesting deliveries: one was not answered; bring them again, and report this",
+            )
+        })?;
         for answer in &answers {
             let counter = match answer {
                 Answer::Appended(_) => &counters.appended,
@@ -231,11 +237,15 @@ impl<S: Sequences + Clone> Sequencer<S> {
         let Inner { store, env, .. } = &*self.0;
         let partition = Partition::of(stream, store.partitions());
         let mut delays = Backoff::default().limit(10).delays(env.random());
+        let mut is_in_doubt = false;
         loop {
             let mut survey = store.survey(vec![stream.clone()]).await?;
             let standing = survey.streams.remove(stream).unwrap_or_default();
             let seen = standing.seen();
             let after = standing.after();
+            if is_in_doubt && through <= after {
+                return self.release(stream).await;
+            }
             let waiting = standing.waiting.filter(|waiting| waiting.events > 0).ok_or_else(|| {
                 Invalid::new(
                     "stream",
@@ -275,7 +285,10 @@ impl<S: Sequences + Clone> Sequencer<S> {
             };
             let failure = match store.settle(Arc::new(settlement)).await? {
                 Settled::Applied { .. } => return self.release(&stream).await,
-                Settled::Unknown(error) => error,
+                Settled::Unknown(error) => {
+                    is_in_doubt = true;
+                    error
+                }
                 _ => Error::new(
                     Kind::Unavailable,
                     format!("skipping revisions of {stream}: others keep changing it"),
@@ -369,7 +382,9 @@ impl<S: Sequences + Clone> Inner<S> {
             let none = streams.into_iter().map(|stream| (stream, Vec::new())).collect();
             let (plan, _) = self.settle(partition, Policy::Contiguous, &none).await?;
             released += plan.released;
-            streams = plan.more;
+            // Where nothing changed there is no room for what contradicts: it stays held until there is.
+            streams = plan.settlement.steps.iter().map(|step| step.stream.clone()).collect();
+            streams.retain(|stream| plan.more.contains(stream));
             streams.extend(plan.later);
         }
         Ok(released)

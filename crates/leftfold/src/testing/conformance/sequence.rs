@@ -435,6 +435,13 @@ pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     let other = |id: &str| Delivery { entry: Arc::new(entry(id)), ..delivery("s", 1) };
     let answers = one.ingest(Policy::Contiguous, vec![other("x"), other("y")]).await.unwrap();
     assert_eq!(answers.iter().filter(|answer| answer.is_final()).count(), 1, "{answers:?}");
+    // What is held and contradicts stays where it is, as there is no room for it as a conflict.
+    one.ingest(Policy::Contiguous, vec![delivery("s", 5)]).await.unwrap();
+    store.append(stream("s"), Expected::Any, vec![entry("other-4"), entry("other-5")]).await.unwrap();
+    assert_eq!(soon(one.release(&stream("s"))).await.unwrap(), 0);
+    assert_eq!(standing(&store, "s").await.waiting.unwrap().events, 1);
+    let answers = soon(one.ingest(Policy::Contiguous, vec![delivery("s", 6)])).await.unwrap();
+    assert!(matches!(answers[..], [Answer::Appended(_)]), "the stream goes on: {answers:?}");
 }
 
 /// What was skipped is remembered with its reason, and nothing waits for it any more.
