@@ -29,7 +29,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// A message's body is its content. Headers are attributes, as are the properties `content-type`, `message-id`, `correlation-id`, `type`,
 /// `app-id` and `timestamp`, and also `routing-key` and `exchange`.
 ///
-/// For nothing to get lost when the broker ends, the queue has to be durable and messages persistent. A queue with a limit of deliveries
+/// For nothing to get lost when the broker ends, the queue has to be durable, and messages persistent and published as `mandatory`: a broker
+/// that starts again confirms and drops for a moment what is for a queue that it has. A queue with a limit of deliveries
 /// (`x-delivery-limit`; quorum queues of RabbitMQ 4 have one of 20 by default) drops what was delivered more often, also when that was because
 /// consumers ended: set it to -1, or give the queue a dead-letter exchange.
 ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{event, soon, until};
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Queue};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Queue};
 use leftfold_sources::rabbitmq::RabbitMq;
 use leftfold_sources::{Message, Source as _};
 use leftfold_testbed::rabbitmq::Server;
@@ -52,31 +52,11 @@ impl Rig for OnRabbitMq {
         RabbitMq::new(&self.0.url(), "orders").unwrap().prefetch(100)
     }
 
-    async fn publish(&self, messages: Vec<Message>) {
+    async fn publish(&self, mut messages: Vec<Message>) {
         let (connection, channel) = self.channel().await;
-        let mut confirms = Vec::new();
-        for message in messages {
-            let mut headers = FieldTable::default();
-            let mut properties = BasicProperties::default().with_delivery_mode(2);
-            for (name, value) in &message.attributes {
-                match &name[..] {
-                    "content-type" => properties = properties.with_content_type(value.as_str().into()),
-                    _ => {
-                        headers.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
-                    }
-                }
-            }
-            let properties = properties.with_headers(headers);
-            let options = BasicPublishOptions::default();
-            confirms.push(
-                channel
-                    .basic_publish("".into(), "orders".into(), options, &message.content, properties)
-                    .await
-                    .unwrap(),
-            );
-        }
-        for confirm in confirms {
-            assert!(confirm.await.unwrap().is_ack());
+        // A broker that starts again gives back for a moment what is for a queue that it has.
+        while !messages.is_empty() {
+            messages = publish_once(&channel, messages).await;
         }
         connection.close(200, "done".into()).await.unwrap();
     }
@@ -92,6 +72,38 @@ impl Rig for OnRabbitMq {
     async fn left(&self) -> u64 {
         self.queue().await.message_count().into()
     }
+}
+
+/// What no queue has taken.
+async fn publish_once(channel: &Channel, messages: Vec<Message>) -> Vec<Message> {
+    let mut confirms = Vec::new();
+    for message in messages {
+        let mut headers = FieldTable::default();
+        let mut properties = BasicProperties::default().with_delivery_mode(2);
+        for (name, value) in &message.attributes {
+            match &name[..] {
+                "content-type" => properties = properties.with_content_type(value.as_str().into()),
+                _ => {
+                    headers.insert(name.as_str().into(), AMQPValue::LongString(value.as_str().into()));
+                }
+            }
+        }
+        let properties = properties.with_headers(headers);
+        // Without it, what no queue takes is confirmed and dropped.
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let published =
+            channel.basic_publish("".into(), "orders".into(), options, &message.content, properties);
+        confirms.push((published.await.unwrap(), message));
+    }
+    let mut returned = Vec::new();
+    for (confirm, message) in confirms {
+        match confirm.await.unwrap() {
+            Confirmation::Ack(None) => {}
+            Confirmation::Ack(Some(_)) => returned.push(message),
+            other => panic!("not confirmed: {other:?}"),
+        }
+    }
+    returned
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,10 +66,12 @@ pub(crate) fn shuffled(messages: Vec<Message>, window: usize, seed: u64) -> Vec<
     places.into_iter().map(|(_, message)| message).collect()
 }
 
+/// Nothing takes so long.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Fails if it takes far longer than it ever should, so that what never ends is seen to.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
-    let patience = Duration::from_mins(1);
-    tokio::time::timeout(patience, future)
+    tokio::time::timeout(PATIENCE, future)
         .await
         .unwrap_or_else(|_| panic!("{what}: it should long have happened"))
 }

@@ -9,7 +9,7 @@ use leftfold_sqlite::Sqlite;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::common::{assert_right, logged, poison, rejected, shuffled, soon, story, until};
+use super::common::{PATIENCE, assert_right, count, logged, poison, rejected, shuffled, soon, story, until};
 
 /// A broker, as the test uses it.
 pub(crate) trait Rig {
@@ -96,6 +96,10 @@ pub(crate) async fn whole_path<R: Rig>(rig: &R) {
     tokio::select! {
         () = logged(&store, STREAMS * LENGTH) => {}
         ended = &mut running.task => panic!("the feed should go on: {ended:?}"),
+        () = tokio::time::sleep(PATIENCE / 2) => {
+            let (counts, left) = (running.handle.counts(), rig.left().await);
+            panic!("{} events in the log, {left} messages left at the broker: {counts:?}", count(&store).await);
+        }
     }
     until("nothing is left at the broker", async || rig.left().await == 0).await;
     running.stop().await;
