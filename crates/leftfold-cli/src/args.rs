@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use leftfold::Token;
 
 use crate::place::Named;
@@ -101,7 +101,12 @@ pub(crate) struct Demo {
     /// gets more events
     #[arg(long, value_name = "FILE|URL", value_parser = OsStringValueParser::new().map(Named::from))]
     pub(crate) store: Option<Named>,
-    /// How many writers append at the same time
+    /// Bring the events in through feeds that deliver twice, out of order or not at all, and junk besides;
+    /// `--chaos=false` appends them one by one
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true")]
+    pub(crate) chaos: bool,
+    /// How many feeds or writers there are at the same time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) writers: u64,
     /// How many worker processes fold

@@ -18,7 +18,13 @@ fn read_models_equal_their_fold_though_workers_are_killed_and_folds_fail() {
     assert_eq!(report["equal"], true, "{report:#}");
     assert!(report["kills"].as_u64().unwrap() > 0, "{report:#}");
     assert_eq!(report["appended"], 4_000);
-    assert!(report["duplicates"].as_u64().unwrap() > 0, "{report:#}");
+    let chaos = &report["feeding"]["chaos"];
+    for fault in ["twice", "early", "lost"] {
+        assert!(chaos[fault].as_u64().unwrap() > 0, "{fault}: {report:#}");
+    }
+    // What never came can only have come from the origin.
+    assert!(chaos["healed"].as_u64() >= chaos["lost"].as_u64(), "{report:#}");
+    assert_eq!((&chaos["poison"], &chaos["rejected"]), (&2.into(), &2.into()));
     assert_eq!(report["projections"][0]["name"], "cart_details");
     assert!(sum(&report, "retried") > 0, "{report:#}");
     assert!(sum(&report, "parked") > 0, "{report:#}");
@@ -29,15 +35,43 @@ fn read_models_equal_their_fold_though_workers_are_killed_and_folds_fail() {
 
 #[test]
 fn without_faults_nothing_is_retried_or_parked() {
-    let demo =
-        ["demo", "--events", "1005", "--kill-every", "0", "--failing", "0", "--seed", "3", "--writers", "1"];
-    let answer = run(command().args(demo)).exits(0);
+    let demo = ["demo", "--events", "1005", "--kill-every", "0", "--failing", "0", "--seed", "3"];
+    let answer = run(command().args(demo).args(["--writers", "1", "--chaos=false"])).exits(0);
     let lines: Vec<_> = answer.stdout.lines().collect();
     assert_eq!(lines.last(), Some(&"every read model equals its fold: yes"), "{answer:#?}");
     let answer = answer.says("1,005 events appended by 1 writer").says("killed 0 times");
     let row = answer.stdout.lines().find(|line| line.contains("cart_details")).unwrap();
     let cells: Vec<_> = row.split(['│', '┆']).map(str::trim).collect();
     assert_eq!(cells[3..9], ["1,005", "0", "0", "0", "0", "0"], "{row}");
+}
+
+#[test]
+fn what_the_feeds_did_is_said_and_left_to_be_seen() {
+    let place = File::new();
+    for times in 1..=2 {
+        let demo = ["demo", "--events", "700", "--kill-every", "0"];
+        let answer =
+            place.run(&demo).exits(0).says("messages delivered by 4 feeds").says("came early, and waited");
+        answer
+            .says("never came; the origin was asked, and brought")
+            .says("2 were no events; 2 are set aside");
+        let rejected = place.run(&["rejected", "list", "--json"]).exits(0).json();
+        assert_eq!(rejected.as_array().unwrap().len(), 2 * times, "{rejected:#}");
+        let status = place.run(&["status", "--json"]).exits(0).json();
+        assert_eq!(status["sequence"]["held"], 0, "{status:#}");
+    }
+    // Even the smallest one.
+    for events in ["1", "2", "3"] {
+        let demo = ["demo", "--events", events, "--kill-every", "0", "--json"];
+        assert_eq!(run(command().args(demo)).exits(0).json()["feeding"]["chaos"]["poison"], 2);
+    }
+}
+
+#[test]
+fn repeated_appends_are_recognised() {
+    let demo = ["demo", "--events", "1000", "--kill-every", "0", "--chaos=false", "--json"];
+    let report = run(command().args(demo)).exits(0).json();
+    assert!(report["feeding"]["orderly"]["duplicates"].as_u64().unwrap() > 0, "{report:#}");
 }
 
 /// A check that can't fail shows nothing.

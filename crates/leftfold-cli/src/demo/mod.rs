@@ -1,11 +1,13 @@
 //! `leftfold demo`: many events, workers that are killed again and again, folds that fail, and at the end a check of
 //! every document against an independent fold of the log.
 
+mod feeds;
 mod flaky;
 mod mending;
 mod progress;
 mod random;
 mod report;
+mod task;
 mod verify;
 mod workers;
 mod writers;
@@ -14,17 +16,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leftfold::log::Limit;
-use leftfold::{App, Env as _, Partition, Position, Store, System};
+use leftfold::{App, Env as _, Partition, Position, Sequences, Store, System};
+use serde::Serialize;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use self::feeds::Chaos;
 use self::mending::Mending;
 use self::progress::Progress;
 use self::report::Report;
+use self::task::{Task, Writing};
 pub(crate) use self::workers::work;
 use self::workers::{Crew, Plan};
-use self::writers::{Task, Written};
+
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count};
@@ -86,61 +91,83 @@ async fn play<P: Place>(place: &P, args: &args::Demo) -> Result<Report, Failure>
         failing: args.failing,
         seed,
     };
-    let written = Arc::new(Written::default());
+    let writing = Arc::new(Writing::of(&task));
     let mut mending = Mending::default();
     let clock = Instant::now();
     let mut crew = Crew::start(&plan)?;
     let kills = crew.kills();
     let progress = Progress::new(args.events, begin.events);
-    tokio::select! { biased;
+    let feeding = tokio::select! { biased;
         failure = crew.trouble() => return Err(failure),
-        failure = progress.follow(&app, &written, &kills) => return Err(failure),
-        done = fold_all(&app, args, &task, &written, &kills, &progress, &mut mending) => done?,
-    }
+        failure = progress.follow(&app, &writing, &kills) => return Err(failure),
+        done = fold_all(&app, args, &task, &writing, &kills, &progress, &mut mending) => done?,
+    };
     let took = clock.elapsed();
     crew.stop().await?;
     progress.say("checking every document");
     let verdict = verify::verify(app.store()).await?;
     progress.end();
-    let mut report = Report::new(args, seed, took, (&before, &app.status().await?), &mending, verdict);
-    report.appended = written.appended();
-    report.duplicates = written.duplicates();
+    let mut report =
+        Report::new(args, seed, took, (&before, &app.status().await?), &mending, feeding, verdict);
+    report.appended = writing.appended();
     report.kills = *kills.borrow();
     report.judge(begin.events);
     Ok(report)
 }
 
+/// How the events came into the log.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Feeding {
+    /// From feeds that nobody can trust.
+    Chaos(Chaos),
+    /// Appended, some of them twice.
+    Orderly {
+        /// Appends made again, with the same event ids, that were answered as already done.
+        duplicates: u64,
+    },
+}
+
 /// Appends and folds everything, and mends what is broken: once on the way, beside the workers, and once at the end.
-async fn fold_all<S: Store>(
+async fn fold_all<S: Store + Sequences>(
     app: &App<S>,
     args: &args::Demo,
     task: &Task,
-    written: &Arc<Written>,
+    writing: &Arc<Writing>,
     kills: &watch::Receiver<u64>,
     progress: &Progress,
     mending: &mut Mending,
-) -> Result<(), Failure> {
+) -> Result<Feeding, Failure> {
+    let how = if args.chaos { "delivering twice, out of order or not at all" } else { "appending" };
     progress.say(&format!(
-        "appending {} while {} fold",
+        "{how}: {} while {} fold",
         count(args.events, "event"),
         count(args.workers, "worker")
     ));
-    let (go_on, gate) = watch::channel(args.kill_every.is_zero());
     let half_time = async {
         let _ = kills.clone().wait_for(|kills| *kills > 0 || args.kill_every.is_zero()).await;
-        go_on.send_replace(true);
-        while written.appended() < args.events / 2 {
+        writing.go_on();
+        while !writing.is_half_done() {
             sleep(Duration::from_millis(10)).await;
         }
         mending.mend(app).await
     };
-    let (writing, half_time) = tokio::join!(writers::write(app, task, written, &gate), half_time);
-    writing.and(half_time)?;
+    let feed = async {
+        if args.chaos {
+            feeds::bring(app, task, writing).await.map(Feeding::Chaos)
+        } else {
+            let duplicates = writers::write(app, task, writing).await?;
+            Ok(Feeding::Orderly { duplicates })
+        }
+    };
+    let (feeding, half_time) = tokio::join!(feed, half_time);
+    let (feeding, _) = (feeding?, half_time?);
     caught_up(app).await?;
     mending.look(app).await?;
     progress.say(&mending.found());
     mending.mend_all(app).await?;
-    caught_up(app).await
+    caught_up(app).await?;
+    Ok(feeding)
 }
 
 /// Waits until all is folded or parked, for as long as something moves.

@@ -8,7 +8,7 @@ use leftfold::{App, Store};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::writers::Written;
+use super::task::Writing;
 use crate::exit::Failure;
 use crate::output::thousands;
 use crate::shop::COLLECTIONS;
@@ -54,7 +54,7 @@ impl Progress {
     pub(super) async fn follow<S: Store>(
         &self,
         app: &App<S>,
-        written: &Written,
+        writing: &Writing,
         kills: &watch::Receiver<u64>,
     ) -> Failure {
         if !self.visible {
@@ -66,7 +66,7 @@ impl Progress {
                 Err(error) => return error.into(),
             };
             let kills = *kills.borrow();
-            self.appended.set_position(written.appended());
+            self.appended.set_position(writing.appended());
             self.appended.set_message(match kills {
                 1 => "1 worker killed".to_owned(),
                 kills => format!("{} workers killed", thousands(kills)),

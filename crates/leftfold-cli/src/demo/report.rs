@@ -7,6 +7,8 @@ use leftfold::fold::Status;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Feeding;
+use super::feeds::Chaos;
 use super::mending::{self, Mending, Sample};
 use super::verify::{Difference, Verdict};
 use crate::args;
@@ -20,8 +22,7 @@ pub(super) struct Report {
     seed: u64,
     events: u64,
     pub(super) appended: u64,
-    /// Appends made again, with the same event ids, that were answered as already done.
-    pub(super) duplicates: u64,
+    feeding: Feeding,
     pub(super) kills: u64,
     writers: u64,
     workers: u64,
@@ -63,6 +64,7 @@ impl Report {
         took: Duration,
         (before, all): (&[Status], &[Status]),
         mending: &Mending,
+        feeding: Feeding,
         verdict: Verdict,
     ) -> Self {
         let seconds = took.as_secs_f64();
@@ -82,7 +84,7 @@ impl Report {
             seed,
             events: args.events,
             appended: 0,
-            duplicates: 0,
+            feeding,
             kills: 0,
             writers: args.writers,
             workers: args.workers,
@@ -104,6 +106,12 @@ impl Report {
         if self.verdict.events != expected {
             let (there, expected) = (thousands(self.verdict.events), thousands(expected));
             self.complaints.push(format!("the log holds {there} events instead of {expected}"));
+        }
+        if let Feeding::Chaos(chaos) = &self.feeding
+            && chaos.rejected != chaos.poison
+        {
+            let (poison, rejected) = (thousands(chaos.poison), thousands(chaos.rejected));
+            self.complaints.push(format!("{rejected} messages were rejected instead of {poison}"));
         }
         if self.parked_at_the_end > 0 {
             let still = thousands(self.parked_at_the_end);
@@ -131,12 +139,15 @@ impl Report {
             rows.add_row(std::iter::once(one.name.clone()).chain(numbers.map(thousands)));
         }
         out.line(rows)?;
-        out.line(format_args!(
-            "{} appended by {}; {} made again with the same event ids, and recognised",
-            count(self.appended, "event"),
-            count(self.writers, "writer"),
-            count(self.duplicates, "append"),
-        ))?;
+        match &self.feeding {
+            Feeding::Chaos(chaos) => print_chaos(chaos, self.writers, out)?,
+            Feeding::Orderly { duplicates } => out.line(format_args!(
+                "{} appended by {}; {} made again with the same event ids, and recognised",
+                count(self.appended, "event"),
+                count(self.writers, "writer"),
+                count(*duplicates, "append"),
+            ))?,
+        }
         out.line(format_args!("{} killed {}", count(self.workers, "worker"), count(self.kills, "time")))?;
         out.line(format_args!(
             "{} events per second: appended, folded into {} read models and mended in {:.1} s (seed {})",
@@ -155,6 +166,21 @@ impl Report {
         let answer = if self.equal { "yes" } else { "no" };
         Ok(out.line(format_args!("every read model equals its fold: {answer}"))?)
     }
+}
+
+fn print_chaos(chaos: &Chaos, feeds: u64, out: &mut Out) -> Result<(), Failure> {
+    let Chaos { delivered, twice, early, lost, healed, poison, rejected } = *chaos;
+    out.line(format_args!("{} delivered by {}:", count(delivered, "message"), count(feeds, "feed")))?;
+    let lines = [
+        (twice, "came twice, and were recognised".to_owned()),
+        (early, "came early, and waited".to_owned()),
+        (lost, format!("never came; the origin was asked, and brought {}", thousands(healed))),
+        (poison, format!("were no events; {} are set aside", thousands(rejected))),
+    ];
+    for (number, what) in lines {
+        out.line(format_args!("{:>9} {what}", thousands(number)))?;
+    }
+    Ok(())
 }
 
 /// The answer of the check alone.

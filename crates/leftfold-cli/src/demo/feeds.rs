@@ -1,0 +1,306 @@
+//! Feeds that nobody can trust: they bring the workload twice, out of order, or not at all, and two messages that are no events.
+//! What they lose is asked from the origin, which can make any cart's events again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leftfold::log::Entry;
+use leftfold::sequence::{Healer, Healing, Missing, resupply};
+use leftfold::{App, Delivery, Error, Kind, Partition, Policy, Sequencer, Sequences, Store, StreamId};
+use leftfold_sources::{Feed, Mapping, Message, Source};
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::PATIENCE;
+use super::random::Random;
+use super::task::{Share, Task, Writing, Written};
+use crate::exit::{Exit, Failure};
+
+/// Of so many messages one comes twice.
+const TWICE: usize = 20;
+/// Of so many messages one never comes.
+const LOST: usize = 200;
+/// How many messages are taken at once.
+const BATCH: usize = 500;
+const CLOUD_EVENT: &str = "application/cloudevents+json";
+
+/// What the feeds did, and what became of it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Chaos {
+    /// Messages that came, those that came twice included.
+    pub(super) delivered: u64,
+    /// Events that came a second time.
+    pub(super) twice: u64,
+    /// Events that came before one that they follow, and had to wait.
+    pub(super) early: u64,
+    /// Events that never came.
+    pub(super) lost: u64,
+    /// Events that the origin was asked for, and brought.
+    pub(super) healed: u64,
+    /// Messages that are no events.
+    pub(super) poison: u64,
+    /// Messages that were set aside as such.
+    pub(super) rejected: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    delivered: AtomicU64,
+    twice: AtomicU64,
+    lost: AtomicU64,
+    poison: AtomicU64,
+}
+
+/// Brings everything into the log. The events are there when it returns.
+pub(super) async fn bring<S: Store + Sequences>(
+    app: &App<S>,
+    task: &Task,
+    writing: &Arc<Writing>,
+) -> Result<Chaos, Failure> {
+    let sequencer = Sequencer::new(app.store().clone());
+    let counters = Arc::new(Counters::default());
+    let (stop, stopped) = watch::channel(false);
+    let (mut running, mut handles) = (JoinSet::new(), Vec::new());
+    for number in 0..task.writers {
+        let source = Unreliable::new(task, number, Arc::clone(writing), Arc::clone(&counters));
+        let feed = Feed::new(source, sequencer.clone(), Mapping::default(), Policy::Contiguous).batch(BATCH);
+        handles.push(feed.handle());
+        running.spawn(feed.run(stopped.clone()));
+    }
+    let origin = task.clone();
+    let from_the_origin = resupply(move |missing| std::future::ready(origin_of(&origin, &missing)));
+    let healing = Healing {
+        age: Duration::from_millis(500),
+        every: Duration::from_millis(100),
+        again: (Duration::from_millis(500), Duration::from_secs(5)),
+        ..Healing::default()
+    };
+    let healer = Healer::new(sequencer.clone(), from_the_origin, healing);
+    running.spawn(async move {
+        healer.run(stopped).await;
+        Ok(())
+    });
+    let ended = |ended: Result<leftfold::Result<()>, tokio::task::JoinError>| -> Result<(), Failure> {
+        Ok(ended.map_err(|error| Failure::new(Exit::Store, format!("feeding: {error}")))??)
+    };
+    {
+        let mut all_there = std::pin::pin!(all_there(app, task, writing));
+        loop {
+            tokio::select! { biased;
+                there = &mut all_there => break there?,
+                // A feed has brought all it has; the others and the healer go on.
+                Some(one) = running.join_next() => ended(one)?,
+            }
+        }
+    }
+    stop.send_replace(true);
+    while let Some(one) = running.join_next().await {
+        ended(one)?;
+    }
+    let (counts, of) = (sequencer.counts(), |counter: &AtomicU64| counter.load(Ordering::Relaxed));
+    Ok(Chaos {
+        delivered: of(&counters.delivered),
+        twice: of(&counters.twice),
+        early: counts.held,
+        lost: of(&counters.lost),
+        healed: counts.healed,
+        poison: of(&counters.poison),
+        rejected: handles.iter().map(|handle| handle.counts().rejected).sum(),
+    })
+}
+
+/// Waits until all events are in the log, for as long as it grows.
+async fn all_there<S: Store>(app: &App<S>, task: &Task, writing: &Writing) -> Result<(), Failure> {
+    let store = app.store();
+    let partition = Partition(0).into();
+    let begin = store.heads().await?.get(&partition);
+    loop {
+        let heads = store.heads().await?;
+        writing.add((heads.get(&partition) - begin).saturating_sub(writing.appended()));
+        if writing.appended() >= task.events {
+            return Ok(());
+        }
+        if timeout(PATIENCE, store.grown(&heads)).await.is_err() {
+            let message = format!(
+                "bringing events into the log: nothing came for {} seconds; {} of {} are there",
+                PATIENCE.as_secs(),
+                writing.appended(),
+                task.events
+            );
+            return Err(Failure::new(Exit::Store, message));
+        }
+    }
+}
+
+/// What the origin has of what is missing.
+fn origin_of(task: &Task, missing: &Missing) -> leftfold::Result<Vec<Delivery>> {
+    let Missing { stream, after, through } = missing;
+    let cart = task.cart(stream).map_err(|failure| Error::new(Kind::Invalid, failure.to_string()))?;
+    let wanted = cart.into_iter().filter(|written| (after.0 + 1..=through.0).contains(&written.revision.0));
+    Ok(wanted.map(delivery).collect())
+}
+
+fn delivery(written: Written) -> Delivery {
+    let Written { stream, revision, id, event } = written;
+    let time = event.time.unwrap_or_default();
+    let entry = Entry { id, kind: event.kind, time, data: event.data, metadata: event.metadata };
+    Delivery { stream, revision: Some(revision), previous: None, entry: Arc::new(entry) }
+}
+
+/// A broker of the bad kind: what it is given it brings somewhere within a window of where it should be.
+struct Unreliable {
+    name: String,
+    share: Share,
+    writing: Arc<Writing>,
+    counters: Arc<Counters>,
+    random: Random,
+    window: usize,
+    /// How many events it was given.
+    given: usize,
+    /// When each message is to come, counted by given events.
+    places: BTreeMap<(usize, usize), Message>,
+    /// What is to get lost once a later event of its stream can tell that it is missing.
+    doomed: HashMap<StreamId, (usize, usize)>,
+    /// Makes places distinct, and numbers receipts.
+    messages: usize,
+    /// Brought, and neither acknowledged nor refused.
+    open: HashMap<usize, Message>,
+    /// What is to come again.
+    again: BTreeMap<Instant, Vec<Message>>,
+}
+
+impl Unreliable {
+    fn new(task: &Task, number: u64, writing: Arc<Writing>, counters: Arc<Counters>) -> Self {
+        let mut source = Self {
+            name: format!("demo feed {}", number + 1),
+            share: task.share(number),
+            writing,
+            counters,
+            random: Random::new(task.seed ^ (number + 1)),
+            window: 4 * task.open(),
+            given: 0,
+            places: BTreeMap::new(),
+            doomed: HashMap::new(),
+            messages: 0,
+            open: HashMap::new(),
+            again: BTreeMap::new(),
+        };
+        if number == 0 {
+            let prefix = &task.prefix;
+            source.put(1, Message::new(format!("{prefix}a note that fell into the wrong box")));
+            let without_a_stream = format!(r#"{{"specversion":"1.0","id":"{prefix}nowhere"}}"#);
+            source.put(2, Message::new(without_a_stream).with("content-type", CLOUD_EVENT));
+            source.counters.poison.fetch_add(2, Ordering::Relaxed);
+        }
+        source
+    }
+
+    /// Takes one more event. `false` if there is none.
+    fn give(&mut self) -> Result<bool, Failure> {
+        let Some(written) = self.share.next().transpose()? else { return Ok(false) };
+        self.given += 1;
+        if let Some(place) = self.doomed.remove(&written.stream)
+            && self.places.remove(&place).is_some()
+        {
+            self.counters.lost.fetch_add(1, Ordering::Relaxed);
+        }
+        let message = message(&written);
+        // Something is lost in the smallest demo, too.
+        if self.given == 1 || self.random.below(LOST) == 0 {
+            let place = self.put(self.window, message);
+            self.doomed.insert(written.stream, place);
+            return Ok(true);
+        }
+        if self.random.below(TWICE) == 0 {
+            self.counters.twice.fetch_add(1, Ordering::Relaxed);
+            let later = self.random.below(self.window);
+            self.put(later, message.clone());
+        }
+        let later = self.random.below(self.window);
+        self.put(later, message);
+        Ok(true)
+    }
+
+    /// Has a message come after so many more events. Answers its place.
+    fn put(&mut self, later: usize, message: Message) -> (usize, usize) {
+        self.messages += 1;
+        let place = (self.given + later, self.messages);
+        self.places.insert(place, message);
+        place
+    }
+
+    /// What has its turn now; when there are no more events, whatever is left.
+    fn next(&mut self) -> Result<Option<Message>, Failure> {
+        loop {
+            let is_due = self.places.keys().next().is_some_and(|(place, _)| *place <= self.given);
+            if is_due || !self.give()? {
+                return Ok(self.places.pop_first().map(|(_, message)| message));
+            }
+        }
+    }
+
+    fn brought(&mut self, message: Message) -> (Message, usize) {
+        self.counters.delivered.fetch_add(1, Ordering::Relaxed);
+        self.messages += 1;
+        self.open.insert(self.messages, message.clone());
+        (message, self.messages)
+    }
+}
+
+impl Source for Unreliable {
+    type Receipt = usize;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn receive(&mut self, most: usize) -> leftfold::Result<Vec<(Message, usize)>> {
+        loop {
+            self.writing.gate().await;
+            let due = self.again.keys().next().copied();
+            if due.is_some_and(|due| due <= Instant::now()) {
+                let again = self.again.pop_first().map(|(_, again)| again).unwrap_or_default();
+                return Ok(again.into_iter().map(|message| self.brought(message)).collect());
+            }
+            let mut received = Vec::new();
+            while received.len() < most
+                && let Some(message) =
+                    self.next().map_err(|failure| Error::new(Kind::Invalid, failure.to_string()))?
+            {
+                received.push(self.brought(message));
+            }
+            match due {
+                Some(due) if received.is_empty() => sleep_until(due).await,
+                _ => return Ok(received),
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self, receipts: Vec<usize>) -> leftfold::Result<()> {
+        for receipt in receipts {
+            self.open.remove(&receipt);
+        }
+        Ok(())
+    }
+
+    async fn refuse(&mut self, receipts: Vec<usize>, after: Duration) -> leftfold::Result<()> {
+        let again = receipts.into_iter().filter_map(|receipt| self.open.remove(&receipt));
+        self.again.entry(Instant::now() + after).or_default().extend(again);
+        Ok(())
+    }
+}
+
+/// An event on the wire.
+fn message(written: &Written) -> Message {
+    let Written { stream, revision, id, event } = written;
+    let content = json!({
+        "specversion": "1.0", "id": id, "source": "/demo", "type": event.kind, "subject": stream,
+        "sequence": revision, "time": event.time, "datacontenttype": "application/json", "data": event.data,
+    });
+    Message::new(content.to_string()).with("content-type", CLOUD_EVENT)
+}

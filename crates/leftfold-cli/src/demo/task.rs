@@ -1,0 +1,148 @@
+//! What is to be written, how it is shared out, and how much of it is there.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leftfold::{EventId, NewEvent, Revision, StreamId};
+use shopping_cart::workload::{Appends, Order, Workload};
+use tokio::sync::watch;
+
+use crate::exit::Failure;
+
+/// How many carts a writer has open at the most.
+const MOST_OPEN: u64 = 128;
+const EVENTS_PER_CART: u32 = 10;
+
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    pub(super) events: u64,
+    pub(super) writers: u64,
+    pub(super) seed: u64,
+    /// What tells the carts of this run from those of earlier ones.
+    pub(super) prefix: String,
+}
+
+impl Task {
+    /// How many carts a writer has open, and so how many appends it has under way.
+    pub(super) fn open(&self) -> usize {
+        usize::try_from((self.each() / 40).clamp(1, MOST_OPEN)).unwrap_or(1)
+    }
+
+    /// What one of the writers is to write, counted from 0.
+    pub(super) fn share(&self, number: u64) -> Share {
+        let before = self.events.min(number * self.each());
+        Share {
+            left: self.each().min(self.events - before),
+            appends: self.workload().share(number, self.writers).into_iter(),
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// All events of a cart, also those that nobody is to write; none if there is no such cart.
+    pub(super) fn cart(&self, stream: &StreamId) -> Result<Vec<Written>, Failure> {
+        let number = stream.as_str().strip_prefix(&format!("{}cart-", self.prefix));
+        let Some(number) = number.and_then(|number| number.parse().ok()) else { return Ok(Vec::new()) };
+        let carts = self.carts();
+        let appends = self.workload().share(number, carts).into_iter();
+        Share { left: EVENTS_PER_CART.into(), appends, prefix: self.prefix.clone() }.collect()
+    }
+
+    fn each(&self) -> u64 {
+        self.events.div_ceil(self.writers)
+    }
+
+    /// More than are needed, so that some are still open at the end.
+    fn carts(&self) -> u64 {
+        let each = self.each();
+        self.writers * (each.div_ceil(EVENTS_PER_CART.into()) + each / 100 + 1)
+    }
+
+    fn workload(&self) -> Workload {
+        let order = Order::Interleaved { open: self.open() };
+        Workload::new(self.seed, self.carts(), EVENTS_PER_CART).order(order)
+    }
+}
+
+/// An event of a cart.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) stream: StreamId,
+    pub(super) revision: Revision,
+    pub(super) id: EventId,
+    pub(super) event: NewEvent,
+}
+
+/// A writer's events, in order.
+#[derive(Debug)]
+pub(super) struct Share {
+    left: u64,
+    appends: Appends,
+    prefix: String,
+}
+
+impl Share {
+    fn named(&self, stream: &StreamId, event: NewEvent) -> Result<Written, Failure> {
+        let prefix = &self.prefix;
+        let id = event.id.as_ref().map_or("", EventId::as_str);
+        // A cart's events are numbered by their ids.
+        let revision = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
+        let id = EventId::new(format!("{prefix}{id}"))?;
+        Ok(Written {
+            stream: StreamId::new(format!("{prefix}{stream}"))?,
+            revision: Revision(revision),
+            event: NewEvent { id: Some(id.clone()), ..event },
+            id,
+        })
+    }
+}
+
+impl Iterator for Share {
+    type Item = Result<Written, Failure>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        // Interleaved carts have their events appended one by one.
+        let (stream, events) = self.appends.next()?;
+        let event = events.into_iter().next()?;
+        Some(self.named(&stream, event))
+    }
+}
+
+/// How far the writers are, and whether they may go on.
+#[derive(Debug)]
+pub(super) struct Writing {
+    half: u64,
+    appended: AtomicU64,
+    go_on: watch::Sender<bool>,
+}
+
+impl Writing {
+    pub(super) fn of(task: &Task) -> Self {
+        Self { half: task.events / 2, appended: AtomicU64::new(0), go_on: watch::Sender::new(false) }
+    }
+
+    /// How many events are in the log.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, events: u64) {
+        self.appended.fetch_add(events, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_half_done(&self) -> bool {
+        self.appended() >= self.half
+    }
+
+    /// Lets the second half begin.
+    pub(super) fn go_on(&self) {
+        self.go_on.send_replace(true);
+    }
+
+    /// Waits, in the middle, until all may go on: a small demo, too, should see a worker killed.
+    pub(super) async fn gate(&self) {
+        if self.is_half_done() {
+            // It can't be gone: it is here.
+            let _ = self.go_on.subscribe().wait_for(|go_on| *go_on).await;
+        }
+    }
+}
