@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
-use clap::{ArgAction, Args, Parser, Subcommand};
-use leftfold::Token;
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use leftfold::{Invalid, Revision, StreamId, Token};
+use leftfold_sources::Mapping;
 
 use crate::place::Named;
 
@@ -82,6 +83,7 @@ impl Command {
             Self::Held(Held::Show(args)) => &args.store,
             Self::Held(Held::Skip(args)) => &args.store,
             Self::Conflicts(Conflicts::Keep(args)) => &args.one.store,
+            Self::Rejected(Rejected::Resubmit(args)) => &args.one.store,
             Self::Conflicts(Conflicts::Show(args) | Conflicts::Discard(args))
             | Self::Rejected(Rejected::Show(args) | Rejected::Forget(args)) => &args.store,
             Self::Explain(args) | Self::Refold(args) => &args.store,
@@ -169,9 +171,9 @@ pub(crate) struct Document {
 pub(crate) struct Get {
     #[command(flatten)]
     pub(crate) document: Document,
-    /// Wait until the event of this token, which an append returned, is folded
-    #[arg(long, value_name = "TOKEN")]
-    pub(crate) at_least: Option<Token>,
+    /// Wait until this event is folded: the token that an append returned, or a stream and a revision
+    #[arg(long, value_name = "TOKEN|STREAM@REVISION", value_parser = event)]
+    pub(crate) at_least: Option<Event>,
     /// How long to wait for it
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) timeout: Duration,
@@ -226,8 +228,32 @@ pub(crate) enum Rejected {
     List(Store),
     /// One of them, with its content
     Show(One),
+    /// Read it as an event once more, and ingest it: after the cause is mended, or with other places to look at
+    Resubmit(Resubmit),
     /// Forget one of them
     Forget(One),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resubmit {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// What its revision means
+    #[arg(long, value_enum, default_value_t = Policy::Contiguous)]
+    pub(crate) policy: Policy,
+    /// How to find the event in it, as JSON: {"format":"fields","stream":…}; CloudEvents if left out
+    #[arg(long, value_name = "JSON", value_parser = mapping)]
+    pub(crate) mapping: Option<Mapping>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Policy {
+    /// 1, 2, 3 … without gaps
+    Contiguous,
+    /// Growing, with gaps
+    Latest,
+    /// None: it is given one
+    Arrival,
 }
 
 #[derive(Debug, Args)]
@@ -281,6 +307,26 @@ pub(crate) struct ParkedRetry {
     /// Write nothing, and say what would be repaired
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+fn mapping(text: &str) -> Result<Mapping, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a mapping as JSON: {error}"))
+}
+
+/// What to wait for: an event's token, or its stream and revision.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Token(Token),
+    At(StreamId, Revision),
+}
+
+fn event(text: &str) -> Result<Event, String> {
+    if let Some((stream, revision)) = text.rsplit_once('@')
+        && let (Ok(stream), Ok(revision)) = (StreamId::new(stream), revision.parse())
+    {
+        return Ok(Event::At(stream, Revision(revision)));
+    }
+    text.parse().map(Event::Token).map_err(|error: Invalid| format!("{error}; or stream@revision"))
 }
 
 fn share(text: &str) -> Result<f64, String> {

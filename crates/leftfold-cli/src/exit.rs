@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use leftfold::sequence::NotLogged;
 use leftfold::{AppendError, Invalid, Kind, ReadError};
 
 use crate::place::without_secrets;
@@ -70,6 +71,15 @@ impl From<ReadError> for Failure {
         match error {
             ReadError::Store(error) => error.into(),
             ReadError::Unknown { .. } => Self::new(Exit::Usage, error.to_string()),
+            _ => Self::new(Exit::No, error.to_string()),
+        }
+    }
+}
+
+impl From<NotLogged> for Failure {
+    fn from(error: NotLogged) -> Self {
+        match error {
+            NotLogged::Store(error) => error.into(),
             _ => Self::new(Exit::No, error.to_string()),
         }
     }

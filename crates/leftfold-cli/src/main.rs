@@ -82,6 +82,7 @@ async fn run_on<P: Place>(place: &P, command: Command, out: &mut Out) -> Result<
         }
         Command::Rejected(args::Rejected::List(_)) => ops::list_rejected(place, out).await,
         Command::Rejected(args::Rejected::Show(args)) => ops::show_rejected(place, &args, out).await,
+        Command::Rejected(args::Rejected::Resubmit(args)) => ops::resubmit_rejected(place, &args, out).await,
         Command::Rejected(args::Rejected::Forget(args)) => ops::forget_rejected(place, &args, out).await,
         Command::Explain(args) => ops::explain(place, &args, out).await,
         Command::Refold(args) => ops::refold(place, &args, out).await,

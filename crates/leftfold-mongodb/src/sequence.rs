@@ -16,8 +16,8 @@ use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, rawdoc};
 use jiff::Timestamp;
 use leftfold::log::Limit;
 use leftfold::sequence::{
-    Conflict, Decided, Due, Found, Held, Page, Rejected, Settled, Settlement, Skipped, Standing, Survey,
-    Totals, Waiting, Wanted,
+    Conflict, Counts, Decided, Due, Found, Held, Page, Rejected, Settled, Settlement, Skipped, Standing,
+    Survey, Totals, Waiting, Wanted,
 };
 use leftfold::{Event, Partition, Result, Revision, Sequences, StreamId};
 use mongodb::options::Hint;
@@ -34,6 +34,8 @@ use crate::schema::{
 };
 use crate::{Base, MAX_IDS, Mongo, batch};
 
+/// The field of a head that tells what was done.
+pub(crate) const COUNTS: &str = "counts";
 /// How many streams are asked for at once where each takes a part of the query.
 const MAX_PARTS: usize = 200;
 /// The least to be read of a stream: the two that a page has at least, and one that tells whether there are more.
@@ -146,14 +148,14 @@ impl Sequences for Mongo {
 impl Base {
     async fn survey(&self, streams: Vec<StreamId>) -> Result<Survey, Failure> {
         let names: Vec<_> = streams.iter().map(StreamId::as_str).collect();
-        let (mut last, mut waiting, totals) =
+        let (mut last, mut waiting, (totals, counts)) =
             try_join!(self.last_revisions(&names), self.waiting_of(&names), self.totals())?;
         let standing = |stream: StreamId| {
             let last = Revision(last.remove(&stream).unwrap_or(0).unsigned_abs());
             let standing = Standing { last, waiting: waiting.remove(&stream) };
             (stream, standing)
         };
-        Ok(Survey { streams: streams.into_iter().map(standing).collect(), totals })
+        Ok(Survey { streams: streams.into_iter().map(standing).collect(), totals, counts })
     }
 
     /// What those of these streams wait for that do.
@@ -170,19 +172,20 @@ impl Base {
         Ok(all)
     }
 
-    /// What each partition keeps.
-    async fn totals(&self) -> Result<BTreeMap<Partition, Totals>, Failure> {
+    /// What each partition keeps, and what was done in all of them.
+    async fn totals(&self) -> Result<(BTreeMap<Partition, Totals>, Counts), Failure> {
         let heads = self.db.collection::<RawDocumentBuf>(HEADS);
         let mut heads = heads.find(doc! {}).batch_size(batch(usize::from(u16::MAX))).await?;
-        let mut all = BTreeMap::new();
+        let (mut all, mut counts) = (BTreeMap::new(), Counts::default());
         while heads.advance().await? {
+            counts = counts.plus(self::counts(heads.current())?);
             let (partition, _) = crate::log::head(heads.current())?;
             let totals = totals(heads.current())?;
             if totals != Totals::default() {
                 all.insert(partition, totals);
             }
         }
-        Ok(all)
+        Ok((all, counts))
     }
 
     async fn look_for(&self, wanted: &Wanted) -> Result<Found, Failure> {
@@ -399,6 +402,15 @@ pub(crate) fn totals(head: &RawDocument) -> Result<Totals, Failure> {
         Ok(u64::try_from(total).unwrap_or(0))
     };
     Ok(Totals { events: total("held")?, bytes: total("held_bytes")?, conflicts: total("conflicts")? })
+}
+
+/// What was done in a partition, as its head says.
+fn counts(head: &RawDocument) -> Result<Counts, Failure> {
+    let Some(counts) = head.get(COUNTS)?.and_then(RawBsonRef::as_document) else {
+        return Ok(Counts::default());
+    };
+    let count = |name: &str| counts.get(name).ok().flatten().and_then(RawBsonRef::as_i64).unwrap_or(0);
+    Ok(Counts::from_named(|name| count(name).unsigned_abs()))
 }
 
 pub(crate) fn encode_waiting(stream: &StreamId, waiting: &Waiting) -> RawDocumentBuf {

@@ -18,8 +18,8 @@ use crate::error::{Failure, is_duplicate};
 use crate::log::{encode, has_room, place_of};
 use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, META, REJECTED, REJECTING, SEQUENCES, SKIPPED};
 use crate::sequence::{
-    encode_conflict, encode_held, encode_rejected, encode_skipped, encode_waiting, key, key_of_conflict,
-    stored, text, totals,
+    COUNTS, encode_conflict, encode_held, encode_rejected, encode_skipped, encode_waiting, key,
+    key_of_conflict, stored, text, totals,
 };
 use crate::transaction::{Ended, Step, Work};
 use crate::{Base, MAX_IDS, batch, patiently};
@@ -174,9 +174,13 @@ impl Work for Settle<'_> {
 impl Settle<'_> {
     /// Makes room for the events, and gets in the way of all others who write to the partition.
     async fn move_head(&self, session: &mut ClientSession) -> Result<RawDocumentBuf, Failure> {
-        let Settlement { partition, steps, .. } = self.settlement;
+        let Settlement { partition, steps, counts, .. } = self.settlement;
         let events = count(steps.iter().map(|step| step.append.len()).sum());
-        let mut step = doc! { "$inc": { "position": events, "settled": 1_i64 } };
+        let mut grow = doc! { "position": events, "settled": 1_i64 };
+        for (name, number) in counts.named().into_iter().filter(|(_, number)| *number > 0) {
+            grow.insert(format!("{COUNTS}.{name}"), stored(number));
+        }
+        let mut step = doc! { "$inc": grow };
         if steps.iter().any(has_gaps) {
             step.insert("$set", doc! { "gaps": true });
         }

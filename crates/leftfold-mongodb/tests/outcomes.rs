@@ -159,7 +159,7 @@ fn settlement(number: u64) -> Arc<Settlement> {
 /// So many settlements were written, each once.
 async fn assert_settled(store: &Mongo, number: u64) {
     let stream = StreamId::new("s").unwrap();
-    let Survey { streams, totals } = store.survey(vec![stream.clone()]).await.unwrap();
+    let Survey { streams, totals, .. } = store.survey(vec![stream.clone()]).await.unwrap();
     assert_eq!(streams[&stream].seen(), Seen { last: Revision(number), version: Some(number) });
     assert_eq!(totals[&Partition(0)].events, 1);
     let pages = store.held(vec![stream.clone()], Limit::default()).await.unwrap();

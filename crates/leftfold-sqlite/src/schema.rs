@@ -86,7 +86,8 @@ CREATE TABLE leftfold_kept (
   partition INTEGER PRIMARY KEY,
   events INTEGER NOT NULL,
   bytes INTEGER NOT NULL,
-  conflicts INTEGER NOT NULL
+  conflicts INTEGER NOT NULL,
+  counts TEXT NOT NULL
 ) STRICT;
 CREATE TABLE leftfold_conflicts (
   stream TEXT NOT NULL,

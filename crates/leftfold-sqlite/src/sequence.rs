@@ -9,8 +9,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
 use leftfold::sequence::{
-    Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Settled, Settlement, Skipped,
-    Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
+    Conflict, Counts, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Settled, Settlement,
+    Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
 };
 use leftfold::{Error, EventId, EventKind, Json, Partition, Position, Result, Revision, Sequences, StreamId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -28,7 +28,7 @@ const AT: &str = "SELECT position, stream, revision, id, kind, time, data, metad
     WHERE stream = ?1 AND revision = ?2";
 const HELD: &str =
     "SELECT stream, revision, previous, since, id, kind, time, data, metadata FROM leftfold_held";
-const TOTALS: &str = "SELECT events, bytes, conflicts FROM leftfold_kept WHERE partition = ?1";
+const TOTALS: &str = "SELECT events, bytes, conflicts, counts FROM leftfold_kept WHERE partition = ?1";
 
 impl Sequences for Sqlite {
     fn max_event_bytes(&self) -> usize {
@@ -47,12 +47,13 @@ impl Sequences for Sqlite {
                 survey.streams.insert(stream, Standing { last, waiting });
             }
             let mut totals =
-                file.prepare_cached("SELECT partition, events, bytes, conflicts FROM leftfold_kept")?;
+                file.prepare_cached("SELECT partition, events, bytes, conflicts, counts FROM leftfold_kept")?;
             let mut rows = totals.query([])?;
             while let Some(row) = rows.next()? {
                 let partition = u16::try_from(row.get::<_, i64>(0)?);
                 let partition = partition.map_err(|error| Failure::damaged(error.to_string()))?;
                 survey.totals.insert(Partition(partition), self::totals(row, 1)?);
+                survey.counts = survey.counts.plus(json(row, 4)?);
             }
             Ok(survey)
         };
@@ -238,13 +239,13 @@ impl Work for SettleWork {
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        let Settlement { partition, steps, conflicts, skipped, bounds } = &*self.0;
+        let Settlement { partition, steps, conflicts, skipped, bounds, counts } = &*self.0;
         let moved = moved(tx, steps)?;
         if !moved.is_empty() {
             return Ok(Ran::Undo(Ok(Settled::Moved(moved))));
         }
         let connection = tx.connection;
-        let before = kept(connection, *partition)?;
+        let (before, counted) = kept(connection, *partition)?;
         let mut after = before;
         let (mut head, mut taken) = (tx.head(*partition)?, Vec::new());
         let first = head;
@@ -281,9 +282,7 @@ impl Work for SettleWork {
                 at.as_microsecond()
             ])?;
         }
-        if after != before {
-            put_totals(connection, *partition, after)?;
-        }
+        put_totals(connection, *partition, after, counted.plus(*counts))?;
         point!("settled");
         tx.grow(*partition, head);
         Ok(Ran::Keep(Ok(Settled::Applied { before: Position(position_of(first)) })))
@@ -419,17 +418,22 @@ fn put(
 }
 
 /// How much a partition keeps.
-fn kept(connection: &Connection, partition: Partition) -> Result<Totals, Failure> {
+fn kept(connection: &Connection, partition: Partition) -> Result<(Totals, Counts), Failure> {
     let mut statement = connection.prepare_cached(TOTALS)?;
     let mut rows = statement.query([partition.0])?;
-    rows.next()?.map_or(Ok(Totals::default()), |row| totals(row, 0))
+    rows.next()?.map_or_else(|| Ok(Default::default()), |row| Ok((totals(row, 0)?, json(row, 3)?)))
 }
 
-fn put_totals(connection: &Connection, partition: Partition, totals: Totals) -> Result<(), Failure> {
+fn put_totals(
+    connection: &Connection,
+    partition: Partition,
+    totals: Totals,
+    counts: Counts,
+) -> Result<(), Failure> {
     let Totals { events, bytes, conflicts } = totals;
-    let values = params![partition.0, stored(events), stored(bytes), stored(conflicts)];
+    let values = params![partition.0, stored(events), stored(bytes), stored(conflicts), text(&counts)?];
     connection
-        .prepare_cached("INSERT OR REPLACE INTO leftfold_kept VALUES (?1, ?2, ?3, ?4)")?
+        .prepare_cached("INSERT OR REPLACE INTO leftfold_kept VALUES (?1, ?2, ?3, ?4, ?5)")?
         .execute(values)?;
     Ok(())
 }
@@ -466,9 +470,9 @@ impl Work for ResolveWork {
         if changed == 0 {
             return Ok(Ran::Undo(Ok(false)));
         }
-        let mut totals = kept(tx.connection, *partition)?;
+        let (mut totals, counts) = kept(tx.connection, *partition)?;
         totals.conflicts = totals.conflicts.saturating_sub(1);
-        put_totals(tx.connection, *partition, totals)?;
+        put_totals(tx.connection, *partition, totals, counts)?;
         Ok(Ran::Keep(Ok(true)))
     }
 

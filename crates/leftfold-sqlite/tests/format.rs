@@ -121,7 +121,8 @@ CREATE TABLE leftfold_kept (
   partition INTEGER PRIMARY KEY,
   events INTEGER NOT NULL,
   bytes INTEGER NOT NULL,
-  conflicts INTEGER NOT NULL
+  conflicts INTEGER NOT NULL,
+  counts TEXT NOT NULL
 ) STRICT;
 CREATE TABLE leftfold_meta (
   key TEXT PRIMARY KEY NOT NULL,

@@ -1,8 +1,9 @@
 //! `leftfold get`: a document, now or once an event is folded.
 
+use leftfold::Sequencer;
 use serde_json::Value;
 
-use crate::args;
+use crate::args::{self, Event};
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
 use crate::place::Place;
@@ -13,7 +14,14 @@ pub(crate) async fn get<P: Place>(place: &P, args: args::Get, out: &mut Out) -> 
     shop::known(collection)?;
     let app = shop::open_existing(place).await?;
     let mut get = app.get_as::<Value>(collection, id);
-    if let Some(token) = args.at_least {
+    if let Some(event) = args.at_least {
+        let token = match event {
+            Event::Token(token) => token,
+            Event::At(stream, revision) => {
+                let sequencer = Sequencer::new(app.store().clone());
+                sequencer.logged(&stream, revision, args.timeout).await?
+            }
+        };
         get = get.at_least(token).within(args.timeout);
     }
     let Some(document) = get.await? else {

@@ -15,5 +15,5 @@ pub(crate) use get::get;
 pub(crate) use held::{list_held, show_held, skip};
 pub(crate) use parked::{list_parked, retry_parked};
 pub(crate) use refold::refold;
-pub(crate) use rejected::{forget_rejected, list_rejected, show_rejected};
+pub(crate) use rejected::{forget_rejected, list_rejected, resubmit_rejected, show_rejected};
 pub(crate) use status::status;

@@ -1,10 +1,11 @@
 //! `leftfold rejected`: messages that are no events.
 
-use leftfold::Sequences;
 use leftfold::sequence::Rejected;
+use leftfold::{Answer, Policy, Sequencer, Sequences};
+use leftfold_sources::{Resubmitted, resubmit};
 use serde_json::{Value, json};
 
-use crate::args::One;
+use crate::args::{self, One, Resubmit};
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, shorten, table, thousands, time};
 use crate::place::Place;
@@ -52,6 +53,40 @@ pub(crate) async fn show_rejected<P: Place>(place: &P, args: &One, out: &mut Out
     }
     out.line(String::from_utf8_lossy(&rejected.content))?;
     Ok(Exit::Done)
+}
+
+pub(crate) async fn resubmit_rejected<P: Place>(
+    place: &P,
+    args: &Resubmit,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let store = place.open_existing().await?;
+    let id = one(&store, &args.one.id).await?.id();
+    let policy = match args.policy {
+        args::Policy::Contiguous => Policy::Contiguous,
+        args::Policy::Latest => Policy::Latest,
+        args::Policy::Arrival => Policy::Arrival,
+    };
+    let mapping = args.mapping.clone().unwrap_or_default();
+    let (became, said) = match resubmit(&Sequencer::new(store), &id, &mapping, policy).await? {
+        Resubmitted::NotThere => ("gone", "somebody else has submitted or forgotten it".to_owned()),
+        Resubmitted::StillRejected(invalid) => ("rejected", format!("it is still no event: {invalid}")),
+        Resubmitted::Answered(answer) => match answer {
+            Answer::Appended(token) => ("appended", format!("it is in the log: {token}")),
+            Answer::Duplicate(token) => ("duplicate", format!("it was in the log already: {token}")),
+            Answer::Held { waiting_for } => {
+                ("held", format!("it is held, and waits for revision {waiting_for}"))
+            }
+            Answer::Stale { last } => ("stale", format!("it is older than revision {last}, and dropped")),
+            Answer::Conflict(why) => {
+                ("conflict", format!("it is a conflict now: {why}; see `conflicts list`"))
+            }
+            Answer::Refused(refusal) => ("refused", refusal.to_string()),
+        },
+    };
+    out.value(&json!({ "id": id, "became": became, "said": said }))?;
+    out.line(format_args!("{id}: {said}"))?;
+    Ok(if matches!(became, "rejected" | "refused" | "gone") { Exit::No } else { Exit::Done })
 }
 
 pub(crate) async fn forget_rejected<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {

@@ -1,6 +1,7 @@
 //! `leftfold status`: how far each projection is, and what is parked.
 
 use leftfold::fold::Status;
+use leftfold::sequence::Counts;
 use leftfold::{Sequencer, sequence};
 use serde_json::json;
 
@@ -63,8 +64,18 @@ fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What waits before the log, if something does.
+/// What came, and what waits before the log.
 fn show_sequence(sequence: &sequence::Status, out: &mut Out) -> Result<(), Failure> {
+    let counts = sequence.counts;
+    if counts != Counts::default() {
+        let counts: Vec<_> = counts
+            .named()
+            .into_iter()
+            .filter(|(_, number)| *number > 0)
+            .map(|(name, number)| format!("{} {name}", thousands(number)))
+            .collect();
+        out.line(format_args!("deliveries: {}", counts.join(", ")))?;
+    }
     if let (Some(stream), Some(since)) = (&sequence.waits_longest, &sequence.waits_since) {
         let held = count(sequence.held, "event");
         out.line(format_args!(

@@ -31,6 +31,7 @@ macro_rules! scenarios {
             what_waits_is_listed_shown_and_skipped,
             conflicts_are_listed_shown_and_resolved,
             rejected_messages_are_listed_shown_and_forgotten,
+            rejected_messages_are_submitted_again,
         }
     };
     ($place:expr => $($name:ident),* $(,)?) => {
@@ -265,6 +266,11 @@ pub(crate) async fn what_waits_is_listed_shown_and_skipped(place: &impl Place) {
     let shown = place.run(&["held", "show", "a", "--json"]).exits(0).json();
     assert_eq!((&shown["held"][1]["revision"], &shown["held"][1]["data"]), (&json!(5), &json!("y")));
     place.run(&["held", "show", "c"]).exits(1).says("nothing of c is held");
+    let get = ["get", "cart_details", "a", "--timeout", "0", "--at-least"];
+    let held = place.run(&[&get[..], &["a@5"]].concat()).exits(1);
+    held.says("revision 5 of a is held: revision 2 has not come since");
+    place.run(&[&get[..], &["a@3"]].concat()).exits(1).says("neither in the log nor held");
+    place.run(&[&get[..], &["a@one"]].concat()).exits(2).says("or stream@revision");
     place.run(&["status"]).exits(0).says("3 events came early");
     let status = place.run(&["status", "--json"]).exits(0).json();
     assert_eq!((&status["sequence"]["held"], &status["sequence"]["conflicts"]), (&json!(3), &json!(0)));
@@ -297,6 +303,34 @@ pub(crate) async fn conflicts_are_listed_shown_and_resolved(place: &impl Place) 
     sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
     let again = place.run(&["conflicts", "list", "--json"]).exits(0).json();
     assert_eq!(again.as_array().unwrap().len(), 1, "what was decided is not asked again: {again}");
+}
+
+pub(crate) async fn rejected_messages_are_submitted_again(place: &impl Place) {
+    let store = place.open().await;
+    let content = json!({ "cart": "cart-7", "n": 1, "type": "added", "id": "e-1", "data": {} }).to_string();
+    let rejected = Rejected {
+        source: "orders".to_owned(),
+        reason: "it is no CloudEvent".to_owned(),
+        since: Timestamp::UNIX_EPOCH,
+        attributes: [].into(),
+        content: content.into_bytes(),
+    };
+    store.reject(vec![rejected.clone()]).await.unwrap();
+    let id = &rejected.id()[..8];
+    place.run(&["rejected", "resubmit", id]).exits(1).says("still no event").says("CloudEvent");
+    place.run(&["rejected", "resubmit", id, "--mapping", "{}"]).exits(2).says("a mapping as JSON");
+    let mapping = json!({
+        "format": "fields", "stream": { "field": "/cart" }, "revision": { "field": "/n" },
+        "type": { "field": "/type" }, "id": { "field": "/id" }, "data": "/data",
+    })
+    .to_string();
+    let again = ["rejected", "resubmit", id, "--mapping", &mapping, "--json"];
+    let answer = place.run(&again).exits(0).json();
+    assert_eq!(answer["became"], "appended", "{answer:#}");
+    place.run(&again).exits(1).says("no rejected message");
+    let status = place.run(&["status", "--json"]).exits(0).json();
+    assert_eq!(status["sequence"]["counts"]["appended"], 1, "{status:#}");
+    place.run(&["status"]).exits(0).says("deliveries: 1 appended");
 }
 
 pub(crate) async fn rejected_messages_are_listed_shown_and_forgotten(place: &impl Place) {

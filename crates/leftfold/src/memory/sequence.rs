@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::sequence::{
-    Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Sequences, Settled, Settlement,
-    Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
+    Conflict, Counts, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Sequences, Settled,
+    Settlement, Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
 };
 
 /// Held events, what streams wait for, and conflicts.
@@ -22,6 +22,7 @@ pub(super) struct Kept {
     conflicts: BTreeMap<(StreamId, Revision, String), Conflict>,
     skipped: Vec<Skipped>,
     rejected: BTreeMap<String, Rejected>,
+    counts: Counts,
 }
 
 impl Kept {
@@ -75,7 +76,7 @@ impl Sequences for Memory {
         let state = self.state();
         let streams = streams.into_iter().map(|stream| (stream.clone(), state.standing(&stream))).collect();
         let totals = state.sequences.totals.iter().map(|(partition, totals)| (*partition, *totals)).collect();
-        Ok(Survey { streams, totals })
+        Ok(Survey { streams, totals, counts: state.sequences.counts })
     }
 
     async fn find(&self, wanted: Wanted) -> Result<Found> {
@@ -105,7 +106,7 @@ impl Sequences for Memory {
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled> {
         let before = {
             let mut state = self.state();
-            let Settlement { partition, steps, conflicts, skipped, .. } = &*settlement;
+            let Settlement { partition, steps, conflicts, skipped, counts, .. } = &*settlement;
             let mut totals = state.sequences.totals.get(partition).copied().unwrap_or_default();
             let new: BTreeMap<_, _> = conflicts
                 .iter()
@@ -128,6 +129,7 @@ impl Sequences for Memory {
             let new: Vec<_> = new.into_iter().map(|(key, conflict)| (key, conflict.clone())).collect();
             state.sequences.conflicts.extend(new);
             state.sequences.skipped.extend(skipped.clone());
+            state.sequences.counts = state.sequences.counts.plus(*counts);
             state.sequences.totals.insert(*partition, totals);
             let before = state.heads().position(*partition);
             for Step { stream, append, hold, unhold, waiting, .. } in steps {

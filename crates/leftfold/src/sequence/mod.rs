@@ -7,16 +7,20 @@
 //! [`judge`] decides, without any I/O; [`Sequencer`] loads what it needs to know, calls it, and commits what it decided
 //! under guard: several processes may ingest the same streams at once.
 
+mod counts;
 mod delivery;
 mod heal;
 mod judge;
+mod logged;
 mod sequencer;
 mod store;
 
+pub use counts::Counts;
 pub use delivery::{Answer, Delivery, Limits, Policy, Refusal};
 pub use heal::{FromLog, Healer, Healing, Missing, Resupply, resupply};
 pub use judge::{Judged, Judgement, Known, Room, judge};
-pub use sequencer::{Counts, Sequencer, Status};
+pub use logged::NotLogged;
+pub use sequencer::{Sequencer, Status};
 pub use store::{
     Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Sequences, Settled, Settlement,
     Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, Why, too_many_rejected,

@@ -1,7 +1,6 @@
 //! Ingesting: load what must be known, judge, settle, and again where somebody else was faster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::counts::Counts;
 use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
 use super::judge::{Judged, Judgement, Known, Room, judge};
 use super::store::{
@@ -42,7 +42,6 @@ struct Inner<S> {
     env: Arc<dyn Env>,
     limits: Limits,
     memory: Mutex<Memory>,
-    counters: Counters,
 }
 
 /// Where streams were when they were last seen. Who settles from what is not true any more is told so.
@@ -50,46 +49,10 @@ struct Inner<S> {
 struct Memory {
     streams: HashMap<StreamId, Standing>,
     totals: HashMap<Partition, Totals>,
-}
-
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a sequencer has done since it was made.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct Counts {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        #[derive(Default)]
-        struct Counters {
-            $($name: AtomicU64,)*
-        }
-
-        impl Counters {
-            fn counts(&self) -> Counts {
-                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Deliveries that went into the log at once.
-    appended,
-    /// Deliveries that were there already.
-    duplicates,
-    /// Deliveries that came early.
-    held,
-    /// Held events that went into the log.
-    released,
-    /// Deliveries older than what is there, where only the latest counts.
-    stale,
-    /// Deliveries and held events that contradict what is there.
-    conflicts,
-    /// Deliveries of which nothing was kept.
-    refused,
-    /// Missing events that were asked for, and came.
-    healed,
+    /// What was done since it was made.
+    done: Counts,
+    /// What of it is not stored: there was nothing else to store with it.
+    unsaid: Counts,
 }
 
 /// How much waits for something, or for somebody.
@@ -107,6 +70,9 @@ pub struct Status {
     pub conflicts: u64,
     /// Messages that are no events.
     pub rejected: u64,
+    /// What was done so far, by all who ingest into this store. What changes nothing, such as a duplicate, is counted with the
+    /// next thing that does.
+    pub counts: Counts,
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
@@ -117,8 +83,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
 
     /// The same with other bounds, and other sources of time and chance.
     pub fn with(store: S, limits: Limits, env: Arc<dyn Env>) -> Self {
-        let (memory, counters) = (Mutex::default(), Counters::default());
-        Self(Arc::new(Inner { store, env, limits, memory, counters }))
+        Self(Arc::new(Inner { store, env, limits, memory: Mutex::default() }))
     }
 
     /// The store it brings deliveries to.
@@ -135,13 +100,9 @@ impl<S: Sequences + Clone> Sequencer<S> {
         self.0.env.random() >> 1
     }
 
-    pub(super) fn count_healed(&self, count: u64) {
-        self.0.counters.healed.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// What it has done so far.
+    /// What it has done since it was made.
     pub fn counts(&self) -> Counts {
-        self.0.counters.counts()
+        self.0.memory().done
     }
 
     /// How much waits for something, or for somebody.
@@ -159,6 +120,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
             waits_since: oldest.map(|(_, since)| since),
             conflicts: sum(|totals| totals.conflicts),
             rejected: store.count_rejected().await?,
+            counts: survey.counts,
         })
     }
 
@@ -166,7 +128,20 @@ impl<S: Sequences + Clone> Sequencer<S> {
     ///
     /// When it answers, all is durable. If it fails, some may be there and others not: bring them again.
     pub async fn ingest(&self, policy: Policy, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
-        let Inner { store, counters, .. } = &*self.0;
+        self.take(Intake { policy, heals: false }, deliveries).await
+    }
+
+    /// The same, for what was asked for.
+    pub(super) async fn ingest_asked(
+        &self,
+        policy: Policy,
+        deliveries: Vec<Delivery>,
+    ) -> Result<Vec<Answer>> {
+        self.take(Intake { policy, heals: true }, deliveries).await
+    }
+
+    async fn take(&self, intake: Intake, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
+        let store = &self.0.store;
         let mut answers: Vec<Option<Answer>> = vec![None; deliveries.len()];
         let mut parts: BTreeMap<Partition, Vec<(usize, Delivery)>> = BTreeMap::new();
         for (number, delivery) in deliveries.into_iter().enumerate() {
@@ -175,7 +150,11 @@ impl<S: Sequences + Clone> Sequencer<S> {
                     let partition = Partition::of(&delivery.stream, store.partitions());
                     parts.entry(partition).or_default().push((number, delivery));
                 }
-                Err(invalid) => answers[number] = Some(Answer::Refused(Refusal::Invalid(invalid))),
+                Err(invalid) => {
+                    let answer = Answer::Refused(Refusal::Invalid(invalid));
+                    self.0.memory().count_unsaid(|counts| counts.answered(&answer));
+                    answers[number] = Some(answer);
+                }
             }
         }
         let mut under_way = JoinSet::new();
@@ -183,7 +162,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
         let first = parts.next();
         for (partition, deliveries) in parts {
             let inner = Arc::clone(&self.0);
-            under_way.spawn(async move { inner.ingest(partition, policy, deliveries).await });
+            under_way.spawn(async move { inner.ingest(partition, intake, deliveries).await });
         }
         let mut failed = None;
         let mut keep = |answered: Result<Vec<(usize, Answer)>>| match answered {
@@ -191,7 +170,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
             Err(error) => failed = Some(error),
         };
         if let Some((partition, deliveries)) = first {
-            keep(self.0.ingest(partition, policy, deliveries).await);
+            keep(self.0.ingest(partition, intake, deliveries).await);
         }
         while let Some(ended) = under_way.join_next().await {
             let stopped =
@@ -202,24 +181,12 @@ impl<S: Sequences + Clone> Sequencer<S> {
             return Err(error);
         }
         // An answer that is missing would be taken for that of the next delivery.
-        let answers: Vec<_> = answers.into_iter().collect::<Option<_>>().ok_or_else(|| {
+        answers.into_iter().collect::<Option<_>>().ok_or_else(|| {
             Error::new(
                 Kind::Store,
                 "ingesting deliveries: one was not answered; bring them again, and report this",
             )
-        })?;
-        for answer in &answers {
-            let counter = match answer {
-                Answer::Appended(_) => &counters.appended,
-                Answer::Duplicate(_) => &counters.duplicates,
-                Answer::Held { .. } => &counters.held,
-                Answer::Stale { .. } => &counters.stale,
-                Answer::Conflict(_) => &counters.conflicts,
-                Answer::Refused(_) => &counters.refused,
-            };
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(answers)
+        })
     }
 
     /// Releases what is held of a stream and waits for nothing any more. Answers how much that was.
@@ -300,12 +267,31 @@ impl<S: Sequences + Clone> Sequencer<S> {
     }
 }
 
+/// What is taken in.
+#[derive(Clone, Copy)]
+struct Intake {
+    policy: Policy,
+    /// It was asked for.
+    heals: bool,
+}
+
+impl Memory {
+    fn count_unsaid(&mut self, count: impl FnOnce(&mut Counts)) {
+        let mut counts = Counts::default();
+        count(&mut counts);
+        self.done = self.done.plus(counts);
+        self.unsaid = self.unsaid.plus(counts);
+    }
+}
+
 /// What a batch comes to in one partition.
 struct Plan {
     settlement: Arc<Settlement>,
     judgements: Vec<(StreamId, Vec<(usize, Judgement)>)>,
-    released: u64,
-    disputed: u64,
+    /// What it does.
+    counts: Counts,
+    /// What was done before, and is stored with it.
+    unsaid: Counts,
     /// Streams of which more can be released afterwards.
     more: BTreeSet<StreamId>,
     /// Streams that bring an event id of another one: theirs is found to be taken once that is settled.
@@ -356,7 +342,7 @@ impl<S: Sequences + Clone> Inner<S> {
     async fn ingest(
         &self,
         partition: Partition,
-        policy: Policy,
+        intake: Intake,
         deliveries: Vec<(usize, Delivery)>,
     ) -> Result<Vec<(usize, Answer)>> {
         let mut streams: BTreeMap<StreamId, Vec<(usize, Delivery)>> = BTreeMap::new();
@@ -366,7 +352,7 @@ impl<S: Sequences + Clone> Inner<S> {
         let mut answers = Vec::new();
         let mut more = BTreeSet::new();
         while !streams.is_empty() {
-            let (plan, before) = self.settle(partition, policy, &streams).await?;
+            let (plan, before) = self.settle(partition, intake, &streams).await?;
             streams.retain(|stream, _| plan.later.contains(stream));
             more.extend(plan.more.iter().cloned());
             answers.extend(plan.answers(before));
@@ -380,8 +366,9 @@ impl<S: Sequences + Clone> Inner<S> {
         let mut released = 0;
         while !streams.is_empty() {
             let none = streams.into_iter().map(|stream| (stream, Vec::new())).collect();
-            let (plan, _) = self.settle(partition, Policy::Contiguous, &none).await?;
-            released += plan.released;
+            let intake = Intake { policy: Policy::Contiguous, heals: false };
+            let (plan, _) = self.settle(partition, intake, &none).await?;
+            released += plan.counts.released;
             // Where nothing changed there is no room for what contradicts: it stays held until there is.
             streams = plan.settlement.steps.iter().map(|step| step.stream.clone()).collect();
             streams.retain(|stream| plan.more.contains(stream));
@@ -394,14 +381,14 @@ impl<S: Sequences + Clone> Inner<S> {
     async fn settle(
         &self,
         partition: Partition,
-        policy: Policy,
+        intake: Intake,
         streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
     ) -> Result<(Plan, Position)> {
         let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(200));
         let mut delays = backoff.limit(20).delays(self.env.random());
         let mut taken = BTreeSet::new();
         loop {
-            let plan = self.plan(partition, policy, streams, &taken).await?;
+            let plan = self.plan(partition, intake, streams, &taken).await?;
             let Settlement { steps, conflicts, .. } = &*plan.settlement;
             let forget = |moved: Vec<StreamId>| {
                 if planted(Bug::KeepAfterMove) {
@@ -420,14 +407,20 @@ impl<S: Sequences + Clone> Inner<S> {
                 forget(refused);
             }
             if steps.is_empty() && conflicts.is_empty() {
+                let mut memory = self.memory();
+                memory.unsaid = memory.unsaid.plus(plan.unsaid);
+                memory.count_unsaid(|counts| *counts = plan.counts);
+                drop(memory);
                 return Ok((plan, Position(0)));
             }
             let settled = self.store.settle(Arc::clone(&plan.settlement)).await;
+            if !matches!(settled, Ok(Settled::Applied { .. })) {
+                let mut memory = self.memory();
+                memory.unsaid = memory.unsaid.plus(plan.unsaid);
+            }
             let failure = match settled {
                 Ok(Settled::Applied { before }) => {
                     self.remember(&plan);
-                    self.counters.released.fetch_add(plan.released, Ordering::Relaxed);
-                    self.counters.conflicts.fetch_add(plan.disputed, Ordering::Relaxed);
                     return Ok((plan, before));
                 }
                 Ok(Settled::Moved(moved)) => {
@@ -467,7 +460,7 @@ impl<S: Sequences + Clone> Inner<S> {
     async fn plan(
         &self,
         partition: Partition,
-        policy: Policy,
+        Intake { policy, heals }: Intake,
         streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
         taken: &BTreeSet<EventId>,
     ) -> Result<Plan> {
@@ -478,7 +471,7 @@ impl<S: Sequences + Clone> Inner<S> {
         let mut settlement = Settlement { partition, bounds: room.bounds(), ..Settlement::default() };
         let (mut judgements, mut more, mut later) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         let mut ids = HashSet::new();
-        let (mut released, mut disputed) = (0, 0);
+        let mut counts = Counts::default();
         let now = to_the_microsecond(self.env.now());
         for (stream, deliveries) in streams {
             let mut known = Known {
@@ -500,12 +493,18 @@ impl<S: Sequences + Clone> Inner<S> {
                 continue;
             }
             ids.extend(new().cloned());
-            let of_deliveries = judged
-                .iter()
-                .filter(|(_, judgement)| matches!(judgement, Judgement::Answer(Answer::Conflict(_))))
-                .count();
-            released += some;
-            disputed += conflicts.len().saturating_sub(of_deliveries) as u64;
+            let mut of_deliveries = Counts::default();
+            for (_, judgement) in &judged {
+                match judgement {
+                    Judgement::Append(_) => of_deliveries.appended += 1,
+                    Judgement::Repeat(_) => of_deliveries.duplicates += 1,
+                    Judgement::Answer(answer) => of_deliveries.answered(answer),
+                }
+            }
+            counts = counts.plus(of_deliveries);
+            counts.released += some;
+            // Held events may turn out to contradict as well.
+            counts.conflicts += (conflicts.len() as u64).saturating_sub(of_deliveries.conflicts);
             judgements.push((stream.clone(), judged));
             settlement.steps.extend(step);
             settlement.conflicts.extend(conflicts);
@@ -513,7 +512,10 @@ impl<S: Sequences + Clone> Inner<S> {
                 more.insert(stream.clone());
             }
         }
-        Ok(Plan { settlement: Arc::new(settlement), judgements, released, disputed, more, later })
+        counts.healed = if heals { counts.appended } else { 0 };
+        let unsaid = std::mem::take(&mut self.memory().unsaid);
+        settlement.counts = counts.plus(unsaid);
+        Ok(Plan { settlement: Arc::new(settlement), judgements, counts, unsaid, more, later })
     }
 
     /// Where streams are, and how much their partition keeps.
@@ -621,6 +623,7 @@ impl<S: Sequences + Clone> Inner<S> {
     /// Remembers where streams are now.
     fn remember(&self, plan: &Plan) {
         let mut memory = self.memory();
+        memory.done = memory.done.plus(plan.counts);
         let Settlement { partition, steps, conflicts, .. } = &*plan.settlement;
         if !conflicts.is_empty() {
             // One that was kept before does not count twice.

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::counts::Counts;
 use crate::error::{Error, Result};
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Append, Entry, Limit};
@@ -148,6 +149,8 @@ pub struct Survey {
     pub streams: BTreeMap<StreamId, Standing>,
     /// Each partition in which something is kept.
     pub totals: BTreeMap<Partition, Totals>,
+    /// What was done in all partitions, as settlements said.
+    pub counts: Counts,
 }
 
 /// What to look for.
@@ -361,6 +364,8 @@ pub struct Settlement {
     pub skipped: Option<Skipped>,
     /// What the partition may keep. What does not grow is not bounded.
     pub bounds: Totals,
+    /// What it does, to be added to what was done before.
+    pub counts: Counts,
 }
 
 /// What became of a settlement.

@@ -121,6 +121,8 @@ macro_rules! conformance_of_sequences {
             conflicts_are_kept_until_they_are_resolved
             bounds_are_kept
             what_is_skipped_is_remembered
+            what_is_done_is_counted_once
+            an_event_is_waited_for
             what_waits_longest_is_overdue_first
             other_policies_order_as_they_say
             rejected_messages_are_kept_until_they_are_forgotten

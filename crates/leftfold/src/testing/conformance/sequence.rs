@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::task::JoinSet;
@@ -13,8 +14,9 @@ use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Entry, Expected, Limit};
 use crate::revision::{Counter, Counters, Draw, REMEMBERED_CLIENTS};
 use crate::sequence::{
-    Answer, Conflict, Decided, Delivery, Due, Held, Limits, MAX_REJECTED, Policy, Refusal, Rejected, Seen,
-    Sequencer, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted, Why,
+    Answer, Conflict, Counts, Decided, Delivery, Due, Held, Limits, MAX_REJECTED, NotLogged, Policy, Refusal,
+    Rejected, Seen, Sequencer, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting,
+    Wanted, Why,
 };
 
 const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
@@ -464,6 +466,50 @@ pub async fn what_is_skipped_is_remembered<S: Store + Sequences>(store: S) {
     assert!(matches!(late[..], [Answer::Conflict(_), Answer::Appended(_)]), "{late:?}");
     let refused = sequencer.skip(&stream("t"), Revision(1), "nothing waits").await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Invalid, "{refused}");
+}
+
+/// What all have done together is counted with what they did, and what changed nothing with the next thing that does.
+pub async fn what_is_done_is_counted_once<S: Store + Sequences>(store: S) {
+    let (first, second) = (Sequencer::new(store.clone()), Sequencer::new(store.clone()));
+    let policy = Policy::Contiguous;
+    first.ingest(policy, vec![delivery("a", 1), delivery("a", 1), delivery("a", 3)]).await.unwrap();
+    second.ingest(policy, vec![delivery("a", 1), delivery("a", 3)]).await.unwrap();
+    let counted = async || first.status().await.unwrap().counts;
+    assert_eq!(counted().await, Counts { appended: 1, duplicates: 1, held: 1, ..Counts::default() });
+    assert_eq!(second.counts(), Counts { duplicates: 1, held: 1, ..Counts::default() });
+    second.ingest(policy, vec![delivery("a", 2), delivery("b", 1)]).await.unwrap();
+    let all = Counts { appended: 3, duplicates: 2, held: 2, released: 1, ..Counts::default() };
+    assert_eq!(counted().await, all);
+    // What is refused by the store is not counted.
+    let moved = settlement(&store, vec![step("a", 1, None)]);
+    let moved = Settlement { counts: all, ..(*moved).clone() };
+    assert!(matches!(store.settle(Arc::new(moved)).await.unwrap(), Settled::Moved(_)));
+    assert_eq!(counted().await, all);
+}
+
+/// Who brought an event that is held gets its token once it is in the log, and is told why it is not.
+pub async fn an_event_is_waited_for<S: Store + Sequences>(store: S) {
+    let sequencer = Sequencer::new(store.clone());
+    let policy = Policy::Contiguous;
+    let (name, third) = (stream("a"), Revision(3));
+    sequencer.ingest(policy, vec![delivery("a", 1), delivery("a", 3)]).await.unwrap();
+    match sequencer.logged(&name, third, Duration::ZERO).await {
+        Err(NotLogged::Held { stream, revision, waiting_for, .. }) => {
+            assert_eq!((stream, revision, waiting_for), (name.clone(), third, Revision(2)));
+        }
+        other => panic!("{other:?}"),
+    }
+    let unknown = sequencer.logged(&name, Revision(2), Duration::ZERO).await;
+    assert!(matches!(unknown, Err(NotLogged::Unknown { .. })), "{unknown:?}");
+    let (waited, brought) = tokio::join!(
+        soon(sequencer.logged(&name, third, Duration::from_mins(10))),
+        sequencer.ingest(policy, vec![delivery("a", 2)])
+    );
+    brought.unwrap();
+    let token = waited.unwrap();
+    let found = store.read_stream(&name, Revision(2), ALL).await.unwrap();
+    assert_eq!(found[0].token(), token);
+    assert_eq!(sequencer.logged(&name, third, Duration::ZERO).await.unwrap(), token, "at once");
 }
 
 /// Streams that wait longest are asked for first, and none before its time.

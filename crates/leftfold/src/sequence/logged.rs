@@ -1,0 +1,113 @@
+//! Waiting for an event that was brought to be in the log.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::sequencer::Sequencer;
+use super::store::{Sequences, Wanted};
+use crate::error::Error;
+use crate::event::{Revision, StreamId, Token};
+use crate::log::Limit;
+
+/// Why an event is not in the log.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotLogged {
+    /// It has come, and waits for one before it.
+    #[error(
+        "revision {revision} of {stream} is held: revision {waiting_for} has not come since {since}{}; wait, have the gap \
+         healed by a resupplier, or skip what does not exist",
+        trouble.as_ref().map(|trouble| format!(" ({trouble})")).unwrap_or_default()
+    )]
+    Held {
+        /// Its stream.
+        stream: StreamId,
+        /// Its revision.
+        revision: Revision,
+        /// The first revision that is missing, as far as can be told.
+        waiting_for: Revision,
+        /// Since when.
+        since: Timestamp,
+        /// What the last resupplier said who was asked for it.
+        trouble: Option<String>,
+    },
+    /// It has not come, or was left out.
+    #[error("revision {revision} of {stream} is neither in the log nor held: it has not come")]
+    Unknown {
+        /// Its stream.
+        stream: StreamId,
+        /// Its revision.
+        revision: Revision,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+impl<S: Sequences + Clone> Sequencer<S> {
+    /// The token of an event, for a read to wait for, once it is in the log: what was answered as held has none yet. Says why it is
+    /// not there when patience ends.
+    ///
+    /// ```
+    /// # use leftfold::{Memory, Revision, Sequencer, StreamId};
+    /// # use leftfold::sequence::NotLogged;
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let sequencer = Sequencer::new(Memory::default());
+    /// let stream = StreamId::new("cart-42")?;
+    /// let answer = sequencer.logged(&stream, Revision(3), Duration::ZERO).await;
+    /// assert!(matches!(answer, Err(NotLogged::Unknown { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub async fn logged(
+        &self,
+        stream: &StreamId,
+        revision: Revision,
+        patience: Duration,
+    ) -> Result<Token, NotLogged> {
+        let store = self.store();
+        let waiting = async {
+            loop {
+                let heads = store.heads().await?;
+                if let Some(token) = self.token(stream, revision).await? {
+                    return Ok(token);
+                }
+                store.grown(&heads).await?;
+            }
+        };
+        if let Ok(answer) = timeout(patience, waiting).await {
+            return answer;
+        }
+        let mut survey = store.survey(vec![stream.clone()]).await?;
+        let found = store.find(Wanted { places: vec![(stream.clone(), revision)], ids: Vec::new() }).await?;
+        if let Some(event) = found.logged.first() {
+            return Ok(event.token());
+        }
+        let standing = survey.streams.remove(stream).unwrap_or_default();
+        let waiting_for = Revision(standing.after().0.saturating_add(1));
+        let (stream, waiting) = (stream.clone(), standing.waiting);
+        match (found.held.first(), waiting) {
+            (Some(_), Some(waiting)) => Err(NotLogged::Held {
+                stream,
+                revision,
+                waiting_for,
+                since: waiting.since,
+                trouble: waiting.trouble,
+            }),
+            (Some(held), None) => {
+                let since = held.since;
+                Err(NotLogged::Held { stream, revision, waiting_for, since, trouble: None })
+            }
+            (None, _) => Err(NotLogged::Unknown { stream, revision }),
+        }
+    }
+
+    async fn token(&self, stream: &StreamId, revision: Revision) -> Result<Option<Token>, Error> {
+        let Some(before) = revision.0.checked_sub(1) else { return Ok(None) };
+        let limit = Limit { events: 1, bytes: 0 };
+        let found = self.store().read_stream(stream, Revision(before), limit).await?;
+        Ok(found.first().filter(|event| event.revision == revision).map(crate::Event::token))
+    }
+}
