@@ -52,6 +52,9 @@ pub(crate) enum Part {
     /// Appends
     #[command(hide = true)]
     Producer(Process),
+    /// Brings deliveries
+    #[command(hide = true)]
+    Feeder(Process),
     /// Retries what is parked, and folds documents anew
     #[command(hide = true)]
     Operator(Process),
@@ -68,7 +71,7 @@ pub(crate) struct Process {
     pub(crate) name: String,
     #[arg(long)]
     pub(crate) seed: u64,
-    /// The first append that is not known to be done
+    /// The first append, or batch of deliveries, that is not known to be done
     #[arg(long, default_value_t = 0)]
     pub(crate) from: u64,
     /// It has the code that can fold and decode everything

@@ -73,6 +73,8 @@ impl Crew {
         let (name, seed) = match role {
             // What a producer writes is named after it, and the same whenever it is written.
             Role::Producer => (format!("producer-{seat}"), self.seed.wrapping_add(seat << 32)),
+            // What feeders bring is the same, each in its own order.
+            Role::Feeder => (format!("feeder-{seat}"), self.seed),
             _ => (name.unwrap_or_else(|| format!("{}-{seat}-{turn}", role.name())), self.dice.next()),
         };
         let mended = match code {
@@ -85,6 +87,11 @@ impl Crew {
         arguments.extend(["--place".into(), self.place.clone().into()]);
         arguments.extend(mended.then(|| "--mended".into()));
         Member::start(&self.program, arguments, (role, seat, turn), name, next_append).await
+    }
+
+    /// What the events of feeders follow from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The store they work on.

@@ -110,7 +110,8 @@ impl<'a, S: Rigged> Hurt<'a, S> {
     async fn kill(&mut self) -> Result<(), Failure> {
         let role = match self.dice.below(10) {
             0 => Role::Operator,
-            1..3 => Role::Producer,
+            1 => Role::Producer,
+            2 => Role::Feeder,
             _ => Role::Worker,
         };
         sleep(self.dice.time(BREATHER)).await;

@@ -1,4 +1,4 @@
-//! What producers were told, and whether it is true.
+//! What producers and feeders were told, and whether it is true.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,12 +9,14 @@ use leftfold_sim::dice::Dice;
 use crate::failure::Failure;
 use crate::words::Said;
 
-/// What producers were told.
+/// What producers and feeders were told.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// The ids of each append that was acknowledged, with where its last event is said to be.
+    /// The ids of each append or delivery that was acknowledged, with where its last event is said to be.
     acknowledged: Vec<(Vec<String>, Token)>,
     refused: Vec<String>,
+    /// How many batches of deliveries were answered.
+    pub(crate) fed: u64,
     /// How many appends were answered as done before.
     pub(crate) repeated: u64,
     /// Answers that were wrong as they came.
@@ -36,6 +38,16 @@ impl Ledger {
             Said::Refused { append, ids } => {
                 self.refused.extend(ids);
                 Some(append)
+            }
+            Said::Fed { batch, logged } => {
+                self.fed = self.fed.max(batch + 1);
+                for (id, token) in logged {
+                    match token.parse() {
+                        Ok(token) => self.acknowledged.push((vec![id], token)),
+                        Err(error) => self.wrong.push(format!("I11: a token can't be read: {error}")),
+                    }
+                }
+                Some(batch)
             }
             Said::Wrong(what) => {
                 self.wrong.push(what);

@@ -8,6 +8,7 @@
 mod args;
 mod crew;
 mod failure;
+mod feeder;
 mod hurt;
 mod ledger;
 mod member;
@@ -78,7 +79,8 @@ fn be(part: &Part) -> Result<ExitCode, Failure> {
     signals::die_with_parent();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::rig("starting the runtime", error))?;
-    let (Part::Worker(process) | Part::Producer(process) | Part::Operator(process)) = part;
+    let (Part::Worker(process) | Part::Producer(process) | Part::Feeder(process) | Part::Operator(process)) =
+        part;
     let done = match process.store {
         Kind::Sqlite => runtime.block_on(be_on::<Sqlite>(part, process)),
         Kind::Mongodb => runtime.block_on(be_on::<Mongo>(part, process)),
@@ -91,6 +93,7 @@ async fn be_on<S: Rigged>(part: &Part, process: &Process) -> Result<(), Failure>
     match part {
         Part::Worker(_) => process::work::<S>(process).await,
         Part::Producer(_) => process::produce::<S>(process).await,
+        Part::Feeder(_) => feeder::feed::<S>(process).await,
         Part::Operator(_) => process::operate::<S>(process).await,
     }
 }

@@ -1,4 +1,4 @@
-//! The processes that are killed: workers, producers and an operator.
+//! The processes that are killed: workers, producers and an operator; feeders have a module of their own.
 
 use std::io::{self, BufRead as _};
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<
 
 /// Says that this process is ready, and hears orders from now on, also while the store is away. What it answers with
 /// changes when the input ends.
-fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
+pub(crate) fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
     points::watch(args.store.points()).map_err(|error| Failure::rig("watching failpoints", error))?;
     let (end, ended) = watch::channel(false);
     std::thread::spawn(move || {
@@ -77,7 +77,7 @@ fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
     Ok(ended)
 }
 
-async fn ended(orders: &mut watch::Receiver<bool>) {
+pub(crate) async fn ended(orders: &mut watch::Receiver<bool>) {
     // An error means that the thread which hears orders is gone, which is as good.
     let _ = orders.wait_for(|end| *end).await;
 }

@@ -8,6 +8,8 @@ pub(crate) enum Role {
     Worker,
     /// Appends.
     Producer,
+    /// Brings deliveries.
+    Feeder,
     /// Mends.
     Operator,
 }
@@ -18,6 +20,7 @@ impl Role {
         match self {
             Self::Worker => "worker",
             Self::Producer => "producer",
+            Self::Feeder => "feeder",
             Self::Operator => "operator",
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use leftfold::App;
+use leftfold::{App, Sequencer};
 use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM};
 use tokio::task::JoinSet;
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::args::{Process, Rig};
 use crate::crew::{Code, Crew, pause};
 use crate::failure::Failure;
+use crate::feeder;
 use crate::hurt::Hurt;
 use crate::plan::Act;
 use crate::process;
@@ -25,6 +26,7 @@ use crate::tally::Tally;
 use crate::watch::Watcher;
 
 const PRODUCERS: u64 = 2;
+const FEEDERS: u64 = 2;
 /// How long it may take until everything is folded and mended, once nothing goes wrong any more.
 const BOUND: Duration = Duration::from_mins(1);
 
@@ -64,10 +66,11 @@ pub(crate) async fn run<S: Rigged>(
         done = async {
             crew.start(Role::Worker, rig.workers, Code::Any).await?;
             crew.start(Role::Producer, PRODUCERS, Code::Any).await?;
+            crew.start(Role::Feeder, FEEDERS, Code::Any).await?;
             crew.start(Role::Operator, 1, Code::Mended).await?;
             Hurt::new(ground, app.store(), &mut crew, dice, tally, bar).all(acts).await?;
             ground.settle().await?;
-            heal(&app, &mut crew, rig.workers).await
+            heal(&app, &watcher, &mut crew, rig.workers, tally).await
         } => done?,
     }
     watcher.end();
@@ -92,9 +95,21 @@ async fn ended(eyes: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
 
 /// Ends all faults, and brings out the mended code; then everything is folded, and what is parked is mended, within a
 /// bound.
-async fn heal<S: Rigged>(app: &App<S>, crew: &mut Crew, workers: u64) -> Result<(), Failure> {
-    for role in [Role::Operator, Role::Producer, Role::Worker] {
+async fn heal<S: Rigged>(
+    app: &App<S>,
+    watcher: &Watcher,
+    crew: &mut Crew,
+    workers: u64,
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    for role in [Role::Operator, Role::Producer, Role::Feeder, Role::Worker] {
         crew.end(role).await?;
+    }
+    let fed = watcher.ledger.lock().unwrap_or_else(PoisonError::into_inner).fed;
+    let (delivered, wrong) = feeder::finish(app.store(), crew.seed(), fed).await?;
+    tally.delivered += delivered;
+    if !wrong.is_empty() {
+        return Err(Failure::Violated(wrong));
     }
     crew.start(Role::Worker, workers, Code::Mended).await?;
     let healing = async {
@@ -155,6 +170,9 @@ async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) ->
     if let Some(damage) = store.damage().await? {
         watcher.checker.violated(format!("the store is damaged: {damage}"));
     }
+    let counts = Sequencer::new(store.clone()).status().await?.counts;
+    tally.held += counts.held;
+    tally.delivered_again += counts.duplicates;
     tally.events += store.heads().await?.lanes().map(|(_, head)| head).sum::<u64>();
     tally.appends += ledger.tokens().len() as u64;
     tally.appends_repeated += ledger.repeated;

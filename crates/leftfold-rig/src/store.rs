@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use leftfold::{Collection, Mark, Result, Store};
+use leftfold::{Collection, Mark, Result, Sequences, Store};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 }
 
 /// What the rig needs to know of a store beyond what every store does.
-pub(crate) trait Rigged: Store {
+pub(crate) trait Rigged: Store + Sequences {
     /// What its stores stand on.
     type Ground: Ground;
     /// What a snapshot is read from.
@@ -124,7 +124,7 @@ impl Kind {
         &self.places()[0]
     }
 
-    /// Where workers and producers are about to commit.
+    /// Where workers, producers and feeders are about to commit.
     pub(crate) fn commits(self) -> Vec<&'static Place> {
         let commits = |place: &&Place| place.passes.last().is_some_and(|last| last.ends_with("::commit"));
         let places = self.places().iter().filter(commits);

@@ -31,6 +31,12 @@ pub(crate) struct Tally {
     pub(crate) events: u64,
     pub(crate) appends: u64,
     pub(crate) appends_repeated: u64,
+    /// Events that came through feeds.
+    pub(crate) delivered: u64,
+    /// Deliveries that came early.
+    pub(crate) held: u64,
+    /// Deliveries that were there already.
+    pub(crate) delivered_again: u64,
     /// The longest time in which a projection did not get on, while there were faults.
     pub(crate) longest_stall: f64,
     pub(crate) snapshots: u64,
@@ -59,6 +65,8 @@ impl Tally {
             ("zombie", self.zombies),
             ("takeover", self.takeovers),
             ("repeated append", self.appends_repeated),
+            ("delivery held", self.held),
+            ("delivery repeated", self.delivered_again),
             ("snapshot", self.snapshots),
             ("document parked", self.parked),
         ];
@@ -87,8 +95,11 @@ impl Tally {
             (self.stopped_with_a_lock, "stopped with a lock on the store, so that nobody could take over"),
             (self.takeovers, "leases seen taken over"),
             (self.events, "events"),
-            (self.appends, "appends acknowledged"),
+            (self.appends, "appends and deliveries acknowledged"),
             (self.appends_repeated, "appends repeated and recognised"),
+            (self.delivered, "events delivered by feeds, each once in the log and in order"),
+            (self.held, "deliveries that came early, and were held"),
+            (self.delivered_again, "deliveries repeated and recognised"),
             (self.snapshots, "snapshots checked"),
             (self.reads, "reads that waited for a write"),
             (self.conflicts, "conflicts"),

@@ -45,7 +45,12 @@ pub(crate) enum Said {
         append: u64,
         ids: Vec<String>,
     },
-    /// An append was answered with something that must not happen.
+    /// Deliveries were answered: these are in the log, by id and token.
+    Fed {
+        batch: u64,
+        logged: Vec<(String, String)>,
+    },
+    /// An append or a delivery was answered with something that must not happen.
     Wrong(String),
 }
 

@@ -14,7 +14,7 @@ use mongodb::bson::{Document, Timestamp, doc};
 use self::copy::Copy;
 use self::servers::Servers;
 use super::{Place, Rigged};
-use crate::role::Role::{Operator, Producer, Worker};
+use crate::role::Role::{Feeder, Operator, Producer, Worker};
 
 const BATCH: &str = "mongodb::batch";
 const MOVED: &str = "mongodb::checkpoint-moved";
@@ -27,6 +27,9 @@ const CLAIMED: &str = "mongodb::claimed";
 const APPEND: &str = "mongodb::append";
 const HEAD: &str = "mongodb::head-moved";
 const EVENTS: &str = "mongodb::events-inserted";
+const SETTLE: &str = "mongodb::settle";
+const EVENTS_SETTLED: &str = "mongodb::events-settled";
+const SETTLED: &str = "mongodb::settled";
 
 /// The first is where a worker has a batch ready and no transaction is open.
 pub(super) const PLACES: &[Place] = &[
@@ -46,6 +49,14 @@ pub(super) const PLACES: &[Place] = &[
         name: "append: after the commit, before the answer",
         role: Producer,
         passes: &[EVENTS, COMMITTED],
+    },
+    Place { name: "settlement: before the transaction", role: Feeder, passes: &[SETTLE] },
+    Place { name: "settlement: events inserted, nothing held", role: Feeder, passes: &[EVENTS_SETTLED] },
+    Place { name: "settlement: before the commit", role: Feeder, passes: &[SETTLED, COMMIT] },
+    Place {
+        name: "settlement: after the commit, before the answer",
+        role: Feeder,
+        passes: &[SETTLED, COMMITTED],
     },
     Place { name: "mending: before the commit", role: Operator, passes: &[WRITTEN, COMMIT] },
     Place {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::{Frozen, Ground, Place, Rigged};
 use crate::failure::Failure;
-use crate::role::Role::{Operator, Producer, Worker};
+use crate::role::Role::{Feeder, Operator, Producer, Worker};
 
 const BEGIN: &str = "sqlite::begin";
 const BATCH: &str = "sqlite::batch";
@@ -23,6 +23,9 @@ const CLAIM: &str = "sqlite::claim";
 const CLAIMED: &str = "sqlite::claimed";
 const EVENT: &str = "sqlite::event-inserted";
 const EVENTS: &str = "sqlite::events-inserted";
+const SETTLE: &str = "sqlite::settle";
+const EVENTS_SETTLED: &str = "sqlite::events-settled";
+const SETTLED: &str = "sqlite::settled";
 
 /// The name of a store in its directory.
 const FILE: &str = "store.db";
@@ -42,6 +45,14 @@ pub(super) const PLACES: &[Place] = &[
     Place { name: "append: some events inserted", role: Producer, passes: &[EVENT] },
     Place { name: "append: before COMMIT", role: Producer, passes: &[EVENTS, COMMIT] },
     Place { name: "append: after COMMIT, before the answer", role: Producer, passes: &[EVENTS, COMMITTED] },
+    Place { name: "settlement: before it is made", role: Feeder, passes: &[SETTLE] },
+    Place { name: "settlement: events inserted, nothing held", role: Feeder, passes: &[EVENTS_SETTLED] },
+    Place { name: "settlement: before COMMIT", role: Feeder, passes: &[SETTLED, COMMIT] },
+    Place {
+        name: "settlement: after COMMIT, before the answer",
+        role: Feeder,
+        passes: &[SETTLED, COMMITTED],
+    },
     Place { name: "mending: before COMMIT", role: Operator, passes: &[DOCUMENTS, COMMIT] },
     Place {
         name: "mending: after COMMIT, before the answer",
