@@ -5,6 +5,7 @@ mod store;
 mod task;
 
 pub use retry::Retry;
+pub(crate) use retry::later;
 pub use store::{
     Change, Changes, Comparing, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Told, Wanted,
 };

@@ -211,6 +211,17 @@ pub struct Depth {
     pub oldest_due: Option<Timestamp>,
 }
 
+impl Depth {
+    /// Counts a task.
+    pub fn count(&mut self, task: &Task, now: Timestamp) {
+        *self.states.entry(task.state).or_default() += 1;
+        if task.state == State::Pending {
+            let due = task.due.filter(|due| *due <= now);
+            self.oldest_due = [self.oldest_due, due].into_iter().flatten().min();
+        }
+    }
+}
+
 /// A document, with its id.
 pub type Found = (DocumentId, Json);
 
@@ -226,10 +237,14 @@ pub trait Reactive: Clone + Send + Sync + 'static {
     fn time(&self) -> impl Future<Output = Result<Timestamp>> + Send;
 
     /// Documents as they are now, not earlier than this call; those that are not there are left out.
-    fn documents(&self, on: &On, ids: Vec<DocumentId>) -> impl Future<Output = Result<Vec<Found>>> + Send;
+    fn current_documents(
+        &self,
+        on: &On,
+        ids: Vec<DocumentId>,
+    ) -> impl Future<Output = Result<Vec<Found>>> + Send;
 
     /// Documents by id, after an id.
-    fn page(
+    fn page_of_documents(
         &self,
         on: &On,
         after: Option<DocumentId>,
@@ -237,23 +252,24 @@ pub trait Reactive: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Found>>> + Send;
 
     /// Changes of these documents, from a place on that a feed named, or from now on. The order of `on` does not matter.
-    fn feed(&self, on: Vec<On>, from: Option<String>) -> impl Future<Output = Result<Self::Feed>> + Send;
+    fn follow(&self, on: Vec<On>, from: Option<String>) -> impl Future<Output = Result<Self::Feed>> + Send;
 
     /// Tasks as they are now; those that are not there are left out.
-    fn tasks(&self, keys: Vec<TaskKey>) -> impl Future<Output = Result<Vec<Task>>> + Send;
+    fn load_tasks(&self, keys: Vec<TaskKey>) -> impl Future<Output = Result<Vec<Task>>> + Send;
 
     /// Makes those of these changes whose tasks are what they were computed from. Answers with the others. On an error nobody knows: look
     /// at them again.
-    fn save(&self, changes: Vec<Change>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
+    fn save_tasks(&self, changes: Vec<Change>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
 
     /// Tasks that can be claimed now, of reactions that are neither paused nor throttled.
-    fn due(&self, wanted: Vec<Wanted>) -> impl Future<Output = Result<Due>> + Send;
+    fn due_tasks(&self, wanted: Vec<Wanted>) -> impl Future<Output = Result<Due>> + Send;
 
     /// Tasks of these reactions whose documents are to be looked at by now.
-    fn to_check(&self, reactions: Vec<String>, most: usize) -> impl Future<Output = Result<Due>> + Send;
+    fn tasks_to_check(&self, reactions: Vec<String>, most: usize)
+    -> impl Future<Output = Result<Due>> + Send;
 
-    /// Tasks, by document and reaction, after one of these.
-    fn list(
+    /// Tasks, by reaction and document, after one of these.
+    fn list_tasks(
         &self,
         query: Query,
         after: Option<TaskKey>,
@@ -261,7 +277,7 @@ pub trait Reactive: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Task>>> + Send;
 
     /// How many tasks there are, by reaction.
-    fn depths(&self) -> impl Future<Output = Result<BTreeMap<String, Depth>>> + Send;
+    fn task_depths(&self) -> impl Future<Output = Result<BTreeMap<String, Depth>>> + Send;
 
     /// All reactions that anybody has registered.
     fn registered(&self) -> impl Future<Output = Result<Vec<Registered>>> + Send;
@@ -271,7 +287,7 @@ pub trait Reactive: Clone + Send + Sync + 'static {
 
     /// Takes a lease, or keeps it, for so long from now. Answers with its number if it is ours: another one for each owner it had, and
     /// never a smaller one.
-    fn lease(
+    fn take_lease(
         &self,
         name: &str,
         owner: &str,
@@ -279,13 +295,13 @@ pub trait Reactive: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<u64>>> + Send;
 
     /// Gives a lease back, if it is ours.
-    fn release(&self, name: &str, owner: &str) -> impl Future<Output = Result<()>> + Send;
+    fn give_lease(&self, name: &str, owner: &str) -> impl Future<Output = Result<()>> + Send;
 
     /// Where a feed is to go on.
-    fn place(&self, name: &str) -> impl Future<Output = Result<Option<String>>> + Send;
+    fn feed_place(&self, name: &str) -> impl Future<Output = Result<Option<String>>> + Send;
 
     /// Says where a feed is to go on, if the lease of that name still has this number, and belongs to whoever has it. Answers whether it did.
-    fn put_place(
+    fn put_feed_place(
         &self,
         name: &str,
         lease: u64,

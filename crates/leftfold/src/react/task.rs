@@ -275,10 +275,14 @@ impl Task {
         self.changed_at = now;
     }
 
+    /// Whether it can ever be claimed as it is.
+    pub fn can_be_due(&self) -> bool {
+        self.due.is_some() && matches!(self.state, State::Pending | State::Running | State::Changed)
+    }
+
     /// Whether it can be claimed now.
     pub fn is_due(&self, now: Timestamp) -> bool {
-        let is_open = matches!(self.state, State::Pending | State::Running | State::Changed);
-        is_open && self.due.is_some_and(|due| due <= now)
+        self.can_be_due() && self.due.is_some_and(|due| due <= now)
     }
 
     /// The task as claimed by somebody; or as failed, if it was claimed too often by some who were never heard of again. `None` if it
