@@ -2,60 +2,34 @@
 
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "part of a test")]
 
+mod filters;
+
 use leftfold::react::{Fields, Value};
+
+use self::filters::Filters;
 
 /// Chance, the same for the same seed (`SplitMix64`).
 pub struct Random(u64);
 
 const NAMES: [&str; 7] = ["a", "a", "b", "b", "c", "0", "1"];
 const TEXTS: [&str; 12] = ["", "a", "b", "ab", "A", "a\nb", "a\n", "é", "É", "1", "ab 1", "_"];
-const PATTERNS: [&str; 44] = [
-    "^a",
-    "b$",
-    "A",
-    "a.b",
-    "",
-    "[ab]",
-    r"\d",
-    r"\w+$",
-    "^$",
-    "é",
-    "a|b",
-    r"\bab?\b",
-    "(a)(b)",
-    r"\S",
-    "[^a]",
-    "\n",
-    "^b",
-    "B?",
-    "(?i)AB",
-    "a x*",
-    r"^\W$",
-    r"[\d_]",
-    r"[^\w]",
-    "^a$",
-    r"\Aa\z",
-    r"[[:upper:]]",
-    r"a\s",
-    "a{1,2}$",
-    r"^\x61",
-    "[[:^alpha:]]",
-    r"\p{Lu}",
-    "(?s:a.b)",
-    "a #b",
-    "^.$",
+#[rustfmt::skip]
+const PATTERNS: &[&str] = &[
+    "^a", "b$", "A", "a.b", "", "[ab]", r"\d", r"\w+$", "^$", "é", "a|b", r"\bab?\b", "(a)(b)", r"\S",
+    "[^a]", "\n", "^b", "B?", "(?i)AB", "a x*", r"^\W$", r"[\d_]", r"[^\w]", "^a$", r"\Aa\z",
+    r"[[:upper:]]", r"a\s", "a{1,2}$", r"^\x61", "[[:^alpha:]]", r"\p{Lu}", "(?s:a.b)", "a #b", "^.$",
     // Not to be had here, or nowhere.
-    "(?=a)",
-    r"(a)\1",
-    "[",
-    "a{",
-    "a*+",
-    r"\v",
-    r"\<a",
-    "[a&&b]",
-    r"\B",
-    "(?m)^a",
+    "(?=a)", r"(a)\1", "[", "a{", "a*+", r"\v", r"\<a", "[a&&b]", r"\B", "(?m)^a",
 ];
+/// What patterns are put together from.
+#[rustfmt::skip]
+const TOKENS: &[&str] = &[
+    "a", "a", "b", "A", "é", "\n", "1", " ", "_", ".", "^", "$", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S",
+    r"\b", r"\A", r"\z", "*", "+", "?", "*?", "{2}", "{1,}", "|", "(", ")", "(?:", "(?i)", "(?i:", "[ab]",
+    "[^a]", "[a-c]", r"[\d_]", r"[^\s]", r"[\W]", "[[:alpha:]]", "[[:^digit:]]", r"\.", r"\t", r"\x61",
+    "#", "-",
+];
+const CHARACTERS: &[char] = &['a', 'a', 'b', 'A', 'é', '\n', '1', ' ', '_', '#'];
 const OPTIONS: [&str; 8] = ["", "", "", "i", "m", "s", "x", "im"];
 
 impl Random {
@@ -81,6 +55,10 @@ impl Random {
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
+    }
+
+    fn one_of(&mut self, texts: &[&str]) -> String {
+        (*self.pick(texts)).to_owned()
     }
 
     fn some<T>(&mut self, least: usize, most: usize, mut one: impl FnMut(&mut Self) -> T) -> Vec<T> {
@@ -121,14 +99,26 @@ impl Random {
     }
 
     fn text(&mut self) -> String {
-        (*self.pick(&TEXTS)).to_owned()
+        if self.percent(80) {
+            return self.one_of(&TEXTS);
+        }
+        self.characters()
     }
 
-    fn regex(&mut self) -> Value {
-        Value::Regex {
-            pattern: (*self.pick(&PATTERNS)).to_owned(),
-            options: (*self.pick(&OPTIONS)).to_owned(),
+    /// Any text.
+    pub fn characters(&mut self) -> String {
+        self.some(0, 4, |random| *random.pick(CHARACTERS)).into_iter().collect()
+    }
+
+    fn pattern(&mut self) -> String {
+        if self.percent(50) {
+            return self.one_of(PATTERNS);
         }
+        self.some(1, 4, |random| *random.pick(TOKENS)).concat()
+    }
+
+    pub fn regex(&mut self) -> Value {
+        Value::Regex { pattern: self.pattern(), options: self.one_of(&OPTIONS) }
     }
 
     fn scalar(&mut self) -> Value {
@@ -143,7 +133,7 @@ impl Random {
             86..90 => Value::Id([byte; 12]),
             90..92 => Value::Binary { subtype: byte, bytes: vec![byte; self.below(3)] },
             92 => Value::Timestamp { time: low, increment: 1 },
-            93 => Value::Regex { pattern: "^a".into(), options: self.pick(&OPTIONS).to_string() },
+            93 => Value::Regex { pattern: "^a".into(), options: self.one_of(&OPTIONS) },
             94 => Value::Symbol(self.text()),
             95 => Value::MinKey,
             96 => Value::MaxKey,
@@ -176,7 +166,11 @@ impl Random {
     /// A document with an id.
     pub fn document(&mut self, id: i32) -> Value {
         let mut fields = vec![("_id".to_owned(), Value::Int32(id))];
-        fields.extend(self.fields(4));
+        for name in ["b", "a", "c", "0", "1"] {
+            if self.percent(60) {
+                fields.push((name.to_owned(), self.value(4)));
+            }
+        }
         Value::Object(fields)
     }
 
@@ -198,229 +192,5 @@ impl Random {
     /// A filter, with values out of the documents.
     pub fn filter(&mut self, documents: &[Value]) -> Value {
         Filters { random: self, documents }.query(2)
-    }
-}
-
-struct Filters<'a> {
-    random: &'a mut Random,
-    documents: &'a [Value],
-}
-
-fn object(name: &str, value: Value) -> Value {
-    Value::Object(vec![(name.to_owned(), value)])
-}
-
-impl Filters<'_> {
-    fn operand(&mut self) -> Value {
-        match self.random.below(20) {
-            0..8 => self.random.scalar(),
-            8..10 => self.random.value(2),
-            10 => self.random.number(),
-            _ => {
-                let document = self.random.pick(self.documents);
-                self.random.part(document)
-            }
-        }
-    }
-
-    fn operands(&mut self) -> Value {
-        let regex = self.random.percent(15);
-        let count = self.random.below(4);
-        let item = |filters: &mut Self| match regex && filters.random.percent(60) {
-            true if filters.random.percent(30) => object("$regex", Value::String(filters.pattern())),
-            true => filters.random.regex(),
-            false => filters.operand(),
-        };
-        Value::Array((0..count).map(|_| item(self)).collect())
-    }
-
-    fn pattern(&mut self) -> String {
-        (*self.random.pick(&PATTERNS)).to_owned()
-    }
-
-    fn query(&mut self, depth: usize) -> Value {
-        let count = 1 + self.random.below(10) / 7;
-        let mut fields = Vec::new();
-        for _ in 0..count {
-            if depth > 0 && self.random.percent(20) {
-                let name = *self.random.pick(&["$and", "$or", "$nor"]);
-                let least = usize::from(!self.random.percent(2));
-                let count = least + self.random.below(2);
-                let queries = (0..count).map(|_| self.query(depth - 1)).collect();
-                fields.push((name.to_owned(), Value::Array(queries)));
-            } else {
-                let path = self.random.path();
-                fields.push((path, self.condition(depth)));
-            }
-        }
-        if self.random.percent(1) {
-            fields.push((self.random.pick(&["$gt", "$x", "$not"]).to_string(), self.operand()));
-        }
-        // BSON documents have each name once, here as there.
-        let mut once: Fields = Vec::new();
-        for (name, value) in fields {
-            if !once.iter().any(|(known, _)| *known == name) {
-                once.push((name, value));
-            }
-        }
-        Value::Object(once)
-    }
-
-    fn condition(&mut self, depth: usize) -> Value {
-        match self.random.below(20) {
-            0..5 => self.operand(),
-            5 => self.random.regex(),
-            _ => self.operators(depth),
-        }
-    }
-
-    fn operators(&mut self, depth: usize) -> Value {
-        let count = 1 + self.random.below(10) / 8;
-        let mut fields: Fields = Vec::new();
-        for _ in 0..count {
-            for (name, value) in self.operator(depth) {
-                if !fields.iter().any(|(known, _)| *known == name) {
-                    fields.push((name, value));
-                }
-            }
-        }
-        Value::Object(fields)
-    }
-
-    fn operator(&mut self, depth: usize) -> Fields {
-        let name = *self.random.pick(&[
-            "$eq",
-            "$eq",
-            "$ne",
-            "$ne",
-            "$gt",
-            "$gte",
-            "$lt",
-            "$lte",
-            "$gt",
-            "$gte",
-            "$lt",
-            "$lte",
-            "$in",
-            "$in",
-            "$nin",
-            "$nin",
-            "$exists",
-            "$exists",
-            "$type",
-            "$type",
-            "$regex",
-            "$regex",
-            "$mod",
-            "$mod",
-            "$size",
-            "$size",
-            "$all",
-            "$all",
-            "$elemMatch",
-            "$elemMatch",
-            "$elemMatch",
-            "$not",
-            "$not",
-            "$options",
-        ]);
-        let nonsense = self.random.percent(2);
-        let value = match name {
-            _ if nonsense => self.operand(),
-            "$eq" | "$ne" | "$gt" | "$gte" | "$lt" | "$lte" if self.random.percent(10) => {
-                object("$now", Value::String((*self.random.pick(&["0s", "-1s", "+1ms", "1s"])).to_owned()))
-            }
-            "$in" | "$nin" => self.operands(),
-            "$exists" => match self.random.below(10) {
-                0 => self.operand(),
-                1 => self.random.number(),
-                _ => Value::Bool(self.random.percent(50)),
-            },
-            "$type" => self.types(),
-            "$regex" => {
-                let value = match self.random.percent(20) {
-                    true => self.random.regex(),
-                    false => Value::String(self.pattern()),
-                };
-                let mut fields = vec![(name.to_owned(), value)];
-                if self.random.percent(50) {
-                    let options = self.random.pick(&["", "i", "m", "s", "x", "mi", "g", "ims"]).to_string();
-                    let place = self.random.below(2);
-                    fields.insert(place, ("$options".to_owned(), Value::String(options)));
-                }
-                return fields;
-            }
-            "$mod" => {
-                let numbers = self.random.below(20);
-                let count = if numbers == 0 { self.random.below(4) } else { 2 };
-                Value::Array((0..count).map(|_| self.random.number()).collect())
-            }
-            "$size" => match self.random.below(10) {
-                0 => self.random.number(),
-                size => Value::Int32(i32::try_from(size % 4).unwrap()),
-            },
-            "$all" if self.random.percent(30) => {
-                let count = 1 + self.random.below(2);
-                let element = |filters: &mut Self| object("$elemMatch", filters.element(depth));
-                Value::Array((0..count).map(|_| element(self)).collect())
-            }
-            "$all" => self.operands(),
-            "$elemMatch" => self.element(depth),
-            "$not" => match self.random.below(10) {
-                0 => self.random.regex(),
-                _ if depth > 0 => self.operators(depth - 1),
-                _ => object("$gt", self.operand()),
-            },
-            _ => self.operand(),
-        };
-        vec![(name.to_owned(), value)]
-    }
-
-    fn element(&mut self, depth: usize) -> Value {
-        match self.random.percent(50) {
-            true if depth > 0 => self.operators(depth - 1),
-            true => object("$lte", self.operand()),
-            false if depth > 0 => self.query(depth - 1),
-            false => object(&self.random.path(), self.operand()),
-        }
-    }
-
-    fn types(&mut self) -> Value {
-        let one = |filters: &mut Self| match filters.random.below(10) {
-            0 => filters.random.number(),
-            1..4 => Value::Int32(i32::try_from(filters.random.below(21)).unwrap() - 1),
-            _ => {
-                let names = [
-                    "double",
-                    "string",
-                    "object",
-                    "array",
-                    "binData",
-                    "objectId",
-                    "bool",
-                    "date",
-                    "null",
-                    "regex",
-                    "int",
-                    "long",
-                    "decimal",
-                    "number",
-                    "timestamp",
-                    "minKey",
-                    "maxKey",
-                    "symbol",
-                    "javascript",
-                    "nothing",
-                ];
-                Value::String((*filters.random.pick(&names)).to_owned())
-            }
-        };
-        match self.random.percent(30) {
-            true => {
-                let count = self.random.below(4);
-                Value::Array((0..count).map(|_| one(self)).collect())
-            }
-            false => one(self),
-        }
     }
 }

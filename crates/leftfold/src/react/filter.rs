@@ -74,9 +74,8 @@ use crate::error::Invalid;
 /// - a decimal number after `$size`, a remainder of `$mod` that is no number;
 /// - more than 50 levels, 100 parts of a path.
 ///
-/// Accepted here, though MongoDB refuses it: names of Unicode classes (`\p{Greek}`) in regular expressions that only
-/// newer versions of it know. Within regular expressions, `^` with the option `m` also matches behind a line break that
-/// ends the text, and `$` without it doesn't if the expression goes on behind it.
+/// Accepted here, though MongoDB may refuse it: names of Unicode classes (`\p{Greek}`) in regular expressions that only
+/// newer versions of it know.
 ///
 /// Without collations, texts are compared by their bytes.
 #[derive(Clone)]

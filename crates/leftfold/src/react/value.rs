@@ -35,6 +35,8 @@ pub type Fields = Vec<(String, Value)>;
 /// assert_eq!(document.to_string(), r#"{"n":5,"at":{"$date":{"$numberLong":"1000"}}}"#);
 /// # Ok::<(), leftfold::Invalid>(())
 /// ```
+///
+/// [extended JSON]: https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 #[derive(Clone)]
 pub enum Value {
     /// Less than all others.

@@ -117,3 +117,47 @@ impl From<Paths> for Vec<String> {
         paths.paths
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(paths: &[&str], document: &str) -> String {
+        Paths::new(paths.iter().copied()).unwrap().values(&document.parse().unwrap()).to_string()
+    }
+
+    #[test]
+    fn what_is_there_stays_in_its_place() {
+        let document = r#"{"c":{"x":{"z":0,"y":1}},"a":null,"b":[1,{"x":2,"y":3},[{"x":4},5],{}]}"#;
+        assert_eq!(values(&["a"], document), r#"{"a":null}"#);
+        assert_eq!(values(&["d", "d2.x"], document), "{}");
+        assert_eq!(values(&["a.x"], document), "{}");
+        assert_eq!(values(&["b.x", "c.x.y"], document), r#"{"c":{"x":{"y":1}},"b":[{"x":2},[{"x":4}],{}]}"#);
+        assert_eq!(values(&["c.x"], document), r#"{"c":{"x":{"z":0,"y":1}}}"#);
+        assert_eq!(values(&["c.q"], document), r#"{"c":{}}"#);
+        assert_eq!(values(&["b.0"], document), r#"{"b":[{},[{}],{}]}"#);
+        assert_eq!(values(&["a"], "[1]"), "{}");
+    }
+
+    #[test]
+    fn paths_are_checked() {
+        for wrong in [
+            &[][..],
+            &[""],
+            &["a."],
+            &["a..b"],
+            &["$a"],
+            &["a.$b"],
+            &["a", "a"],
+            &["a", "a.b"],
+            &["a.b.c", "a.b"],
+        ] {
+            assert!(Paths::new(wrong.iter().copied()).is_err(), "{wrong:?}");
+        }
+        assert!(Paths::new(["a.b", "a.bc", "ab"]).is_ok());
+        let paths: Paths = serde_json::from_str(r#"["b","a.c"]"#).unwrap();
+        assert_eq!(serde_json::to_string(&paths).unwrap(), r#"["b","a.c"]"#);
+        assert_eq!(paths.iter().collect::<Vec<_>>(), ["b", "a.c"]);
+        assert!(serde_json::from_str::<Paths>(r#"["a","a.b"]"#).is_err());
+    }
+}

@@ -6,8 +6,8 @@
 use regex::{Regex, RegexBuilder};
 use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{
-    self, Ast, ClassPerl, ClassPerlKind, ClassSetBinaryOp, ClassSetItem, ClassUnicode, Flags, FlagsItemKind,
-    HexLiteralKind, LiteralKind, Span, SpecialLiteralKind, Visitor,
+    self, AssertionKind, Ast, ClassPerl, ClassPerlKind, ClassSetBinaryOp, ClassSetItem, ClassUnicode, Flags,
+    FlagsItemKind, HexLiteralKind, LiteralKind, Span, SpecialLiteralKind, Visitor,
 };
 
 use crate::react::Value;
@@ -37,11 +37,13 @@ impl Pattern {
         let parsed = parser
             .parse_with_comments(source)
             .map_err(|error| format!("a regular expression: {}", error.kind()))?;
-        if parsed.comments.last().is_some_and(|comment| comment.span.end.offset == source.len()) {
+        let last = parsed.comments.last().map(|comment| comment.span.end.offset);
+        if last == Some(source.len()) && !source.ends_with('\n') {
             return Err("a line break behind the comment in a regular expression".into());
         }
         let folds = options.contains('i');
         let rewriter = Rewriter { source, folds, multi_line, verbose, edits: Vec::new() };
+        rewriter.places(&parsed.ast, true, true)?;
         let edits = ast::visit(&parsed.ast, rewriter)?;
         let regex = RegexBuilder::new(&rewritten(source, edits))
             .case_insensitive(folds)
@@ -95,6 +97,31 @@ impl Rewriter<'_> {
         Err(format!("a regular expression without {part}, which can't be done here as MongoDB does it"))
     }
 
+    /// Where lines begin and end is not the same there, at a line break that ends the text. It is only where nothing comes
+    /// before `^` or behind `$` that this can be made up for.
+    fn places(&self, ast: &Ast, first: bool, last: bool) -> Result<(), String> {
+        match ast {
+            Ast::Assertion(assertion) => match assertion.kind {
+                AssertionKind::StartLine if self.multi_line && !first => self.refuse(&assertion.span),
+                AssertionKind::EndLine if !self.multi_line && !last => self.refuse(&assertion.span),
+                _ => Ok(()),
+            },
+            Ast::Concat(concat) => {
+                let parts: Vec<_> =
+                    concat.asts.iter().filter(|part| !matches!(part, Ast::Flags(_))).collect();
+                parts.iter().enumerate().try_for_each(|(index, part)| {
+                    self.places(part, first && index == 0, last && index + 1 == parts.len())
+                })
+            }
+            Ast::Alternation(either) => {
+                either.asts.iter().try_for_each(|part| self.places(part, first, last))
+            }
+            Ast::Group(group) => self.places(&group.ast, first, last),
+            Ast::Repetition(repetition) => self.places(&repetition.ast, false, false),
+            _ => Ok(()),
+        }
+    }
+
     fn literal(&self, literal: &ast::Literal) -> Result<(), String> {
         match literal.kind {
             LiteralKind::HexFixed(HexLiteralKind::UnicodeShort | HexLiteralKind::UnicodeLong)
@@ -146,7 +173,6 @@ impl Visitor for Rewriter<'_> {
     }
 
     fn visit_pre(&mut self, ast: &Ast) -> Result<(), String> {
-        use ast::AssertionKind as Kind;
         match ast {
             Ast::Literal(literal) => self.literal(literal),
             Ast::ClassPerl(class) => {
@@ -156,15 +182,17 @@ impl Visitor for Rewriter<'_> {
             Ast::ClassUnicode(class) => self.unicode(class),
             Ast::Flags(set) => self.flags(&set.flags),
             Ast::Group(group) => group.flags().map_or(Ok(()), |flags| self.flags(flags)),
-            // The other one takes the second as a word about the first.
-            Ast::Repetition(outer) if matches!(*outer.ast, Ast::Repetition(_)) => self.refuse(&outer.span),
+            // To the other one, the second is a word about the first, and places can't be repeated.
+            Ast::Repetition(outer) if matches!(*outer.ast, Ast::Repetition(_) | Ast::Assertion(_)) => {
+                self.refuse(&outer.span)
+            }
             Ast::Assertion(assertion) => {
                 match assertion.kind {
-                    Kind::StartLine | Kind::StartText | Kind::EndText => {}
-                    Kind::EndLine if self.multi_line => {}
+                    AssertionKind::StartLine | AssertionKind::StartText | AssertionKind::EndText => {}
+                    AssertionKind::EndLine if self.multi_line => {}
                     // A line break may end the text.
-                    Kind::EndLine => self.edits.push((assertion.span, r"(?:\n?\z)")),
-                    Kind::WordBoundary => self.edits.push((assertion.span, r"(?-u:\b)")),
+                    AssertionKind::EndLine => self.edits.push((assertion.span, r"(?:\n?\z)")),
+                    AssertionKind::WordBoundary => self.edits.push((assertion.span, r"(?-u:\b)")),
                     _ => return self.refuse(&assertion.span),
                 }
                 Ok(())
