@@ -71,8 +71,7 @@ use crate::error::Invalid;
 /// - paths with empty parts;
 /// - regular expressions with look-around, back-references, possessive or atomic groups, and some rarer escapes, and
 ///   such as would mean something else here than there; options other than `i`, `m`, `s` and `x`, and options twice;
-/// - a decimal number after `$size`, a remainder of `$mod` that is no number;
-/// - more than 50 levels, 100 parts of a path.
+/// - more than 50 levels, 100 parts of a path, or 12 indexes on the way to a value.
 ///
 /// Accepted here, though MongoDB may refuse it: names of Unicode classes (`\p{Greek}`) in regular expressions that only
 /// newer versions of it know.

@@ -9,6 +9,8 @@ use crate::react::{Fields, Value};
 
 /// How deep a filter may be nested.
 const MAX_DEPTH: usize = 50;
+/// How many indexes there may be on the way to a value: what it takes to go all ways grows with each of them.
+const MAX_INDEXES: usize = 12;
 
 const QUERIES: &str = "a path, $and, $or or $nor";
 const OPERATORS: &str = "one of $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $exists, $type, $regex, $options, $mod, \
@@ -40,7 +42,7 @@ const TYPES: [(&str, &[i32]); 22] = [
 
 /// Compiles a filter, and says whether time matters to it.
 pub(super) fn parse(source: &Value) -> Result<(Query, bool), Invalid> {
-    let mut parser = Parser { at: Vec::new(), timed: false };
+    let mut parser = Parser { at: Vec::new(), indexes: 0, timed: false };
     let query = parser.query(source)?;
     Ok((query, parser.timed))
 }
@@ -82,6 +84,8 @@ fn regex(value: Value) -> Value {
 struct Parser {
     /// The way to where it is.
     at: Vec<String>,
+    /// The indexes on this way.
+    indexes: usize,
     timed: bool,
 }
 
@@ -122,7 +126,13 @@ impl Parser {
                 _ if name.starts_with('$') => parser.refuse(value, QUERIES),
                 _ => {
                     let path = Path::parse(name).or_else(|expected| parser.refuse(value, expected))?;
-                    Ok(Query::Field(path, parser.condition(value)?))
+                    parser.indexes += path.indexes();
+                    if parser.indexes > MAX_INDEXES {
+                        return parser.refuse(value, format!("at most {MAX_INDEXES} indexes on the way"));
+                    }
+                    let condition = parser.condition(value)?;
+                    parser.indexes -= path.indexes();
+                    Ok(Query::Field(path, condition))
                 }
             })?);
         }

@@ -49,6 +49,11 @@ impl Path {
         Ok(Self(parts(path)?.into_iter().map(part).collect()))
     }
 
+    /// How many parts may be an index. Each of them may also be a name, and so doubles the ways that a path can go.
+    pub(super) fn indexes(&self) -> usize {
+        self.0.iter().filter(|part| part.index.is_some()).count()
+    }
+
     /// Whether something that the path reaches is wanted. `None` is what is missing.
     pub(super) fn any(
         &self,

@@ -313,6 +313,15 @@ fn what_is_wrong_is_said_with_its_place() {
     let deep = format!(r#"{{"a":{}1{}}}"#, "[".repeat(60), "]".repeat(60));
     refused(&deep, "at most 50 levels");
     refused(&"[".repeat(100_000), "valid JSON");
+    refused(r#"{"0.1.2.3.4.5.6":{"$elemMatch":{"7.8.9.10.11.12":1}}}"#, "at most 12 indexes");
+}
+
+#[test]
+fn the_ways_through_a_document_are_few() {
+    // Names and indexes at once: each number may be either.
+    let path = ["0"; 12].join(".");
+    let document = format!("{}1{}", r#"{"0":["#.repeat(50), "]}".repeat(50));
+    selects(&format!(r#"{{"{path}":2,"$or":[{{"{path}":{{"$exists":true}}}}]}}"#), &[], &[&document]);
 }
 
 #[test]
