@@ -41,6 +41,7 @@ mod schema;
 mod sequence;
 mod settle;
 mod transaction;
+pub mod value;
 mod watch;
 
 use std::fmt;
