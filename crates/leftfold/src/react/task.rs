@@ -202,6 +202,10 @@ impl Task {
                 // What ended as stale was not handled, even if the document is what it was planned for again.
                 let is_new = !before.inside || before.watched != watched || before.state == State::Stale;
                 if is_new {
+                    // Since when something waits: a document that changes all the time must not be waited for without end.
+                    let waits = matches!(before.state, State::Pending | State::Running | State::Changed)
+                        || before.inside && before.state == State::Stale;
+                    task.since = if waits { before.since } else { now };
                     task.inside = true;
                     task.watched = watched;
                     task.renew(rules, now);
@@ -215,7 +219,23 @@ impl Task {
         Some(task)
     }
 
+    /// What becomes of a task when its document has changed, and nobody is here who could tell what that means: the next one who can is to look.
+    /// `None` if somebody is to already.
+    pub fn look_again(task: Option<Self>, key: &TaskKey, moment: Moment) -> Option<Self> {
+        let mut task = task.unwrap_or_else(|| Self::unplanned(key, moment.now));
+        if task.version != 0 && task.check_at.is_some_and(|at| at <= moment.now) {
+            return None;
+        }
+        task.check_at = Some(moment.now);
+        task.version = moment.version;
+        Some(task)
+    }
+
     fn new(key: &TaskKey, rules: &Rules, now: Timestamp) -> Self {
+        Self { needs: rules.version, ..Self::unplanned(key, now) }
+    }
+
+    fn unplanned(key: &TaskKey, now: Timestamp) -> Self {
         Self {
             key: key.clone(),
             version: 0,
@@ -227,7 +247,7 @@ impl Task {
             due: None,
             since: now,
             check_at: None,
-            needs: rules.version,
+            needs: 1,
             attempts: 0,
             first_failed: None,
             error: None,
@@ -243,15 +263,12 @@ impl Task {
     fn renew(&mut self, rules: &Rules, now: Timestamp) {
         self.generation += 1;
         self.needs = self.needs.max(rules.version);
-        let was_waiting = matches!(self.state, State::Pending | State::Changed);
-        if !was_waiting {
-            self.since = now;
-        }
         if rules.retry.reset_on_change || self.first_failed.is_none() {
             self.forget_failures();
         }
         match self.state {
-            State::Running | State::Changed => self.move_to(State::Changed, now),
+            State::Running => self.move_to(State::Changed, now),
+            State::Changed => {}
             State::Pending | State::Done | State::Stale | State::Failed => {
                 self.move_to(State::Pending, now);
                 self.due = Some(self.quiet_at(rules, now));
@@ -358,6 +375,10 @@ impl Task {
             self.error = None;
         }
         if self.state == State::Changed {
+            if outcome == Outcome::Done {
+                // What was there before is handled; only the change waits.
+                self.since = self.changed_at;
+            }
             self.again_or_stale(rules, now);
             return Some(self);
         }

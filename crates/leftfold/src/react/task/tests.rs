@@ -92,6 +92,24 @@ fn quiet_is_waited_for_but_not_for_ever() {
     }
 }
 
+/// A document that changes between its plan and its run, again and again, is not put off each time.
+#[test]
+fn what_was_not_handled_has_waited_already() {
+    let rules = Rules { debounce: Duration::from_secs(10), at_most: Duration::from_secs(25), ..rules() };
+    let task = observe(None, inside(0), &rules, 0).unwrap();
+    let stale = task.claim("w", &rules, at(25)).unwrap().finish(1, Outcome::Stale, &rules, at(25)).unwrap();
+    let again = observe(Some(stale), inside(1), &rules, 26).unwrap();
+    let during = observe(None, inside(0), &rules, 0).unwrap().claim("w", &rules, at(25)).unwrap();
+    let during = observe(Some(during), inside(1), &rules, 26).unwrap();
+    for (outcome, due) in [(Outcome::Stale, 27), (Outcome::Done, 37)] {
+        let after = during.clone().finish(1, outcome, &rules, at(27)).unwrap();
+        assert_eq!(after.due, Some(at(due).now));
+    }
+    assert_eq!((again.since, again.due), (at(0).now, Some(at(26).now)));
+    let done = again.claim("w", &rules, at(26)).unwrap().finish(2, Outcome::Done, &rules, at(27)).unwrap();
+    assert_eq!(observe(Some(done), inside(2), &rules, 30).unwrap().due, Some(at(40).now));
+}
+
 #[test]
 fn failures_are_tried_again_until_they_are_too_many() {
     let mut task = pending();
