@@ -529,3 +529,62 @@ async fn a_document_of_another_shape_fails_visibly() {
     reacting.idle().await.unwrap();
     assert_eq!(mails.of("odd"), [9]);
 }
+
+#[derive(serde::Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CartEvent {
+    Opened,
+    Confirmed { total: u64 },
+}
+
+struct Carts;
+
+impl leftfold::Projection for Carts {
+    type Event = CartEvent;
+    type Document = BTreeMap<String, Value>;
+
+    fn name(&self) -> &str {
+        "carts"
+    }
+
+    fn fold(
+        &self,
+        cart: Option<Self::Document>,
+        event: &leftfold::Event<CartEvent>,
+    ) -> Result<Option<Self::Document>, leftfold::fold::Error> {
+        let mut cart = cart.unwrap_or_default();
+        let (status, total) = match &event.data {
+            CartEvent::Opened => ("open", 0),
+            CartEvent::Confirmed { total } => ("confirmed", *total),
+        };
+        cart.insert("status".to_owned(), status.into());
+        cart.insert("total".to_owned(), total.into());
+        Ok(Some(cart))
+    }
+}
+
+/// From an event to the world: appended, folded, handled once.
+#[tokio::test(start_paused = true)]
+async fn a_confirmed_cart_is_handled_once() {
+    let sent = Arc::new(AtomicU64::new(0));
+    let mail = {
+        let sent = Arc::clone(&sent);
+        Reaction::on(Carts, "mail").when(|cart| cart["status"] == "confirmed").run(move |ctx| {
+            let sent = Arc::clone(&sent);
+            async move {
+                let cart = ctx.document().await?;
+                sent.fetch_add(cart["total"].as_u64().unwrap(), Ordering::Relaxed);
+                Ok(())
+            }
+        })
+    };
+    let app =
+        leftfold::Leftfold::on(Memory::default()).projection(Carts).reaction(mail).start().await.unwrap();
+    app.append("cart-1", [CartEvent::Opened]).await.unwrap();
+    app.append("cart-2", [CartEvent::Opened, CartEvent::Confirmed { total: 100 }]).await.unwrap();
+    app.append("cart-1", [CartEvent::Confirmed { total: 7 }]).await.unwrap();
+    app.caught_up().await.unwrap();
+    app.reacting().unwrap().idle().await.unwrap();
+    assert_eq!(sent.load(Ordering::Relaxed), 107);
+    app.stop().await;
+}
