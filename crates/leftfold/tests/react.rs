@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leftfold::react::{
-    Cleanup, Context, Draft, Evolution, Filter, Outcome, Paths, Plain, Query, Reacting, Reaction,
+    Cleanup, Context, Draft, Every, Evolution, Filter, Outcome, Paths, Plain, Query, Reacting, Reaction,
     Reactive as _, Reactor, Retry, State, Task, TaskKey,
 };
 use leftfold::{DocumentId, Json, Memory};
@@ -282,6 +282,7 @@ fn rules() -> leftfold::react::Rules {
         history: 5,
         visibility: Duration::from_secs(5),
         version: 1,
+        every: None,
     }
 }
 
@@ -587,4 +588,38 @@ async fn a_confirmed_cart_is_handled_once() {
     app.reacting().unwrap().idle().await.unwrap();
     assert_eq!(sent.load(Ordering::Relaxed), 107);
     app.stop().await;
+}
+
+/// One process of all does it, at its times, and at once if somebody wants it.
+#[tokio::test(start_paused = true)]
+async fn what_is_done_every_hour_is_done_once_by_all() {
+    let (store, runs) = (Memory::default(), Arc::new(AtomicU64::new(0)));
+    let hourly = || {
+        let runs = Arc::clone(&runs);
+        Reaction::every(Every::interval(Duration::from_hours(1)).unwrap(), "report").run(move |ctx| {
+            let runs = Arc::clone(&runs);
+            async move {
+                runs.fetch_add(1, Ordering::Relaxed);
+                if ctx.attempt() == 1 && runs.load(Ordering::Relaxed) == 2 {
+                    Err("no paper".into())
+                } else {
+                    Ok(())
+                }
+            }
+        })
+    };
+    let first = start(&store, hourly()).await;
+    let second = start(&store, hourly()).await;
+    first.idle().await.unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 0);
+    tokio::time::sleep(Duration::from_mins(61)).await;
+    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    // The second time fails at first, and is tried again.
+    tokio::time::sleep(Duration::from_mins(60)).await;
+    assert_eq!(runs.load(Ordering::Relaxed), 3);
+    let now = Query { reaction: Some("report".to_owned()), ..Query::default() };
+    assert_eq!(second.retry(now, None).await.unwrap(), 1);
+    second.idle().await.unwrap();
+    assert_eq!(runs.load(Ordering::Relaxed), 4);
+    assert_eq!(first.counts().done + second.counts().done, 3);
 }

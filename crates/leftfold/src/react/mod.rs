@@ -21,8 +21,8 @@ pub use context::{Context, Lock, NotCurrent};
 pub use filter::Filter;
 pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
 pub use reactor::{Counts, Reacting, Reactor};
-pub use retry::Retry;
 pub(crate) use retry::later;
+pub use retry::{Every, Retry};
 pub use store::{
     Change, Changes, Comparing, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Told, Wanted,
 };

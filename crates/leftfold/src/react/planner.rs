@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::reaction::{Cleanup, Definition};
 use super::reactor::Shared;
+use super::retry::Every;
 use super::store::{Change, Comparing, Feed as _, On, Query, Reactive, Registered, Told};
 use super::task::{State, Task, TaskKey};
 use crate::error::{Error, Kind, Result};
@@ -23,6 +24,8 @@ use crate::retry::Backoff;
 
 /// How long the lease of a collection lasts after its last renewal.
 const LEASE: Duration = Duration::from_secs(3);
+/// What stands for the document where there is none.
+const TIMED: &str = "time";
 /// How many changes are taken at once, and how many documents are compared at once.
 const PIECE: usize = 500;
 /// Where a feed is, is noted once in so long though nothing has changed.
@@ -314,7 +317,8 @@ impl<S: Reactive> Shared<S> {
             let Some(comparing) = &registered.comparing else { continue };
             let lease = format!("comparison for {}", definition.name);
             // What changes from now on must be heard of, or it would be missed.
-            if self.store.feed_place(&place_name(&definition.on)).await?.is_none()
+            if (definition.on != On::Clock
+                && self.store.feed_place(&place_name(&definition.on)).await?.is_none())
                 || self.store.take_lease(&lease, &self.owner, LEASE).await?.is_none()
             {
                 continue;
@@ -341,6 +345,9 @@ impl<S: Reactive> Shared<S> {
         comparing: &Comparing,
     ) -> Result<Option<Comparing>> {
         let on = &definition.on;
+        if let Some(every) = &definition.rules.every {
+            return self.compare_times(definition, every).await;
+        }
         let pairs = |ids: &[DocumentId]| ids.iter().map(|id| (definition.name.clone(), id.clone())).collect();
         let after = match comparing {
             Comparing::ToBegin => None,
@@ -357,6 +364,21 @@ impl<S: Reactive> Shared<S> {
             Some(last) if ids.len() == PIECE => Ok(Some(Comparing::Documents(last.clone()))),
             _ => self.compare_tasks(definition, None).await,
         }
+    }
+
+    /// Gives the task of something that is done again and again its next time.
+    async fn compare_times(&self, definition: &Definition, every: &Every) -> Result<Option<Comparing>> {
+        let key = TaskKey { reaction: definition.name.clone(), document: DocumentId::new(TIMED)? };
+        let task = self.store.load_tasks(vec![key.clone()]).await?.pop();
+        let seen = task.as_ref().map(|task| task.version);
+        let Some(after) = Task::schedule(task, &key, every, &definition.rules, self.moment()) else {
+            return Ok(None);
+        };
+        let change =
+            seen.map_or_else(|| Change::Insert(after.clone()), |seen| Change::Update(seen, after.clone()));
+        let refused = self.store.save_tasks(vec![change]).await?;
+        self.stir().await?;
+        Ok(if refused.is_empty() { None } else { Some(Comparing::ToBegin) })
     }
 
     /// Looks at the documents of tasks: some may be gone. New code may want some of them run again.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{Context, Inner};
 use super::filter::Filter;
-use super::retry::Retry;
+use super::retry::{Every, Retry};
 use super::store::{On, Plain};
 use super::task::{Evolution, Rules, Seen};
 use super::value::Value;
@@ -135,9 +135,32 @@ impl Reaction {
         Draft::new(Collection::new(projection.name()).map(On::Projection), name)
     }
 
+    /// Something that is done again and again, in one process of all that have it: a task like any other, with retries, history, and
+    /// [`retry`](super::Reacting::retry) to do it now.
+    ///
+    /// ```
+    /// # use leftfold::react::{Every, Reaction};
+    /// let report = Reaction::every(Every::cron("0 6 * * 1 UTC")?, "weekly-report").run(async |ctx| {
+    ///     println!("number {}", ctx.epoch());
+    ///     Ok(())
+    /// });
+    /// # Ok::<(), leftfold::Invalid>(())
+    /// ```
+    pub fn every(every: Every, name: &str) -> Draft<()> {
+        Draft::every(every, name)
+    }
+
     /// A reaction, of this name, to documents of a collection that any program writes to.
     pub fn on_plain<D: DeserializeOwned>(collection: &str, name: &str) -> Draft<D> {
         Draft::new(Plain::new(collection).map(On::Plain), name)
+    }
+}
+
+impl Draft<()> {
+    /// Something that is done again and again, by one process at a time: the first time when it is first due.
+    pub fn every(every: Every, name: &str) -> Self {
+        let draft = Self::new(Ok(On::Clock), name);
+        Self { rules: Rules { every: Some(every), ..draft.rules }, ..draft }
     }
 }
 
@@ -171,6 +194,7 @@ impl<D> Draft<D> {
             history: 5,
             visibility: Duration::from_millis(4_500),
             version: 1,
+            every: None,
         };
         Self {
             name: name.to_owned(),
@@ -321,7 +345,7 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
             ..
         } = self;
         let text = serde_json::json!({
-            "filter": filter, "paths": paths, "when": when.is_some(), "watch": watch.is_some(), "trigger": trigger,
+            "every": rules.every.as_ref().map(Every::text), "filter": filter, "paths": paths, "when": when.is_some(), "watch": watch.is_some(), "trigger": trigger,
         });
         let text = text.to_string();
         let is_typed = when.is_some() || again.is_some() || watch.is_some();

@@ -160,7 +160,7 @@ impl<S: Reactive> Reactor<S> {
         shared.refresh().await?;
         let mut planners = JoinSet::new();
         if self.plans {
-            for on in places {
+            for on in places.into_iter().filter(|on| *on != On::Clock) {
                 planners.spawn(planner::follow(Arc::clone(&shared), on));
             }
             planners.spawn(planner::look_after(Arc::clone(&shared)));
@@ -535,7 +535,8 @@ impl<S: Reactive> Reacting<S> {
 
     /// Forgets the tasks whose time is over, of the reactions that are here. Answers how many. This happens by itself, too.
     pub async fn sweep(&self) -> Result<u64> {
-        let places: BTreeSet<_> = self.0.shared.definitions.iter().map(|one| one.on.clone()).collect();
+        let places = self.0.shared.definitions.iter().map(|one| one.on.clone());
+        let places: BTreeSet<_> = places.filter(|on| *on != On::Clock).collect();
         let mut swept = 0;
         for on in places {
             swept += self.0.shared.sweep(&on).await?;
@@ -574,7 +575,9 @@ impl<S: Reactive> Reacting<S> {
         if ours.iter().any(|one| one.comparing.is_some()) {
             return Ok(false);
         }
-        for on in ours.iter().map(|one| one.on.clone()).collect::<BTreeSet<_>>() {
+        let places: BTreeSet<_> =
+            ours.iter().map(|one| one.on.clone()).filter(|on| *on != On::Clock).collect();
+        for on in places {
             let Some(place) = self.store().feed_place(&planner::place_name(&on)).await? else {
                 return Ok(false);
             };

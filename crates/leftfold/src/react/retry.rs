@@ -186,6 +186,59 @@ impl Retry {
     }
 }
 
+/// When something is done again and again, whatever happens.
+///
+/// ```
+/// use std::time::Duration;
+/// use leftfold::react::Every;
+///
+/// let often = Every::interval(Duration::from_mins(5))?;
+/// let at_night = Every::cron("0 3 * * * Europe/Vienna")?;
+/// # Ok::<(), leftfold::Invalid>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Every(Times);
+
+#[derive(Clone, Debug)]
+enum Times {
+    Interval(Duration),
+    Cron { times: Box<Crontab>, text: String },
+}
+
+impl Every {
+    /// So long after the last time: at least a millisecond.
+    pub fn interval(interval: Duration) -> Result<Self, Invalid> {
+        if interval < Duration::from_millis(1) {
+            return Err(Invalid::new("interval", &format!("{interval:?}"), "at least a millisecond"));
+        }
+        Ok(Self(Times::Interval(interval)))
+    }
+
+    /// At the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
+    pub fn cron(expression: &str) -> Result<Self, Invalid> {
+        let times = Box::new(crontab("cron expression", expression)?);
+        Ok(Self(Times::Cron { times, text: expression.to_owned() }))
+    }
+
+    /// The next time after this one.
+    pub(crate) fn next(&self, after: Timestamp) -> Timestamp {
+        match &self.0 {
+            Times::Interval(interval) => later(after, *interval),
+            Times::Cron { times, .. } => {
+                times.find_next(after).map_or(Timestamp::MAX, |next| next.timestamp())
+            }
+        }
+    }
+
+    /// What tells it from another one.
+    pub(crate) fn text(&self) -> String {
+        match &self.0 {
+            Times::Interval(interval) => format!("{interval:?}"),
+            Times::Cron { text, .. } => text.clone(),
+        }
+    }
+}
+
 /// Reads a cron expression.
 pub(crate) fn crontab(field: &'static str, expression: &str) -> Result<Crontab, Invalid> {
     cronexpr::parse_crontab(expression).map_err(|error| {

@@ -24,6 +24,8 @@ pub enum On {
     Projection(Collection),
     /// Those of a collection or table that any program writes to.
     Plain(Plain),
+    /// None: it is about time alone.
+    Clock,
 }
 
 impl fmt::Display for On {
@@ -31,6 +33,7 @@ impl fmt::Display for On {
         match self {
             Self::Projection(collection) => collection.fmt(f),
             Self::Plain(plain) => write!(f, "plain {}", plain.0),
+            Self::Clock => f.write_str("time"),
         }
     }
 }
@@ -230,7 +233,7 @@ pub trait Reactive: Clone + Send + Sync + 'static {
     /// Changes of documents.
     type Feed: Feed;
 
-    /// Makes what is needed to follow these documents, and to keep tasks. What is there already stays as it is.
+    /// Makes what is needed to follow these documents, if there are any, and to keep tasks. What is there already stays as it is.
     fn prepare_reactions(&self, on: &[On]) -> impl Future<Output = Result<()>> + Send;
 
     /// The store's time: that of one clock for all.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::retry::{Retry, later};
+use super::retry::{Every, Retry, later};
 use crate::event::DocumentId;
 use crate::json::Json;
 
@@ -154,6 +154,8 @@ pub struct Rules {
     pub visibility: Duration,
     /// The version of the reaction's code.
     pub version: u32,
+    /// When it is done again, whatever happens: for what is not about documents.
+    pub every: Option<Every>,
 }
 
 /// The moment at which something happens, and what chance has to say.
@@ -229,6 +231,47 @@ impl Task {
         task.check_at = Some(moment.now);
         task.version = moment.version;
         Some(task)
+    }
+
+    /// What becomes of the task of something that is done again and again, when its times may have changed: due at the next of them. `None` if
+    /// nothing changes.
+    pub fn schedule(
+        task: Option<Self>,
+        key: &TaskKey,
+        every: &Every,
+        rules: &Rules,
+        moment: Moment,
+    ) -> Option<Self> {
+        let Moment { now, version, .. } = moment;
+        let mut task = match task {
+            None => Self { inside: true, generation: 1, ..Self::new(key, rules, now) },
+            // One that runs is given its next time when it ends.
+            Some(task) if matches!(task.state, State::Running | State::Changed) => return None,
+            Some(task) => task,
+        };
+        let next = Some(every.next(now));
+        if task.state == State::Pending && task.due == next {
+            return None;
+        }
+        task.move_to(State::Pending, now);
+        task.due = next;
+        task.needs = task.needs.max(rules.version);
+        task.version = version;
+        Some(task)
+    }
+
+    /// What is done again and again waits for its next time when it has ended, however that was.
+    fn go_on(&mut self, rules: &Rules, now: Timestamp) {
+        if let Some(every) = &rules.every
+            && !self.can_be_due()
+        {
+            self.forget_failures();
+            self.generation += 1;
+            self.since = now;
+            self.move_to(State::Pending, now);
+            self.due = Some(every.next(now));
+            self.check_at = None;
+        }
     }
 
     fn new(key: &TaskKey, rules: &Rules, now: Timestamp) -> Self {
@@ -318,6 +361,7 @@ impl Task {
             self.first_failed = self.first_failed.or(Some(now));
             if self.state == State::Running && rules.retry.is_spent(self.attempts, self.first_failed, now) {
                 self.give_up(now);
+                self.go_on(rules, now);
                 return Some(self);
             }
         }
@@ -405,6 +449,7 @@ impl Task {
                 }
             }
         }
+        self.go_on(rules, now);
         Some(self)
     }
 

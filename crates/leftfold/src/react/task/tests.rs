@@ -12,6 +12,7 @@ fn rules() -> Rules {
         history: 3,
         visibility: Duration::from_secs(60),
         version: 1,
+        every: None,
     }
 }
 
@@ -188,6 +189,25 @@ fn old_code_does_not_run_what_needs_new_code() {
         assert!(again.clone().claim("new", &new, at(4)).is_some());
         assert_eq!(again.evolve(&new, evolution, at(5)), None, "once");
     }
+}
+
+#[test]
+fn what_is_done_every_day_goes_on_whatever_happens() {
+    let every = Every::interval(Duration::from_secs(100)).unwrap();
+    let rules = Rules { every: Some(every.clone()), retry: Retry::never(), ..rules() };
+    let task = Task::schedule(None, &key(), &every, &rules, at(0)).unwrap();
+    assert_eq!((task.state, task.due), (State::Pending, Some(at(100).now)));
+    assert!(task.clone().claim("w", &rules, at(99)).is_none());
+    let claimed = task.claim("w", &rules, at(100)).unwrap();
+    assert_eq!(Task::schedule(Some(claimed.clone()), &key(), &every, &rules, at(101)), None);
+    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+        let next = claimed.clone().finish(1, outcome, &rules, at(110)).unwrap();
+        assert_eq!((next.state, next.due, next.attempts), (State::Pending, Some(at(210).now), 0));
+        assert_ne!(next.idempotency_key(), claimed.idempotency_key());
+        assert_eq!(next.clone().retry(at(120)).due, Some(at(120).now), "by hand at once");
+    }
+    let lost = claimed.claim("w", &rules, at(300)).unwrap();
+    assert_eq!((lost.state, lost.due), (State::Pending, Some(at(400).now)));
 }
 
 #[test]
