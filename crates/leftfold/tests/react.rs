@@ -623,3 +623,57 @@ async fn what_is_done_every_hour_is_done_once_by_all() {
     assert_eq!(runs.load(Ordering::Relaxed), 4);
     assert_eq!(first.counts().done + second.counts().done, 3);
 }
+
+/// Each event once, those of a stream in order, whatever fails or restarts.
+#[tokio::test(start_paused = true)]
+async fn events_are_handled_once_and_in_order() {
+    let store = Memory::new(3);
+    let app = leftfold::Leftfold::on(store.clone()).projection(Carts).start().await.unwrap();
+    app.append("cart-1", [CartEvent::Confirmed { total: 1 }]).await.unwrap();
+    let handled: Arc<Mutex<Vec<(String, u64)>>> = Arc::default();
+    let broken = Arc::new(AtomicU64::new(1));
+    let reaction = || {
+        let (handled, broken) = (Arc::clone(&handled), Arc::clone(&broken));
+        let draft =
+            Reaction::on_event(["confirmed"], "ship").retry(Retry::fixed(Duration::from_secs(1)).attempts(2));
+        draft.for_each(move |ctx| {
+            let (handled, broken) = (Arc::clone(&handled), Arc::clone(&broken));
+            async move {
+                let event = ctx.event()?;
+                if event.stream.as_str() == "cart-2" && broken.load(Ordering::Relaxed) == 1 {
+                    return Err("no truck".into());
+                }
+                handled.lock().unwrap().push((event.stream.to_string(), event.revision.0));
+                Ok(())
+            }
+        })
+    };
+    let reacting = start(&store, reaction()).await;
+    reacting.idle().await.unwrap();
+    assert!(handled.lock().unwrap().is_empty(), "from now on");
+    for _ in 0..3 {
+        for cart in ["cart-1", "cart-2", "cart-3"] {
+            app.append(cart, [CartEvent::Opened, CartEvent::Confirmed { total: 2 }]).await.unwrap();
+        }
+    }
+    reacting.idle_within(Duration::from_mins(1)).await.unwrap();
+    let of = |cart: &str| {
+        let handled = handled.lock().unwrap();
+        handled.iter().filter(|(stream, _)| stream == cart).map(|(_, revision)| *revision).collect::<Vec<_>>()
+    };
+    assert_eq!((of("cart-1"), of("cart-2"), of("cart-3")), (vec![3, 5, 7], vec![], vec![2, 4, 6]));
+    reacting.stop(Duration::from_secs(1)).await;
+    // Another process goes on; what failed is tried again, and nothing is done twice.
+    let reacting = start(&store, reaction()).await;
+    broken.store(0, Ordering::Relaxed);
+    let failed = Query { states: vec![State::Failed], ..Query::default() };
+    assert_eq!(reacting.retry(failed, None).await.unwrap(), 1);
+    app.append("cart-1", [CartEvent::Confirmed { total: 3 }]).await.unwrap();
+    reacting.idle().await.unwrap();
+    assert_eq!((of("cart-1"), of("cart-2")), (vec![3, 5, 7, 8], vec![2, 4, 6]));
+    let all =
+        start(&store, Reaction::on_event(["confirmed"], "all").from_start().for_each(async |_| Ok(()))).await;
+    all.idle().await.unwrap();
+    assert_eq!(all.counts().done, 11);
+    app.stop().await;
+}

@@ -17,7 +17,7 @@ use super::reaction::Definition;
 use super::retry::later;
 use super::task::{Moment, Outcome, Seen, Task};
 use crate::error::{Error, Result};
-use crate::event::DocumentId;
+use crate::event::{DocumentId, Event};
 use crate::json::Json;
 
 /// Why there is no document to handle.
@@ -62,6 +62,8 @@ pub(super) struct Inner {
     pub(super) completes: AtomicBool,
     pub(super) deferred: Mutex<Option<Timestamp>>,
     pub(super) throttles: AtomicBool,
+    /// What a reaction to events is about.
+    pub(super) event: Option<Event>,
 }
 
 impl Inner {
@@ -184,6 +186,13 @@ impl<D> Context<D> {
     /// Where its documents are: for extensions of stores.
     pub fn on(&self) -> &super::On {
         &self.inner.definition.on
+    }
+}
+
+impl Context<Event> {
+    /// The event.
+    pub fn event(&self) -> Result<&Event, NotCurrent> {
+        self.inner.event.as_ref().ok_or(NotCurrent::Stale)
     }
 }
 

@@ -5,6 +5,7 @@
 //! others only run.
 
 mod context;
+mod events;
 mod filter;
 mod loader;
 mod planner;
@@ -26,6 +27,6 @@ pub use retry::{Every, Retry};
 pub use store::{
     Change, Changes, Comparing, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Told, Wanted,
 };
-pub use task::{Ended, Evolution, Moment, Outcome, Rules, Run, Seen, State, Task, TaskKey};
+pub use task::{Cursor, Ended, Evolution, Moment, Outcome, Rules, Run, Seen, State, Task, TaskKey};
 pub use value::{Decimal, Fields, Value};
 pub use watch::Paths;

@@ -317,7 +317,7 @@ impl<S: Reactive> Shared<S> {
             let Some(comparing) = &registered.comparing else { continue };
             let lease = format!("comparison for {}", definition.name);
             // What changes from now on must be heard of, or it would be missed.
-            if (definition.on != On::Clock
+            if (definition.on.has_documents()
                 && self.store.feed_place(&place_name(&definition.on)).await?.is_none())
                 || self.store.take_lease(&lease, &self.owner, LEASE).await?.is_none()
             {
@@ -345,6 +345,9 @@ impl<S: Reactive> Shared<S> {
         comparing: &Comparing,
     ) -> Result<Option<Comparing>> {
         let on = &definition.on;
+        if definition.on == On::Log {
+            return self.compare_tasks(definition, None).await;
+        }
         if let Some(every) = &definition.rules.every {
             return self.compare_times(definition, every).await;
         }
@@ -392,7 +395,9 @@ impl<S: Reactive> Shared<S> {
         let is_last = tasks.len() < PIECE;
         let last = tasks.last().map(|task| task.key.document.clone());
         let pairs = tasks.iter().map(|task| (task.key.reaction.clone(), task.key.document.clone())).collect();
-        self.plan_pairs(&definition.on, pairs).await?;
+        if definition.on.has_documents() {
+            self.plan_pairs(&definition.on, pairs).await?;
+        }
         let moment = || self.moment();
         let evolved = |task: Task| {
             let seen = task.version;

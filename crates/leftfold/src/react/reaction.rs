@@ -20,6 +20,7 @@ use super::value::Value;
 use super::watch::Paths;
 use crate::documents::Collection;
 use crate::error::Invalid;
+use crate::event::{Event, EventKind};
 use crate::fold::Projection;
 use crate::json::Json;
 
@@ -73,7 +74,8 @@ impl Default for Cleanup {
     }
 }
 
-/// A reaction: made by [`Reaction::on`] or [`Reaction::on_plain`], complete with [`Draft::run`].
+/// A reaction: made by [`Reaction::on`], [`Reaction::on_plain`], [`Reaction::on_event`] or [`Reaction::every`], complete with [`Draft::run`] or
+/// [`Draft::for_each`].
 ///
 /// ```
 /// # use leftfold::react::{Reaction, Retry};
@@ -97,6 +99,14 @@ impl Default for Cleanup {
 #[derive(Clone)]
 pub struct Reaction(pub(super) Result<Arc<Definition>, Invalid>);
 
+/// Which events a reaction is about.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) kinds: Vec<EventKind>,
+    /// Also what was in the log before.
+    pub(super) from_start: bool,
+}
+
 /// All that there is to know of a reaction.
 pub(super) struct Definition {
     pub(super) name: String,
@@ -107,6 +117,8 @@ pub(super) struct Definition {
     pub(super) evolution: Evolution,
     pub(super) cleanup: Cleanup,
     pub(super) concurrency: usize,
+    /// The events it is about.
+    pub(super) events: Option<Wanted>,
     look: Look,
     handler: Handler,
 }
@@ -133,6 +145,26 @@ impl Reaction {
     /// A reaction, of this name, to documents of a projection. The name is what its tasks are kept under: do not change it.
     pub fn on<P: Projection>(projection: P, name: &str) -> Draft<P::Document> {
         Draft::new(Collection::new(projection.name()).map(On::Projection), name)
+    }
+
+    /// A reaction, of this name, to events of these types: each of them once, those of a stream in order. One that fails holds up its own
+    /// stream. Folding again or rebuilding documents does not repeat it.
+    ///
+    /// ```
+    /// # use leftfold::react::Reaction;
+    /// let ship = Reaction::on_event(["order-paid"], "shipping").for_each(async |ctx| {
+    ///     let event = ctx.event()?;
+    ///     println!("ship {} because of {}", event.stream, event.id);
+    ///     Ok(())
+    /// });
+    /// ```
+    pub fn on_event(types: impl IntoIterator<Item = impl AsRef<str>>, name: &str) -> Draft<Event> {
+        let kinds = types.into_iter().map(EventKind::new).collect::<Result<Vec<_>, _>>();
+        let wanted = kinds.and_then(|kinds| match kinds.is_empty() {
+            true => Err(Invalid::new("event types", "", "at least one")),
+            false => Ok(Wanted { kinds, from_start: false }),
+        });
+        Draft { events: Some(wanted), ..Draft::new(Ok(On::Log), name) }
     }
 
     /// Something that is done again and again, in one process of all that have it: a task like any other, with retries, history, and
@@ -164,6 +196,44 @@ impl Draft<()> {
     }
 }
 
+impl Draft<Event> {
+    /// Also for events that were in the log before the reaction was known; from then on if left out.
+    pub fn from_start(mut self) -> Self {
+        if let Some(Ok(wanted)) = &mut self.events {
+            wanted.from_start = true;
+        }
+        self
+    }
+
+    /// What to do with each event. See [`Reaction::on_event`].
+    pub fn for_each<F, R>(self, handler: F) -> Reaction
+    where
+        F: Fn(Context<Event>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), HandlerError>> + Send + 'static,
+    {
+        let checked = self.check().and_then(|on| Ok((on, self.events.clone().transpose()?)));
+        let (on, events) = match checked {
+            Ok(checked) => checked,
+            Err(invalid) => return Reaction(Err(invalid)),
+        };
+        let Self { name, rules, evolution, cleanup, concurrency, .. } = self;
+        let kinds: Vec<_> = events.iter().flat_map(|wanted| &wanted.kinds).map(EventKind::as_str).collect();
+        let text = serde_json::json!({ "events": kinds }).to_string();
+        Reaction(Ok(Arc::new(Definition {
+            name,
+            on,
+            text,
+            rules,
+            evolution,
+            cleanup,
+            concurrency,
+            events,
+            look: Box::new(|_, _| (Seen::Outside, None)),
+            handler: Box::new(move |inner| Box::pin(handler(Context::new(inner)))),
+        })))
+    }
+}
+
 type When<D> = Box<dyn Fn(&D) -> bool + Send + Sync>;
 type Watch<D> = Box<dyn Fn(&D) -> Result<Json, Invalid> + Send + Sync>;
 type Again<D> = Box<dyn Fn(&D, Timestamp) -> Option<Timestamp> + Send + Sync>;
@@ -183,6 +253,7 @@ pub struct Draft<D> {
     evolution: Evolution,
     cleanup: Cleanup,
     concurrency: usize,
+    events: Option<Result<Wanted, Invalid>>,
 }
 
 impl<D> Draft<D> {
@@ -209,6 +280,7 @@ impl<D> Draft<D> {
             evolution: Evolution::default(),
             cleanup: Cleanup::default(),
             concurrency: 64,
+            events: None,
         }
     }
 
@@ -386,6 +458,7 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
             evolution,
             cleanup,
             concurrency,
+            events: None,
             look: Box::new(look),
             handler: Box::new(move |inner| Box::pin(handler(Context::new(inner)))),
         })))

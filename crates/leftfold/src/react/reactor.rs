@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::context::Hands;
+use super::events;
 use super::filter::Filter;
 use super::planner::{self, SWEEP_EVERY};
 use super::reaction::{Definition, Reaction};
@@ -160,10 +161,13 @@ impl<S: Reactive> Reactor<S> {
         shared.refresh().await?;
         let mut planners = JoinSet::new();
         if self.plans {
-            for on in places.into_iter().filter(|on| *on != On::Clock) {
+            for on in places.into_iter().filter(On::has_documents) {
                 planners.spawn(planner::follow(Arc::clone(&shared), on));
             }
             planners.spawn(planner::look_after(Arc::clone(&shared)));
+            for definition in shared.definitions.iter().filter(|one| one.on == On::Log) {
+                planners.spawn(events::follow(Arc::clone(&shared), Arc::clone(definition)));
+            }
         }
         planners.spawn(keep_time(Arc::clone(&shared)));
         planners.spawn(stir_when_asked(Arc::clone(&shared)));
@@ -536,7 +540,7 @@ impl<S: Reactive> Reacting<S> {
     /// Forgets the tasks whose time is over, of the reactions that are here. Answers how many. This happens by itself, too.
     pub async fn sweep(&self) -> Result<u64> {
         let places = self.0.shared.definitions.iter().map(|one| one.on.clone());
-        let places: BTreeSet<_> = places.filter(|on| *on != On::Clock).collect();
+        let places: BTreeSet<_> = places.filter(On::has_documents).collect();
         let mut swept = 0;
         for on in places {
             swept += self.0.shared.sweep(&on).await?;
@@ -575,8 +579,7 @@ impl<S: Reactive> Reacting<S> {
         if ours.iter().any(|one| one.comparing.is_some()) {
             return Ok(false);
         }
-        let places: BTreeSet<_> =
-            ours.iter().map(|one| one.on.clone()).filter(|on| *on != On::Clock).collect();
+        let places: BTreeSet<_> = ours.iter().map(|one| one.on.clone()).filter(On::has_documents).collect();
         for on in places {
             let Some(place) = self.store().feed_place(&planner::place_name(&on)).await? else {
                 return Ok(false);
@@ -585,6 +588,11 @@ impl<S: Reactive> Reacting<S> {
             match feed.next(1, Duration::ZERO).await? {
                 Told::Changes(changes) if changes.documents.is_empty() => {}
                 _ => return Ok(false),
+            }
+        }
+        for definition in shared.definitions.iter().filter(|one| one.on == On::Log) {
+            if !events::is_caught_up(self.store(), definition).await? {
+                return Ok(false);
             }
         }
         let names: Vec<_> = ours.iter().map(|one| one.name.clone()).collect();

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::context::Inner;
+use super::events;
 use super::loader::Loader;
 use super::planner::until;
 use super::reaction::Definition;
@@ -216,6 +217,16 @@ async fn handle<S: Reactive>(
     finish: mpsc::Sender<Finished>,
 ) {
     let (key, epoch) = (task.key.clone(), task.epoch);
+    let event = match events::next(&shared.store, &definition, &task).await {
+        Ok(event) => event,
+        Err(error) => {
+            let outcome = Outcome::Failed(error.to_string());
+            let finished = Finished { key, epoch, outcome, completes: false, took: Duration::ZERO };
+            let _ = finish.send(finished).await;
+            return;
+        }
+    };
+    let revision = event.as_ref().map(|event| event.revision.0);
     let Some(cancelled) = shared.running.runs().get(&key).map(|held| held.cancel.subscribe()) else { return };
     let inner = Arc::new(Inner {
         definition: Arc::clone(&definition),
@@ -228,6 +239,7 @@ async fn handle<S: Reactive>(
         completes: AtomicBool::new(false),
         deferred: Mutex::default(),
         throttles: AtomicBool::new(false),
+        event,
     });
     let begun = Instant::now();
     // A handler that panics has failed; so has one that is gone.
@@ -247,7 +259,7 @@ async fn handle<S: Reactive>(
     };
     let outcome = match said {
         Ok(Ok(())) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
-        Ok(Ok(())) => inner.takes_deferred().map_or(Outcome::Done, Outcome::Deferred),
+        Ok(Ok(())) => inner.takes_deferred().map_or_else(|| done(revision), Outcome::Deferred),
         Ok(Err(_)) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
         Ok(Err(error)) => Outcome::Failed(error.to_string()),
         Err(error) if error.is_panic() => Outcome::Failed(panicked(error)),
@@ -260,6 +272,11 @@ async fn handle<S: Reactive>(
     let finished = Finished { key, epoch, outcome, completes, took: begun.elapsed() };
     // Whoever finishes lives for as long as those who run.
     let _ = finish.send(finished).await;
+}
+
+/// What was done: an event of a stream was handled, or the document was.
+fn done(revision: Option<u64>) -> Outcome {
+    revision.map_or(Outcome::Done, Outcome::Handled)
 }
 
 fn panicked(error: tokio::task::JoinError) -> String {
@@ -383,7 +400,7 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
             return;
         };
         match &finished.outcome {
-            Outcome::Done => counts.done += 1,
+            Outcome::Done | Outcome::Handled(_) => counts.done += 1,
             Outcome::Stale => counts.stale += 1,
             Outcome::Deferred(_) => counts.deferred += 1,
             Outcome::Failed(_) if task.state == State::Failed => counts.failed += 1,

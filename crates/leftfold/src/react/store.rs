@@ -15,6 +15,7 @@ use crate::documents::Collection;
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
+use crate::log::Log;
 
 /// Where documents are.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,6 +27,15 @@ pub enum On {
     Plain(Plain),
     /// None: it is about time alone.
     Clock,
+    /// None: it is about events of the log.
+    Log,
+}
+
+impl On {
+    /// Whether there are documents to follow.
+    pub fn has_documents(&self) -> bool {
+        matches!(self, Self::Projection(_) | Self::Plain(_))
+    }
 }
 
 impl fmt::Display for On {
@@ -34,6 +44,7 @@ impl fmt::Display for On {
             Self::Projection(collection) => collection.fmt(f),
             Self::Plain(plain) => write!(f, "plain {}", plain.0),
             Self::Clock => f.write_str("time"),
+            Self::Log => f.write_str("events"),
         }
     }
 }
@@ -229,7 +240,7 @@ impl Depth {
 pub type Found = (DocumentId, Json);
 
 /// What a store does for reactions.
-pub trait Reactive: Clone + Send + Sync + 'static {
+pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// Changes of documents.
     type Feed: Feed;
 

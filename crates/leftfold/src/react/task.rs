@@ -113,6 +113,18 @@ pub struct Task {
     pub changed_at: Timestamp,
     /// The last runs, the latest at the end.
     pub history: Vec<Run>,
+    /// Where a reaction to events is in its stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+}
+
+/// Where a reaction to events is in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// All wanted events up to this revision are handled.
+    pub handled: u64,
+    /// The last wanted event has this revision, as far as is known.
+    pub last: u64,
 }
 
 /// What a look at the document found.
@@ -131,6 +143,8 @@ pub enum Seen {
 pub enum Outcome {
     /// It is handled.
     Done,
+    /// The event with this revision is handled; others may follow.
+    Handled(u64),
     /// It is not what it was planned for.
     Stale,
     /// It could not be handled.
@@ -299,6 +313,7 @@ impl Task {
             done_at: None,
             changed_at: now,
             history: Vec::new(),
+            cursor: None,
         }
     }
 
@@ -403,7 +418,7 @@ impl Task {
         }
         self.version = version;
         let (ended, error) = match &outcome {
-            Outcome::Done => (Ended::Done, None),
+            Outcome::Done | Outcome::Handled(_) => (Ended::Done, None),
             Outcome::Stale => (Ended::Stale, None),
             Outcome::Failed(error) => (Ended::Failed, Some(error.clone())),
             Outcome::Deferred(_) => (Ended::Deferred, None),
@@ -414,7 +429,7 @@ impl Task {
         if let Some(error) = error {
             self.error = Some(error);
         }
-        if outcome == Outcome::Done {
+        if matches!(outcome, Outcome::Done | Outcome::Handled(_)) {
             self.done_at = Some(now);
             self.error = None;
         }
@@ -428,6 +443,7 @@ impl Task {
         }
         match outcome {
             Outcome::Done => self.move_to(State::Done, now),
+            Outcome::Handled(revision) => self.pass(revision, now),
             Outcome::Stale => {
                 self.move_to(State::Stale, now);
                 // The document may be again what it was planned for, without another change.
@@ -451,6 +467,49 @@ impl Task {
         }
         self.go_on(rules, now);
         Some(self)
+    }
+
+    /// An event is handled: on to the next one of its stream.
+    fn pass(&mut self, revision: u64, now: Timestamp) {
+        self.move_to(State::Done, now);
+        if let Some(cursor) = &mut self.cursor {
+            cursor.handled = cursor.handled.max(revision);
+            if cursor.handled < cursor.last {
+                self.forget_failures();
+                self.generation += 1;
+                self.move_to(State::Pending, now);
+                self.due = Some(now);
+            }
+        }
+    }
+
+    /// What becomes of a stream's task when wanted events were found in it, the first and the last of which have these revisions. `None` if
+    /// nothing changes.
+    pub fn observe_events(
+        task: Option<Self>,
+        key: &TaskKey,
+        (first, last): (u64, u64),
+        rules: &Rules,
+        moment: Moment,
+    ) -> Option<Self> {
+        let Moment { now, version, .. } = moment;
+        let mut task = task.unwrap_or_else(|| Self { inside: true, ..Self::new(key, rules, now) });
+        let cursor = task.cursor.get_or_insert(Cursor { handled: first.saturating_sub(1), last: 0 });
+        if last <= cursor.last {
+            return None;
+        }
+        cursor.last = last;
+        task.version = version;
+        // One that runs goes on when it ends; one that has failed holds up its stream until somebody decides.
+        if matches!(task.state, State::Done | State::Stale) {
+            task.since = now;
+            task.forget_failures();
+            task.generation += 1;
+            task.needs = task.needs.max(rules.version);
+            task.move_to(State::Pending, now);
+            task.due = Some(now);
+        }
+        Some(task)
     }
 
     /// What changed during a run is handled next, if there is still something to handle.

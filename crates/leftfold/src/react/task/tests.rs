@@ -211,6 +211,28 @@ fn what_is_done_every_day_goes_on_whatever_happens() {
 }
 
 #[test]
+fn events_of_a_stream_are_handled_one_after_the_other() {
+    let seen =
+        |task, first, last, second| Task::observe_events(task, &key(), (first, last), &rules(), at(second));
+    let task = seen(None, 3, 5, 0).unwrap();
+    assert_eq!((task.state, task.cursor), (State::Pending, Some(Cursor { handled: 2, last: 5 })));
+    assert_eq!(seen(Some(task.clone()), 3, 5, 1), None, "found again");
+    let running = task.claim("w", &rules(), at(1)).unwrap();
+    let more = seen(Some(running), 7, 7, 2).unwrap();
+    assert_eq!((more.state, more.cursor), (State::Running, Some(Cursor { handled: 2, last: 7 })));
+    let next = more.finish(1, Outcome::Handled(3), &rules(), at(3)).unwrap();
+    assert_eq!((next.state, next.due, next.attempts), (State::Pending, Some(at(3).now), 0));
+    let last =
+        next.claim("w", &rules(), at(4)).unwrap().finish(2, Outcome::Handled(7), &rules(), at(5)).unwrap();
+    assert_eq!((last.state, last.cursor), (State::Done, Some(Cursor { handled: 7, last: 7 })));
+    let again = seen(Some(last), 9, 9, 6).unwrap();
+    assert_eq!(again.state, State::Pending);
+    let failed = Task { state: State::Failed, due: None, ..again };
+    let held_up = seen(Some(failed), 12, 12, 7).unwrap();
+    assert_eq!((held_up.state, held_up.cursor), (State::Failed, Some(Cursor { handled: 7, last: 12 })));
+}
+
+#[test]
 fn what_may_match_later_is_remembered_until_then() {
     let check_at = Some(at(100).now);
     let waiting = Task::observe(None, &key(), Seen::Outside, check_at, &rules(), at(0)).unwrap();

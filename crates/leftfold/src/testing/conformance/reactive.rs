@@ -185,6 +185,7 @@ fn task(reaction: &str, document: &str, version: u64) -> Task {
         done_at: None,
         changed_at: at(4),
         history: vec![Run { at: at(5), millis: 17, outcome: Ended::Failed, error: Some("no".to_owned()) }],
+        cursor: Some(crate::react::Cursor { handled: 6, last: 1 << 50 }),
     }
 }
 
