@@ -175,3 +175,6 @@ fn timestamp(micros: i64) -> Timestamp {
 fn count(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
