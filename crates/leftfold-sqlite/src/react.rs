@@ -75,6 +75,9 @@ impl Reactive for Sqlite {
     }
 
     async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
         let doing = |failure: Failure| failure.to_error("save tasks in", &self.inner.path);
         let writes = changes.into_iter().map(tasks::Write::new).collect::<Result<_, _>>().map_err(doing)?;
         self.inner.writer.run(tasks::SaveWork(writes)).await

@@ -149,7 +149,7 @@ CREATE TABLE leftfold_tasks (
 ) STRICT;
 CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, due, needs) WHERE due IS NOT NULL;
 CREATE INDEX leftfold_tasks_check ON leftfold_tasks (reaction, check_at) WHERE check_at IS NOT NULL;
-CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document);
+CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document) WHERE state <> 'done';
 CREATE TABLE leftfold_reactions (
   name TEXT PRIMARY KEY NOT NULL,
   version INTEGER NOT NULL,

@@ -145,6 +145,24 @@ async fn what_another_program_writes_is_read() {
     assert_eq!(shop.store.page_of_documents(&orders(), Some(id("a")), 9).await.unwrap(), there[1..]);
 }
 
+/// A table may take for the same what is not.
+#[tokio::test]
+async fn a_table_that_overlooks_case_is_followed_all_the_same() {
+    let shop = Shop::open().await;
+    shop.run(
+        "DROP TABLE orders; \
+         CREATE TABLE orders (id TEXT PRIMARY KEY COLLATE NOCASE, body TEXT COLLATE NOCASE); \
+         INSERT INTO orders VALUES ('a', '\"x\"'), ('b', '1')",
+    );
+    let mut feed = shop.follow().await;
+    shop.run("UPDATE orders SET body = '\"X\"' WHERE id = 'a'");
+    assert_eq!(named(&mut feed).await, ["a"]);
+    shop.run("UPDATE orders SET id = 'A' WHERE id = 'a'");
+    assert_eq!(named(&mut feed).await, ["A", "a"]);
+    let found = shop.store.current_documents(&orders(), ["a", "A"].map(id).to_vec()).await.unwrap();
+    assert_eq!(found, [(id("A"), Json::stored("\"X\""))]);
+}
+
 /// What only guards a document, and what only says why it is set aside, is nothing that a reaction could see.
 #[tokio::test]
 async fn of_a_projection_only_bodies_are_told() {
@@ -514,7 +532,8 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
     }
     let nothing = Connection::open_in_memory().unwrap();
     let error = task_in(&nothing, &pending.key).unwrap_err();
-    assert!(error.to_string().contains("could not load a task"), "{error}");
+    assert!(error.to_string().contains("could not load a task from a database in memory"), "{error}");
+    assert!(error.to_string().contains("open the file with `Sqlite::open` first"), "{error}");
 }
 
 /// The column by which tasks are found has microseconds, the task itself more: it must not be found before it is due.

@@ -24,7 +24,9 @@ pub(super) fn find(file: &Connection, on: &On, ids: Vec<DocumentId>) -> Result<V
     let mut statement = prepare(file, on, &format!("SELECT id, body FROM {} WHERE id = ?1", table(on)))?;
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
+        // A table of others may find what is not the same text.
         if let Some(row) = statement.query([id.as_str()])?.next()?
+            && row.get_ref(0)?.as_str() == Ok(id.as_str())
             && let Some(body) = body(row, on)?
         {
             found.push((id, body));

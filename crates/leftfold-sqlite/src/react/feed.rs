@@ -14,7 +14,10 @@ use super::is_over;
 use super::journal::{self, Page};
 use crate::Sqlite;
 
-/// Changes of documents in a SQLite file.
+/// Changes of documents in a SQLite file, by whatever program: triggers note them.
+///
+/// A row that `INSERT OR REPLACE` removes because of another unique column than its id is not among them, unless the program that does it has
+/// set `PRAGMA recursive_triggers`: SQLite runs no trigger for it. It is found when all documents are compared.
 pub struct SqliteFeed {
     store: Sqlite,
     /// By what the journal calls them.

@@ -3,9 +3,6 @@
 //! They are made on what is followed and on nothing else, and note only what readers can see: a body that is another one, or is there, or
 //! is gone. Triggers that have to be made note that too: whoever follows the documents must compare them, as there may have been
 //! changes while there were no triggers.
-//!
-//! SQLite runs no delete trigger for a row that `INSERT OR REPLACE` removes because of another unique column than the id, unless the program
-//! that does it has set `PRAGMA recursive_triggers`. Such a deletion is found only when all documents are compared.
 
 use leftfold::react::On;
 use leftfold::{Error, Result};

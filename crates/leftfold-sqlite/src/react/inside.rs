@@ -16,9 +16,7 @@ use crate::error::Failure;
 /// before it is saved with [`save_task_in`].
 ///
 /// ```
-/// use std::time::Duration;
-///
-/// use leftfold::react::{Change, Moment, Outcome, Reactive, Rules, Task, TaskKey};
+/// use leftfold::react::{Change, Moment, Outcome, Rules, TaskKey};
 /// use leftfold_sqlite::{save_task_in, task_in};
 /// use rusqlite::{Connection, TransactionBehavior};
 ///
@@ -60,5 +58,6 @@ pub fn document_in(transaction: &Connection, on: &On, id: &DocumentId) -> Result
 }
 
 fn error(doing: &str, transaction: &Connection, failure: &Failure) -> Error {
-    failure.to_error(doing, Path::new(transaction.path().unwrap_or("a database in memory")))
+    let path = transaction.path().filter(|path| !path.is_empty());
+    failure.to_error(doing, Path::new(path.unwrap_or("a database in memory")))
 }

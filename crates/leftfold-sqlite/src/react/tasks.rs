@@ -1,7 +1,7 @@
 //! Tasks: a row for each. The whole task is kept as JSON, and beside it what it is looked for by.
 //!
-//! `due` is set only in tasks that can be claimed, and `check_at` only in those that are to be looked at, so the indexes by them stay as small
-//! as the work that is left, however many tasks are done.
+//! `due` is set only in tasks that can be claimed, and `check_at` only in those that are to be looked at, and the index by state leaves out
+//! what is done: so these indexes stay as small as the work that is left, and cost little to keep, however many tasks are done.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +33,13 @@ pub(super) const NEXT_REACTION: &str =
 pub(super) const LIST: &str = "SELECT error, task FROM leftfold_tasks \
     WHERE reaction = ?1 AND document > ?2 AND changed_at <= ?3 ORDER BY document";
 pub(super) const LIST_STATE: &str = "SELECT error, task FROM leftfold_tasks \
+    WHERE reaction = ?1 AND document > ?2 AND changed_at <= ?3 AND state = ?4 AND state <> 'done' ORDER BY document";
+pub(super) const LIST_DONE: &str = "SELECT error, task FROM leftfold_tasks \
     WHERE reaction = ?1 AND document > ?2 AND changed_at <= ?3 AND state = ?4 ORDER BY document";
-pub(super) const DEPTHS: &str =
-    "SELECT reaction, state, count(*) FROM leftfold_tasks GROUP BY reaction, state ORDER BY reaction, state";
+pub(super) const COUNT_ALL: &str =
+    "SELECT reaction, 'done', count(*) FROM leftfold_tasks GROUP BY reaction ORDER BY reaction";
+pub(super) const COUNT_OTHERS: &str = "SELECT reaction, state, count(*) FROM leftfold_tasks WHERE state <> 'done' \
+    GROUP BY reaction, state ORDER BY reaction, state";
 /// By the index of what is due: of all that is pending, the one that is due for longest comes early in it.
 pub(super) const OLDEST_DUE: &str = "SELECT due FROM leftfold_tasks \
     WHERE reaction = ?1 AND due <= ?2 AND +state = 'pending' ORDER BY due LIMIT 1";
@@ -277,7 +281,8 @@ fn list_one(
     }
     for state in STATES.into_iter().filter(|state| query.states.contains(state)) {
         let values = params![reaction, after, before, name(state)];
-        take(&mut file.prepare_cached(LIST_STATE)?.query(values)?)?;
+        let sql = if state == State::Done { LIST_DONE } else { LIST_STATE };
+        take(&mut file.prepare_cached(sql)?.query(values)?)?;
     }
     tasks.sort_by(|one, other| one.key.cmp(&other.key));
     tasks.truncate(most);
@@ -301,11 +306,23 @@ fn reactions(file: &Connection) -> Result<Vec<String>, Failure> {
 pub(super) fn depths(file: &Connection) -> Result<BTreeMap<String, Depth>, Failure> {
     let now = now(file)?;
     let mut depths = BTreeMap::<String, Depth>::new();
-    let mut statement = file.prepare_cached(DEPTHS)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let count: i64 = row.get(2)?;
-        depths.entry(row.get(0)?).or_default().states.insert(state(row, 1)?, count.unsigned_abs());
+    // What is not among the others is done.
+    for sql in [COUNT_ALL, COUNT_OTHERS] {
+        let mut statement = file.prepare_cached(sql)?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (state, count) = (state(row, 1)?, row.get::<_, i64>(2)?.unsigned_abs());
+            let states = &mut depths.entry(row.get(0)?).or_default().states;
+            if state != State::Done
+                && let Some(done) = states.get_mut(&State::Done)
+            {
+                *done = done.saturating_sub(count);
+            }
+            states.insert(state, count);
+        }
+    }
+    for depth in depths.values_mut() {
+        depth.states.retain(|_, count| *count > 0);
     }
     for (reaction, depth) in &mut depths {
         depth.oldest_due = first(file, OLDEST_DUE, params![reaction, now])?.map(timestamp);

@@ -2,7 +2,10 @@
 
 use rusqlite::Connection;
 
-use super::tasks::{CHECK, DEPTHS, DUE, FIRST_CHECK, FIRST_DUE, LIST, LIST_STATE, NEXT_REACTION, OLDEST_DUE};
+use super::tasks::{
+    CHECK, COUNT_ALL, COUNT_OTHERS, DUE, FIRST_CHECK, FIRST_DUE, LIST, LIST_DONE, LIST_STATE, NEXT_REACTION,
+    OLDEST_DUE,
+};
 
 /// What SQLite does for a statement.
 fn plan(file: &Connection, sql: &str) -> String {
@@ -47,8 +50,13 @@ fn no_search_for_tasks_reads_all_of_them() {
             NEXT_REACTION,
             "SEARCH leftfold_tasks USING COVERING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction>?)",
         ),
-        // Counting counts: the smallest index that has what is needed, in its order.
-        (DEPTHS, "SCAN leftfold_tasks USING COVERING INDEX leftfold_tasks_state"),
+        (
+            LIST_DONE,
+            "SEARCH leftfold_tasks USING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction=? AND document>?)",
+        ),
+        // Counting counts, but no task is read for it.
+        (COUNT_ALL, "SCAN leftfold_tasks USING COVERING INDEX sqlite_autoindex_leftfold_tasks_1"),
+        (COUNT_OTHERS, "SCAN leftfold_tasks USING COVERING INDEX leftfold_tasks_state"),
     ];
     // Without statistics, as usual, and with those that somebody may have gathered.
     for gathered in [false, true] {
