@@ -308,6 +308,7 @@ async fn rows_of_reactions_are_as_they_always_were() {
         done_at: None,
         changed_at: at(4),
         history: vec![Run { at: at(2), millis: 17, outcome: Ended::Failed, error: Some("no".to_owned()) }],
+        cursor: None,
     };
     let key = TaskKey { document: DocumentId::new("cart-2").unwrap(), ..task.key.clone() };
     let done = Task { key, state: State::Done, version: 7, error: None, check_at: None, ..task.clone() };
@@ -315,7 +316,7 @@ async fn rows_of_reactions_are_as_they_always_were() {
     let reaction = Registered {
         name: "mail".to_owned(),
         version: u64::MAX,
-        on,
+        on: Some(on),
         definition: "confirmed".to_owned(),
         code: 2,
         paused: false,

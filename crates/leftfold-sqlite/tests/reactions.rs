@@ -496,6 +496,7 @@ fn task(document: &str, version: u64) -> Task {
         done_at: None,
         changed_at: at,
         history: Vec::new(),
+        cursor: None,
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn count_tasks<P: Place>(place: &P, out: &mut Out) -> Result<Ex
         let depth = depths.get(name).cloned().unwrap_or_default();
         let number = |state: &State| depth.states.get(state).copied().unwrap_or(0);
         out.element(&json!({
-            "reaction": name, "on": on.to_string(), "states": depth.states, "oldest_due": depth.oldest_due,
+            "reaction": name, "on": on.as_ref().map(ToString::to_string), "states": depth.states, "oldest_due": depth.oldest_due,
             "paused": paused, "throttled": throttled, "comparing": comparing,
         }))?;
         let note = match (paused, throttled, comparing) {

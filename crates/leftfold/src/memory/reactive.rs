@@ -77,7 +77,6 @@ impl State {
         match on {
             On::Projection(collection) => self.collections.get(collection)?.get(id)?.1.clone(),
             On::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
-            On::Clock | On::Log => None,
         }
     }
 }
@@ -169,7 +168,6 @@ impl Reactive for Memory {
                     state.reacting.plain.get(plain).into_iter().flat_map(|kept| kept.range(range.clone()));
                 found.map(|(id, body)| (id.clone(), body.clone())).take(most).collect()
             }
-            On::Clock | On::Log => Vec::new(),
         })
     }
 

@@ -184,8 +184,8 @@ impl<D> Context<D> {
     }
 
     /// Where its documents are: for extensions of stores.
-    pub fn on(&self) -> &super::On {
-        &self.inner.definition.on
+    pub fn on(&self) -> Option<&super::On> {
+        self.inner.definition.on.as_ref()
     }
 }
 
@@ -200,7 +200,8 @@ impl<D: DeserializeOwned> Context<D> {
     /// The document as it is now, if it still is what the task was planned for: it is there, it matches, and its watched values are the same.
     pub async fn document(&self) -> Result<D, NotCurrent> {
         let Inner { definition, task, loader, hands, .. } = &*self.inner;
-        let document = loader.load(&definition.on, &task.key.document).await?;
+        let on = definition.on.as_ref().ok_or(NotCurrent::Stale)?;
+        let document = loader.load(on, &task.key.document).await?;
         self.current(document, hands.now())
     }
 

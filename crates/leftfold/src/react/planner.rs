@@ -160,7 +160,7 @@ impl<S: Reactive> Leader<'_, S> {
     /// Has all reactions to these documents compare them.
     async fn compare_all(&self) -> Result<()> {
         for registered in self.shared.store.registered().await? {
-            if registered.on == *self.on {
+            if registered.on.as_ref() == Some(self.on) {
                 self.shared
                     .change(&registered.name, |registered| registered.comparing = Some(Comparing::ToBegin))
                     .await?;
@@ -211,7 +211,8 @@ pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
 impl<S: Reactive> Shared<S> {
     /// Plans what has to be done for documents that may have changed.
     pub(super) async fn plan(&self, on: &On, ids: BTreeSet<DocumentId>) -> Result<()> {
-        let registered: Vec<_> = self.refresh().await?.into_iter().filter(|one| one.on == *on).collect();
+        let registered: Vec<_> =
+            self.refresh().await?.into_iter().filter(|one| one.on.as_ref() == Some(on)).collect();
         let mut pairs: BTreeSet<(String, DocumentId)> = BTreeSet::new();
         for reaction in registered {
             pairs.extend(ids.iter().map(|id| (reaction.name.clone(), id.clone())));
@@ -298,9 +299,9 @@ impl<S: Reactive> Shared<S> {
             let mut by_place: BTreeMap<On, BTreeSet<(String, DocumentId)>> = BTreeMap::new();
             for task in due.tasks {
                 let definition = self.definitions.iter().find(|one| one.name == task.key.reaction);
-                if let Some(definition) = definition {
+                if let Some(on) = definition.and_then(|one| one.on.clone()) {
                     let pair = (task.key.reaction, task.key.document);
-                    by_place.entry(definition.on.clone()).or_default().insert(pair);
+                    by_place.entry(on).or_default().insert(pair);
                 }
             }
             for (on, pairs) in by_place {
@@ -317,10 +318,11 @@ impl<S: Reactive> Shared<S> {
             let Some(comparing) = &registered.comparing else { continue };
             let lease = format!("comparison for {}", definition.name);
             // What changes from now on must be heard of, or it would be missed.
-            if (definition.on.has_documents()
-                && self.store.feed_place(&place_name(&definition.on)).await?.is_none())
-                || self.store.take_lease(&lease, &self.owner, LEASE).await?.is_none()
-            {
+            let is_followed = match &definition.on {
+                Some(on) => self.store.feed_place(&place_name(on)).await?.is_some(),
+                None => true,
+            };
+            if !is_followed || self.store.take_lease(&lease, &self.owner, LEASE).await?.is_none() {
                 continue;
             }
             let next = self.compare_piece(&definition, comparing).await?;
@@ -344,13 +346,10 @@ impl<S: Reactive> Shared<S> {
         definition: &Definition,
         comparing: &Comparing,
     ) -> Result<Option<Comparing>> {
-        let on = &definition.on;
-        if definition.on == On::Log {
-            return self.compare_tasks(definition, None).await;
-        }
         if let Some(every) = &definition.rules.every {
             return self.compare_times(definition, every).await;
         }
+        let Some(on) = &definition.on else { return self.compare_tasks(definition, None).await };
         let pairs = |ids: &[DocumentId]| ids.iter().map(|id| (definition.name.clone(), id.clone())).collect();
         let after = match comparing {
             Comparing::ToBegin => None,
@@ -395,8 +394,8 @@ impl<S: Reactive> Shared<S> {
         let is_last = tasks.len() < PIECE;
         let last = tasks.last().map(|task| task.key.document.clone());
         let pairs = tasks.iter().map(|task| (task.key.reaction.clone(), task.key.document.clone())).collect();
-        if definition.on.has_documents() {
-            self.plan_pairs(&definition.on, pairs).await?;
+        if let Some(on) = &definition.on {
+            self.plan_pairs(on, pairs).await?;
         }
         let moment = || self.moment();
         let evolved = |task: Task| {
@@ -423,7 +422,7 @@ impl<S: Reactive> Shared<S> {
     /// Forgets tasks whose time is over.
     pub(super) async fn sweep(&self, on: &On) -> Result<u64> {
         let mut swept = 0;
-        for definition in self.current().into_iter().filter(|definition| definition.on == *on) {
+        for definition in self.current().into_iter().filter(|definition| definition.on.as_ref() == Some(on)) {
             let keep_for = match definition.cleanup {
                 Cleanup::Keep => continue,
                 Cleanup::Gone(keep_for) | Cleanup::GoneOrOutside(keep_for) => keep_for,

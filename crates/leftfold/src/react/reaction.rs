@@ -110,7 +110,7 @@ pub(super) struct Wanted {
 /// All that there is to know of a reaction.
 pub(super) struct Definition {
     pub(super) name: String,
-    pub(super) on: On,
+    pub(super) on: Option<On>,
     /// What tells whether its documents must be compared anew.
     pub(super) text: String,
     pub(super) rules: Rules,
@@ -144,7 +144,7 @@ impl Reaction {
     #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
     /// A reaction, of this name, to documents of a projection. The name is what its tasks are kept under: do not change it.
     pub fn on<P: Projection>(projection: P, name: &str) -> Draft<P::Document> {
-        Draft::new(Collection::new(projection.name()).map(On::Projection), name)
+        Draft::new(Collection::new(projection.name()).map(On::Projection).map(Some), name)
     }
 
     /// A reaction, of this name, to events of these types: each of them once, those of a stream in order. One that fails holds up its own
@@ -164,7 +164,7 @@ impl Reaction {
             true => Err(Invalid::new("event types", "", "at least one")),
             false => Ok(Wanted { kinds, from_start: false }),
         });
-        Draft { events: Some(wanted), ..Draft::new(Ok(On::Log), name) }
+        Draft { events: Some(wanted), ..Draft::new(Ok(None), name) }
     }
 
     /// Something that is done again and again, in one process of all that have it: a task like any other, with retries, history, and
@@ -184,14 +184,14 @@ impl Reaction {
 
     /// A reaction, of this name, to documents of a collection that any program writes to.
     pub fn on_plain<D: DeserializeOwned>(collection: &str, name: &str) -> Draft<D> {
-        Draft::new(Plain::new(collection).map(On::Plain), name)
+        Draft::new(Plain::new(collection).map(On::Plain).map(Some), name)
     }
 }
 
 impl Draft<()> {
     /// Something that is done again and again, by one process at a time: the first time when it is first due.
     pub fn every(every: Every, name: &str) -> Self {
-        let draft = Self::new(Ok(On::Clock), name);
+        let draft = Self::new(Ok(None), name);
         Self { rules: Rules { every: Some(every), ..draft.rules }, ..draft }
     }
 }
@@ -242,7 +242,7 @@ type Again<D> = Box<dyn Fn(&D, Timestamp) -> Option<Timestamp> + Send + Sync>;
 #[must_use = "it is no reaction until it is told what to run"]
 pub struct Draft<D> {
     name: String,
-    on: Result<On, Invalid>,
+    on: Result<Option<On>, Invalid>,
     filter: Option<Filter>,
     when: Option<When<D>>,
     again: Option<Again<D>>,
@@ -257,7 +257,7 @@ pub struct Draft<D> {
 }
 
 impl<D> Draft<D> {
-    fn new(on: Result<On, Invalid>, name: &str) -> Self {
+    fn new(on: Result<Option<On>, Invalid>, name: &str) -> Self {
         let rules = Rules {
             debounce: Duration::ZERO,
             at_most: Duration::from_mins(1),
@@ -360,7 +360,7 @@ impl<D> Draft<D> {
         Self { rules: Rules { visibility: silence, ..self.rules }, ..self }
     }
 
-    fn check(&self) -> Result<On, Invalid> {
+    fn check(&self) -> Result<Option<On>, Invalid> {
         let fits = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
         if self.name.is_empty() || self.name.len() > 100 || !self.name.chars().all(fits) {
             return Err(Invalid::new(

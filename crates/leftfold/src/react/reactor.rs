@@ -135,7 +135,7 @@ impl<S: Reactive> Reactor<S> {
                 definitions.iter().filter(|one| wanted.contains(&one.name)).cloned().collect()
             }
         };
-        let places: BTreeSet<_> = definitions.iter().map(|one| one.on.clone()).collect();
+        let places: BTreeSet<_> = definitions.iter().filter_map(|one| one.on.clone()).collect();
         let places: Vec<_> = places.into_iter().collect();
         self.store.prepare_reactions(&places).await?;
         let owner = self.owner.unwrap_or_else(|| event_id(&*self.env).to_string());
@@ -161,11 +161,11 @@ impl<S: Reactive> Reactor<S> {
         shared.refresh().await?;
         let mut planners = JoinSet::new();
         if self.plans {
-            for on in places.into_iter().filter(On::has_documents) {
+            for on in places {
                 planners.spawn(planner::follow(Arc::clone(&shared), on));
             }
             planners.spawn(planner::look_after(Arc::clone(&shared)));
-            for definition in shared.definitions.iter().filter(|one| one.on == On::Log) {
+            for definition in shared.definitions.iter().filter(|one| one.events.is_some()) {
                 planners.spawn(events::follow(Arc::clone(&shared), Arc::clone(definition)));
             }
         }
@@ -493,7 +493,7 @@ impl<S: Reactive> Reacting<S> {
     /// Those of these tasks whose documents match.
     async fn matching(&self, tasks: Vec<Task>, filter: &Filter) -> Result<Vec<Task>> {
         let places: BTreeMap<_, _> =
-            self.reactions().await?.into_iter().map(|one| (one.name, one.on)).collect();
+            self.reactions().await?.into_iter().filter_map(|one| Some((one.name, one.on?))).collect();
         let mut by_place: BTreeMap<On, Vec<Task>> = BTreeMap::new();
         for task in tasks {
             if let Some(on) = places.get(&task.key.reaction) {
@@ -539,8 +539,7 @@ impl<S: Reactive> Reacting<S> {
 
     /// Forgets the tasks whose time is over, of the reactions that are here. Answers how many. This happens by itself, too.
     pub async fn sweep(&self) -> Result<u64> {
-        let places = self.0.shared.definitions.iter().map(|one| one.on.clone());
-        let places: BTreeSet<_> = places.filter(On::has_documents).collect();
+        let places: BTreeSet<_> = self.0.shared.definitions.iter().filter_map(|one| one.on.clone()).collect();
         let mut swept = 0;
         for on in places {
             swept += self.0.shared.sweep(&on).await?;
@@ -579,7 +578,7 @@ impl<S: Reactive> Reacting<S> {
         if ours.iter().any(|one| one.comparing.is_some()) {
             return Ok(false);
         }
-        let places: BTreeSet<_> = ours.iter().map(|one| one.on.clone()).filter(On::has_documents).collect();
+        let places: BTreeSet<_> = ours.iter().filter_map(|one| one.on.clone()).collect();
         for on in places {
             let Some(place) = self.store().feed_place(&planner::place_name(&on)).await? else {
                 return Ok(false);
@@ -590,7 +589,7 @@ impl<S: Reactive> Reacting<S> {
                 _ => return Ok(false),
             }
         }
-        for definition in shared.definitions.iter().filter(|one| one.on == On::Log) {
+        for definition in shared.definitions.iter().filter(|one| one.events.is_some()) {
             if !events::is_caught_up(self.store(), definition).await? {
                 return Ok(false);
             }

@@ -25,17 +25,6 @@ pub enum On {
     Projection(Collection),
     /// Those of a collection or table that any program writes to.
     Plain(Plain),
-    /// None: it is about time alone.
-    Clock,
-    /// None: it is about events of the log.
-    Log,
-}
-
-impl On {
-    /// Whether there are documents to follow.
-    pub fn has_documents(&self) -> bool {
-        matches!(self, Self::Projection(_) | Self::Plain(_))
-    }
 }
 
 impl fmt::Display for On {
@@ -43,8 +32,6 @@ impl fmt::Display for On {
         match self {
             Self::Projection(collection) => collection.fmt(f),
             Self::Plain(plain) => write!(f, "plain {}", plain.0),
-            Self::Clock => f.write_str("time"),
-            Self::Log => f.write_str("events"),
         }
     }
 }
@@ -160,8 +147,8 @@ pub struct Registered {
     pub name: String,
     /// A number that is another one after each change.
     pub version: u64,
-    /// Where its documents are.
-    pub on: On,
+    /// Where its documents are; none if it is about events, or about time alone.
+    pub on: Option<On>,
     /// What its filter and its watched values are, as far as that can be told.
     pub definition: String,
     /// The latest version of its code.

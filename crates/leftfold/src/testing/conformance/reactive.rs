@@ -249,7 +249,7 @@ fn registered(name: &str, version: u64) -> Registered {
     Registered {
         name: name.to_owned(),
         version,
-        on: on(),
+        on: Some(on()),
         definition: r#"{"status":"confirmed"}"#.to_owned(),
         code: 3,
         paused: false,
