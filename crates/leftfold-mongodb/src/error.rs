@@ -45,6 +45,10 @@ impl Failure {
         Self { kind: Kind::Unknown, advice, ..self }
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Whether the transaction that met it has written nothing and may be run again.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.repeatable
@@ -106,7 +110,7 @@ fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
 }
 
 /// The code and the message of what a server reported.
-fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
+pub(crate) fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
     match &*error.kind {
         ErrorKind::Command(error) => Some((error.code, format!("{} ({})", error.message, error.code_name))),
         ErrorKind::Write(WriteFailure::WriteError(error)) => Some((error.code, error.message.clone())),

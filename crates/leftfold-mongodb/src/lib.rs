@@ -30,12 +30,14 @@ mod points;
 
 mod append;
 mod body;
+mod bulk;
 mod commit;
 mod counters;
 mod documents;
 mod error;
 mod lease;
 mod log;
+mod react;
 mod record;
 mod schema;
 mod sequence;
@@ -56,6 +58,8 @@ use mongodb::{Client, Database};
 use crate::append::Appenders;
 use crate::error::Failure;
 use crate::watch::Board;
+
+pub use crate::react::MongoFeed;
 
 /// A MongoDB database that holds the log and the documents. Cloning gives another handle to the same store.
 #[derive(Clone)]
