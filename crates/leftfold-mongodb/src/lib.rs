@@ -59,7 +59,7 @@ use crate::append::Appenders;
 use crate::error::Failure;
 use crate::watch::Board;
 
-pub use crate::react::MongoFeed;
+pub use crate::react::{InTransaction, MongoFeed};
 
 /// A MongoDB database that holds the log and the documents. Cloning gives another handle to the same store.
 #[derive(Clone)]

@@ -56,7 +56,7 @@ use std::sync::Arc;
 
 use leftfold::{Error, Kind, Result};
 
-pub use crate::react::{SqliteFeed, document_in, save_task_in, task_in};
+pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
 use crate::readers::Readers;
 use crate::watch::Board;
 use crate::writer::Writer;

@@ -3,6 +3,7 @@
 //! Changes are written to a journal by triggers, in the transaction of whoever changes a document, so that those of any program are
 //! seen. What is decided by time is decided by SQLite's clock, which is that of the machine: all who have the file open share it.
 
+mod complete;
 mod documents;
 mod feed;
 mod followed;
@@ -24,6 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::Sqlite;
 use crate::error::Failure;
 
+pub use complete::InTransaction;
 pub use feed::SqliteFeed;
 pub use inside::{document_in, save_task_in, task_in};
 pub(crate) use leases::stirs;

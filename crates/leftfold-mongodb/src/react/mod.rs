@@ -1,5 +1,6 @@
 //! What reactions need, in MongoDB: a change stream, tasks that are guarded one by one, leases, and wake-ups.
 
+mod complete;
 mod documents;
 mod due;
 mod feed;
@@ -20,6 +21,7 @@ use jiff::Timestamp;
 use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
 use leftfold::{DocumentId, Result};
 
+pub use self::complete::InTransaction;
 pub use self::feed::MongoFeed;
 use crate::Mongo;
 

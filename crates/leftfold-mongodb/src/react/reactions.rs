@@ -91,7 +91,7 @@ mod tests {
             let reaction = Registered {
                 name: "mail".to_owned(),
                 version: u64::MAX,
-                on: On::Plain(Plain::new("carts").unwrap()),
+                on: Some(On::Plain(Plain::new("carts").unwrap())),
                 definition: "{}".to_owned(),
                 code: 3,
                 paused: true,

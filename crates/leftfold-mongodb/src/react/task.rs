@@ -12,7 +12,7 @@
 use bson::raw::cstr;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
-use leftfold::react::{Run, State, Task, TaskKey};
+use leftfold::react::{Cursor, Run, State, Task, TaskKey};
 use leftfold::{DocumentId, Json, Kind};
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,8 @@ struct Rest {
     changed_at: Timestamp,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     history: Vec<Run>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cursor: Option<Cursor>,
 }
 
 /// The `_id` of a task. They sort by reaction, then by document.
@@ -105,6 +107,7 @@ pub(super) fn encode(task: &Task) -> Result<RawDocumentBuf, Failure> {
         done_at: task.done_at,
         changed_at: task.changed_at,
         history: task.history.clone(),
+        cursor: task.cursor,
     };
     let rest = serde_json::to_string(&rest).map_err(|error| Failure::damaged(error.to_string()))?;
     let mut stored = RawDocumentBuf::new();
@@ -159,6 +162,7 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Task, Failure> {
         done_at: rest.done_at,
         changed_at: rest.changed_at,
         history: rest.history,
+        cursor: rest.cursor,
     })
 }
 
@@ -203,6 +207,7 @@ mod tests {
             done_at: Some(at(5)),
             changed_at: at(6),
             history: Vec::new(),
+            cursor: None,
         };
         let stored = encode(&task).unwrap();
         assert_eq!(decode(&stored).unwrap(), task);
@@ -236,6 +241,7 @@ mod tests {
             done_at: None,
             changed_at: at(0),
             history: Vec::new(),
+            cursor: None,
         };
         assert!(encode(&small).is_ok());
         let error =

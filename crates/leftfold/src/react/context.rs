@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::loader::Loader;
 use super::reaction::Definition;
 use super::retry::later;
-use super::task::{Moment, Outcome, Seen, Task};
+use super::task::{Moment, Outcome, Seen, Task, TaskKey};
 use crate::error::{Error, Result};
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
@@ -42,6 +42,7 @@ type Done<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 pub(super) trait Hands: Send + Sync {
     /// The store's time, as far as it can be told without asking.
     fn now(&self) -> Timestamp;
+    fn random(&self) -> u64;
     fn throttle(&self, reaction: &str, until: Timestamp) -> Done<()>;
     fn take_lease(&self, name: String, owner: String, length: Duration) -> Done<Option<u64>>;
     fn give_lease(&self, name: String, owner: String) -> Done<()>;
@@ -172,10 +173,21 @@ impl<D> Context<D> {
     /// writes it in that transaction, guarded by the version it had. `None` if the claim is lost: then the transaction must not be committed.
     ///
     /// Whether the handler has succeeded is what the store says afterwards, not what it returns.
-    pub fn complete(&self, task: Task, now: Timestamp, version: u64) -> Option<Task> {
+    pub fn complete(&self, task: Task) -> Option<Task> {
         self.inner.completes.store(true, Ordering::Relaxed);
-        let Inner { definition, task: claimed, .. } = &*self.inner;
-        task.finish(claimed.epoch, Outcome::Done, &definition.rules, Moment { now, version, chance: 0.5 })
+        let Inner { definition, task: claimed, hands, event, .. } = &*self.inner;
+        let outcome = event.as_ref().map_or(Outcome::Done, |event| Outcome::Handled(event.revision.0));
+        let moment = Moment { now: hands.now(), version: (hands.random() >> 1).max(1), chance: 0.5 };
+        task.finish(claimed.epoch, outcome, &definition.rules, moment)
+    }
+
+    /// What to say where the claim is lost: for extensions of stores.
+    pub fn lost(&self) -> Error {
+        let TaskKey { reaction, document } = &self.inner.task.key;
+        let message = format!(
+            "completing {reaction} for {document} in a transaction: another process has taken the task over; do not commit it"
+        );
+        Error::new(crate::Kind::Conflict, message)
     }
 
     /// Which task it is: for extensions of stores.
@@ -199,16 +211,16 @@ impl Context<Event> {
 impl<D: DeserializeOwned> Context<D> {
     /// The document as it is now, if it still is what the task was planned for: it is there, it matches, and its watched values are the same.
     pub async fn document(&self) -> Result<D, NotCurrent> {
-        let Inner { definition, task, loader, hands, .. } = &*self.inner;
+        let Inner { definition, task, loader, .. } = &*self.inner;
         let on = definition.on.as_ref().ok_or(NotCurrent::Stale)?;
         let document = loader.load(on, &task.key.document).await?;
-        self.current(document, hands.now())
+        self.current(document)
     }
 
     /// The same for a document that was read, in a transaction of the handler's own: for extensions of stores.
-    pub fn current(&self, document: Option<Json>, now: Timestamp) -> Result<D, NotCurrent> {
-        let Inner { definition, task, stale, .. } = &*self.inner;
-        let (seen, _) = definition.look(document.as_ref(), now);
+    pub fn current(&self, document: Option<Json>) -> Result<D, NotCurrent> {
+        let Inner { definition, task, stale, hands, .. } = &*self.inner;
+        let (seen, _) = definition.look(document.as_ref(), hands.now());
         match document {
             Some(document) if seen == Seen::Inside(task.watched.clone()) => {
                 document.to().map_err(NotCurrent::Undecodable)

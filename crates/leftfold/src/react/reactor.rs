@@ -328,6 +328,10 @@ impl<S: Reactive> Hands for Hand<S> {
         self.0.now()
     }
 
+    fn random(&self) -> u64 {
+        self.0.env.random()
+    }
+
     fn throttle(
         &self,
         reaction: &str,

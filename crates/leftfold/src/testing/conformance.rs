@@ -149,6 +149,7 @@ macro_rules! conformance_of_reactive {
             reactions_are_registered_under_guard
             leases_are_numbered_and_guard_places
             who_waits_is_stirred
+            documents_are_reacted_to
         }
     };
 }
