@@ -95,7 +95,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_mins(60), asking).await.unwrap_or_else(|_| panic!("{what}"));
+    tokio::time::timeout(Duration::from_hours(1), asking).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -544,7 +544,7 @@ impl leftfold::Projection for Carts {
     type Event = CartEvent;
     type Document = BTreeMap<String, Value>;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "carts"
     }
 
@@ -615,7 +615,7 @@ async fn what_is_done_every_hour_is_done_once_by_all() {
     tokio::time::sleep(Duration::from_mins(61)).await;
     assert_eq!(runs.load(Ordering::Relaxed), 1);
     // The second time fails at first, and is tried again.
-    tokio::time::sleep(Duration::from_mins(60)).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(runs.load(Ordering::Relaxed), 3);
     let now = Query { reaction: Some("report".to_owned()), ..Query::default() };
     assert_eq!(second.retry(now, None).await.unwrap(), 1);

@@ -5,7 +5,8 @@
 //! that ends, loses nothing, and the next one goes on with it.
 //!
 //! **No place is told before all changes up to it were**: it is the token of the last change that was told; where a request found none, it
-//! is the server's word for how far it has looked.
+//! is the server's word for how far it has looked. A server looks for the change that a token is of, and does not find one of a
+//! collection that is not followed any more: so a place also tells when and where that change was.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,11 +16,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bson::{RawDocument, RawDocumentBuf, doc};
+use bson::{RawDocument, RawDocumentBuf, Timestamp, doc};
 use leftfold::react::{Changes, Feed, On, Told};
 use leftfold::{Backoff, DocumentId, Env as _, Kind, Result, System};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::documents::collection_of;
@@ -36,10 +38,10 @@ const LONGEST: Duration = Duration::from_hours(24);
 /// How many changes a server sends at once.
 const BATCH: u32 = 5_000;
 
-/// Codes that say that a place is not there any more, or never was: InvalidResumeToken, ChangeStreamFatalError and
-/// ChangeStreamHistoryLost.
+/// Codes that say that a place is not there any more, or never was: `InvalidResumeToken`, `ChangeStreamFatalError` and
+/// `ChangeStreamHistoryLost`.
 const LOST: [i32; 3] = [260, 280, 286];
-/// Codes that say nothing about a place: Unauthorized and AuthenticationFailed.
+/// Codes that say nothing about a place: `Unauthorized` and `AuthenticationFailed`.
 const REFUSED: [i32; 2] = [13, 18];
 /// The label of errors after which a stream can't go on where it was.
 const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
@@ -50,7 +52,7 @@ type Stream = ChangeStream<RawDocumentBuf>;
 pub struct MongoFeed {
     source: Arc<Source>,
     /// Up to where all changes were told, once that ahead is.
-    place: Option<ResumeToken>,
+    place: Option<Place>,
     /// A change that the stream began with.
     ahead: Option<RawDocumentBuf>,
     stream: Option<Stream>,
@@ -64,6 +66,23 @@ pub struct MongoFeed {
 }
 
 type Step = Pin<Box<dyn Future<Output = Result<(Stream, Option<RawDocumentBuf>), Trouble>> + Send>>;
+
+/// A place in the stream.
+#[derive(Clone, Serialize, Deserialize)]
+struct Place {
+    token: ResumeToken,
+    /// The change that the token is of, if it is of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<Of>,
+}
+
+/// Where and when a change was.
+#[derive(Clone, Serialize, Deserialize)]
+struct Of {
+    collection: String,
+    time: u32,
+    increment: u32,
+}
 
 /// What is followed.
 struct Source {
@@ -141,7 +160,7 @@ impl MongoFeed {
             delays: delays(),
         };
         if let Some(from) = from {
-            match serde_json::from_str::<ResumeToken>(&from) {
+            match serde_json::from_str::<Place>(&from) {
                 // Whether the server knows it is found out by the first wait.
                 Ok(place) => feed.place = Some(place),
                 Err(error) => feed.lost = Some(format!("{from:?} is no place in a change stream: {error}")),
@@ -158,7 +177,8 @@ impl MongoFeed {
             Ok((stream, ahead))
         };
         let (stream, ahead) = base.run("follow changes in", begin).await?;
-        Ok(Self { place: stream.resume_token(), stream: Some(stream), ahead, ..feed })
+        let place = stream.resume_token().map(|token| Place { token, of: ahead.as_deref().and_then(of) });
+        Ok(Self { place, stream: Some(stream), ahead, ..feed })
     }
 
     /// The next change, if there is one at once, or until then. `Some(None)` says that the server has looked and found none.
@@ -183,7 +203,9 @@ impl MongoFeed {
             if self.failed.take().is_some() {
                 self.delays = delays();
             }
-            self.place = stream.resume_token().or(self.place.take());
+            if let Some(token) = stream.resume_token() {
+                self.place = Some(Place { token, of: change.as_deref().and_then(of) });
+            }
             self.stream = Some(stream);
             change
         }))
@@ -216,6 +238,45 @@ impl MongoFeed {
     }
 }
 
+/// Whether there are changes after a place, up to now.
+pub(super) async fn has_changes(base: &Arc<Base>, on: Vec<On>, after: &str) -> Result<bool, Failure> {
+    const GLANCE: Duration = Duration::from_millis(20);
+    let Ok(place) = serde_json::from_str::<Place>(after) else { return Ok(true) };
+    let hello = base.db.run_command(doc! { "hello": 1 }).await?;
+    let last = hello.get_document("lastWrite").and_then(|write| write.get_document("opTime"));
+    let now = last.and_then(|time| time.get_timestamp("ts"));
+    let now = now.map_err(|error| {
+        Failure::damaged(format!("a server that does not say when it was written to: {error}"))
+    })?;
+    let on = on.into_iter().map(|on| (collection_of(&on), on)).collect();
+    let source = Source { base: Arc::clone(base), on };
+    let mut stream = match source.stream_that_waits(Some(place), GLANCE).await {
+        Ok(stream) => stream,
+        Err(error) => match judge(error) {
+            Trouble::Lost(_) => return Ok(true),
+            Trouble::Failed(failure) => return Err(failure),
+        },
+    };
+    // The server answers as soon as it has nothing more at hand: how far it has looked by then is in its token.
+    loop {
+        if stream.next_if_any().await?.is_some() {
+            return Ok(true);
+        }
+        let looked = stream.resume_token().as_ref().and_then(time_of);
+        if looked.is_some_and(|looked| (looked.time, looked.increment) >= (now.time, now.increment)) {
+            return Ok(false);
+        }
+    }
+}
+
+/// The time that a resume token begins with: a byte for its type, seconds, and a number within the second.
+fn time_of(token: &ResumeToken) -> Option<Timestamp> {
+    let token = serde_json::to_value(token).ok()?;
+    let number = |range| u32::from_str_radix(token.get("_data")?.as_str()?.get(range)?, 16).ok();
+    (number(0..2) == Some(0x82)).then_some(())?;
+    Some(Timestamp { time: number(2..10)?, increment: number(10..18)? })
+}
+
 /// What a change says.
 enum Noted<'a> {
     Document(&'a On, DocumentId),
@@ -225,7 +286,7 @@ enum Noted<'a> {
 
 impl Source {
     /// Opens the stream at a place. One that can't be found is told from a server that has trouble of its own.
-    async fn open(&self, place: Option<ResumeToken>) -> Result<Stream, Trouble> {
+    async fn open(&self, place: Option<Place>) -> Result<Stream, Trouble> {
         let is_placed = place.is_some();
         let opened = patiently(async { Ok(self.stream(place).await) }).await.map_err(Trouble::Failed)?;
         let error = match opened {
@@ -248,7 +309,15 @@ impl Source {
     }
 
     /// The stream of what happens to these documents, after a place or from now on.
-    async fn stream(&self, after: Option<ResumeToken>) -> Result<Stream, mongodb::error::Error> {
+    async fn stream(&self, after: Option<Place>) -> Result<Stream, mongodb::error::Error> {
+        self.stream_that_waits(after, AWAIT).await
+    }
+
+    async fn stream_that_waits(
+        &self,
+        after: Option<Place>,
+        patience: Duration,
+    ) -> Result<Stream, mongodb::error::Error> {
         let names: Vec<_> = self.on.keys().collect();
         let db = &self.base.db;
         let happens = ["insert", "update", "replace", "delete", "drop", "rename"];
@@ -258,18 +327,24 @@ impl Source {
                 { "operationType": "rename", "to.db": db.name(), "to.coll": { "$in": &names } },
                 { "operationType": { "$in": ["dropDatabase", "invalidate"] } },
             ] } },
-            doc! { "$project": { "operationType": 1, "ns.coll": 1, "documentKey._id": 1 } },
+            doc! { "$project": { "operationType": 1, "ns.coll": 1, "documentKey._id": 1, "clusterTime": 1 } },
         ];
-        let watch = db.watch().pipeline(pipeline).resume_after(after);
-        Ok(watch.max_await_time(AWAIT).batch_size(BATCH).await?.with_type())
+        let watch = db.watch().pipeline(pipeline).max_await_time(patience).batch_size(BATCH);
+        let watch = match after {
+            Some(Place { of: Some(Of { collection, time, increment }), .. })
+                if !self.on.contains_key(&collection) =>
+            {
+                watch.start_at_operation_time(Timestamp { time, increment })
+            }
+            Some(Place { token, .. }) => watch.resume_after(token),
+            None => watch,
+        };
+        Ok(watch.await?.with_type())
     }
 
     fn read(&self, change: &RawDocument) -> Result<Noted<'_>, Failure> {
         let operation = change.get_str("operationType")?;
-        let name = match change.get("ns")?.and_then(bson::RawBsonRef::as_document) {
-            Some(ns) => ns.get("coll")?.and_then(bson::RawBsonRef::as_str).unwrap_or_default(),
-            None => "",
-        };
+        let name = collection(change).unwrap_or_default();
         if !matches!(operation, "insert" | "update" | "replace" | "delete") {
             return Ok(Noted::Lost(match operation {
                 "drop" => format!("collection {name} was dropped"),
@@ -287,6 +362,17 @@ impl Source {
             (On::Projection(_), _) => Noted::Nothing,
         })
     }
+}
+
+/// The name of the collection that a change is in.
+fn collection(change: &RawDocument) -> Option<&str> {
+    change.get_document("ns").ok()?.get_str("coll").ok()
+}
+
+/// Where and when a change was.
+fn of(change: &RawDocument) -> Option<Of> {
+    let Timestamp { time, increment } = change.get_timestamp("clusterTime").ok()?;
+    Some(Of { collection: collection(change)?.to_owned(), time, increment })
 }
 
 /// Asks for a change. What fails is opened anew.

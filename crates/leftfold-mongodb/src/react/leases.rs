@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
 use crate::Base;
@@ -73,10 +73,8 @@ impl Base {
         place: Option<String>,
     ) -> Result<bool, Failure> {
         let Ok(lease) = i64::try_from(lease) else { return Ok(false) };
-        let change = match place {
-            Some(place) => doc! { "$set": { "place": place } },
-            None => doc! { "$unset": { "place": Bson::Null } },
-        };
+        let change = place
+            .map_or_else(|| doc! { "$unset": { "place": "" } }, |place| doc! { "$set": { "place": place } });
         let feeds = self.db.collection::<Document>(FEEDS);
         let updated = feeds.update_one(doc! { "_id": name, "number": lease }, change).await;
         Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)

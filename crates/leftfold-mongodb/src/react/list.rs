@@ -48,7 +48,13 @@ impl Base {
             let depth = depths.entry(group.get_str("reaction")?.to_owned()).or_default();
             depth.states.insert(state_of(group.get_str("state")?)?, count);
         }
-        let due = doc! { "open": true, "state": state(State::Pending), "due": { "$lte": micros(self.now().await?) } };
+        // Whatever its reaction: without that, a server would not walk along the index alone.
+        let due = doc! {
+            "_id.reaction": { "$gte": "" },
+            "open": true,
+            "state": state(State::Pending),
+            "due": { "$lte": micros(self.now().await?) },
+        };
         let oldest = doc! { "_id": "$_id.reaction", "due": { "$min": "$due" } };
         let oldest = tasks.aggregate([doc! { "$match": due }, doc! { "$group": oldest }]);
         let oldest = oldest.hint(Hint::Name(DUE_INDEX.to_owned()));

@@ -64,6 +64,11 @@ impl Reactive for Mongo {
         MongoFeed::open(&self.inner.base, on, from).await
     }
 
+    async fn has_changes(&self, on: Vec<On>, after: String) -> Result<bool> {
+        let base = &self.inner.base;
+        base.run("look for changes in", feed::has_changes(base, on, &after)).await
+    }
+
     async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
         let base = &self.inner.base;
         base.run("load tasks from", base.load_tasks(&keys)).await

@@ -52,21 +52,21 @@ impl Base {
         let updated = self.run_statements(Verb::Update, &batch.updates).await?;
         point!("tasks-updated");
         let deleted = self.run_statements(Verb::Delete, &batch.deletes).await?;
-        let updates: Vec<_> = changes.iter().filter_map(update).collect();
-        let deletes: Vec<_> = changes.iter().filter_map(deletion).collect();
-        if updated == updates.len() && deleted == deletes.len() {
+        let to_update: Vec<_> = changes.iter().filter_map(update).collect();
+        let to_delete: Vec<_> = changes.iter().filter_map(deletion).collect();
+        if updated == to_update.len() && deleted == to_delete.len() {
             return Ok(refused);
         }
-        let stored =
-            self.versions(updates.iter().map(|(key, _)| *key).chain(deletes.iter().copied())).await?;
+        let keys = to_update.iter().map(|(key, _)| *key).chain(to_delete.iter().copied());
+        let stored = self.versions(keys).await?;
         let (ours, others): (Vec<_>, Vec<_>) =
-            updates.into_iter().partition(|(key, version)| stored.get(key) == Some(version));
+            to_update.into_iter().partition(|(key, version)| stored.get(key) == Some(version));
         refused.extend(others.into_iter().map(|(key, _)| key.clone()));
         // Some of these very updates were made before, and nobody can tell which: whoever looks again sees that they are there.
         if updated < ours.len() {
             refused.extend(ours.into_iter().map(|(key, _)| key.clone()));
         }
-        let (there, gone): (Vec<_>, Vec<_>) = deletes.into_iter().partition(|key| stored.contains_key(key));
+        let (there, gone): (Vec<_>, Vec<_>) = to_delete.into_iter().partition(|key| stored.contains_key(key));
         refused.extend(there.into_iter().cloned());
         // Some were gone before, and nobody can tell which: whoever looks again sees that there is nothing left to do.
         if deleted < gone.len() {

@@ -7,7 +7,7 @@ use mongodb::ClientSession;
 
 use super::documents::{collection_of, decode as document, key_of};
 use super::task::{decode, encode, guard, key};
-use crate::error::Failure;
+use crate::error::{Failure, sourced};
 use crate::schema::TASKS;
 use crate::{Base, Mongo};
 
@@ -60,31 +60,30 @@ impl Mongo {
     }
 }
 
-/// What went wrong, with what the driver says: its labels tell whether the transaction may be run again.
-struct Trouble {
-    failure: Failure,
-    source: Option<mongodb::error::Error>,
+/// What went wrong: what the driver says, or what was read.
+enum Trouble {
+    Driver(mongodb::error::Error),
+    Other(Failure),
 }
 
 impl Trouble {
     fn into_error(self, doing: &str, place: &str) -> Error {
-        let error = self.failure.to_error(doing, place);
-        match self.source {
-            Some(source) => error.with_source(source),
-            None => error,
+        match self {
+            Self::Driver(error) => sourced(error, doing, place),
+            Self::Other(failure) => failure.to_error(doing, place),
         }
     }
 }
 
 impl From<mongodb::error::Error> for Trouble {
     fn from(error: mongodb::error::Error) -> Self {
-        Self { failure: error.clone().into(), source: Some(error) }
+        Self::Driver(error)
     }
 }
 
 impl From<Failure> for Trouble {
     fn from(failure: Failure) -> Self {
-        Self { failure, source: None }
+        Self::Other(failure)
     }
 }
 

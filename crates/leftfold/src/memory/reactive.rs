@@ -192,7 +192,7 @@ impl Reactive for Memory {
             match change {
                 Change::Insert(task) if there.is_none() => drop(tasks.insert(task.key.clone(), task)),
                 Change::Update(seen, task) if there == Some(seen) => {
-                    drop(tasks.insert(task.key.clone(), task))
+                    tasks.insert(task.key.clone(), task);
                 }
                 Change::Delete(seen, key) if there == Some(seen) => drop(tasks.remove(&key)),
                 refused_change => refused.push(refused_change.key().clone()),

@@ -249,14 +249,14 @@ impl Lock {
             return Ok(None);
         };
         let (keeper, mut kept) = watch::channel(());
-        let (lose, lost) = watch::channel(false);
+        let (is_gone, lost) = watch::channel(false);
         tokio::spawn(async move {
             // The sender is gone when the lock is dropped.
             while let Err(_elapsed) = tokio::time::timeout(LOCKED / 3, kept.changed()).await {
                 match hands.take_lease(name.clone(), owner.clone(), LOCKED).await {
                     Ok(Some(still)) if still == number => {}
                     Ok(_) => {
-                        lose.send_replace(true);
+                        is_gone.send_replace(true);
                         return;
                     }
                     Err(error) => tracing::warn!(%error, name, "could not keep a lock; trying again"),

@@ -160,9 +160,12 @@ impl Reaction {
     /// ```
     pub fn on_event(types: impl IntoIterator<Item = impl AsRef<str>>, name: &str) -> Draft<Event> {
         let kinds = types.into_iter().map(EventKind::new).collect::<Result<Vec<_>, _>>();
-        let wanted = kinds.and_then(|kinds| match kinds.is_empty() {
-            true => Err(Invalid::new("event types", "", "at least one")),
-            false => Ok(Wanted { kinds, from_start: false }),
+        let wanted = kinds.and_then(|kinds| {
+            if kinds.is_empty() {
+                Err(Invalid::new("event types", "", "at least one"))
+            } else {
+                Ok(Wanted { kinds, from_start: false })
+            }
         });
         Draft { events: Some(wanted), ..Draft::new(Ok(None), name) }
     }
@@ -431,10 +434,9 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
                     return (Seen::Outside, check_at);
                 }
             }
-            let typed = match is_typed.then(|| document.to::<D>()).transpose() {
-                Ok(typed) => typed,
-                // Its handler finds out, and says so where people look.
-                Err(_) => return (Seen::Inside(document.clone()), check_at),
+            // What is of another shape is told by its handler, where people look.
+            let Ok(typed) = is_typed.then(|| document.to::<D>()).transpose() else {
+                return (Seen::Inside(document.clone()), check_at);
             };
             if let Some(typed) = &typed {
                 let again = again.as_ref().and_then(|again| again(typed, now));

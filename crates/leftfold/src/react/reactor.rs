@@ -17,7 +17,7 @@ use super::filter::Filter;
 use super::planner::{self, SWEEP_EVERY};
 use super::reaction::{Definition, Reaction};
 use super::runner::{self, Running};
-use super::store::{Change, Depth, Feed as _, On, Query, Reactive, Registered, Told};
+use super::store::{Change, Depth, On, Query, Reactive, Registered};
 use super::task::{Moment, State, Task, TaskKey};
 use super::value::Value;
 use crate::env::{Env, System, event_id};
@@ -587,10 +587,8 @@ impl<S: Reactive> Reacting<S> {
             let Some(place) = self.store().feed_place(&planner::place_name(&on)).await? else {
                 return Ok(false);
             };
-            let mut feed = self.store().follow(vec![on], Some(place)).await?;
-            match feed.next(1, Duration::ZERO).await? {
-                Told::Changes(changes) if changes.documents.is_empty() => {}
-                _ => return Ok(false),
+            if self.store().has_changes(vec![on], place).await? {
+                return Ok(false);
             }
         }
         for definition in shared.definitions.iter().filter(|one| one.events.is_some()) {

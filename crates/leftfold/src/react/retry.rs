@@ -174,7 +174,7 @@ impl Retry {
             }
             Schedule::Cron(times) => {
                 let next = times.find_next(now).ok()?.timestamp();
-                return Some(later(next, self.spread(Duration::from_secs(60), chance)));
+                return Some(later(next, self.spread(Duration::from_mins(1), chance)));
             }
         };
         Some(later(now, wait.saturating_sub(self.spread(wait, chance))))
@@ -291,9 +291,9 @@ mod tests {
     fn jitter_shortens_and_duration_ends() {
         let retry = Retry::fixed(Duration::from_secs(100)).jitter(0.5);
         assert_eq!((waits(&retry, 1, 0.0), waits(&retry, 1, 1.0)), (vec![Some(100)], vec![Some(50)]));
-        let within = retry.within(Duration::from_secs(60));
+        let within = retry.within(Duration::from_mins(1));
         assert!(within.next(1, NOW, later(NOW, Duration::from_secs(59)), 0.0).is_some());
-        assert!(within.next(1, NOW, later(NOW, Duration::from_secs(60)), 0.0).is_none());
+        assert!(within.next(1, NOW, later(NOW, Duration::from_mins(1)), 0.0).is_none());
     }
 
     #[test]

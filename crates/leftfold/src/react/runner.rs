@@ -3,7 +3,7 @@
 //! A claim is a change of the task that only one can make. Whoever has it runs the handler and finishes the task if the claim still stands; a claim
 //! that others have taken over cancels the handler, and what that says is not heard any more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +31,7 @@ const FINISH: usize = 1_000;
 /// What is running here.
 #[derive(Default)]
 pub(super) struct Running {
-    runs: Mutex<HashMap<TaskKey, Held>>,
+    runs: Mutex<BTreeMap<TaskKey, Held>>,
     /// Something has ended.
     freed: Notify,
 }
@@ -43,7 +43,7 @@ struct Held {
 }
 
 impl Running {
-    fn runs(&self) -> MutexGuard<'_, HashMap<TaskKey, Held>> {
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -135,7 +135,6 @@ async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
 }
 
 /// Claims what is due and has room here. Answers with it, and how long it is until something else is due.
-#[expect(clippy::type_complexity, reason = "it is what it is")]
 async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>, Task)>, Option<Duration>)> {
     let mut wanted = Vec::new();
     {
@@ -164,7 +163,7 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
     }
     let due = shared.store.due_tasks(wanted).await?;
     let mut changes = Vec::new();
-    let mut claimed: HashMap<TaskKey, Task> = HashMap::new();
+    let mut claimed: BTreeMap<TaskKey, Task> = BTreeMap::new();
     for task in due.tasks {
         let Some(definition) = shared.runs.iter().find(|one| one.name == task.key.reaction) else { continue };
         let (seen, was_lost) = (task.version, task.state != State::Pending);
@@ -185,7 +184,7 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
             // Some may be ours: those that are as they were to be.
             let keys = claimed.keys().cloned().collect();
             let there = shared.store.load_tasks(keys).await?;
-            let there: HashMap<_, _> =
+            let there: BTreeMap<_, _> =
                 there.into_iter().map(|task| (task.key.clone(), task.version)).collect();
             claimed.retain(|key, task| there.get(key) == Some(&task.version));
         }
@@ -258,9 +257,8 @@ async fn handle<S: Reactive>(
         return;
     };
     let outcome = match said {
-        Ok(Ok(())) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
+        Ok(_) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
         Ok(Ok(())) => inner.takes_deferred().map_or_else(|| done(revision), Outcome::Deferred),
-        Ok(Err(_)) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
         Ok(Err(error)) => Outcome::Failed(error.to_string()),
         Err(error) if error.is_panic() => Outcome::Failed(panicked(error)),
         Err(error) => Outcome::Failed(format!("the handler was ended: {error}")),
@@ -316,7 +314,7 @@ async fn finish_some<S: Reactive>(
     batch: Vec<Finished>,
 ) -> Result<Vec<Finished>, (crate::Error, Vec<Finished>)> {
     let mut changes = Vec::new();
-    let mut ours: HashMap<TaskKey, (Finished, Task)> = HashMap::new();
+    let mut ours: BTreeMap<TaskKey, (Finished, Task)> = BTreeMap::new();
     let mut unsure = Vec::new();
     for finished in batch {
         let held = shared.running.runs().get(&finished.key).map(|held| held.task.clone());
@@ -362,7 +360,7 @@ async fn finish_some<S: Reactive>(
         Ok(there) => there,
         Err(error) => return Err((error, left)),
     };
-    let there: HashMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
+    let there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
     let mut again = Vec::new();
     for mut finished in left {
         match there.get(&finished.key) {
@@ -431,7 +429,7 @@ async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
 
 async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()> {
     let there = shared.store.load_tasks(keys.clone()).await?;
-    let mut there: HashMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
+    let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
     let mut changes = Vec::new();
     for key in keys {
         let Some((epoch, definition)) = shared.running.runs().get(&key).and_then(|held| {
@@ -454,7 +452,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()
             }
         }
     }
-    let renewed: HashMap<_, _> = changes
+    let renewed: BTreeMap<_, _> = changes
         .iter()
         .filter_map(|change| match change {
             Change::Update(_, task) => Some((task.key.clone(), task.clone())),
@@ -477,13 +475,16 @@ async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()
 
 /// Gives back what did not end in time: others may run it at once.
 async fn give_back<S: Reactive>(shared: &Shared<S>) {
-    let keys: Vec<_> = shared.running.runs().drain().map(|(key, held)| (key, held.task.epoch)).collect();
+    let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
+        .into_iter()
+        .map(|(key, held)| (key, held.task.epoch))
+        .collect();
     if keys.is_empty() {
         return;
     }
     let give = async {
         let there = shared.store.load_tasks(keys.iter().map(|(key, _)| key.clone()).collect()).await?;
-        let epochs: HashMap<_, _> = keys.into_iter().collect();
+        let epochs: BTreeMap<_, _> = keys.into_iter().collect();
         let back = |task: Task| {
             let (seen, epoch) = (task.version, *epochs.get(&task.key)?);
             Some(Change::Update(seen, task.give_back(epoch, shared.moment())?))

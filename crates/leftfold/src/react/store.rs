@@ -255,6 +255,15 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// Changes of these documents, from a place on that a feed named, or from now on. The order of `on` does not matter.
     fn follow(&self, on: Vec<On>, from: Option<String>) -> impl Future<Output = Result<Self::Feed>> + Send;
 
+    /// Whether any of these documents was written or deleted after a place that a feed named, up to this call; also if that can't be told any more.
+    fn has_changes(&self, on: Vec<On>, after: String) -> impl Future<Output = Result<bool>> + Send {
+        async move {
+            let mut feed = self.follow(on, Some(after)).await?;
+            let told = feed.next(1, Duration::ZERO).await?;
+            Ok(!matches!(told, Told::Changes(changes) if changes.documents.is_empty()))
+        }
+    }
+
     /// Tasks as they are now; those that are not there are left out.
     fn load_tasks(&self, keys: Vec<TaskKey>) -> impl Future<Output = Result<Vec<Task>>> + Send;
 

@@ -411,6 +411,7 @@ impl Task {
     }
 
     /// The task when a run has ended. `None` if its claim no longer stands: then what it did is not known here.
+    #[expect(clippy::needless_pass_by_value, reason = "a run says once how it ended")]
     pub fn finish(mut self, epoch: u64, outcome: Outcome, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, chance } = moment;
         if !self.is_claimed(epoch) {
@@ -536,6 +537,7 @@ impl Task {
     }
 
     /// The task when somebody wants it to be run again, now. One that is running runs again afterwards.
+    #[must_use]
     pub fn retry(mut self, moment: Moment) -> Self {
         let Moment { now, version, .. } = moment;
         self.version = version;

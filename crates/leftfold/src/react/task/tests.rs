@@ -10,7 +10,7 @@ fn rules() -> Rules {
         at_most: Duration::from_hours(1),
         retry: Retry::fixed(Duration::from_secs(5)).jitter(0.0).attempts(3),
         history: 3,
-        visibility: Duration::from_secs(60),
+        visibility: Duration::from_mins(1),
         version: 1,
         every: None,
     }

@@ -86,7 +86,9 @@ pub async fn changes_are_told<S: Store + Reactive>(store: S) {
         }
         Told::Lost(why) => panic!("{why}"),
     };
+    assert!(!store.has_changes(vec![on()], begin.clone()).await.unwrap());
     write(&store, &[("a", Some("1")), ("b", Some("1")), ("a", Some("2"))]).await;
+    assert!(store.has_changes(vec![on()], begin.clone()).await.unwrap(), "at once");
     let middle = told::<S>(&mut feed, &["a", "b"]).await;
     write(&store, &[("b", None), ("c", Some("1"))]).await;
     told::<S>(&mut feed, &["b", "c"]).await;
@@ -110,13 +112,13 @@ pub async fn a_waiting_feed_wakes_up<S: Store + Reactive>(store: S) {
 pub async fn many_changes_come_in_pieces<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let mut feed = store.follow(vec![on()], None).await.unwrap();
-    let names: Vec<_> = (0..40).map(|number| format!("d{number:02}")).collect();
-    for name in &names {
+    let documents: Vec<_> = (0..40).map(|number| format!("d{number:02}")).collect();
+    for name in &documents {
         write(&store, &[(name, Some("1"))]).await;
     }
     let mut named = BTreeSet::new();
     soon(async {
-        while named.len() < names.len() {
+        while named.len() < documents.len() {
             let Told::Changes(changes) = feed.next(7, A_WHILE).await.unwrap() else { panic!("lost") };
             let ids: Vec<_> = changes.documents.into_values().flatten().collect();
             assert!(ids.len() <= 7, "{ids:?}");
@@ -424,12 +426,12 @@ pub async fn leases_are_numbered_and_guard_places<S: Store + Reactive>(store: S)
     assert!(store.put_feed_place("carts", third, None).await.unwrap());
     assert_eq!(store.feed_place("carts").await.unwrap(), None);
     // One of many gets it.
-    let takes = (0..8).map(|owner| {
+    let all = (0..8).map(|owner| {
         let store = store.clone();
         async move { store.take_lease("new", &format!("o{owner}"), hour).await.unwrap() }
     });
     let mut taken = 0;
-    let mut tasks: tokio::task::JoinSet<_> = takes.collect();
+    let mut tasks: tokio::task::JoinSet<_> = all.collect();
     while let Some(one) = tasks.join_next().await {
         taken += usize::from(one.unwrap().is_some());
     }
