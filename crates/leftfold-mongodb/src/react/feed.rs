@@ -51,10 +51,8 @@ type Stream = ChangeStream<RawDocumentBuf>;
 /// Changes of documents in MongoDB. It does nothing while nobody waits for the [next](Feed::next).
 pub struct MongoFeed {
     source: Arc<Source>,
-    /// Up to where all changes were told, once that ahead is.
+    /// Up to where all changes were told.
     place: Option<Place>,
-    /// A change that the stream began with.
-    ahead: Option<RawDocumentBuf>,
     stream: Option<Stream>,
     /// What was asked for and is not answered yet.
     under_way: Option<Step>,
@@ -107,9 +105,6 @@ impl Feed for MongoFeed {
     async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
         let end = Instant::now() + patience.min(LONGEST);
         let mut changes = Changes::default();
-        if let Some(ahead) = self.ahead.take() {
-            self.note(&ahead, &mut changes);
-        }
         while self.lost.is_none() && count(&changes) < most.max(1) {
             let waits = changes.documents.is_empty();
             match self.answer(waits.then_some(end)).await {
@@ -152,7 +147,6 @@ impl MongoFeed {
         let mut feed = Self {
             source,
             place: None,
-            ahead: None,
             stream: None,
             under_way: None,
             lost: None,
@@ -169,16 +163,19 @@ impl MongoFeed {
         }
         let begin = async {
             let mut stream = feed.source.stream(None).await?;
-            // A stream that begins with a change does not say what is before it.
-            let ahead = if stream.resume_token().is_none() { stream.next_if_any().await? } else { None };
+            let mut first = None;
+            // A stream that begins with a change does not say what is before it. That change was made before anybody could know of
+            // this feed: now is after it.
             if stream.resume_token().is_none() {
-                return Err(Failure::damaged("the server does not tell where its change stream begins"));
+                first = stream.next_if_any().await?;
             }
-            Ok((stream, ahead))
+            let Some(token) = stream.resume_token() else {
+                return Err(Failure::damaged("the server does not tell where its change stream begins"));
+            };
+            Ok((stream, Place { token, of: first.as_deref().and_then(of) }))
         };
-        let (stream, ahead) = base.run("follow changes in", begin).await?;
-        let place = stream.resume_token().map(|token| Place { token, of: ahead.as_deref().and_then(of) });
-        Ok(Self { place, stream: Some(stream), ahead, ..feed })
+        let (stream, place) = base.run("follow changes in", begin).await?;
+        Ok(Self { place: Some(place), stream: Some(stream), ..feed })
     }
 
     /// The next change, if there is one at once, or until then. `Some(None)` says that the server has looked and found none.
