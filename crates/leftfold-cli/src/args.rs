@@ -82,7 +82,8 @@ impl Command {
             Self::Parked(Parked::Retry(args)) => &args.store,
             Self::Held(Held::List(store))
             | Self::Conflicts(Conflicts::List(store))
-            | Self::Rejected(Rejected::List(store)) => store,
+            | Self::Rejected(Rejected::List(store))
+            | Self::Tasks(Tasks::Count(store)) => store,
             Self::Held(Held::Show(args)) => &args.store,
             Self::Held(Held::Skip(args)) => &args.store,
             Self::Conflicts(Conflicts::Keep(args)) => &args.one.store,
@@ -90,7 +91,6 @@ impl Command {
             Self::Conflicts(Conflicts::Show(args) | Conflicts::Discard(args))
             | Self::Rejected(Rejected::Show(args) | Rejected::Forget(args)) => &args.store,
             Self::Tasks(Tasks::List(args)) => &args.selected.store,
-            Self::Tasks(Tasks::Count(store)) => store,
             Self::Tasks(Tasks::Show(args)) => &args.store,
             Self::Tasks(Tasks::Retry(args)) => &args.selected.store,
             Self::Tasks(Tasks::Pause(args) | Tasks::Resume(args)) => &args.store,
@@ -251,7 +251,7 @@ pub(crate) struct Resubmit {
     pub(crate) policy: Policy,
     /// How to find the event in it, as JSON: {"format":"fields","stream":…}; CloudEvents if left out
     #[arg(long, value_name = "JSON", value_parser = mapping)]
-    pub(crate) mapping: Option<Mapping>,
+    pub(crate) mapping: Option<Box<Mapping>>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -346,7 +346,7 @@ pub(crate) struct RetryTasks {
     pub(crate) selected: Selection,
     /// Only those whose documents match this filter, in MongoDB's query language
     #[arg(long, value_name = "JSON", value_parser = filter)]
-    pub(crate) filter: Option<leftfold::react::Filter>,
+    pub(crate) filter: Option<Box<leftfold::react::Filter>>,
     /// All tasks of all reactions
     #[arg(long)]
     pub(crate) all: bool,
@@ -413,12 +413,12 @@ pub(crate) struct ParkedRetry {
     pub(crate) dry_run: bool,
 }
 
-fn filter(text: &str) -> Result<leftfold::react::Filter, String> {
-    text.parse().map_err(|error: Invalid| error.to_string())
+fn filter(text: &str) -> Result<Box<leftfold::react::Filter>, String> {
+    text.parse().map(Box::new).map_err(|error: Invalid| error.to_string())
 }
 
-fn mapping(text: &str) -> Result<Mapping, String> {
-    serde_json::from_str(text).map_err(|error| format!("expected a mapping as JSON: {error}"))
+fn mapping(text: &str) -> Result<Box<Mapping>, String> {
+    serde_json::from_str(text).map(Box::new).map_err(|error| format!("expected a mapping as JSON: {error}"))
 }
 
 /// What to wait for: an event's token, or its stream and revision.

@@ -134,7 +134,7 @@ pub(crate) async fn retry_tasks<P: Place>(
         return Err(Failure::new(Exit::Usage, "say which tasks to retry, or --all"));
     }
     let reacting = open(place).await?;
-    let retried = reacting.retry(query, args.filter.as_ref()).await?;
+    let retried = reacting.retry(query, args.filter.as_deref()).await?;
     out.value(&json!({ "retried": retried }))?;
     out.line(format_args!("{} to be run again", count(retried, "task")))?;
     Ok(Exit::Done)
