@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// Messages that are no events
     #[command(subcommand)]
     Rejected(Rejected),
+    /// What reactions have done, and have still to do
+    #[command(subcommand)]
+    Tasks(Tasks),
     /// Every event that made a document, and what each changed
     Explain(Document),
     /// Fold a document anew from its first event
@@ -79,13 +82,18 @@ impl Command {
             Self::Parked(Parked::Retry(args)) => &args.store,
             Self::Held(Held::List(store))
             | Self::Conflicts(Conflicts::List(store))
-            | Self::Rejected(Rejected::List(store)) => store,
+            | Self::Rejected(Rejected::List(store))
+            | Self::Tasks(Tasks::Count(store)) => store,
             Self::Held(Held::Show(args)) => &args.store,
             Self::Held(Held::Skip(args)) => &args.store,
             Self::Conflicts(Conflicts::Keep(args)) => &args.one.store,
             Self::Rejected(Rejected::Resubmit(args)) => &args.one.store,
             Self::Conflicts(Conflicts::Show(args) | Conflicts::Discard(args))
             | Self::Rejected(Rejected::Show(args) | Rejected::Forget(args)) => &args.store,
+            Self::Tasks(Tasks::List(args)) => &args.selected.store,
+            Self::Tasks(Tasks::Show(args)) => &args.store,
+            Self::Tasks(Tasks::Retry(args)) => &args.selected.store,
+            Self::Tasks(Tasks::Pause(args) | Tasks::Resume(args)) => &args.store,
             Self::Explain(args) | Self::Refold(args) => &args.store,
             Self::DemoVerify(args) => args,
             Self::DemoWorker(args) => &args.store,
@@ -243,7 +251,7 @@ pub(crate) struct Resubmit {
     pub(crate) policy: Policy,
     /// How to find the event in it, as JSON: {"format":"fields","stream":…}; CloudEvents if left out
     #[arg(long, value_name = "JSON", value_parser = mapping)]
-    pub(crate) mapping: Option<Mapping>,
+    pub(crate) mapping: Option<Box<Mapping>>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -254,6 +262,102 @@ pub(crate) enum Policy {
     Latest,
     /// None: it is given one
     Arrival,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Tasks {
+    /// Tasks, by reaction and document
+    List(TaskList),
+    /// How many there are of each reaction, by state
+    Count(Store),
+    /// One of them, with its last runs
+    Show(OneTask),
+    /// Have tasks run again, now
+    Retry(RetryTasks),
+    /// Have no run of a reaction begin, in any process
+    Pause(OneReaction),
+    /// Have a reaction run again that was paused or throttled
+    Resume(OneReaction),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Selection {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Only those of this reaction
+    #[arg(long)]
+    pub(crate) reaction: Option<String>,
+    /// Only those in this state; give it several times for several
+    #[arg(long, value_enum)]
+    pub(crate) state: Vec<TaskState>,
+    /// Only those whose last error has this text in it
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) error: Option<String>,
+    /// Only those of this document
+    #[arg(long, value_name = "ID")]
+    pub(crate) document: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum TaskState {
+    Pending,
+    Running,
+    Changed,
+    Done,
+    Stale,
+    Failed,
+}
+
+impl From<TaskState> for leftfold::react::State {
+    fn from(state: TaskState) -> Self {
+        match state {
+            TaskState::Pending => Self::Pending,
+            TaskState::Running => Self::Running,
+            TaskState::Changed => Self::Changed,
+            TaskState::Done => Self::Done,
+            TaskState::Stale => Self::Stale,
+            TaskState::Failed => Self::Failed,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskList {
+    #[command(flatten)]
+    pub(crate) selected: Selection,
+    /// How many to show
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneTask {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The reaction
+    pub(crate) reaction: String,
+    /// The document's id
+    pub(crate) document: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetryTasks {
+    #[command(flatten)]
+    pub(crate) selected: Selection,
+    /// Only those whose documents match this filter, in MongoDB's query language
+    #[arg(long, value_name = "JSON", value_parser = filter)]
+    pub(crate) filter: Option<Box<leftfold::react::Filter>>,
+    /// All tasks of all reactions
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OneReaction {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The reaction
+    pub(crate) reaction: String,
 }
 
 #[derive(Debug, Args)]
@@ -309,8 +413,12 @@ pub(crate) struct ParkedRetry {
     pub(crate) dry_run: bool,
 }
 
-fn mapping(text: &str) -> Result<Mapping, String> {
-    serde_json::from_str(text).map_err(|error| format!("expected a mapping as JSON: {error}"))
+fn filter(text: &str) -> Result<Box<leftfold::react::Filter>, String> {
+    text.parse().map(Box::new).map_err(|error: Invalid| error.to_string())
+}
+
+fn mapping(text: &str) -> Result<Box<Mapping>, String> {
+    serde_json::from_str(text).map(Box::new).map_err(|error| format!("expected a mapping as JSON: {error}"))
 }
 
 /// What to wait for: an event's token, or its stream and revision.

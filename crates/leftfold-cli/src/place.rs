@@ -49,7 +49,7 @@ impl From<OsString> for Named {
 
 /// A place at which stores of one kind are.
 pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
-    type Store: leftfold::Store + leftfold::Sequences;
+    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive;
 
     /// Opens the store, and makes what is missing.
     async fn open(&self) -> Result<Self::Store, Failure>;

@@ -54,11 +54,43 @@ pub(crate) fn decode(document: &RawDocument, bare: bool) -> Result<Json, Failure
     let mut out = String::with_capacity(document.as_bytes().len());
     if bare {
         let value = document.get(BARE)?.ok_or_else(|| Failure::damaged("a bare body has no value"))?;
-        write(&mut out, value)?;
+        write(&mut out, value, Style::Stored)?;
         return Ok(Json::stored(out));
     }
-    write_object(&mut out, document, |key| key != "_id" && key != "_fold")?;
+    write_object(&mut out, document, Style::Stored, |key| key != "_id" && key != "_fold")?;
     Ok(Json::stored(out))
+}
+
+/// How values are written that JSON has no type for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// As bodies of projections are: numbers as JSON's own, all others so that their types are kept.
+    Stored,
+    /// Relaxed extended JSON: what is easy to read.
+    Relaxed,
+    /// Canonical extended JSON: every type is kept, that of numbers as well.
+    Canonical,
+}
+
+/// A value as JSON text, its fields in their order.
+pub(crate) fn text(value: RawBsonRef<'_>, style: Style) -> Result<String, Failure> {
+    let mut out = String::new();
+    write(&mut out, value, style)?;
+    Ok(out)
+}
+
+/// The value that a text of extended JSON stands for, its fields in their order. `None` if it is no such text.
+pub(crate) fn value(text: &str) -> Option<Bson> {
+    serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
+    let mut writer = Writer { text, at: 0, out: vec![0; 4], exact: true };
+    writer.space();
+    writer.element(b"v", 1)?;
+    let mut bytes = writer.out;
+    bytes.push(0);
+    let length = i32::try_from(bytes.len()).ok()?;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    let document = RawDocumentBuf::from_bytes(bytes).ok()?;
+    Bson::try_from(document.get("v").ok()??).ok()
 }
 
 /// Walks along a JSON text, which is known to be valid, and writes BSON. `None` means that it was not.
@@ -283,32 +315,37 @@ fn quote(out: &mut String, text: &str) -> Result<(), Failure> {
 }
 
 /// Writes a value as JSON text.
-fn write(out: &mut String, value: RawBsonRef<'_>) -> Result<(), Failure> {
+fn write(out: &mut String, value: RawBsonRef<'_>, style: Style) -> Result<(), Failure> {
+    let is_plain = style != Style::Canonical;
     match value {
         RawBsonRef::String(text) => quote(out, text)?,
-        RawBsonRef::Int32(number) => write!(out, "{number}")?,
-        RawBsonRef::Int64(number) => write!(out, "{number}")?,
+        RawBsonRef::Int32(number) if is_plain => write!(out, "{number}")?,
+        RawBsonRef::Int64(number) if is_plain => write!(out, "{number}")?,
         RawBsonRef::Boolean(is) => out.push_str(if is { "true" } else { "false" }),
         RawBsonRef::Null => out.push_str("null"),
-        RawBsonRef::Double(number) if number.is_finite() => {
+        RawBsonRef::Double(number) if is_plain && number.is_finite() => {
             let number =
                 serde_json::to_string(&number).map_err(|error| Failure::damaged(error.to_string()))?;
             out.push_str(&number);
         }
-        RawBsonRef::Document(document) => write_object(out, document, |_| true)?,
+        RawBsonRef::Document(document) => write_object(out, document, style, |_| true)?,
         RawBsonRef::Array(array) => {
             out.push('[');
             for (index, value) in array.into_iter().enumerate() {
                 if index > 0 {
                     out.push(',');
                 }
-                write(out, value?)?;
+                write(out, value?, style)?;
             }
             out.push(']');
         }
         other => {
             let value = Bson::try_from(other)?;
-            write!(out, "{}", value.into_canonical_extjson())?;
+            let value = match style {
+                Style::Relaxed => value.into_relaxed_extjson(),
+                Style::Stored | Style::Canonical => value.into_canonical_extjson(),
+            };
+            write!(out, "{value}")?;
         }
     }
     Ok(())
@@ -318,6 +355,7 @@ fn write(out: &mut String, value: RawBsonRef<'_>) -> Result<(), Failure> {
 fn write_object(
     out: &mut String,
     document: &RawDocument,
+    style: Style,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(), Failure> {
     out.push('{');
@@ -330,7 +368,7 @@ fn write_object(
             }
             quote(out, key.as_str())?;
             out.push(':');
-            write(out, value)?;
+            write(out, value, style)?;
         }
     }
     out.push('}');

@@ -9,36 +9,24 @@
 use std::time::Duration;
 
 use bson::raw::cstr;
-use bson::{Document, RawArrayBuf, RawBson, RawDocumentBuf, doc};
+use bson::{Document, RawBson, RawDocumentBuf, doc};
 use leftfold::documents::{Advance, Changes, Commit, Conflict, Header, Outcome, Write};
 use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Mark, System};
 use mongodb::ClientSession;
-use mongodb::error::ErrorKind;
 use tokio::time::sleep;
 
+use crate::bulk::{Statements, Verb, duplicates, held};
 use crate::error::{Failure, is_duplicate};
 use crate::record;
 use crate::schema::{CHECKPOINTS, records};
 use crate::transaction::{Ended, Step, Work};
 use crate::{Base, patiently};
 
-/// A command is a BSON document itself, and may not be larger than one.
-const COMMAND_BYTES: usize = 12 << 20;
-const COMMAND_UPDATES: usize = 50_000;
-
 /// The writes to one collection, ready to be sent.
 struct Bulk {
     name: String,
     inserts: Vec<RawDocumentBuf>,
-    updates: Vec<Updates>,
-}
-
-/// Updates that go in one command.
-#[derive(Default)]
-struct Updates {
-    list: RawArrayBuf,
-    count: usize,
-    bytes: usize,
+    updates: Vec<Statements>,
 }
 
 /// What guards said, in a transaction.
@@ -127,14 +115,15 @@ impl Base {
                 let records = self.db.collection::<RawDocumentBuf>(&bulk.name);
                 match records.insert_many(&bulk.inserts).ordered(false).await {
                     Ok(_) => {}
-                    Err(error) if are_duplicates(&error) => all = false,
+                    Err(error) if duplicates(&error).is_some() => all = false,
                     Err(error) => return Err(error.into()),
                 }
             }
             point!("documents-inserted");
             for updates in &bulk.updates {
-                let reply = self.db.run_raw_command(durable_command(&bulk.name, updates)).await?;
-                all &= held(&reply)? == updates.count;
+                let reply =
+                    self.db.run_raw_command(updates.durable_command(Verb::Update, &bulk.name)).await?;
+                all &= held(&reply)? == updates.count();
             }
             if !all {
                 let changes = std::slice::from_ref(changes);
@@ -223,9 +212,12 @@ impl Work for WriteAll<'_> {
             }
             point!("documents-inserted");
             for updates in &bulk.updates {
-                let reply =
-                    base.db.run_raw_command(command(&bulk.name, updates)).session(&mut *session).await?;
-                if held(&reply)? < updates.count {
+                let reply = base
+                    .db
+                    .run_raw_command(updates.command(Verb::Update, &bulk.name))
+                    .session(&mut *session)
+                    .await?;
+                if held(&reply)? < updates.count() {
                     return Ok(Step::CallOff(Guards::Documents));
                 }
             }
@@ -249,62 +241,10 @@ fn bulk(changes: &Changes, by: Option<i64>) -> Result<Bulk, Failure> {
         guard.append(cstr!("_fold.mark"), mark);
         // Equal to null is what is not there.
         guard.append(cstr!("_fold.parked"), parked.map_or(RawBson::Null, RawBson::String));
-        let bytes = document.as_bytes().len() + guard.as_bytes().len() + 64;
         let mut update = RawDocumentBuf::new();
         update.append(cstr!("q"), guard);
         update.append(cstr!("u"), document);
-        let is_full =
-            |updates: &Updates| updates.count == COMMAND_UPDATES || updates.bytes + bytes > COMMAND_BYTES;
-        if bulk.updates.last().is_none_or(is_full) {
-            bulk.updates.push(Updates::default());
-        }
-        if let Some(updates) = bulk.updates.last_mut() {
-            updates.list.push(update);
-            updates.count += 1;
-            updates.bytes += bytes;
-        }
+        Statements::push(&mut bulk.updates, update);
     }
     Ok(bulk)
-}
-
-fn command(name: &str, updates: &Updates) -> RawDocumentBuf {
-    let mut command = RawDocumentBuf::new();
-    command.append(cstr!("update"), name);
-    command.append(cstr!("updates"), updates.list.clone());
-    command.append(cstr!("ordered"), false);
-    command
-}
-
-fn durable_command(name: &str, updates: &Updates) -> RawDocumentBuf {
-    let mut command = command(name, updates);
-    command.append(cstr!("writeConcern"), bson::rawdoc! { "w": "majority", "j": true, "wtimeout": 10_000 });
-    command
-}
-
-/// How many guards of an update command held. What went wrong beyond that is in the reply, too.
-fn held(reply: &Document) -> Result<usize, Failure> {
-    let first = |field: &str| reply.get_array(field).ok().and_then(|list| list.first()?.as_document());
-    if let Some(error) = first("writeErrors").or(reply.get_document("writeConcernError").ok()) {
-        let report = error.get_str("errmsg").unwrap_or("a write failed").to_owned();
-        return Err(Failure::new(
-            Kind::Unavailable,
-            "try again; if it stays, look at the server's log",
-            report,
-        ));
-    }
-    Ok(reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
-}
-
-/// Whether nothing else went wrong than that some of what was to be inserted is there already.
-fn are_duplicates(error: &mongodb::error::Error) -> bool {
-    match &*error.kind {
-        ErrorKind::InsertMany(error) => {
-            error.write_concern_error.is_none()
-                && error
-                    .write_errors
-                    .as_ref()
-                    .is_some_and(|errors| errors.iter().all(|error| error.code == 11_000))
-        }
-        _ => is_duplicate(error),
-    }
 }

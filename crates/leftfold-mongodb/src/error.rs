@@ -1,5 +1,7 @@
 //! What MongoDB reports, in Leftfold's words: what was being done, in which database, and what to do about it.
 
+use std::fmt;
+
 use leftfold::{Error, Kind};
 use mongodb::error::{
     ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT, WriteFailure,
@@ -45,6 +47,10 @@ impl Failure {
         Self { kind: Kind::Unknown, advice, ..self }
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Whether the transaction that met it has written nothing and may be run again.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.repeatable
@@ -55,6 +61,33 @@ impl Failure {
         let Self { kind, advice, report, .. } = self;
         Error::new(*kind, format!("could not {doing} {place}: {report}; {advice}"))
     }
+}
+
+/// What a failure says, with what the driver said as its source.
+#[derive(Debug)]
+struct Reported {
+    text: String,
+    source: mongodb::error::Error,
+}
+
+impl fmt::Display for Reported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Reported {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Says what could not be done, with the driver's own error as the source: its labels tell whether a transaction may be run
+/// again.
+pub(crate) fn sourced(source: mongodb::error::Error, doing: &str, place: &str) -> Error {
+    let Failure { kind, advice, report, .. } = source.clone().into();
+    let reported = Reported { text: format!("{report}; {advice}"), source };
+    Error::new(kind, format!("could not {doing} {place}")).with_source(reported)
 }
 
 impl From<mongodb::error::Error> for Failure {
@@ -106,7 +139,7 @@ fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
 }
 
 /// The code and the message of what a server reported.
-fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
+pub(crate) fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
     match &*error.kind {
         ErrorKind::Command(error) => Some((error.code, format!("{} ({})", error.message, error.code_name))),
         ErrorKind::Write(WriteFailure::WriteError(error)) => Some((error.code, error.message.clone())),
@@ -131,8 +164,8 @@ impl From<bson::error::Error> for Failure {
     }
 }
 
-impl From<std::fmt::Error> for Failure {
-    fn from(error: std::fmt::Error) -> Self {
+impl From<fmt::Error> for Failure {
+    fn from(error: fmt::Error) -> Self {
         Self::damaged(error.to_string())
     }
 }

@@ -30,17 +30,20 @@ mod points;
 
 mod append;
 mod body;
+mod bulk;
 mod commit;
 mod counters;
 mod documents;
 mod error;
 mod lease;
 mod log;
+mod react;
 mod record;
 mod schema;
 mod sequence;
 mod settle;
 mod transaction;
+pub mod value;
 mod watch;
 
 use std::fmt;
@@ -55,6 +58,8 @@ use mongodb::{Client, Database};
 use crate::append::Appenders;
 use crate::error::Failure;
 use crate::watch::Board;
+
+pub use crate::react::{InTransaction, MongoFeed};
 
 /// A MongoDB database that holds the log and the documents. Cloning gives another handle to the same store.
 #[derive(Clone)]

@@ -40,6 +40,10 @@ pub(crate) const CONFLICTS: &str = "leftfold.conflicts";
 pub(crate) const SKIPPED: &str = "leftfold.skipped";
 pub(crate) const REJECTED: &str = "leftfold.rejected";
 pub(crate) const COUNTERS: &str = "leftfold.counters";
+pub(crate) const TASKS: &str = "leftfold.tasks";
+pub(crate) const REACTIONS: &str = "leftfold.reactions";
+pub(crate) const FEEDS: &str = "leftfold.feeds";
+pub(crate) const STIRS: &str = "leftfold.stirs";
 
 /// Held events by stream and revision.
 pub(crate) const HELD_INDEX: &str = "leftfold_held";
@@ -312,7 +316,7 @@ fn same_keys(one: &Document, other: &Document) -> bool {
 }
 
 /// Makes a collection, if it is not there.
-async fn create(db: &Database, name: &str) -> Result<(), Failure> {
+pub(crate) async fn create(db: &Database, name: &str) -> Result<(), Failure> {
     const EXISTS: i32 = 48;
     match db.create_collection(name).await {
         Err(error) => match &*error.kind {

@@ -1,8 +1,8 @@
 //! The board: what the last commits reached, for those who wait for more.
 //!
-//! Commits of this process are put up at once. Those of other processes come through a change stream on the heads and the
-//! checkpoints, which is open only while somebody waits, or did a moment ago. Where it fails, as on a standalone
-//! server, both are read again and again instead.
+//! Commits of this process are put up at once. Those of other processes come through a change stream on the heads, the
+//! checkpoints, and the number of stirs of those who run tasks, which is open only while somebody waits, or did a moment ago. Where it fails, as on a standalone
+//! server, all are read again and again instead.
 //!
 //! **No wake-up is lost**: the stream is opened first and then all is read, so that whatever is not in what was read
 //! comes through the stream.
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::documents::checkpoint;
 use crate::error::Failure;
-use crate::schema::{CHECKPOINTS, HEADS};
+use crate::schema::{CHECKPOINTS, HEADS, STIRS};
 use crate::{Base, patiently};
 
 /// How long the server keeps an idle stream waiting: what an idle store costs is one command in this time.
@@ -44,6 +44,8 @@ pub(crate) struct Known {
     heads: Mark,
     checkpoints: HashMap<Collection, Stand>,
     partitions: u16,
+    /// How often those who run tasks were stirred.
+    stirs: u64,
     /// Whether every step that others take comes through the change stream.
     is_told: bool,
 }
@@ -65,6 +67,11 @@ impl Known {
     pub(crate) fn is_beyond(&self, mark: &Mark) -> bool {
         let is_beyond = |partition| self.heads.position(partition) > mark.position(partition);
         (0..self.partitions).map(Partition).any(is_beyond)
+    }
+
+    /// How often those who run tasks were stirred, at least.
+    pub(crate) fn stirs(&self) -> u64 {
+        self.stirs
     }
 
     /// Whether whatever is not here yet will come by itself.
@@ -105,6 +112,15 @@ impl Board {
         self.known.send_if_modified(|known| {
             let news = !known.heads.covers(heads);
             known.heads.merge(heads);
+            news
+        })
+    }
+
+    /// Puts up how often those who run tasks were stirred, at least. Answers whether that is news.
+    pub(crate) fn stirred(&self, stirs: u64) -> bool {
+        self.known.send_if_modified(|known| {
+            let news = known.stirs < stirs;
+            known.stirs = known.stirs.max(stirs);
             news
         })
     }
@@ -202,9 +218,13 @@ impl Base {
         (Guard(Arc::clone(&self.board)), self.board.known.subscribe())
     }
 
-    /// Reads all heads and checkpoints, and puts them up. Answers whether there is news.
+    /// Reads all heads, checkpoints and stirs, and puts them up. Answers whether there is news.
     async fn look(&self) -> Result<bool, Failure> {
-        let news = self.has_transactions() && self.board.grew(&self.heads().await?);
+        let mut news = false;
+        if self.has_transactions() {
+            news |= self.board.grew(&self.heads().await?);
+            news |= self.board.stirred(self.stirs().await?);
+        }
         let published = self.board.published();
         let mut checkpoints = Vec::new();
         let mut found = self.db.collection::<RawDocumentBuf>(CHECKPOINTS).find(doc! {}).await?;
@@ -217,14 +237,15 @@ impl Base {
         Ok(self.board.found(checkpoints, &published) || news)
     }
 
-    /// A stream of all changes of heads and checkpoints from now on.
+    /// A stream of all changes of heads, checkpoints and stirs from now on.
     async fn changes(&self) -> Result<ChangeStream<Document>, Failure> {
         let pipeline = [
-            doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS] } } },
+            doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, STIRS] } } },
             doc! { "$project": {
                 "ns": 1, "documentKey": 1,
                 "position": { "$ifNull": ["$updateDescription.updatedFields.position", "$fullDocument.position"] },
                 "mark": { "$ifNull": ["$updateDescription.updatedFields.mark", "$fullDocument.mark"] },
+                "stirs": { "$ifNull": ["$updateDescription.updatedFields.stirs", "$fullDocument.stirs"] },
             } },
         ];
         Ok(self.db.watch().pipeline(pipeline).max_await_time(AWAIT).await?.with_type())
@@ -232,6 +253,9 @@ impl Base {
 
     /// Puts up what a change tells.
     fn see(&self, change: &Document) {
+        if let Ok(stirs) = change.get_i64("stirs") {
+            self.board.stirred(stirs.unsigned_abs());
+        }
         let Ok(key) = change.get_document("documentKey") else { return };
         if let (Ok(key), Ok(position)) = (key.get_i32("_id"), change.get_i64("position"))
             && let Ok(partition) = u16::try_from(key)

@@ -20,6 +20,7 @@ mod one_partition {
     leftfold::conformance!(super::replica_set, partitions: 1);
     leftfold::conformance_of_sequences!(super::replica_set, partitions: 1);
     leftfold::conformance_of_counters!(super::replica_set);
+    leftfold::conformance_of_reactive!(super::replica_set);
 }
 
 mod three_partitions {

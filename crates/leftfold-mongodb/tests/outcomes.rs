@@ -6,11 +6,10 @@
 mod common;
 mod proxy;
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bson::{Document, doc};
+use common::{failing, heal, soon};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
 use leftfold::log::{Entry, Limit, Log as _};
 use leftfold::sequence::{Held, Page, Seen, Settled, Settlement, Step, Survey, Totals, Waiting};
@@ -22,11 +21,6 @@ use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
 use mongodb::Client;
 use proxy::Proxy;
-
-/// Fails if it takes far longer than it ever should.
-async fn soon<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(40), future).await.expect("it should long have happened")
-}
 
 fn cart() -> Collection {
     Collection::new("cart").unwrap()
@@ -82,16 +76,6 @@ async fn fragile() -> (Server, Mongo) {
     let store = Mongo::connect(server.url()).await.unwrap();
     store.prepare(&cart()).await.unwrap();
     (server, store)
-}
-
-fn failing(commands: &[&str], mode: Document, data: Document) -> Document {
-    let mut all = doc! { "failCommands": commands };
-    all.extend(data);
-    doc! { "configureFailPoint": "failCommand", "mode": mode, "data": all }
-}
-
-async fn heal(server: &Server) {
-    server.fail_point(doc! { "configureFailPoint": "failCommand", "mode": "off" }).await.unwrap();
 }
 
 #[tokio::test]

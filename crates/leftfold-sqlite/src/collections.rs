@@ -31,19 +31,24 @@ impl Work for Prepare {
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        let Self(collection) = self;
-        check_name(collection)?;
-        make_table(tx.connection, collection)?;
-        if !collection.is_hidden() {
-            make_view(tx.connection, collection)?;
-            make_table(tx.connection, &collection.streams())?;
-        }
+        make(tx.connection, &self.0)?;
         Ok(Ran::Keep(Ok(())))
     }
 
     fn failed(error: Error) -> Self::Answer {
         Err(error)
     }
+}
+
+/// Makes what is not there yet.
+pub(crate) fn make(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
+    check_name(collection)?;
+    make_table(connection, collection)?;
+    if !collection.is_hidden() {
+        make_view(connection, collection)?;
+        make_table(connection, &collection.streams())?;
+    }
+    Ok(())
 }
 
 fn check_name(collection: &Collection) -> Result<(), Failure> {

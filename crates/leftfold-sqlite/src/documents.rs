@@ -196,6 +196,7 @@ impl Work for CommitWork {
             return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
         }
         point!("documents-written");
+        tx.wrote_documents |= !self.0.changes.is_empty();
         tx.marks.extend(
             self.0.advance.iter().map(|advance| (advance.projection.clone(), advance.to.mark.clone())),
         );

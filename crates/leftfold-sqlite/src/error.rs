@@ -64,6 +64,9 @@ impl From<rusqlite::Error> for Failure {
             Some(ErrorCode::SystemIoFailure) => {
                 (Kind::Store, "the disk or the file system failed; look into the system's log")
             }
+            _ if report.contains("no such table: leftfold_tasks") => {
+                (Kind::Store, "open the file with `Sqlite::open` first, which makes its tables")
+            }
             _ if report.contains("no such table: leftfold_") => (
                 Kind::Store,
                 "the collection is not in this file; start its projection, or call `prepare`, first",

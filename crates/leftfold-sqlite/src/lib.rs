@@ -43,6 +43,7 @@ mod documents;
 mod error;
 mod lease;
 mod log;
+mod react;
 mod readers;
 mod schema;
 mod sequence;
@@ -55,6 +56,7 @@ use std::sync::Arc;
 
 use leftfold::{Error, Kind, Result};
 
+pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
 use crate::readers::Readers;
 use crate::watch::Board;
 use crate::writer::Writer;

@@ -20,7 +20,7 @@ use crate::error::Failure;
 /// "LFLD": tells a file of ours from all others.
 pub(crate) const APPLICATION_ID: u32 = 0x4C46_4C44;
 /// Raised when an older program could not read what a newer one writes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// The most partitions a log can have.
 pub(crate) const MAX_PARTITIONS: u16 = 1_024;
 
@@ -130,6 +130,57 @@ CREATE TABLE leftfold_rejected (
   attributes TEXT NOT NULL,
   content BLOB NOT NULL
 ) STRICT;
+";
+
+/// What format 3 has beside that, and the journal.
+const REACTIONS: &str = "
+CREATE TABLE leftfold_tasks (
+  reaction TEXT NOT NULL,
+  document TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  due INTEGER,
+  check_at INTEGER,
+  needs INTEGER NOT NULL,
+  changed_at INTEGER NOT NULL,
+  error TEXT,
+  task TEXT NOT NULL,
+  PRIMARY KEY (reaction, document)
+) STRICT;
+CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, due, needs) WHERE due IS NOT NULL;
+CREATE INDEX leftfold_tasks_check ON leftfold_tasks (reaction, check_at) WHERE check_at IS NOT NULL;
+CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document) WHERE state <> 'done';
+CREATE TABLE leftfold_reactions (
+  name TEXT PRIMARY KEY NOT NULL,
+  version INTEGER NOT NULL,
+  reaction TEXT NOT NULL
+) STRICT;
+CREATE TABLE leftfold_leases (
+  name TEXT PRIMARY KEY NOT NULL,
+  owner TEXT,
+  until INTEGER NOT NULL,
+  number INTEGER NOT NULL
+) STRICT;
+CREATE TABLE leftfold_places (
+  feed TEXT PRIMARY KEY NOT NULL,
+  place TEXT NOT NULL
+) STRICT;
+";
+
+/// The journal of changes, apart from the rest as it is made anew where somebody has dropped it.
+///
+/// Its numbers have no gaps, and begin with the time at which it was made: so a place in another one is never taken for a place in this.
+/// It bounds itself, a few entries at a time, in case nobody ever comes to read it.
+pub(crate) const JOURNAL: &str = "
+CREATE TABLE leftfold_changes (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  source TEXT NOT NULL,
+  id TEXT
+) STRICT;
+INSERT INTO sqlite_sequence VALUES ('leftfold_changes', CAST(round(unixepoch('subsec') * 1e6) AS INTEGER));
+CREATE TRIGGER leftfold_changes_bound AFTER INSERT ON leftfold_changes WHEN new.seq % 1024 = 0 BEGIN
+  DELETE FROM leftfold_changes WHERE seq <= new.seq - 1000000;
+END;
 ";
 
 /// Opens the connection that writes, making the file if there is none. Answers with the number of partitions.
@@ -258,6 +309,8 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
             transaction.pragma_update(None, "user_version", FORMAT)?;
             transaction.execute_batch(TABLES)?;
             transaction.execute_batch(SEQUENCES)?;
+            transaction.execute_batch(REACTIONS)?;
+            transaction.execute_batch(JOURNAL)?;
             transaction.execute(
                 "INSERT INTO leftfold_meta VALUES ('partitions', ?1)",
                 [options.partitions.unwrap_or(1).to_string()],
@@ -273,11 +326,16 @@ fn lift(connection: &mut Connection) -> Result<(), Failure> {
     let format = |connection: &Connection| {
         connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
     };
-    if format(connection)? == 1 {
+    if format(connection)? < FORMAT {
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        if format(&transaction)? == 1 {
+        let found = format(&transaction)?;
+        if found < 2 {
             transaction.execute_batch(SEQUENCES)?;
-            transaction.pragma_update(None, "user_version", 2)?;
+        }
+        if found < 3 {
+            transaction.execute_batch(REACTIONS)?;
+            transaction.execute_batch(JOURNAL)?;
+            transaction.pragma_update(None, "user_version", FORMAT)?;
         }
         transaction.commit()?;
     }

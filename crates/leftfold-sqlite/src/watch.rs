@@ -18,6 +18,7 @@ use rusqlite::Connection;
 use tokio::sync::watch;
 
 use crate::error::Failure;
+use crate::react::{journal, stirs};
 use crate::{log, schema};
 
 /// The pause between two looks is this part of the time since something last happened.
@@ -32,8 +33,23 @@ pub(crate) struct Known {
     pub(crate) heads: Vec<u64>,
     /// The mark of each checkpoint and how often it was seen to change.
     pub(crate) marks: HashMap<Collection, (Mark, u64)>,
+    /// The last entry of the journal of changes.
+    pub(crate) journal: i64,
+    /// SQLite's number of the schema: another one after tables or triggers have changed.
+    pub(crate) schema: i64,
+    /// How often those who run tasks were stirred.
+    pub(crate) stirs: u64,
     /// How often the writer has put something up.
     published: u64,
+}
+
+/// What may be new, apart from heads.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    pub(crate) marks: Vec<(Collection, Mark)>,
+    pub(crate) journal: Option<i64>,
+    pub(crate) schema: Option<i64>,
+    pub(crate) stirs: Option<u64>,
 }
 
 impl Known {
@@ -41,8 +57,11 @@ impl Known {
         log::are_beyond(&self.heads, mark)
     }
 
-    fn see(&mut self, heads: impl Iterator<Item = u64>, marks: Vec<(Collection, Mark)>) -> bool {
-        let mut news = false;
+    fn see(&mut self, heads: impl Iterator<Item = u64>, told: News) -> bool {
+        let News { marks, journal, schema, stirs } = told;
+        let mut news = replace(&mut self.journal, journal);
+        news |= replace(&mut self.schema, schema);
+        news |= replace(&mut self.stirs, stirs);
         for (known, head) in self.heads.iter_mut().zip(heads) {
             news |= head > *known;
             *known = head.max(*known);
@@ -57,6 +76,13 @@ impl Known {
         }
         news
     }
+}
+
+/// Takes over what is told. Answers whether it is another.
+fn replace<T: PartialEq>(known: &mut T, told: Option<T>) -> bool {
+    let Some(told) = told.filter(|told| told != known) else { return false };
+    *known = told;
+    true
 }
 
 /// What is known, and who waits for more.
@@ -102,10 +128,10 @@ impl Board {
     }
 
     /// Puts up what this process has committed.
-    pub(crate) fn publish(&self, heads: &[Option<i64>], marks: Vec<(Collection, Mark)>) {
+    pub(crate) fn publish(&self, heads: &[Option<i64>], news: News) {
         self.known.send_if_modified(|known| {
             known.published += 1;
-            known.see(heads.iter().map(|row| row.map_or(0, log::position_of)), marks)
+            known.see(heads.iter().map(|row| row.map_or(0, log::position_of)), news)
         });
     }
 
@@ -195,12 +221,17 @@ impl Board {
             return Ok(false);
         }
         let heads = log::heads(&view.connection, self.partitions())?;
-        let marks = crate::documents::all_marks(&view.connection)?;
+        let news = News {
+            marks: crate::documents::all_marks(&view.connection)?,
+            journal: Some(journal::last(&view.connection)?),
+            schema: Some(journal::schema(&view.connection)?),
+            stirs: Some(stirs(&view.connection)?),
+        };
         view.seen = Some((version, published));
         self.known.send_if_modified(|known| {
-            // These marks may be older than what the writer has put up meanwhile; then the next look reads again.
+            // These may be older than what the writer has put up meanwhile; then the next look reads again.
             let fresh = known.published == published;
-            known.see(heads.into_iter(), if fresh { marks } else { Vec::new() })
+            known.see(heads.into_iter(), if fresh { news } else { News::default() })
         });
         Ok(true)
     }
@@ -236,16 +267,16 @@ mod tests {
         let (_guard, mut known) = board.wait().unwrap();
         let beyond = Mark::default();
         assert!(!known.borrow().is_beyond(&beyond));
-        board.publish(&[None, Some(1 << 48 | 7)], Vec::new());
+        board.publish(&[None, Some(1 << 48 | 7)], News::default());
         known.wait_for(|known| known.is_beyond(&beyond)).await.unwrap();
         assert_eq!(known.borrow().heads, [0, 7]);
-        board.publish(&[None, Some(1 << 48 | 3)], Vec::new());
+        board.publish(&[None, Some(1 << 48 | 3)], News::default());
         assert_eq!(known.borrow().heads, [0, 7], "heads never go back");
 
         let cart = Collection::new("cart").unwrap();
         let mark: Mark = [("0".into(), 3)].into_iter().collect();
-        board.publish(&[], vec![(cart.clone(), mark.clone())]);
-        board.publish(&[], vec![(cart.clone(), mark.clone())]);
+        board.publish(&[], News { marks: vec![(cart.clone(), mark.clone())], ..News::default() });
+        board.publish(&[], News { marks: vec![(cart.clone(), mark.clone())], ..News::default() });
         assert_eq!(known.borrow().marks[&cart], (mark, 1), "the second time is no change");
         board.close();
     }

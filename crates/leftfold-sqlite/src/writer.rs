@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::error::Failure;
 use crate::log;
-use crate::watch::Board;
+use crate::react::journal;
+use crate::watch::{Board, News};
 
 /// What may wait for the writer before callers do.
 const QUEUE: usize = 1_024;
@@ -63,6 +64,10 @@ pub(crate) struct Tx<'c> {
     heads: Vec<Option<i64>>,
     /// The checkpoints that were moved.
     pub(crate) marks: Vec<(Collection, Mark)>,
+    /// Documents were written: those who follow them may have to know.
+    pub(crate) wrote_documents: bool,
+    /// How often those who run tasks were stirred, if they were.
+    pub(crate) stirs: Option<u64>,
     /// What all appends of a group share.
     append: Option<Append<'c>>,
 }
@@ -288,7 +293,9 @@ impl State {
             .map_err(|error| Lost::All(error.into(), only.unwrap_or(jobs.len())))?;
         let begun = Instant::now();
         let heads = vec![None; self.board.partitions()];
-        let mut tx = Tx { connection: &self.connection, heads, marks: Vec::new(), append: None };
+        let connection = &self.connection;
+        let mut tx =
+            Tx { connection, heads, marks: Vec::new(), wrote_documents: false, stirs: None, append: None };
         let (mut at, mut bytes) = (0, 0);
         while at < only.unwrap_or(usize::MAX) {
             if at == jobs.len() {
@@ -304,14 +311,16 @@ impl State {
             }
             at += 1;
         }
-        let Tx { heads, marks, .. } = tx;
+        let Tx { heads, marks, wrote_documents, stirs, .. } = tx;
+        // Where it can't be read, those who wait find the commit by looking for it.
+        let journal = wrote_documents.then(|| journal::last(connection).ok()).flatten();
         point!("commit");
         if let Err(error) = self.execute("COMMIT") {
             self.roll_back();
             return Err(Lost::All(Failure::from(error).unknown(), at));
         }
         point!("committed");
-        self.board.publish(&heads, marks);
+        self.board.publish(&heads, News { marks, journal, stirs, schema: None });
         Ok(at)
     }
 

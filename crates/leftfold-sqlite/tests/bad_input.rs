@@ -11,6 +11,7 @@ use common::{cart, closed, entry, everything, insert, stream};
 use leftfold::documents::Commit;
 use leftfold::documents::{Changes, Outcome};
 use leftfold::log::{Entry, Limit};
+use leftfold::react::Reactive as _;
 use leftfold::{Append, AppendError, Documents, Expected, Json, Kind, Log, Partition, Position, Revision};
 use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
@@ -75,25 +76,30 @@ async fn a_newer_format_is_refused() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
     closed(Sqlite::open(&path).await.unwrap()).await;
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 3).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
     common::settled(&path).await;
-    refused(&path, Kind::Format, &["format 3", "up to 2", "newer version"]).await;
+    refused(&path, Kind::Format, &["format 4", "up to 3", "newer version"]).await;
 }
 
 #[tokio::test]
 async fn an_older_format_gets_what_it_lacks() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
-    closed(Sqlite::open(&path).await.unwrap()).await;
-    let file = Connection::open(&path).unwrap();
-    let tables = ["sequences", "held", "kept", "conflicts", "skipped", "rejected", "counters", "draws"];
-    for table in tables {
-        file.execute(&format!("DROP TABLE leftfold_{table}"), []).unwrap();
+    let second = ["sequences", "held", "kept", "conflicts", "skipped", "rejected", "counters", "draws"];
+    let third = ["tasks", "reactions", "leases", "places", "changes"];
+    for (format, lacks) in [(1, [&second[..], &third].concat()), (2, third.to_vec())] {
+        closed(Sqlite::open(&path).await.unwrap()).await;
+        let file = Connection::open(&path).unwrap();
+        for table in lacks {
+            file.execute(&format!("DROP TABLE leftfold_{table}"), []).unwrap();
+        }
+        file.pragma_update(None, "user_version", format).unwrap();
+        drop(file);
+        let store = Sqlite::open(&path).await.unwrap();
+        assert_eq!(leftfold::Sequences::rejected(&store, None, 1).await.unwrap(), []);
+        assert_eq!(store.registered().await.unwrap(), []);
+        store.prepare_reactions(&[leftfold::react::On::Projection(cart())]).await.unwrap();
     }
-    file.pragma_update(None, "user_version", 1).unwrap();
-    drop(file);
-    let store = Sqlite::open(&path).await.unwrap();
-    assert_eq!(leftfold::Sequences::rejected(&store, None, 1).await.unwrap(), []);
 }
 
 #[tokio::test]

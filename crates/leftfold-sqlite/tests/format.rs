@@ -10,7 +10,10 @@ use std::time::Duration;
 use common::{cart, entry, insert, stream};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Parked, Tally, Write};
 use leftfold::log::Entry;
-use leftfold::{Append, Documents, EventKind, Expected, Json, Lane, Mark, Partition, Position, Revision};
+use leftfold::react::{Change, Comparing, Ended, On, Reactive as _, Registered, Run, State, Task, TaskKey};
+use leftfold::{
+    Append, DocumentId, Documents, EventKind, Expected, Json, Lane, Mark, Partition, Position, Revision,
+};
 use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
 use tempfile::tempdir;
@@ -38,9 +41,10 @@ async fn the_tables_are_as_they_always_were() {
     let path = directory.path().join("store.db");
     let store = Sqlite::options().partitions(3).open(&path).await.unwrap();
     store.prepare(&cart()).await.unwrap();
+    store.prepare_reactions(&[On::Projection(cart())]).await.unwrap();
     let file = Connection::open(&path).unwrap();
     assert_eq!(rows(&file, "PRAGMA application_id"), ["1279675460"]);
-    assert_eq!(rows(&file, "PRAGMA user_version"), ["2"]);
+    assert_eq!(rows(&file, "PRAGMA user_version"), ["3"]);
     assert_eq!(rows(&file, "PRAGMA journal_mode"), ["wal"]);
     assert_eq!(rows(&file, "SELECT * FROM leftfold_meta"), ["partitions|3"]);
     let schema = rows(&file, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").join(";\n");
@@ -62,6 +66,24 @@ CREATE TABLE "leftfold_cart~streams_1" (
 ) STRICT;
 CREATE INDEX "leftfold_cart~streams_1_absent" ON "leftfold_cart~streams_1" (id) WHERE body IS NULL;
 CREATE INDEX "leftfold_cart~streams_1_parked" ON "leftfold_cart~streams_1" (id) WHERE parked IS NOT NULL;
+CREATE TABLE leftfold_changes (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  source TEXT NOT NULL,
+  id TEXT
+) STRICT;
+CREATE TRIGGER leftfold_changes_bound AFTER INSERT ON leftfold_changes WHEN new.seq % 1024 = 0 BEGIN
+  DELETE FROM leftfold_changes WHERE seq <= new.seq - 1000000;
+END;
+CREATE TRIGGER "leftfold_changes_delete cart" AFTER DELETE ON "leftfold_cart_1" WHEN old.body IS NOT NULL BEGIN
+  INSERT INTO leftfold_changes (source, id) SELECT 'cart', old.id WHERE typeof(old.id) = 'text';
+END;
+CREATE TRIGGER "leftfold_changes_insert cart" AFTER INSERT ON "leftfold_cart_1" WHEN new.body IS NOT NULL BEGIN
+  INSERT INTO leftfold_changes (source, id) SELECT 'cart', new.id WHERE typeof(new.id) = 'text';
+END;
+CREATE TRIGGER "leftfold_changes_update cart" AFTER UPDATE ON "leftfold_cart_1" WHEN old.body COLLATE BINARY IS NOT new.body OR old.id COLLATE BINARY IS NOT new.id BEGIN
+  INSERT INTO leftfold_changes (source, id) SELECT 'cart', new.id WHERE typeof(new.id) = 'text';
+  INSERT INTO leftfold_changes (source, id) SELECT 'cart', old.id WHERE typeof(old.id) = 'text' AND old.id COLLATE BINARY IS NOT new.id;
+END;
 CREATE TABLE leftfold_checkpoints (
   projection TEXT PRIMARY KEY NOT NULL,
   mark TEXT NOT NULL,
@@ -124,9 +146,24 @@ CREATE TABLE leftfold_kept (
   conflicts INTEGER NOT NULL,
   counts TEXT NOT NULL
 ) STRICT;
+CREATE TABLE leftfold_leases (
+  name TEXT PRIMARY KEY NOT NULL,
+  owner TEXT,
+  until INTEGER NOT NULL,
+  number INTEGER NOT NULL
+) STRICT;
 CREATE TABLE leftfold_meta (
   key TEXT PRIMARY KEY NOT NULL,
   value TEXT NOT NULL
+) STRICT;
+CREATE TABLE leftfold_places (
+  feed TEXT PRIMARY KEY NOT NULL,
+  place TEXT NOT NULL
+) STRICT;
+CREATE TABLE leftfold_reactions (
+  name TEXT PRIMARY KEY NOT NULL,
+  version INTEGER NOT NULL,
+  reaction TEXT NOT NULL
 ) STRICT;
 CREATE TABLE leftfold_rejected (
   id TEXT PRIMARY KEY NOT NULL,
@@ -158,7 +195,24 @@ CREATE TABLE leftfold_skipped (
   reason TEXT NOT NULL,
   at INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX leftfold_skipped_stream ON leftfold_skipped (stream)
+CREATE INDEX leftfold_skipped_stream ON leftfold_skipped (stream);
+CREATE TABLE leftfold_tasks (
+  reaction TEXT NOT NULL,
+  document TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  due INTEGER,
+  check_at INTEGER,
+  needs INTEGER NOT NULL,
+  changed_at INTEGER NOT NULL,
+  error TEXT,
+  task TEXT NOT NULL,
+  PRIMARY KEY (reaction, document)
+) STRICT;
+CREATE INDEX leftfold_tasks_check ON leftfold_tasks (reaction, check_at) WHERE check_at IS NOT NULL;
+CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, due, needs) WHERE due IS NOT NULL;
+CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document) WHERE state <> 'done';
+CREATE TABLE sqlite_sequence(name,seq)
 "##);
 }
 
@@ -218,6 +272,90 @@ cart|{"0":2}|{"events":2,"applied":0,"skipped":0,"ignored":0,"set_aside":0,"retr
 
 cart-1|{"status":"Opened"}|{"0":1}
 sick|{}|{"0":1}
+"##);
+}
+
+/// Tasks, what is known of reactions, and what was noted of documents.
+#[tokio::test]
+async fn rows_of_reactions_are_as_they_always_were() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).await.unwrap();
+    let on = On::Projection(cart());
+    store.prepare_reactions(std::slice::from_ref(&on)).await.unwrap();
+    let commit = |writes| Commit { advance: None, changes: vec![Changes { collection: cart(), writes }] };
+    let written = store.commit(commit(vec![insert("cart-1", "{}")]).into()).await.unwrap();
+    assert!(matches!(written, Outcome::Applied));
+    let at =
+        |second: i64| jiff::Timestamp::from_microsecond(1_800_000_000_000_006 + second * 1_000_000).unwrap();
+    let task = Task {
+        key: TaskKey { reaction: "mail".to_owned(), document: DocumentId::new("cart-1").unwrap() },
+        version: u64::MAX,
+        state: State::Running,
+        inside: true,
+        epoch: 3,
+        generation: 4,
+        watched: Json::stored(r#"{"status":"Confirmed"}"#),
+        due: Some(at(60)),
+        since: at(1),
+        check_at: Some(at(90)),
+        needs: 2,
+        attempts: 2,
+        first_failed: Some(at(2)),
+        error: Some("no".to_owned()),
+        owner: Some("worker-1".to_owned()),
+        claimed_at: Some(at(3)),
+        done_at: None,
+        changed_at: at(4),
+        history: vec![Run { at: at(2), millis: 17, outcome: Ended::Failed, error: Some("no".to_owned()) }],
+        cursor: None,
+    };
+    let key = TaskKey { document: DocumentId::new("cart-2").unwrap(), ..task.key.clone() };
+    let done = Task { key, state: State::Done, version: 7, error: None, check_at: None, ..task.clone() };
+    assert_eq!(store.save_tasks(vec![Change::Insert(task), Change::Insert(done)]).await.unwrap(), []);
+    let reaction = Registered {
+        name: "mail".to_owned(),
+        version: u64::MAX,
+        on: Some(on),
+        definition: "confirmed".to_owned(),
+        code: 2,
+        paused: false,
+        throttled: Some(at(5)),
+        comparing: Some(Comparing::Documents(DocumentId::new("cart-1").unwrap())),
+    };
+    assert!(store.register(None, reaction).await.unwrap());
+    let number = store.take_lease("feed", "ann", Duration::from_mins(1)).await.unwrap().unwrap();
+    assert!(store.put_feed_place("feed", number, Some("17".to_owned())).await.unwrap());
+    store.stir().await.unwrap();
+    store.stir().await.unwrap();
+
+    let file = Connection::open(&path).unwrap();
+    let all = [
+        "SELECT reaction, document, version, state, due, check_at, needs, changed_at, error FROM leftfold_tasks",
+        "SELECT task FROM leftfold_tasks LIMIT 1",
+        "SELECT * FROM leftfold_reactions",
+        "SELECT name, owner, until > unixepoch() * 1000000, number FROM leftfold_leases",
+        "SELECT * FROM leftfold_places",
+        "SELECT source, id FROM leftfold_changes ORDER BY seq",
+        "SELECT * FROM leftfold_meta WHERE key = 'stirs'",
+    ];
+    let stored = all.map(|sql| rows(&file, sql).join("\n")).join("\n\n");
+    insta::assert_snapshot!(stored, @r##"
+mail|cart-1|-1|running|1800000060000006|1800000090000006|2|1800000004000006|no
+mail|cart-2|7|done|NULL|NULL|2|1800000004000006|NULL
+
+{"reaction":"mail","document":"cart-1","version":18446744073709551615,"state":"running","inside":true,"epoch":3,"generation":4,"watched":{"status":"Confirmed"},"due":"2027-01-15T08:01:00.000006Z","since":"2027-01-15T08:00:01.000006Z","check_at":"2027-01-15T08:01:30.000006Z","needs":2,"attempts":2,"first_failed":"2027-01-15T08:00:02.000006Z","error":"no","owner":"worker-1","claimed_at":"2027-01-15T08:00:03.000006Z","done_at":null,"changed_at":"2027-01-15T08:00:04.000006Z","history":[{"at":"2027-01-15T08:00:02.000006Z","millis":17,"outcome":"failed","error":"no"}]}
+
+mail|-1|{"name":"mail","version":18446744073709551615,"on":{"projection":"cart"},"definition":"confirmed","code":2,"paused":false,"throttled":"2027-01-15T08:00:05.000006Z","comparing":{"documents":"cart-1"}}
+
+feed|ann|1|1
+
+feed|17
+
+cart|NULL
+cart|cart-1
+
+stirs|2
 "##);
 }
 

@@ -1,8 +1,9 @@
 //! The front door: a store, the projections on it, and the workers that keep them up to date.
 
+use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,6 +18,7 @@ use crate::fold::{
     Explained, Folder, Mended, Options, Projection, Projector, Pulse, SharedPulse, Status, distance,
 };
 use crate::log::{AppendError, Appended, Entry, Expected};
+use crate::react::{Reacting, Reaction, Reactive, Reactor};
 use crate::read::Get;
 
 /// Describes an application: which projections run on which store.
@@ -57,6 +59,47 @@ pub struct Leftfold<S> {
     options: Options,
     worker: Option<String>,
     projections: Vec<Result<Arc<dyn Part<S>>>>,
+    reactions: Vec<Reaction>,
+    react: Option<React<S>>,
+}
+
+/// Starts reactions on a store, under a name.
+type React<S> = fn(S, Vec<Reaction>, String) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Reacts>>> + Send>>;
+
+/// Reactions at work, whatever the store.
+trait Reacts: Send + Sync {
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<S: Reactive> Reacts for Reacting<S> {
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.stop(GRACE))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// How long handlers have to end when the application stops.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(10);
+
+impl<S: Store + Reactive> Leftfold<S> {
+    /// Adds a reaction to documents. It runs when the application is [started](Self::start); who wants more of a say makes a
+    /// [`Reactor`](crate::react::Reactor).
+    pub fn reaction(mut self, reaction: Reaction) -> Self {
+        self.reactions.push(reaction);
+        self.react = Some(|store, reactions, worker| {
+            Box::pin(async move {
+                let reactor =
+                    reactions.into_iter().fold(Reactor::on(store).worker(worker), Reactor::reaction);
+                let reacting: Arc<dyn Reacts> = Arc::new(reactor.start().await?);
+                Ok(reacting)
+            })
+        });
+        self
+    }
 }
 
 impl<S: Store> Leftfold<S> {
@@ -68,6 +111,8 @@ impl<S: Store> Leftfold<S> {
             options: Options::default(),
             worker: None,
             projections: Vec::new(),
+            reactions: Vec::new(),
+            react: None,
         }
     }
 
@@ -100,6 +145,10 @@ impl<S: Store> Leftfold<S> {
 
     /// Opens the application without working on its projections: to append, read and mend beside workers elsewhere.
     pub async fn open(self) -> Result<App<S>> {
+        Ok(self.opened().await?.0)
+    }
+
+    async fn opened(self) -> Result<(App<S>, Vec<Reaction>, Option<React<S>>)> {
         let parts = self.projections.into_iter().collect::<Result<Vec<_>>>()?;
         for (at, part) in parts.iter().enumerate() {
             let name = part.collection();
@@ -110,7 +159,7 @@ impl<S: Store> Leftfold<S> {
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
         let (stop, _) = watch::channel(false);
-        Ok(App(Arc::new(Inner {
+        let app = App(Arc::new(Inner {
             store: self.store,
             env: self.env,
             options: self.options,
@@ -118,17 +167,24 @@ impl<S: Store> Leftfold<S> {
             parts,
             stop,
             workers: Mutex::new(JoinSet::new()),
-        })))
+            reacting: OnceLock::new(),
+        }));
+        Ok((app, self.reactions, self.react))
     }
 
-    /// Opens the application and works on its projections until it is [stopped](App::stop).
+    /// Opens the application, works on its projections and runs its reactions until it is [stopped](App::stop).
     pub async fn start(self) -> Result<App<S>> {
-        let app = self.open().await?;
+        let (app, reactions, react) = self.opened().await?;
         {
             let mut workers = app.0.workers.lock().await;
             for part in &app.0.parts {
                 workers.spawn(part.clone().run(&app.0));
             }
+        }
+        if let Some(react) = react {
+            let reacting = react(app.0.store.clone(), reactions, app.0.owner.clone()).await?;
+            // It is set once, here.
+            let _ = app.0.reacting.set(reacting);
         }
         Ok(app)
     }
@@ -151,6 +207,14 @@ struct Inner<S> {
     parts: Vec<Arc<dyn Part<S>>>,
     stop: watch::Sender<bool>,
     workers: Mutex<JoinSet<()>>,
+    reacting: OnceLock<Arc<dyn Reacts>>,
+}
+
+impl<S: Store + Reactive> App<S> {
+    /// Its reactions, if it was [started](Leftfold::start) with some.
+    pub fn reacting(&self) -> Option<&Reacting<S>> {
+        self.0.reacting.get()?.as_any().downcast_ref()
+    }
 }
 
 /// What is parked.
@@ -347,8 +411,11 @@ impl<S: Store> App<S> {
         &self.0.store
     }
 
-    /// Ends the workers: each finishes the batch in hand. Waits until they have.
+    /// Ends the workers: each finishes the batch in hand, and handlers of reactions have ten seconds. Waits until they have.
     pub async fn stop(&self) {
+        if let Some(reacting) = self.0.reacting.get() {
+            reacting.stop().await;
+        }
         self.0.stop.send_replace(true);
         // Whoever else waits does so in line; who gives up waiting leaves the workers to end by themselves.
         let mut workers = self.0.workers.lock().await;

@@ -17,6 +17,7 @@ mod mark;
 mod memory;
 #[doc(hidden)]
 pub mod planted;
+pub mod react;
 mod read;
 mod retry;
 pub mod revision;

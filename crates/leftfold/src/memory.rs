@@ -17,8 +17,10 @@ use crate::event::{DocumentId, Event, EventId, Partition, Position, Revision, St
 use crate::json::Json;
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page, judge_append};
 use crate::mark::Mark;
+use crate::react::On;
 
 mod counters;
+mod reactive;
 mod sequence;
 
 /// A log and documents that live as long as the last handle to them.
@@ -45,6 +47,7 @@ struct State {
     leases: HashMap<Collection, (String, Instant)>,
     sequences: sequence::Kept,
     counters: counters::Kept,
+    reacting: reactive::Kept,
 }
 
 impl Default for Memory {
@@ -254,6 +257,9 @@ impl Documents for Memory {
                 let documents = state.collections.entry(changes.collection.clone()).or_default();
                 for Record { id, header, body } in changes.writes.iter().map(|write| &write.record) {
                     documents.insert(id.clone(), (header.clone(), body.clone()));
+                }
+                for write in &changes.writes {
+                    state.reacting.wrote(On::Projection(changes.collection.clone()), &write.record.id);
                 }
             }
             if let Some(advance) = &commit.advance {

@@ -8,6 +8,7 @@ mod parked;
 mod refold;
 mod rejected;
 mod status;
+mod tasks;
 
 pub(crate) use conflicts::{list_conflicts, resolve_conflict, show_conflict};
 pub(crate) use explain::explain;
@@ -17,3 +18,4 @@ pub(crate) use parked::{list_parked, retry_parked};
 pub(crate) use refold::refold;
 pub(crate) use rejected::{forget_rejected, list_rejected, resubmit_rejected, show_rejected};
 pub(crate) use status::status;
+pub(crate) use tasks::{count_tasks, list_tasks, pause_reaction, retry_tasks, show_task};

@@ -67,7 +67,7 @@ pub(crate) async fn resubmit_rejected<P: Place>(
         args::Policy::Latest => Policy::Latest,
         args::Policy::Arrival => Policy::Arrival,
     };
-    let mapping = args.mapping.clone().unwrap_or_default();
+    let mapping = args.mapping.clone().map(|mapping| *mapping).unwrap_or_default();
     let (became, said) = match resubmit(&Sequencer::new(store), &id, &mapping, policy).await? {
         Resubmitted::NotThere => ("gone", "somebody else has submitted or forgotten it".to_owned()),
         Resubmitted::StillRejected(invalid) => ("rejected", format!("it is still no event: {invalid}")),

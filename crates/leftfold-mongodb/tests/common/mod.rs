@@ -8,8 +8,11 @@
     reason = "part of tests, each of which uses its own"
 )]
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use bson::{Document, doc};
 use leftfold_mongodb::{Mongo, Options};
 use leftfold_testbed::mongodb::Server;
 use mongodb::Client;
@@ -73,4 +76,21 @@ impl Drop for Guard {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         std::thread::spawn(move || runtime().block_on(remove)).join().unwrap();
     }
+}
+
+/// Fails if it takes far longer than it ever should.
+pub async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(40), future).await.expect("it should long have happened")
+}
+
+/// What makes a server answer these commands with errors.
+pub fn failing(commands: &[&str], mode: Document, data: Document) -> Document {
+    let mut all = doc! { "failCommands": commands };
+    all.extend(data);
+    doc! { "configureFailPoint": "failCommand", "mode": mode, "data": all }
+}
+
+/// Ends what [`failing`] has begun.
+pub async fn heal(server: &Server) {
+    server.fail_point(doc! { "configureFailPoint": "failCommand", "mode": "off" }).await.unwrap();
 }

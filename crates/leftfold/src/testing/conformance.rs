@@ -15,6 +15,7 @@
 
 mod documents;
 mod log;
+mod reactive;
 mod sequence;
 
 use std::future::Future;
@@ -29,6 +30,7 @@ use crate::log::{Entry, Expected};
 
 pub use documents::*;
 pub use log::*;
+pub use reactive::*;
 pub use sequence::*;
 
 /// Whether a store writes a commit as one.
@@ -126,6 +128,28 @@ macro_rules! conformance_of_sequences {
             what_waits_longest_is_overdue_first
             other_policies_order_as_they_say
             rejected_messages_are_kept_until_they_are_forgotten
+        }
+    };
+}
+
+/// The same for what a store does for [reactions](crate::react).
+#[macro_export]
+macro_rules! conformance_of_reactive {
+    ($make:path) => {
+        $crate::conformance! { @cases $make, 1;
+            changes_are_told
+            a_waiting_feed_wakes_up
+            many_changes_come_in_pieces
+            documents_are_read_and_paged
+            tasks_are_guarded
+            many_tasks_are_saved_at_once
+            due_tasks_are_found
+            tasks_to_check_are_found
+            tasks_are_listed_and_counted
+            reactions_are_registered_under_guard
+            leases_are_numbered_and_guard_places
+            who_waits_is_stirred
+            documents_are_reacted_to
         }
     };
 }

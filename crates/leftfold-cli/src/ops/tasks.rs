@@ -1,0 +1,170 @@
+//! `leftfold tasks`: what reactions have done and have still to do.
+
+use leftfold::DocumentId;
+use leftfold::react::{Query, Reacting, Reactor, Registered, State, Task, TaskKey};
+use serde_json::json;
+
+use crate::args::{OneReaction, OneTask, RetryTasks, Selection, TaskList};
+use crate::exit::{Exit, Failure};
+use crate::output::{Out, count, shorten, table, thousands, time};
+use crate::place::Place;
+
+const PAGE: usize = 500;
+
+/// A handle on the reactions of a store; none runs here.
+async fn open<P: Place>(place: &P) -> Result<Reacting<P::Store>, Failure> {
+    Ok(Reactor::on(place.open_existing().await?).plans(false).start().await?)
+}
+
+fn query(selected: &Selection) -> Result<Query, Failure> {
+    let document = selected.document.as_ref().map(DocumentId::new).transpose()?;
+    Ok(Query {
+        reaction: selected.reaction.clone(),
+        document,
+        states: selected.state.iter().map(|state| (*state).into()).collect(),
+        error: selected.error.clone(),
+        changed_before: None,
+    })
+}
+
+pub(crate) async fn list_tasks<P: Place>(place: &P, args: &TaskList, out: &mut Out) -> Result<Exit, Failure> {
+    let reacting = open(place).await?;
+    let query = query(&args.selected)?;
+    let mut rows = table(["reaction", "document", "state", "due", "attempts", "last error"], &[4]);
+    let (mut after, mut left) = (None, args.limit);
+    while left > 0 {
+        let page = reacting.tasks(query.clone(), after, PAGE.min(left)).await?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.key.clone());
+        left -= page.len();
+        for task in &page {
+            out.element(task)?;
+            rows.add_row([
+                task.key.reaction.clone(),
+                task.key.document.to_string(),
+                named(task.state).to_owned(),
+                task.due.map(time).unwrap_or_default(),
+                thousands(task.attempts.into()),
+                shorten(task.error.as_deref().unwrap_or_default(), 60),
+            ]);
+        }
+    }
+    out.end_of_list()?;
+    if rows.is_empty() {
+        out.line("there are no such tasks")?;
+    } else {
+        out.line(rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn count_tasks<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
+    let reacting = open(place).await?;
+    let (registered, depths) = (reacting.reactions().await?, reacting.depths().await?);
+    let states = [State::Pending, State::Running, State::Changed, State::Done, State::Stale, State::Failed];
+    let header = ["reaction", "pending", "running", "changed", "done", "stale", "failed", "oldest due", ""];
+    let mut rows = table(header, &[1, 2, 3, 4, 5, 6]);
+    for Registered { name, on, paused, throttled, comparing, .. } in &registered {
+        let depth = depths.get(name).cloned().unwrap_or_default();
+        let number = |state: &State| depth.states.get(state).copied().unwrap_or(0);
+        out.element(&json!({
+            "reaction": name, "on": on.as_ref().map(ToString::to_string), "states": depth.states, "oldest_due": depth.oldest_due,
+            "paused": paused, "throttled": throttled, "comparing": comparing,
+        }))?;
+        let note = match (paused, throttled, comparing) {
+            (true, ..) => "paused".to_owned(),
+            (_, Some(until), _) => format!("throttled until {}", time(*until)),
+            (.., Some(_)) => "comparing all documents".to_owned(),
+            _ => String::new(),
+        };
+        let numbers = states.iter().map(|state| thousands(number(state)));
+        let oldest = depth.oldest_due.map(time).unwrap_or_default();
+        rows.add_row(std::iter::once(name.clone()).chain(numbers).chain([oldest, note]));
+    }
+    out.end_of_list()?;
+    if registered.is_empty() {
+        out.line("there are no reactions")?;
+    } else {
+        out.line(rows)?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn show_task<P: Place>(place: &P, args: &OneTask, out: &mut Out) -> Result<Exit, Failure> {
+    let reacting = open(place).await?;
+    let key = TaskKey { reaction: args.reaction.clone(), document: DocumentId::new(&args.document)? };
+    let Some(task) = reacting.task(key).await? else {
+        let message = format!("{} has no task for {}; `tasks list` shows all", args.reaction, args.document);
+        return Err(Failure::new(Exit::No, message));
+    };
+    out.value(&task)?;
+    let Task { key, state, attempts, generation, epoch, since, due, error, watched, history, .. } = &task;
+    out.line(format_args!("{} for {}: {}", key.reaction, key.document, named(*state)))?;
+    out.line(format_args!(
+        "  since {}, {}, state {generation}, claim {epoch}",
+        time(*since),
+        count((*attempts).into(), "attempt")
+    ))?;
+    if let Some(due) = due {
+        out.line(format_args!("  due {}", time(*due)))?;
+    }
+    if let Some(error) = error {
+        out.line(format_args!("  {error}"))?;
+    }
+    out.line(format_args!("  watched: {}", shorten(watched.as_str(), 200)))?;
+    for run in history {
+        let error = run.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+        out.line(format_args!(
+            "  {} {:?} after {} ms{error}",
+            time(run.at),
+            run.outcome,
+            thousands(run.millis)
+        ))?;
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn retry_tasks<P: Place>(
+    place: &P,
+    args: &RetryTasks,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let query = query(&args.selected)?;
+    if query == Query::default() && args.filter.is_none() && !args.all {
+        return Err(Failure::new(Exit::Usage, "say which tasks to retry, or --all"));
+    }
+    let reacting = open(place).await?;
+    let retried = reacting.retry(query, args.filter.as_deref()).await?;
+    out.value(&json!({ "retried": retried }))?;
+    out.line(format_args!("{} to be run again", count(retried, "task")))?;
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn pause_reaction<P: Place>(
+    place: &P,
+    args: &OneReaction,
+    pauses: bool,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let reacting = open(place).await?;
+    if pauses {
+        reacting.pause(&args.reaction).await?;
+    } else {
+        reacting.resume(&args.reaction).await?;
+    }
+    out.value(&json!({ "reaction": args.reaction, "paused": pauses }))?;
+    let what = if pauses { "paused: no run begins until it is resumed" } else { "resumed" };
+    out.line(format_args!("{}: {what}", args.reaction))?;
+    Ok(Exit::Done)
+}
+
+fn named(state: State) -> &'static str {
+    match state {
+        State::Pending => "pending",
+        State::Running => "running",
+        State::Changed => "running, and changed",
+        State::Done => "done",
+        State::Stale => "stale",
+        State::Failed => "failed",
+    }
+}

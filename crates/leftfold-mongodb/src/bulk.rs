@@ -1,0 +1,98 @@
+//! Many guarded writes in one command.
+//!
+//! A command tells how many of its guards held, not which.
+
+use bson::raw::cstr;
+use bson::{Document, RawArrayBuf, RawDocumentBuf};
+use leftfold::Kind;
+use mongodb::error::ErrorKind;
+
+use crate::error::{Failure, is_duplicate};
+
+/// A command is a BSON document itself, and may not be larger than one.
+const COMMAND_BYTES: usize = 12 << 20;
+const COMMAND_STATEMENTS: usize = 50_000;
+
+/// What a command does with its statements.
+#[derive(Clone, Copy)]
+pub(crate) enum Verb {
+    Update,
+    Delete,
+}
+
+/// Updates, or deletions, that go in one command.
+#[derive(Default)]
+pub(crate) struct Statements {
+    list: RawArrayBuf,
+    count: usize,
+    bytes: usize,
+}
+
+impl Statements {
+    /// Puts a statement into the last of these commands, or into another one if that is full.
+    pub(crate) fn push(commands: &mut Vec<Self>, statement: RawDocumentBuf) {
+        let bytes = statement.as_bytes().len() + 64;
+        let is_full = |last: &Self| last.count == COMMAND_STATEMENTS || last.bytes + bytes > COMMAND_BYTES;
+        if commands.last().is_none_or(is_full) {
+            commands.push(Self::default());
+        }
+        if let Some(last) = commands.last_mut() {
+            last.list.push(statement);
+            last.count += 1;
+            last.bytes += bytes;
+        }
+    }
+
+    /// How many statements there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The command, as it is sent in a transaction.
+    pub(crate) fn command(&self, verb: Verb, collection: &str) -> RawDocumentBuf {
+        let (name, list) = match verb {
+            Verb::Update => (cstr!("update"), cstr!("updates")),
+            Verb::Delete => (cstr!("delete"), cstr!("deletes")),
+        };
+        let mut command = RawDocumentBuf::new();
+        command.append(name, collection);
+        command.append(list, self.list.clone());
+        command.append(cstr!("ordered"), false);
+        command
+    }
+
+    /// The command, as it is sent by itself.
+    pub(crate) fn durable_command(&self, verb: Verb, collection: &str) -> RawDocumentBuf {
+        let mut command = self.command(verb, collection);
+        let concern = bson::rawdoc! { "w": "majority", "j": true, "wtimeout": 10_000 };
+        command.append(cstr!("writeConcern"), concern);
+        command
+    }
+}
+
+/// How many guards of a command held. What went wrong beyond that is in the reply, too.
+pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
+    let first = |field: &str| reply.get_array(field).ok().and_then(|list| list.first()?.as_document());
+    if let Some(error) = first("writeErrors").or(reply.get_document("writeConcernError").ok()) {
+        let report = error.get_str("errmsg").unwrap_or("a write failed").to_owned();
+        return Err(Failure::new(
+            Kind::Unavailable,
+            "try again; if it stays, look at the server's log",
+            report,
+        ));
+    }
+    Ok(reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
+}
+
+/// Which of what was to be inserted is there already, by their places. `None` if something else went wrong.
+pub(crate) fn duplicates(error: &mongodb::error::Error) -> Option<Vec<usize>> {
+    const DUPLICATE_KEY: i32 = 11_000;
+    match &*error.kind {
+        ErrorKind::InsertMany(error) if error.write_concern_error.is_none() => {
+            let errors = error.write_errors.as_ref()?;
+            let is_duplicate = |error: &mongodb::error::IndexedWriteError| error.code == DUPLICATE_KEY;
+            errors.iter().all(is_duplicate).then(|| errors.iter().map(|error| error.index).collect())
+        }
+        _ => is_duplicate(error).then(|| vec![0]),
+    }
+}

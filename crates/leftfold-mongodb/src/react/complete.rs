@@ -1,0 +1,56 @@
+//! Completing a task in a transaction of its handler's own: what the handler writes and that the task is done become true together.
+
+use std::future::Future;
+
+use leftfold::Result;
+use leftfold::react::{Change, Context, NotCurrent};
+use mongodb::ClientSession;
+use serde::de::DeserializeOwned;
+
+use crate::Mongo;
+
+/// What a [`Context`] can do in a transaction of MongoDB's.
+///
+/// ```no_run
+/// use leftfold::react::{Context, HandlerError};
+/// use leftfold_mongodb::{InTransaction as _, Mongo};
+/// use mongodb::bson::{Document, doc};
+///
+/// # #[derive(serde::Deserialize)] struct Order { total: i64 }
+/// async fn book(ctx: Context<Order>, store: Mongo) -> Result<(), HandlerError> {
+///     let mut session = store.database().client().start_session().await?;
+///     session.start_transaction().await?;
+///     let order = ctx.document_in(&mut session).await?;
+///     let payments = store.database().collection::<Document>("payments");
+///     payments.insert_one(doc! { "order": ctx.id().as_str(), "total": order.total }).session(&mut session).await?;
+///     ctx.complete_in(&mut session).await?;
+///     session.commit_transaction().await?;
+///     Ok(())
+/// }
+/// ```
+pub trait InTransaction<D> {
+    /// Has the task be done when the transaction is committed, and not otherwise: exactly once, also if the outcome of the commit is unknown,
+    /// or somebody else has taken the task over. Fails if it is taken over; then do not commit.
+    fn complete_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<()>> + Send;
+
+    /// The document as the transaction sees it, if it still is what the task was planned for. See [`Context::document`].
+    fn document_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<D, NotCurrent>> + Send;
+}
+
+impl<D: DeserializeOwned + 'static> InTransaction<D> for Context<D> {
+    async fn complete_in(&self, session: &mut ClientSession) -> Result<()> {
+        let store = self.store::<Mongo>().ok_or_else(|| self.lost())?;
+        let task = store.task_in(session, &self.task().key).await?.ok_or_else(|| self.lost())?;
+        let seen = task.version;
+        let done = self.complete(task).ok_or_else(|| self.lost())?;
+        if store.save_task_in(session, Change::Update(seen, done)).await? { Ok(()) } else { Err(self.lost()) }
+    }
+
+    async fn document_in(&self, session: &mut ClientSession) -> Result<D, NotCurrent> {
+        let (Some(store), Some(on)) = (self.store::<Mongo>(), self.on()) else {
+            return Err(NotCurrent::Stale);
+        };
+        let document = store.document_in(session, on, self.id()).await?;
+        self.current(document)
+    }
+}

@@ -1,0 +1,82 @@
+//! Who follows a feed, and where it is to go on: one document for each, so that the place is written under the lease's number.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::options::ReturnDocument;
+
+use crate::Base;
+use crate::error::{Failure, is_duplicate};
+use crate::schema::FEEDS;
+
+impl Base {
+    /// Takes a lease, or keeps it, by the server's clock. Answers with its number if it is ours.
+    pub(super) async fn take_lease(
+        &self,
+        name: &str,
+        owner: &str,
+        length: Duration,
+    ) -> Result<Option<u64>, Failure> {
+        let millis = i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).clamp(1, i64::MAX / 4);
+        let ours = doc! { "$literal": owner };
+        let is_ours = doc! { "$eq": ["$owner", &ours] };
+        // What is not there is never later than now.
+        let is_theirs = doc! { "$and": [
+            { "$ne": [{ "$ifNull": ["$owner", &ours] }, &ours] },
+            { "$gt": ["$until", "$$NOW"] },
+        ] };
+        let number = doc! { "$ifNull": ["$number", 0_i64] };
+        let mine = doc! {
+            "owner": ours,
+            "until": { "$add": ["$$NOW", millis] },
+            "number": { "$cond": [is_ours, &number, { "$add": [&number, 1_i64] }] },
+        };
+        let step = [
+            doc! { "$replaceWith": { "$cond": [is_theirs, "$$ROOT", { "$mergeObjects": ["$$ROOT", mine] }] } },
+        ];
+        let feeds = self.db.collection::<Document>(FEEDS);
+        let taken = loop {
+            let take = feeds.find_one_and_update(doc! { "_id": name }, step.to_vec());
+            match take.upsert(true).return_document(ReturnDocument::After).await {
+                Ok(taken) => break taken,
+                // Somebody else has made it at the same time.
+                Err(error) if is_duplicate(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
+        if taken.get_str("owner").is_ok_and(|holder| holder == owner) {
+            let number = taken.get_i64("number");
+            return Ok(Some(number.map_err(|_| Failure::damaged("a lease has no number"))?.unsigned_abs()));
+        }
+        Ok(None)
+    }
+
+    pub(super) async fn give_lease(&self, name: &str, owner: &str) -> Result<(), Failure> {
+        let ours = doc! { "_id": name, "owner": owner };
+        let free = doc! { "$unset": { "owner": "", "until": "" } };
+        self.db.collection::<Document>(FEEDS).update_one(ours, free).await?;
+        Ok(())
+    }
+
+    pub(super) async fn feed_place(&self, name: &str) -> Result<Option<String>, Failure> {
+        self.catch_up().await?;
+        let found = self.db.collection::<Document>(FEEDS).find_one(doc! { "_id": name }).await?;
+        Ok(found.and_then(|found| found.get_str("place").ok().map(str::to_owned)))
+    }
+
+    /// Writes where a feed is to go on, if the lease still has this number.
+    pub(super) async fn put_feed_place(
+        &self,
+        name: &str,
+        lease: u64,
+        place: Option<String>,
+    ) -> Result<bool, Failure> {
+        let Ok(lease) = i64::try_from(lease) else { return Ok(false) };
+        let change = place
+            .map_or_else(|| doc! { "$unset": { "place": "" } }, |place| doc! { "$set": { "place": place } });
+        let feeds = self.db.collection::<Document>(FEEDS);
+        let updated = feeds.update_one(doc! { "_id": name, "number": lease }, change).await;
+        Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)
+    }
+}

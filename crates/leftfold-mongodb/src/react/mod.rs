@@ -1,0 +1,141 @@
+//! What reactions need, in MongoDB: a change stream, tasks that are guarded one by one, leases, and wake-ups.
+
+mod complete;
+mod documents;
+mod due;
+mod feed;
+mod ids;
+mod leases;
+mod list;
+mod prepare;
+mod reactions;
+mod save;
+mod session;
+mod stirs;
+mod task;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
+use leftfold::{DocumentId, Result};
+
+pub use self::complete::InTransaction;
+pub use self::feed::MongoFeed;
+use crate::Mongo;
+
+/// Tasks that can be due, by reaction and time.
+const DUE_INDEX: &str = "leftfold_due";
+/// Tasks whose documents are to be looked at, by reaction and time.
+const CHECK_INDEX: &str = "leftfold_check";
+/// All tasks, by state.
+const STATE_INDEX: &str = "leftfold_state";
+/// All tasks, by document.
+const DOCUMENT_INDEX: &str = "leftfold_document";
+
+/// Reactions need a replica set, as only that tells of changes.
+///
+/// Documents of [plain](leftfold::react::Plain) collections can have an `_id` of any type. The id of one is its `_id`, if that is a
+/// string, and otherwise the canonical extended JSON of it: `{"$oid":"…"}`, `{"$numberInt":"5"}`, `true`. A string that could be
+/// taken for one of those, as it begins with `{` or `"`, is `true`, `false`, `null` or empty, or has control characters, is given as
+/// JSON, in quotes. Their bodies are relaxed extended JSON, with the `_id`.
+impl Reactive for Mongo {
+    type Feed = MongoFeed;
+
+    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+        prepare::prepare(&self.inner.base, on).await
+    }
+
+    async fn time(&self) -> Result<Timestamp> {
+        let base = &self.inner.base;
+        base.run("ask for the time of", base.now()).await
+    }
+
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+        self.documents(on, ids).await
+    }
+
+    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+        self.page(on, after, most).await
+    }
+
+    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<MongoFeed> {
+        MongoFeed::open(&self.inner.base, on, from).await
+    }
+
+    async fn has_changes(&self, on: Vec<On>, after: String) -> Result<bool> {
+        let base = &self.inner.base;
+        base.run("look for changes in", feed::has_changes(base, on, &after)).await
+    }
+
+    async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
+        let base = &self.inner.base;
+        base.run("load tasks from", base.load_tasks(&keys)).await
+    }
+
+    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        self.inner.base.save_tasks(&changes).await
+    }
+
+    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+        let base = &self.inner.base;
+        base.run("look for due tasks in", base.due_tasks(wanted)).await
+    }
+
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+        let base = &self.inner.base;
+        base.run("look for tasks to check in", base.tasks_to_check(&reactions, most)).await
+    }
+
+    async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
+        let base = &self.inner.base;
+        base.run("list tasks in", base.list_tasks(&query, after.as_ref(), most)).await
+    }
+
+    async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
+        let base = &self.inner.base;
+        base.run("count tasks in", base.task_depths()).await
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>> {
+        let base = &self.inner.base;
+        base.run("read what is known of reactions in", base.registered()).await
+    }
+
+    async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
+        let base = &self.inner.base;
+        base.run("register a reaction in", base.register(seen, reaction)).await
+    }
+
+    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
+        let base = &self.inner.base;
+        base.run("take a lease in", base.take_lease(name, owner, length)).await
+    }
+
+    async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
+        let base = &self.inner.base;
+        base.run("give back a lease in", base.give_lease(name, owner)).await
+    }
+
+    async fn feed_place(&self, name: &str) -> Result<Option<String>> {
+        let base = &self.inner.base;
+        base.run("read the place of a feed in", base.feed_place(name)).await
+    }
+
+    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
+        let base = &self.inner.base;
+        base.run("keep the place of a feed in", base.put_feed_place(name, lease, place)).await
+    }
+
+    async fn stir(&self) -> Result<()> {
+        let base = &self.inner.base;
+        base.run("wake up those who run tasks in", base.stir()).await
+    }
+
+    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+        let base = &self.inner.base;
+        let stirred = base.stirred(since, patience).await;
+        stirred.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
+    }
+}

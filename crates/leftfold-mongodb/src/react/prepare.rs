@@ -1,0 +1,122 @@
+//! What reactions need in a database: a server that tells of changes, collections, indexes, and something to follow.
+
+use std::collections::BTreeMap;
+
+use bson::{Document, doc};
+use leftfold::react::On;
+use leftfold::{Error, Kind, Result};
+use mongodb::IndexModel;
+use mongodb::options::{IndexOptions, ReturnDocument};
+
+use super::documents::collection_of;
+use super::{CHECK_INDEX, DOCUMENT_INDEX, DUE_INDEX, STATE_INDEX};
+use crate::Base;
+use crate::error::{Failure, code, is_duplicate};
+use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, create};
+
+/// Raised when an older program could not read what a newer one writes.
+const FORMAT: i32 = 1;
+/// Codes for indexes of which the name is taken by another, or the keys.
+const OTHER_INDEX: [i32; 2] = [85, 86];
+
+/// Makes what is needed to keep tasks, and checks that these documents can be followed.
+pub(super) async fn prepare(base: &Base, on: &[On]) -> Result<()> {
+    if !base.has_transactions() {
+        let message = format!(
+            "could not run reactions in {}: they follow change streams, and this server is no replica set; start it with \
+             --replSet and run rs.initiate(), one member will do",
+            base.place
+        );
+        return Err(Error::new(Kind::Store, message));
+    }
+    let format = base.run("read the format of reactions in", format(base)).await?;
+    if format != FORMAT {
+        let message = format!(
+            "could not run reactions in {}: their tasks have format {format}, and this program reads format {FORMAT}; use \
+             the version of Leftfold that made them, or a newer one",
+            base.place
+        );
+        return Err(Error::new(Kind::Format, message));
+    }
+    base.run("make what reactions need in", make(base)).await?;
+    check_followed(base, on).await
+}
+
+/// The format of what is stored; that of this program if there is nothing yet.
+async fn format(base: &Base) -> Result<i32, Failure> {
+    let metas = base.db.collection::<Document>(META);
+    let new = doc! { "$setOnInsert": { "format": FORMAT } };
+    loop {
+        let meta = metas.find_one_and_update(doc! { "_id": "reactions" }, new.clone());
+        match meta.upsert(true).return_document(ReturnDocument::After).await {
+            Ok(meta) => return Ok(meta.and_then(|meta| meta.get_i32("format").ok()).unwrap_or(0)),
+            // Somebody else has made it at the same time.
+            Err(error) if is_duplicate(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Makes collections and indexes. A server refuses an index whose name or keys are another's, so that those that are there are
+/// known to be right.
+async fn make(base: &Base) -> Result<(), Failure> {
+    for name in [TASKS, REACTIONS, FEEDS, STIRS] {
+        create(&base.db, name).await?;
+    }
+    let indexes = [
+        // Which tasks are due; `open` are those that can be.
+        (
+            DUE_INDEX,
+            doc! { "_id.reaction": 1, "due": 1, "needs": 1, "state": 1, "open": 1 },
+            Some(doc! { "open": true }),
+        ),
+        // Whose documents are to be looked at.
+        (
+            CHECK_INDEX,
+            doc! { "_id.reaction": 1, "check_at": 1 },
+            Some(doc! { "check_at": { "$exists": true } }),
+        ),
+        // How many there are in which state, and which.
+        (STATE_INDEX, doc! { "state": 1, "_id.reaction": 1, "_id.document": 1 }, None),
+        // Those of one document.
+        (DOCUMENT_INDEX, doc! { "_id.document": 1, "_id.reaction": 1 }, None),
+    ];
+    let indexes = indexes.map(|(name, keys, partial)| {
+        let mut options = IndexOptions::builder().name(name.to_owned()).build();
+        options.partial_filter_expression = partial;
+        IndexModel::builder().keys(keys).options(options).build()
+    });
+    base.db.collection::<Document>(TASKS).create_indexes(indexes).await.map_err(|error| {
+        match code(&error) {
+            Some((code, report)) if OTHER_INDEX.contains(&code) => {
+                let advice = "somebody has changed an index of leftfold.tasks: drop it, and it is made anew";
+                Failure::new(Kind::Format, advice, report)
+            }
+            _ => error.into(),
+        }
+    })?;
+    Ok(())
+}
+
+/// Says so if there is something that tells of no changes. What is not there yet will be told of.
+async fn check_followed(base: &Base, on: &[On]) -> Result<()> {
+    let names: BTreeMap<_, _> = on.iter().map(|on| (collection_of(on), on)).collect();
+    let look = async {
+        let filter =
+            doc! { "name": { "$in": names.keys().collect::<Vec<_>>() }, "type": { "$ne": "collection" } };
+        let mut found = base.db.list_collections().filter(filter).await?;
+        if !found.advance().await? {
+            return Ok(None);
+        }
+        let found = Document::try_from(found.current())?;
+        let text = |field: &str| found.get_str(field).unwrap_or_default().to_owned();
+        Ok(Some((text("name"), text("type"))))
+    };
+    let Some((name, kind)) = base.run("look at the collections in", look).await? else { return Ok(()) };
+    let on = names.get(&name).map_or_else(|| name.clone(), ToString::to_string);
+    let message = format!(
+        "could not follow {on} in {}: it is a {kind}, of which MongoDB tells no changes; react to the collection behind it",
+        base.place
+    );
+    Err(Error::new(Kind::Invalid, message))
+}

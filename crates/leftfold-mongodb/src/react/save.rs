@@ -1,0 +1,157 @@
+//! Tasks are kept one by one under their versions, in as many commands for a batch as for one.
+//!
+//! No transaction: a task is guarded by itself. An insertion that is refused is named by the server. Of updates and deletions only
+//! their number is known; if some did not hold, one query tells which, as no version is ever there twice. A task that somebody else has
+//! changed right after us is named, too: whoever looks again finds out.
+
+use std::collections::{HashMap, HashSet};
+
+use bson::raw::cstr;
+use bson::{RawDocumentBuf, doc};
+use leftfold::Result;
+use leftfold::react::{Change, Task, TaskKey};
+
+use super::task::{any_of, decode, decode_key, encode, guard};
+use crate::bulk::{Statements, Verb, duplicates, held};
+use crate::error::Failure;
+use crate::schema::TASKS;
+use crate::{Base, MAX_IDS, batch, patiently};
+
+/// Changes of tasks, ready to be sent.
+#[derive(Default)]
+struct Batch {
+    inserts: Vec<RawDocumentBuf>,
+    updates: Vec<Statements>,
+    deletes: Vec<Statements>,
+}
+
+impl Base {
+    pub(super) async fn load_tasks(&self, keys: &[TaskKey]) -> Result<Vec<Task>, Failure> {
+        self.catch_up().await?;
+        let mut all = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_IDS) {
+            let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
+            let mut found = tasks.find(any_of(keys)).batch_size(batch(keys.len())).await?;
+            while found.advance().await? {
+                all.push(decode(found.current())?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes those changes whose guards hold, and answers with the others.
+    pub(super) async fn save_tasks(&self, changes: &[Change]) -> Result<Vec<TaskKey>> {
+        let failed = |failure: Failure| failure.to_error("keep tasks in", &self.place);
+        let batch = pack(changes).map_err(failed)?;
+        // What was sent may have been written, in whole or in part.
+        patiently(self.send(changes, &batch)).await.map_err(|failure| failed(failure.unknown()))
+    }
+
+    async fn send(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
+        let mut refused = self.insert_tasks(changes, batch).await?;
+        let updated = self.run_statements(Verb::Update, &batch.updates).await?;
+        point!("tasks-updated");
+        let deleted = self.run_statements(Verb::Delete, &batch.deletes).await?;
+        let to_update: Vec<_> = changes.iter().filter_map(update).collect();
+        let to_delete: Vec<_> = changes.iter().filter_map(deletion).collect();
+        if updated == to_update.len() && deleted == to_delete.len() {
+            return Ok(refused);
+        }
+        let keys = to_update.iter().map(|(key, _)| *key).chain(to_delete.iter().copied());
+        let stored = self.versions(keys).await?;
+        let (ours, others): (Vec<_>, Vec<_>) =
+            to_update.into_iter().partition(|(key, version)| stored.get(key) == Some(version));
+        refused.extend(others.into_iter().map(|(key, _)| key.clone()));
+        // Some of these very updates were made before, and nobody can tell which: whoever looks again sees that they are there.
+        if updated < ours.len() {
+            refused.extend(ours.into_iter().map(|(key, _)| key.clone()));
+        }
+        let (there, gone): (Vec<_>, Vec<_>) = to_delete.into_iter().partition(|key| stored.contains_key(key));
+        refused.extend(there.into_iter().cloned());
+        // Some were gone before, and nobody can tell which: whoever looks again sees that there is nothing left to do.
+        if deleted < gone.len() {
+            refused.extend(gone.into_iter().cloned());
+        }
+        Ok(refused)
+    }
+
+    /// Inserts what is new. Answers with what is there already.
+    async fn insert_tasks(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
+        if batch.inserts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
+        let Err(error) = tasks.insert_many(&batch.inserts).ordered(false).await else {
+            return Ok(Vec::new());
+        };
+        let Some(there) = duplicates(&error) else { return Err(error.into()) };
+        let there: HashSet<_> = there.into_iter().collect();
+        let inserts = changes.iter().filter(|change| matches!(change, Change::Insert(_))).enumerate();
+        let refused = inserts.filter(|(place, _)| there.contains(place));
+        Ok(refused.map(|(_, change)| change.key().clone()).collect())
+    }
+
+    /// Answers with how many guards held.
+    async fn run_statements(&self, verb: Verb, commands: &[Statements]) -> Result<usize, Failure> {
+        let mut count = 0;
+        for statements in commands {
+            count += held(&self.db.run_raw_command(statements.durable_command(verb, TASKS)).await?)?;
+        }
+        Ok(count)
+    }
+
+    /// The versions of those tasks that are there.
+    async fn versions(&self, keys: impl Iterator<Item = &TaskKey>) -> Result<HashMap<TaskKey, u64>, Failure> {
+        let keys: Vec<_> = keys.collect();
+        let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
+        let mut versions = HashMap::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_IDS) {
+            let find = tasks.find(any_of(keys.iter().copied())).projection(doc! { "version": 1 });
+            let mut found = find.batch_size(batch(keys.len())).await?;
+            while found.advance().await? {
+                let stored = found.current();
+                let version = stored.get_i64("version")?.cast_unsigned();
+                versions.insert(decode_key(stored.get_document("_id")?)?, version);
+            }
+        }
+        Ok(versions)
+    }
+}
+
+/// Which task is updated, and to which version.
+fn update(change: &Change) -> Option<(&TaskKey, u64)> {
+    match change {
+        Change::Update(_, task) => Some((&task.key, task.version)),
+        Change::Insert(_) | Change::Delete(..) => None,
+    }
+}
+
+/// Which task is deleted.
+fn deletion(change: &Change) -> Option<&TaskKey> {
+    match change {
+        Change::Delete(_, key) => Some(key),
+        Change::Insert(_) | Change::Update(..) => None,
+    }
+}
+
+fn pack(changes: &[Change]) -> Result<Batch, Failure> {
+    let mut batch = Batch::default();
+    for change in changes {
+        match change {
+            Change::Insert(task) => batch.inserts.push(encode(task)?),
+            Change::Update(seen, task) => {
+                let mut update = RawDocumentBuf::new();
+                update.append(cstr!("q"), RawDocumentBuf::try_from(&guard(&task.key, *seen))?);
+                update.append(cstr!("u"), encode(task)?);
+                Statements::push(&mut batch.updates, update);
+            }
+            Change::Delete(seen, key) => {
+                let mut delete = RawDocumentBuf::new();
+                delete.append(cstr!("q"), RawDocumentBuf::try_from(&guard(key, *seen))?);
+                delete.append(cstr!("limit"), 1);
+                Statements::push(&mut batch.deletes, delete);
+            }
+        }
+    }
+    Ok(batch)
+}

@@ -1,0 +1,131 @@
+//! Tasks and documents in a transaction of the user's own: what a handler writes and that its task is done become true together.
+
+use bson::{Document, RawDocumentBuf, doc};
+use leftfold::react::{Change, On, Task, TaskKey};
+use leftfold::{DocumentId, Error, Json, Result};
+use mongodb::ClientSession;
+
+use super::documents::{collection_of, decode as document, key_of};
+use super::task::{decode, encode, guard, key};
+use crate::error::{Failure, sourced};
+use crate::schema::TASKS;
+use crate::{Base, Mongo};
+
+/// # Completing a task in a transaction
+///
+/// These take a session in which a transaction was begun, and whose client is that of [`database`](Mongo::database):
+///
+/// ```no_run
+/// # async fn complete(store: leftfold_mongodb::Mongo, change: leftfold::react::Change) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut session = store.database().client().start_session().await?;
+/// session.start_transaction().await?;
+/// // … what the handler writes, in this session …
+/// if store.save_task_in(&mut session, change).await? {
+///     session.commit_transaction().await?;
+/// } else {
+///     session.abort_transaction().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Where others are in the way, MongoDB calls the transaction off: the error is [transient](Error::is_transient), its source is that of
+/// the driver, with its labels, and the whole transaction is to be run again.
+impl Mongo {
+    /// A task, as a transaction sees it.
+    pub async fn task_in(&self, session: &mut ClientSession, key: &TaskKey) -> Result<Option<Task>> {
+        let base = &self.inner.base;
+        let find = base.task_in(session, key);
+        find.await.map_err(|trouble| trouble.into_error("read a task in", &base.place))
+    }
+
+    /// Changes a task in a transaction, if it is what the change was computed from. Answers whether it is. It becomes true when the
+    /// transaction is committed.
+    pub async fn save_task_in(&self, session: &mut ClientSession, change: Change) -> Result<bool> {
+        let base = &self.inner.base;
+        let save = base.save_task_in(session, change);
+        save.await.map_err(|trouble| trouble.into_error("keep a task in", &base.place))
+    }
+
+    /// A document as reactions see it, as a transaction sees it.
+    pub async fn document_in(
+        &self,
+        session: &mut ClientSession,
+        on: &On,
+        id: &DocumentId,
+    ) -> Result<Option<Json>> {
+        let base = &self.inner.base;
+        let find = base.document_in(session, on, id);
+        find.await.map_err(|trouble| trouble.into_error("read a document in", &base.place))
+    }
+}
+
+/// What went wrong: what the driver says, or what was read.
+enum Trouble {
+    Driver(mongodb::error::Error),
+    Other(Failure),
+}
+
+impl Trouble {
+    fn into_error(self, doing: &str, place: &str) -> Error {
+        match self {
+            Self::Driver(error) => sourced(error, doing, place),
+            Self::Other(failure) => failure.to_error(doing, place),
+        }
+    }
+}
+
+impl From<mongodb::error::Error> for Trouble {
+    fn from(error: mongodb::error::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+impl Base {
+    async fn task_in(&self, session: &mut ClientSession, task: &TaskKey) -> Result<Option<Task>, Trouble> {
+        let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
+        let found = tasks.find_one(doc! { "_id": key(task) }).session(session).await?;
+        Ok(found.map(|found| decode(&found)).transpose()?)
+    }
+
+    async fn save_task_in(&self, session: &mut ClientSession, change: Change) -> Result<bool, Trouble> {
+        let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
+        match change {
+            Change::Insert(task) => {
+                let mut new = Document::try_from(encode(&task)?.as_ref()).map_err(Failure::from)?;
+                new.remove("_id");
+                // A plain insertion of what is there would call the transaction off.
+                let insert = tasks.update_one(doc! { "_id": key(&task.key) }, doc! { "$setOnInsert": new });
+                Ok(insert.upsert(true).session(session).await?.upserted_id.is_some())
+            }
+            Change::Update(seen, task) => {
+                let replace = tasks.replace_one(guard(&task.key, seen), encode(&task)?);
+                Ok(replace.session(session).await?.matched_count == 1)
+            }
+            Change::Delete(seen, key) => {
+                let delete = tasks.delete_one(guard(&key, seen));
+                Ok(delete.session(session).await?.deleted_count == 1)
+            }
+        }
+    }
+
+    async fn document_in(
+        &self,
+        session: &mut ClientSession,
+        on: &On,
+        id: &DocumentId,
+    ) -> Result<Option<Json>, Trouble> {
+        let Some(key) = key_of(on, id) else { return Ok(None) };
+        let documents = self.db.collection::<RawDocumentBuf>(&collection_of(on));
+        let Some(found) = documents.find_one(doc! { "_id": key }).session(session).await? else {
+            return Ok(None);
+        };
+        Ok(document(on, &found)?.map(|(_, body)| body))
+    }
+}

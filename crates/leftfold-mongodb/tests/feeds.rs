@@ -1,0 +1,414 @@
+//! Documents that reactions follow: ids of all types, places that are lost, servers that have trouble, and wake-ups.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use common::{REPLICA_SET, STANDALONE, failing, heal, soon};
+use leftfold::react::{Feed as _, On, Plain, Reactive as _, Told};
+use leftfold::{DocumentId, Documents as _, Json, Kind};
+use leftfold_mongodb::{Mongo, MongoFeed};
+use leftfold_testbed::mongodb::Server;
+
+const A_WHILE: Duration = Duration::from_secs(20);
+
+fn plain(name: &str) -> On {
+    On::Plain(Plain::new(name).unwrap())
+}
+
+fn id(text: &str) -> DocumentId {
+    DocumentId::new(text).unwrap()
+}
+
+async fn prepared(on: &[On]) -> Mongo {
+    let store = REPLICA_SET.store(Mongo::options()).await;
+    store.prepare_reactions(on).await.unwrap();
+    store
+}
+
+async fn insert(store: &Mongo, collection: &str, documents: Vec<Document>) {
+    store.database().collection::<Document>(collection).insert_many(documents).await.unwrap();
+}
+
+/// All documents that a feed names until it has named these, and where it is then. Panics if it is lost.
+async fn told(feed: &mut MongoFeed, wanted: &[&str]) -> String {
+    let wanted: BTreeSet<_> = wanted.iter().map(|text| DocumentId::stored(text)).collect();
+    let mut named = BTreeSet::new();
+    soon(async {
+        loop {
+            let Told::Changes(changes) = feed.next(100, A_WHILE).await.unwrap() else { panic!("lost") };
+            named.extend(changes.documents.into_values().flatten());
+            if named.is_superset(&wanted) {
+                assert_eq!(named, wanted);
+                return changes.through;
+            }
+        }
+    })
+    .await
+}
+
+/// Why a feed is lost, told again whenever it is asked.
+async fn lost(feed: &mut MongoFeed) -> String {
+    soon(async {
+        loop {
+            if let Told::Lost(why) = feed.next(100, A_WHILE).await.unwrap() {
+                assert_eq!(feed.next(100, Duration::ZERO).await.unwrap(), Told::Lost(why.clone()));
+                return why;
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn documents_of_any_program_are_followed_read_and_paged() {
+    let on = plain("orders");
+    let store = prepared(std::slice::from_ref(&on)).await;
+    assert_eq!(store.page_of_documents(&on, None, 9).await.unwrap(), [], "it is not there yet");
+    assert_eq!(store.page_of_documents(&on, Some(id("a")), 9).await.unwrap(), []);
+    let oid = ObjectId::parse_str("0123456789abcdef01234567").unwrap();
+    // In MongoDB's order of types, and each with the text of its id.
+    let all: Vec<(Bson, &str)> = vec![
+        (Bson::Null, "null"),
+        (5.into(), r#"{"$numberInt":"5"}"#),
+        (5_000_000_000_i64.into(), r#"{"$numberLong":"5000000000"}"#),
+        ("a".into(), "a"),
+        ("true".into(), r#""true""#),
+        (r#"{"$oid":"0123456789abcdef01234567"}"#.into(), r#""{\"$oid\":\"0123456789abcdef01234567\"}""#),
+        (doc! { "z": "at", "number": 7 }.into(), r#"{"z":"at","number":{"$numberInt":"7"}}"#),
+        (oid.into(), r#"{"$oid":"0123456789abcdef01234567"}"#),
+        (true.into(), "true"),
+        (DateTime::from_millis(7).into(), r#"{"$date":{"$numberLong":"7"}}"#),
+    ];
+    let texts: Vec<_> = all.iter().map(|(_, text)| *text).collect();
+    let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
+    let documents = all.iter().map(|(key, text)| doc! { "_id": key.clone(), "n": *text });
+    insert(&store, "orders", documents.rev().collect()).await;
+    told(&mut feed, &texts).await;
+
+    let mut paged = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.page_of_documents(&on, after, 3).await.unwrap();
+        let Some((last, _)) = page.last() else { break };
+        after = Some(last.clone());
+        assert!(page.len() <= 3);
+        paged.extend(page.into_iter().map(|(id, _)| id.to_string()));
+    }
+    assert_eq!(paged, texts);
+    let ids = || texts.iter().chain(&["missing", "{nonsense"]).map(|text| id(text)).collect();
+    let found = store.current_documents(&on, ids()).await.unwrap();
+    assert_eq!(found.len(), texts.len());
+    for (id, body) in found {
+        let body: serde_json::Value = body.to().unwrap();
+        assert_eq!(body["n"], id.as_str());
+    }
+
+    // Whatever is done to them is told.
+    let orders = store.database().collection::<Document>("orders");
+    let body = doc! { "z": 1_i64, "at": DateTime::from_millis(1_700_000_000_123), "by": oid, "a": [1.5, Bson::Null] };
+    orders.replace_one(doc! { "_id": oid }, body).await.unwrap();
+    orders.update_one(doc! { "_id": 5 }, doc! { "$set": { "n": 1 } }).await.unwrap();
+    orders.delete_one(doc! { "_id": "a" }).await.unwrap();
+    told(&mut feed, &[texts[7], texts[1], "a"]).await;
+    let found = store.current_documents(&on, vec![id("a"), id(texts[7])]).await.unwrap();
+    let text = r#"{"_id":{"$oid":"0123456789abcdef01234567"},"z":1,"at":{"$date":"2023-11-14T22:13:20.123Z"},"by":{"$oid":"0123456789abcdef01234567"},"a":[1.5,null]}"#;
+    assert_eq!(found, [(id(texts[7]), Json::parse(text).unwrap())]);
+}
+
+/// An id that is longer than what people may type.
+#[tokio::test]
+async fn documents_with_long_ids_are_followed_and_read() {
+    let on = plain("pages");
+    let store = prepared(std::slice::from_ref(&on)).await;
+    let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
+    let long = format!("https://example.com/{}", "x".repeat(900));
+    insert(&store, "pages", vec![doc! { "_id": &long }]).await;
+    told(&mut feed, &[&long]).await;
+    let found = store.current_documents(&on, vec![DocumentId::stored(&long)]).await.unwrap();
+    assert_eq!((found.len(), found[0].0.as_str()), (1, long.as_str()));
+}
+
+/// Somebody adds a reaction to another collection, or takes one away, and goes on from where the feed was.
+#[tokio::test]
+async fn a_place_is_good_for_other_collections_than_it_was_made_with() {
+    let store = prepared(&[]).await;
+    let (one, other) = (plain("one"), plain("other"));
+    let mut feed = store.follow(vec![one.clone()], None).await.unwrap();
+    insert(&store, "one", vec![doc! { "_id": "a" }]).await;
+    let place = told(&mut feed, &["a"]).await;
+    insert(&store, "other", vec![doc! { "_id": "b" }]).await;
+    insert(&store, "one", vec![doc! { "_id": "c" }]).await;
+    let mut both = store.follow(vec![one, other.clone()], Some(place.clone())).await.unwrap();
+    let further = told(&mut both, &["b", "c"]).await;
+    insert(&store, "other", vec![doc! { "_id": "d" }]).await;
+    told(&mut store.follow(vec![other.clone()], Some(further)).await.unwrap(), &["d"]).await;
+    told(&mut store.follow(vec![other], Some(place)).await.unwrap(), &["b", "d"]).await;
+}
+
+/// Who only hears of others' changes gets on all the same: what is behind a place is looked at once.
+#[tokio::test]
+async fn a_place_moves_on_when_nothing_matches() {
+    let store = prepared(&[]).await;
+    let mut feed = store.follow(vec![plain("quiet")], None).await.unwrap();
+    let place = |told: Told| match told {
+        Told::Changes(changes) => changes.through,
+        Told::Lost(why) => panic!("{why}"),
+    };
+    let begin = place(feed.next(10, Duration::ZERO).await.unwrap());
+    insert(&store, "noisy", vec![doc! {}]).await;
+    let moved = soon(async {
+        loop {
+            let now = place(feed.next(10, Duration::from_millis(100)).await.unwrap());
+            if now != begin {
+                return now;
+            }
+        }
+    });
+    let moved = moved.await;
+    insert(&store, "quiet", vec![doc! { "_id": "a" }]).await;
+    told(&mut store.follow(vec![plain("quiet")], Some(moved)).await.unwrap(), &["a"]).await;
+}
+
+/// Each feed tells all that is written after its first change, whenever it was opened.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_is_opened_amid_changes_leaves_none_out() {
+    let store = prepared(&[]).await;
+    let writer = tokio::spawn({
+        let numbers = store.database().collection::<Document>("numbers");
+        async move {
+            for number in 0_i64.. {
+                let hasty = mongodb::options::WriteConcern::nodes(1);
+                numbers.insert_one(doc! { "_id": number }).write_concern(hasty).await.unwrap();
+            }
+        }
+    });
+    for _ in 0..20 {
+        let mut feed = store.follow(vec![plain("numbers")], None).await.unwrap();
+        let mut named = BTreeSet::new();
+        let read = async {
+            while named.len() < 30 {
+                let Told::Changes(changes) = feed.next(7, A_WHILE).await.unwrap() else { panic!("lost") };
+                let number = |id: DocumentId| -> i64 {
+                    let id: serde_json::Value = serde_json::from_str(id.as_str()).unwrap();
+                    id["$numberLong"].as_str().unwrap().parse().unwrap()
+                };
+                named.extend(changes.documents.into_values().flatten().map(number));
+            }
+        };
+        soon(read).await;
+        let (first, last) = (*named.first().unwrap(), *named.last().unwrap());
+        assert_eq!(usize::try_from(last - first).unwrap() + 1, named.len(), "{named:?}");
+    }
+    writer.abort();
+}
+
+#[tokio::test]
+async fn a_place_that_the_server_does_not_know_is_lost() {
+    let store = prepared(&[]).await;
+    let on = || vec![plain("orders")];
+    let mut feed = store.follow(on(), None).await.unwrap();
+    insert(&store, "orders", vec![doc! { "_id": "a" }]).await;
+    let place = told(&mut feed, &["a"]).await;
+    // A place begins with the seconds since 1970; these are long ago.
+    let (begin, rest) = place.split_once("\"82").unwrap();
+    let old = format!("{begin}\"825F000000{}", &rest[8..]);
+    let other = format!("{begin}\"82{}00000001{}", &rest[..8], &rest[16..]);
+    let made_up = [r#"{"_data":"8263"}"#, r#"{"_data":"nonsense"}"#, "{}", "5"];
+    let made_up = made_up.map(|token| format!(r#"{{"token":{token}}}"#));
+    for place in
+        made_up.iter().map(String::as_str).chain(["{}", "nonsense", ""]).chain([old.as_str(), other.as_str()])
+    {
+        let mut feed = store.follow(on(), Some(place.to_owned())).await.unwrap();
+        let why = lost(&mut feed).await;
+        assert!(!why.is_empty(), "{place}");
+    }
+    insert(&store, "orders", vec![doc! { "_id": "b" }]).await;
+    told(&mut store.follow(on(), Some(place)).await.unwrap(), &["b"]).await;
+}
+
+#[tokio::test]
+async fn a_collection_that_is_dropped_or_renamed_is_lost() {
+    let store = prepared(&[]).await;
+    let database = store.database();
+    let rename = async |from: &str, to: &str| {
+        let name = |collection: &str| format!("{}.{collection}", database.name());
+        let command = doc! { "renameCollection": name(from), "to": name(to), "dropTarget": true };
+        database.client().database("admin").run_command(command).await.unwrap();
+    };
+    for (number, says) in ["was dropped", "was renamed", "was renamed"].into_iter().enumerate() {
+        insert(&store, "orders", vec![doc! { "_id": "a" }]).await;
+        insert(&store, "others", vec![doc! { "_id": "b" }]).await;
+        let mut feed = store.follow(vec![plain("orders")], None).await.unwrap();
+        let Told::Changes(begin) = feed.next(1, Duration::ZERO).await.unwrap() else { panic!("lost") };
+        match number {
+            0 => database.collection::<Document>("orders").drop().await.unwrap(),
+            1 => rename("orders", "gone").await,
+            _ => rename("others", "orders").await,
+        }
+        insert(&store, "orders", vec![doc! { "_id": "c" }]).await;
+        let why = lost(&mut feed).await;
+        assert!(why.contains(says), "{why}");
+        // Also for who was not there when it happened.
+        let mut later = store.follow(vec![plain("orders")], Some(begin.through)).await.unwrap();
+        assert_eq!(lost(&mut later).await, why);
+        for name in ["orders", "others"] {
+            database.collection::<Document>(name).drop().await.unwrap();
+        }
+    }
+    // What happens to others is of no interest.
+    let mut feed = store.follow(vec![plain("orders")], None).await.unwrap();
+    database.collection::<Document>("gone").drop().await.unwrap();
+    insert(&store, "orders", vec![doc! { "_id": "d" }]).await;
+    told(&mut feed, &["d"]).await;
+}
+
+/// A server of its own, as what is made to fail there would hurt others; a store in it, and one that has the trouble.
+async fn fragile() -> (Server, Mongo, Mongo) {
+    let server = Server::replica_set(1).await.unwrap();
+    let store = Mongo::connect(server.url()).await.unwrap();
+    store.prepare_reactions(&[]).await.unwrap();
+    let hurt = Mongo::connect(format!("{}&appName=hurt", server.url())).await.unwrap();
+    (server, store, hurt)
+}
+
+#[tokio::test]
+async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
+    let (server, store, hurt) = fragile().await;
+    let mut feed = hurt.follow(vec![plain("orders")], None).await.unwrap();
+    let mut number = 0;
+    for trouble in [doc! { "errorCode": 262 }, doc! { "closeConnection": true }, doc! { "errorCode": 6 }] {
+        let mut trouble = trouble;
+        trouble.insert("appName", "hurt");
+        // For a few times it is over soon enough, for long it is told.
+        for times in [1, 3, 100_000] {
+            let command = failing(&["getMore", "aggregate"], doc! { "times": times }, trouble.clone());
+            server.fail_point(command).await.unwrap();
+            number += 1;
+            let name = format!("d{number}");
+            insert(&store, "orders", vec![doc! { "_id": &name }]).await;
+            if times > 3 {
+                // What is under way may still be answered.
+                let mut waits = 0;
+                let error = soon(async {
+                    loop {
+                        match feed.next(10, Duration::from_millis(200)).await {
+                            Ok(Told::Changes(changes)) => {
+                                waits += 1;
+                                assert!(waits < 50 && changes.documents.is_empty(), "{changes:?}");
+                            }
+                            Ok(Told::Lost(why)) => panic!("{why}"),
+                            Err(error) => return error,
+                        }
+                    }
+                });
+                let error = error.await;
+                assert!(error.is_transient() && error.to_string().contains("follow changes in"), "{error}");
+                heal(&server).await;
+            }
+            let name = name.as_str();
+            soon(async {
+                loop {
+                    match feed.next(10, A_WHILE).await {
+                        Ok(Told::Changes(changes)) if changes.documents.is_empty() => {}
+                        Ok(Told::Changes(changes)) => {
+                            let named: Vec<_> = changes.documents.into_values().flatten().collect();
+                            assert_eq!(named, [id(name)]);
+                            return;
+                        }
+                        Ok(Told::Lost(why)) => panic!("{why}"),
+                        Err(error) => assert!(error.is_transient(), "{error}"),
+                    }
+                }
+            })
+            .await;
+            heal(&server).await;
+        }
+    }
+    // A server that has forgotten what comes next says so at any time.
+    let forgotten = doc! { "errorCode": 286, "appName": "hurt" };
+    server.fail_point(failing(&["getMore", "aggregate"], doc! { "times": 1 }, forgotten)).await.unwrap();
+    insert(&store, "orders", vec![doc! { "_id": "last" }]).await;
+    let mut named = BTreeSet::new();
+    soon(async {
+        while let Told::Changes(changes) = feed.next(10, A_WHILE).await.unwrap() {
+            named.extend(changes.documents.into_values().flatten());
+        }
+    })
+    .await;
+    assert!(named.iter().all(|named| *named == id("last")), "{named:?}");
+    heal(&server).await;
+}
+
+/// How many commands of these kinds the server has run.
+async fn commands(server: &Server, names: &[&str]) -> i64 {
+    let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
+    let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
+    names.iter().map(|name| run.get_document(name).unwrap().get_i64("total").unwrap()).sum()
+}
+
+/// Waits are no polling: not for changes, and not for stirs, which are heard from another process all the same.
+#[tokio::test]
+async fn who_waits_asks_seldom_and_is_woken_at_once() {
+    let (server, store, other) = fragile().await;
+    store.stir().await.unwrap();
+    let at = other.stirred(u64::MAX, Duration::ZERO).await.unwrap();
+    let mut feed = other.follow(vec![plain("orders")], None).await.unwrap();
+    let before = commands(&server, &["find", "aggregate", "getMore"]).await;
+    let waits = Duration::from_millis(1_500);
+    let (stirred, told) = tokio::join!(other.stirred(at, waits), async {
+        for _ in 0..15 {
+            feed.next(10, waits / 15).await.unwrap();
+        }
+        feed.next(10, Duration::ZERO).await.unwrap()
+    });
+    assert_eq!(stirred.unwrap(), at);
+    assert!(matches!(told, Told::Changes(changes) if changes.documents.is_empty()));
+    let run = commands(&server, &["find", "aggregate", "getMore"]).await - before;
+    assert!(run <= 12, "{run} commands");
+    let (heard, ()) = tokio::join!(soon(other.stirred(at, Duration::from_hours(1))), async {
+        store.stir().await.unwrap();
+    });
+    assert_eq!(heard.unwrap(), at + 1);
+}
+
+#[tokio::test]
+async fn without_a_change_stream_stirs_are_looked_for() {
+    let (server, store, hurt) = fragile().await;
+    let broken = doc! { "errorCode": 286, "appName": "hurt" };
+    server.fail_point(failing(&["aggregate", "getMore"], doc! { "times": 100_000 }, broken)).await.unwrap();
+    let mut at = hurt.stirred(u64::MAX, Duration::ZERO).await.unwrap();
+    for _ in 0..3 {
+        let (heard, ()) = tokio::join!(soon(hurt.stirred(at, Duration::from_hours(1))), async {
+            store.stir().await.unwrap();
+        });
+        assert_eq!(heard.unwrap(), at + 1);
+        at += 1;
+    }
+}
+
+#[tokio::test]
+async fn what_can_not_be_followed_is_refused() {
+    let store = STANDALONE.store(Mongo::options()).await;
+    let error = store.prepare_reactions(&[plain("orders")]).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Store);
+    assert!(error.to_string().contains("no replica set; start it with --replSet"), "{error}");
+
+    let store = prepared(&[]).await;
+    let database = store.database();
+    database.run_command(doc! { "create": "view", "viewOn": "orders", "pipeline": [] }).await.unwrap();
+    database.run_command(doc! { "create": "series", "timeseries": { "timeField": "at" } }).await.unwrap();
+    for name in ["view", "series"] {
+        let error = store.prepare_reactions(&[plain("orders"), plain(name)]).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(error.to_string().contains(&format!("could not follow plain {name} in")), "{error}");
+    }
+    let cart = leftfold::Collection::new("cart").unwrap();
+    store.prepare(&cart).await.unwrap();
+    store.prepare_reactions(&[plain("orders"), On::Projection(cart)]).await.unwrap();
+}

@@ -1,0 +1,185 @@
+//! What reactions need: documents and their changes, tasks, leases, wake-ups.
+//!
+//! Changes are written to a journal by triggers, in the transaction of whoever changes a document, so that those of any program are
+//! seen. What is decided by time is decided by SQLite's clock, which is that of the machine: all who have the file open share it.
+
+mod complete;
+mod documents;
+mod feed;
+mod followed;
+mod inside;
+pub(crate) mod journal;
+mod leases;
+mod registry;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
+use leftfold::{DocumentId, Result};
+use rusqlite::Connection;
+use tokio::time::{Instant, timeout_at};
+
+use crate::Sqlite;
+use crate::error::Failure;
+
+pub use complete::InTransaction;
+pub use feed::SqliteFeed;
+pub use inside::{document_in, save_task_in, task_in};
+pub(crate) use leases::stirs;
+
+impl Reactive for Sqlite {
+    type Feed = SqliteFeed;
+
+    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+        let on = on.to_vec();
+        let asked = on.clone();
+        let doing = "look for followed documents in";
+        if self.inner.readers.read(doing, move |file| followed::are_followed(file, &asked)).await? {
+            return Ok(());
+        }
+        self.inner.writer.run(followed::FollowWork(on)).await
+    }
+
+    async fn time(&self) -> Result<Timestamp> {
+        self.inner.readers.read("read the time in", |file| now(file).map(timestamp)).await
+    }
+
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+        let on = on.clone();
+        let read = move |file: &Connection| documents::find(file, &on, ids);
+        self.inner.readers.read("load documents from", read).await
+    }
+
+    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+        let on = on.clone();
+        let read = move |file: &Connection| documents::page(file, &on, after.as_ref(), most);
+        self.inner.readers.read("list documents in", read).await
+    }
+
+    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<SqliteFeed> {
+        let at = match from {
+            // What is no number is no place in any journal.
+            Some(place) => place.parse().unwrap_or(-1),
+            None => self.inner.readers.read("follow documents in", journal::last).await?,
+        };
+        Ok(SqliteFeed::new(self.clone(), on, at))
+    }
+
+    async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
+        let read = move |file: &Connection| {
+            let tasks = keys.iter().map(|key| tasks::load(file, key));
+            tasks.filter_map(Result::transpose).collect()
+        };
+        self.inner.readers.read("load tasks from", read).await
+    }
+
+    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let doing = |failure: Failure| failure.to_error("save tasks in", &self.inner.path);
+        let writes = changes.into_iter().map(tasks::Write::new).collect::<Result<_, _>>().map_err(doing)?;
+        self.inner.writer.run(tasks::SaveWork(writes)).await
+    }
+
+    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+        self.inner.readers.read("look for due tasks in", move |file| tasks::due(file, &wanted)).await
+    }
+
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+        let read = move |file: &Connection| tasks::to_check(file, &reactions, most);
+        self.inner.readers.read("look for tasks to check in", read).await
+    }
+
+    async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
+        let read = move |file: &Connection| tasks::list(file, &query, after.as_ref(), most);
+        self.inner.readers.read("list tasks in", read).await
+    }
+
+    async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
+        self.inner.readers.read("count tasks in", tasks::depths).await
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>> {
+        self.inner.readers.read("look for reactions in", registry::all).await
+    }
+
+    async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
+        self.inner.writer.run(registry::RegisterWork { seen, reaction }).await
+    }
+
+    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
+        let work = leases::TakeWork { name: name.to_owned(), owner: owner.to_owned(), length };
+        self.inner.writer.run(work).await
+    }
+
+    async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
+        let work = leases::GiveWork { name: name.to_owned(), owner: owner.to_owned() };
+        self.inner.writer.run(work).await
+    }
+
+    async fn feed_place(&self, name: &str) -> Result<Option<String>> {
+        let name = name.to_owned();
+        self.inner.readers.read("look for a feed's place in", move |file| journal::place(file, &name)).await
+    }
+
+    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
+        let work = journal::PlaceWork { name: name.to_owned(), lease, place };
+        self.inner.writer.run(work).await
+    }
+
+    async fn stir(&self) -> Result<()> {
+        self.inner.writer.run(leases::StirWork).await
+    }
+
+    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+        let end = Instant::now().checked_add(patience);
+        let (_waiting, mut known) = self.inner.board.wait()?;
+        loop {
+            let seen = known.borrow_and_update().stirs;
+            let stirs = self.inner.readers.read("wait for tasks in", stirs).await?;
+            // The board outlives the wait, as this handle does.
+            let news = known.wait_for(|known| known.stirs != seen);
+            if stirs != since || is_over(end, news).await {
+                return Ok(stirs);
+            }
+        }
+    }
+}
+
+/// Waits, until then at most; for ever if there is no such time. Answers whether it has come.
+async fn is_over(end: Option<Instant>, wait: impl Future) -> bool {
+    let Some(end) = end else {
+        wait.await;
+        return false;
+    };
+    timeout_at(end, wait).await.is_err()
+}
+
+/// The store's time, in microseconds, as all times are kept.
+fn now(connection: &Connection) -> Result<i64, Failure> {
+    let sql = "SELECT CAST(round(unixepoch('subsec') * 1e6) AS INTEGER)";
+    Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+}
+
+/// A time as it is kept: not earlier than it is.
+fn micros(time: Timestamp) -> i64 {
+    let micros = time.as_microsecond();
+    micros + i64::from(time.as_nanosecond() > i128::from(micros) * 1_000)
+}
+
+/// A time as it was kept. The end of time lies between two microseconds.
+fn timestamp(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
+}
+
+/// For `LIMIT`.
+fn count(most: usize) -> i64 {
+    i64::try_from(most).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Documents as reactions read them: those of a projection, and those of a table that any program writes to.
+
+use leftfold::react::{Found, On, Plain};
+use leftfold::{DocumentId, Json};
+use rusqlite::types::ValueRef;
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
+
+use crate::collections;
+use crate::error::Failure;
+
+const PLAIN: &str =
+    "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";
+
+/// The table, quoted. Names of collections hold no quotes.
+pub(super) fn table(on: &On) -> String {
+    match on {
+        On::Projection(collection) => collections::table(collection),
+        On::Plain(plain) => format!("\"{}\"", plain.as_str()),
+    }
+}
+
+/// Those of these documents that are there.
+pub(super) fn find(file: &Connection, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>, Failure> {
+    let mut statement = prepare(file, on, &format!("SELECT id, body FROM {} WHERE id = ?1", table(on)))?;
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        // A table of others may find what is not the same text.
+        if let Some(row) = statement.query([id.as_str()])?.next()?
+            && row.get_ref(0)?.as_str() == Ok(id.as_str())
+            && let Some(body) = body(row, on)?
+        {
+            found.push((id, body));
+        }
+    }
+    Ok(found)
+}
+
+/// The next documents by id.
+pub(super) fn page(
+    file: &Connection,
+    on: &On,
+    after: Option<&DocumentId>,
+    most: usize,
+) -> Result<Vec<Found>, Failure> {
+    // There is no limit in it: what other programs write is not always a document.
+    let sql = format!("SELECT id, body FROM {} WHERE id > ?1 AND body IS NOT NULL ORDER BY id", table(on));
+    let mut statement = prepare(file, on, &sql)?;
+    // No id is empty, so all of them come after that.
+    let mut rows = statement.query([after.map_or("", DocumentId::as_str)])?;
+    let mut found = Vec::new();
+    while found.len() < most
+        && let Some(row) = rows.next()?
+    {
+        if let Some(id) = id(row.get_ref(0)?)
+            && let Some(body) = body(row, on)?
+        {
+            found.push((id, body));
+        }
+    }
+    Ok(found)
+}
+
+/// An id that a document can have.
+pub(super) fn id(value: ValueRef<'_>) -> Option<DocumentId> {
+    DocumentId::new(value.as_str().ok()?).ok()
+}
+
+/// The body, in the second column. What is no JSON is no document, and must not keep others from being looked at.
+fn body(row: &Row<'_>, on: &On) -> Result<Option<Json>, Failure> {
+    let value = row.get_ref(1)?;
+    if matches!(on, On::Projection(_)) {
+        return Ok(value.as_str_or_null()?.map(Json::stored));
+    }
+    let body = value.as_str().ok().and_then(|text| Json::parse(text).ok());
+    if body.is_none() && value != ValueRef::Null {
+        let id = row.get_ref(0)?.as_str().unwrap_or_default();
+        tracing::warn!(%on, id, "a body is no JSON text, so it is taken for no document");
+    }
+    Ok(body)
+}
+
+fn prepare<'c>(file: &'c Connection, on: &On, sql: &str) -> Result<CachedStatement<'c>, Failure> {
+    file.prepare_cached(sql).map_err(|error| match on {
+        On::Plain(_) if error.to_string().starts_with("no such ") => {
+            Failure::refused(PLAIN, format!("{on} can't be read: {error}"))
+        }
+        _ => error.into(),
+    })
+}
+
+/// Refuses what is no table with documents.
+pub(super) fn check(connection: &Connection, plain: &Plain) -> Result<(), Failure> {
+    let refuse = |advice, report| Err(Failure::refused(advice, report));
+    let name = plain.as_str();
+    let sql =
+        "SELECT name, type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')";
+    let found = connection
+        .prepare_cached(sql)?
+        .query_row([name], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+        .optional()?;
+    match found {
+        None => return refuse(PLAIN, format!("there is no table {name}")),
+        Some((stored, _)) if stored != name => {
+            return refuse("name it as it is written there", format!("the table {name} is called {stored}"));
+        }
+        Some((_, kind)) if kind == "view" => {
+            let advice = "name the table behind it, or, where it is a projection's, name the projection";
+            return refuse(advice, format!("{name} is a view, and views can't be followed"));
+        }
+        Some(_) => {}
+    }
+    // The one with generated columns: a body may be made of others.
+    let sql = "SELECT name, upper(type), pk, (SELECT sum(pk > 0) FROM pragma_table_xinfo(?1)) FROM pragma_table_xinfo(?1)";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([name])?;
+    let (mut is_keyed, mut has_body) = (false, false);
+    while let Some(row) = rows.next()? {
+        let column = row.get_ref(0)?.as_str()?.to_ascii_lowercase();
+        if column == "id" {
+            let kind = row.get_ref(1)?.as_str()?;
+            let is_text =
+                !kind.contains("INT") && ["TEXT", "CHAR", "CLOB"].iter().any(|text| kind.contains(text));
+            is_keyed = is_text && (row.get::<_, i64>(2)?, row.get::<_, i64>(3)?) == (1, 1);
+        }
+        has_body |= column == "body";
+    }
+    if !is_keyed {
+        return refuse(PLAIN, format!("the table {name} has no column `id TEXT PRIMARY KEY`"));
+    }
+    if !has_body {
+        return refuse(PLAIN, format!("the table {name} has no column `body`"));
+    }
+    Ok(())
+}

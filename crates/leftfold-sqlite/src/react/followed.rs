@@ -1,0 +1,108 @@
+//! Followed documents: triggers on their tables note each change in the journal.
+//!
+//! They are made on what is followed and on nothing else, and note only what readers can see: a body that is another one, or is there, or
+//! is gone. Triggers that have to be made note that too: whoever follows the documents must compare them, as there may have been
+//! changes while there were no triggers.
+
+use leftfold::react::On;
+use leftfold::{Error, Result};
+use rusqlite::{Connection, OptionalExtension as _};
+
+use super::documents::{self, table};
+use super::journal;
+use crate::collections;
+use crate::error::Failure;
+use crate::writer::{Ran, Tx, Work};
+
+/// What the journal calls these documents.
+pub(super) fn source(on: &On) -> String {
+    on.to_string()
+}
+
+/// The triggers that tell of changes, by name, as SQLite keeps them.
+fn triggers(on: &On) -> [(String, String); 3] {
+    let (source, table) = (source(on), table(on));
+    let note = |id: &str, if_so: &str| {
+        format!(
+            "  INSERT INTO leftfold_changes (source, id) SELECT '{source}', {id} WHERE typeof({id}) = 'text'{if_so};"
+        )
+    };
+    let trigger = |event: &str, when: &str, notes: &[String]| {
+        let name = format!("leftfold_changes_{event} {source}");
+        let notes = notes.join("\n");
+        let sql = format!(
+            "CREATE TRIGGER \"{name}\" AFTER {} ON {table} WHEN {when} BEGIN\n{notes}\nEND",
+            event.to_uppercase()
+        );
+        (name, sql)
+    };
+    // Tables of others may compare in a way that overlooks some changes.
+    let moved = "old.id COLLATE BINARY IS NOT new.id";
+    [
+        trigger("insert", "new.body IS NOT NULL", &[note("new.id", "")]),
+        trigger(
+            "update",
+            &format!("old.body COLLATE BINARY IS NOT new.body OR {moved}"),
+            &[note("new.id", ""), note("old.id", &format!(" AND {moved}"))],
+        ),
+        trigger("delete", "old.body IS NOT NULL", &[note("old.id", "")]),
+    ]
+}
+
+/// Whether all changes of these documents are noted.
+pub(super) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure> {
+    if !journal::is_there(file)? {
+        return Ok(false);
+    }
+    for (name, sql) in on.iter().flat_map(triggers) {
+        if stored(file, &name)?.as_ref() != Some(&sql) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn stored(file: &Connection, trigger: &str) -> Result<Option<String>, Failure> {
+    let sql = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1";
+    Ok(file.prepare_cached(sql)?.query_row([trigger], |row| row.get(0)).optional()?)
+}
+
+/// Makes triggers, the tables of projections, and the journal, as far as they are missing.
+pub(super) struct FollowWork(pub(super) Vec<On>);
+
+impl Work for FollowWork {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "follow documents in";
+
+    fn has_steps(&self) -> bool {
+        true
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        journal::make(tx.connection)?;
+        for on in &self.0 {
+            match on {
+                On::Projection(collection) => collections::make(tx.connection, collection)?,
+                On::Plain(plain) => documents::check(tx.connection, plain)?,
+            }
+            let mut is_new = false;
+            for (name, sql) in triggers(on) {
+                if stored(tx.connection, &name)?.as_ref() != Some(&sql) {
+                    tx.connection.execute_batch(&format!("DROP TRIGGER IF EXISTS \"{name}\";\n{sql};"))?;
+                    is_new = true;
+                }
+            }
+            if is_new {
+                journal::note_gap(tx.connection, &source(on))?;
+            }
+        }
+        point!("documents-followed");
+        tx.wrote_documents = true;
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}

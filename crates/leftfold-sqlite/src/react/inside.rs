@@ -1,0 +1,63 @@
+//! For those who finish a task in a transaction of their own, together with what the task is about.
+
+use std::path::Path;
+
+use leftfold::react::{Change, On, Task, TaskKey};
+use leftfold::{DocumentId, Error, Json, Result};
+use rusqlite::Connection;
+
+use super::documents;
+use super::tasks::{self, Statements, Write};
+use crate::error::Failure;
+
+/// The task as it is in this transaction, which must be one of a file that [`Sqlite`](crate::Sqlite) has opened before.
+///
+/// Begin the transaction as one that writes ([`Immediate`](rusqlite::TransactionBehavior::Immediate)): nobody can change the task then
+/// before it is saved with [`save_task_in`].
+///
+/// ```
+/// use leftfold::react::{Change, Moment, Outcome, Rules, TaskKey};
+/// use leftfold_sqlite::{save_task_in, task_in};
+/// use rusqlite::{Connection, TransactionBehavior};
+///
+/// /// Books a payment, exactly once, however often the task is run.
+/// fn book(file: &mut Connection, key: &TaskKey, epoch: u64, rules: &Rules, moment: Moment) -> leftfold::Result<bool> {
+///     let books = |error: rusqlite::Error| leftfold::Error::new(leftfold::Kind::Store, error.to_string());
+///     let transaction = file.transaction_with_behavior(TransactionBehavior::Immediate).map_err(books)?;
+///     let Some(task) = task_in(&transaction, key)? else { return Ok(false) };
+///     let seen = task.version;
+///     // If the claim no longer stands, nothing is booked.
+///     let Some(done) = task.finish(epoch, Outcome::Done, rules, moment) else { return Ok(false) };
+///     transaction.execute("INSERT INTO payments VALUES (?1)", [key.document.as_str()]).map_err(books)?;
+///     if !save_task_in(&transaction, Change::Update(seen, done))? {
+///         return Ok(false);
+///     }
+///     transaction.commit().map_err(books)?;
+///     Ok(true)
+/// }
+/// ```
+pub fn task_in(transaction: &Connection, key: &TaskKey) -> Result<Option<Task>> {
+    tasks::load(transaction, key).map_err(|failure| error("load a task from", transaction, &failure))
+}
+
+/// Changes a task in this transaction, if it is what the change was computed from. Answers whether it did: if not, roll back.
+///
+/// The transaction must be one of a file that [`Sqlite`](crate::Sqlite) has opened before. See [`task_in`] for an example.
+pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
+    let save = || Statements::new(transaction)?.write(&Write::new(change)?);
+    save().map_err(|failure| error("save a task in", transaction, &failure))
+}
+
+/// The document as it is in this transaction, if it is there.
+///
+/// The transaction must be one of a file that [`Sqlite`](crate::Sqlite) has opened before.
+pub fn document_in(transaction: &Connection, on: &On, id: &DocumentId) -> Result<Option<Json>> {
+    let found = documents::find(transaction, on, vec![id.clone()]);
+    let found = found.map_err(|failure| error("load a document from", transaction, &failure))?;
+    Ok(found.into_iter().next().map(|(_, body)| body))
+}
+
+fn error(doing: &str, transaction: &Connection, failure: &Failure) -> Error {
+    let path = transaction.path().filter(|path| !path.is_empty());
+    failure.to_error(doing, Path::new(path.unwrap_or("a database in memory")))
+}

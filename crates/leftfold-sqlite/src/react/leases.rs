@@ -1,0 +1,101 @@
+//! Leases with numbers that tell owners apart, and the count of stirs. All by SQLite's clock, inside the writer's transaction.
+
+use std::time::Duration;
+
+use leftfold::{Error, Result};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::now;
+use crate::error::Failure;
+use crate::writer::{Ran, Tx, Work};
+
+pub(super) struct TakeWork {
+    pub(super) name: String,
+    pub(super) owner: String,
+    pub(super) length: Duration,
+}
+
+impl Work for TakeWork {
+    type Answer = Result<Option<u64>>;
+
+    const DOING: &'static str = "take a lease in";
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let Self { name, owner, length } = self;
+        let now = now(tx.connection)?;
+        let until = now.saturating_add(i64::try_from(length.as_micros()).unwrap_or(i64::MAX));
+        let mut take = tx.connection.prepare_cached(
+            "INSERT INTO leftfold_leases VALUES (?1, ?2, ?3, 1) ON CONFLICT (name) DO UPDATE \
+             SET number = number + (owner IS NOT excluded.owner), owner = excluded.owner, until = excluded.until \
+             WHERE owner IS NULL OR owner = excluded.owner OR until <= ?4 RETURNING number",
+        )?;
+        let number = take.query_row(params![name, owner, until, now], |row| row.get(0)).optional()?;
+        point!("lease-taken");
+        Ok(Ran::Keep(Ok(number.map(i64::cast_unsigned))))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+pub(super) struct GiveWork {
+    pub(super) name: String,
+    pub(super) owner: String,
+}
+
+impl Work for GiveWork {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "give a lease back in";
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let sql = "UPDATE leftfold_leases SET owner = NULL WHERE name = ?1 AND owner = ?2";
+        tx.connection.prepare_cached(sql)?.execute([&self.name, &self.owner])?;
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+/// Tells all who wait for tasks, in whatever process.
+pub(super) struct StirWork;
+
+impl Work for StirWork {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "tell of tasks in";
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let sql = "INSERT INTO leftfold_meta VALUES ('stirs', '1') \
+            ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1";
+        tx.connection.prepare_cached(sql)?.execute([])?;
+        tx.stirs = Some(stirs(tx.connection)?);
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+/// How often those who wait for tasks were told of some.
+pub(crate) fn stirs(file: &Connection) -> Result<u64, Failure> {
+    let sql = "SELECT CAST(value AS INTEGER) FROM leftfold_meta WHERE key = 'stirs'";
+    let stirs = file.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
+    Ok(stirs.map_or(0, i64::cast_unsigned))
+}

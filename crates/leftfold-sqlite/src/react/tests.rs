@@ -1,0 +1,70 @@
+//! How tasks are found: by indexes that hold what is left to do, and nothing else.
+
+use rusqlite::Connection;
+
+use super::tasks::{
+    CHECK, COUNT_ALL, COUNT_OTHERS, DUE, FIRST_CHECK, FIRST_DUE, LIST, LIST_DONE, LIST_STATE, NEXT_REACTION,
+    OLDEST_DUE,
+};
+
+/// What SQLite does for a statement.
+fn plan(file: &Connection, sql: &str) -> String {
+    let mut statement = file.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let mut rows = statement.raw_query();
+    let mut steps = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        steps.push(row.get::<_, String>(3).unwrap());
+    }
+    steps.join("; ")
+}
+
+#[test]
+fn no_search_for_tasks_reads_all_of_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, _) =
+        crate::schema::open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
+    file.execute_batch(
+        "INSERT INTO leftfold_tasks WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000) \
+         SELECT 'mail', 'd' || x, x, iif(x % 100, 'done', 'pending'), iif(x % 100, NULL, x), iif(x % 100, NULL, x), 1, x, \
+         NULL, '{}' FROM n",
+    )
+    .unwrap();
+    let expected = [
+        (DUE, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_due (reaction=? AND due<?)"),
+        (FIRST_DUE, "SEARCH leftfold_tasks USING COVERING INDEX leftfold_tasks_due (reaction=? AND due>?)"),
+        (CHECK, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_check (reaction=? AND check_at<?)"),
+        (
+            FIRST_CHECK,
+            "SEARCH leftfold_tasks USING COVERING INDEX leftfold_tasks_check (reaction=? AND check_at>?)",
+        ),
+        (OLDEST_DUE, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_due (reaction=? AND due<?)"),
+        (
+            LIST,
+            "SEARCH leftfold_tasks USING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction=? AND document>?)",
+        ),
+        (
+            LIST_STATE,
+            "SEARCH leftfold_tasks USING INDEX leftfold_tasks_state (reaction=? AND state=? AND document>?)",
+        ),
+        (
+            NEXT_REACTION,
+            "SEARCH leftfold_tasks USING COVERING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction>?)",
+        ),
+        (
+            LIST_DONE,
+            "SEARCH leftfold_tasks USING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction=? AND document>?)",
+        ),
+        // Counting counts, but no task is read for it.
+        (COUNT_ALL, "SCAN leftfold_tasks USING COVERING INDEX sqlite_autoindex_leftfold_tasks_1"),
+        (COUNT_OTHERS, "SCAN leftfold_tasks USING COVERING INDEX leftfold_tasks_state"),
+    ];
+    // Without statistics, as usual, and with those that somebody may have gathered.
+    for gathered in [false, true] {
+        if gathered {
+            file.execute_batch("ANALYZE").unwrap();
+        }
+        for (sql, expected) in expected {
+            assert_eq!(plan(&file, sql), expected, "{sql} (statistics: {gathered})");
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! Whoever follows documents hears of each change, whichever program made it, or hears that some may be missing.
+//!
+//! The bugs this guards against: a change by another program that nobody is told of, a feed that goes on from a place whose successors are
+//! gone as if nothing had happened, and a journal that grows for ever.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{cart, closed, insert};
+use leftfold::documents::{Changes as Written, Commit, Header, Outcome, Write};
+use leftfold::react::{Change, Feed as _, On, Plain, Reactive as _, State, Task, TaskKey, Told, Wanted};
+use leftfold::{DocumentId, Documents as _, Json, Kind, Lane, Partition};
+use leftfold_sqlite::{Sqlite, SqliteFeed, document_in, save_task_in, task_in};
+use rusqlite::{Connection, TransactionBehavior};
+use tempfile::{TempDir, tempdir};
+
+const A_WHILE: Duration = Duration::from_secs(30);
+
+fn id(name: &str) -> DocumentId {
+    DocumentId::new(name).unwrap()
+}
+
+fn orders() -> On {
+    On::Plain(Plain::new("orders").unwrap())
+}
+
+fn carts() -> On {
+    On::Projection(cart())
+}
+
+/// A store, its file, and another program that has made a table of orders in it.
+struct Shop {
+    store: Sqlite,
+    path: PathBuf,
+    other: Connection,
+    _directory: TempDir,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let directory = tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let store = Sqlite::open(&path).await.unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT, seen INTEGER)").unwrap();
+        Self { store, path, other, _directory: directory }
+    }
+
+    /// A feed of the orders, from now on.
+    async fn follow(&self) -> SqliteFeed {
+        self.store.prepare_reactions(&[orders()]).await.unwrap();
+        self.store.follow(vec![orders()], None).await.unwrap()
+    }
+
+    fn run(&self, sql: &str) {
+        self.other.execute_batch(sql).expect(sql);
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        self.other.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn entries(&self) -> i64 {
+        self.number("SELECT count(*) FROM leftfold_changes")
+    }
+}
+
+/// All that a feed has to say now, and where it is then.
+async fn news(feed: &mut SqliteFeed) -> (BTreeSet<String>, String) {
+    let mut names = BTreeSet::new();
+    loop {
+        match feed.next(100, Duration::ZERO).await.unwrap() {
+            Told::Changes(changes) if changes.documents.is_empty() => return (names, changes.through),
+            Told::Changes(changes) => {
+                names.extend(changes.documents.into_values().flatten().map(|id| id.to_string()));
+            }
+            Told::Lost(why) => panic!("{why}"),
+        }
+    }
+}
+
+async fn named(feed: &mut SqliteFeed) -> Vec<String> {
+    news(feed).await.0.into_iter().collect()
+}
+
+/// Why changes are lost, as a feed says.
+async fn lost(feed: &mut SqliteFeed) -> String {
+    match feed.next(100, Duration::ZERO).await.unwrap() {
+        Told::Lost(why) => why,
+        Told::Changes(changes) => panic!("{changes:?}"),
+    }
+}
+
+fn commit(writes: Vec<Write>) -> Arc<Commit> {
+    Arc::new(Commit { advance: None, changes: vec![Written { collection: cart(), writes }] })
+}
+
+#[tokio::test]
+async fn what_another_program_writes_is_told() {
+    let shop = Shop::open().await;
+    shop.run("INSERT INTO orders VALUES ('before', '1', 0)");
+    let mut feed = shop.follow().await;
+    assert_eq!(named(&mut feed).await, [""; 0]);
+    shop.run(
+        "INSERT INTO orders VALUES ('a', '{\"n\":1}', 0), ('b', '2', 0), ('none', NULL, 0), (NULL, '3', 0)",
+    );
+    assert_eq!(named(&mut feed).await, ["a", "b"], "without a body, and without an id, there is no document");
+    shop.run("UPDATE orders SET body = '3' WHERE id = 'b'");
+    assert_eq!(named(&mut feed).await, ["b"]);
+    shop.run("UPDATE orders SET seen = seen + 1; UPDATE orders SET body = body");
+    assert_eq!(named(&mut feed).await, [""; 0], "no body is another one");
+    shop.run("UPDATE orders SET id = 'c' WHERE id = 'b'");
+    assert_eq!(named(&mut feed).await, ["b", "c"]);
+    shop.run("UPDATE orders SET body = NULL WHERE id = 'c'; UPDATE orders SET body = '5' WHERE id = 'none'");
+    assert_eq!(named(&mut feed).await, ["c", "none"]);
+    shop.run("INSERT OR REPLACE INTO orders VALUES ('a', '7', 0)");
+    assert_eq!(named(&mut feed).await, ["a"]);
+    shop.run("INSERT INTO orders VALUES ('a', '8', 0) ON CONFLICT (id) DO UPDATE SET body = excluded.body");
+    assert_eq!(named(&mut feed).await, ["a"]);
+    shop.run("BEGIN; INSERT INTO orders VALUES ('never', '1', 0); ROLLBACK");
+    assert_eq!(named(&mut feed).await, [""; 0]);
+    shop.run("DELETE FROM orders");
+    assert_eq!(named(&mut feed).await, ["a", "before", "none"], "what was there is gone");
+}
+
+#[tokio::test]
+async fn what_another_program_writes_is_read() {
+    let shop = Shop::open().await;
+    shop.follow().await;
+    shop.run(
+        "INSERT INTO orders VALUES ('a', '{\"n\":1}', 0), ('b', 'no json', 0), ('c', NULL, 0), (NULL, '1', 0), \
+         ('', '1', 0), ('d', x'00', 0), ('e', '[2]', 0), (x'66', '1', 0)",
+    );
+    let ids = ["a", "b", "c", "d", "e", "x"].map(id).to_vec();
+    let there = [(id("a"), Json::stored("{\"n\":1}")), (id("e"), Json::stored("[2]"))];
+    assert_eq!(shop.store.current_documents(&orders(), ids).await.unwrap(), there);
+    assert_eq!(shop.store.page_of_documents(&orders(), None, 9).await.unwrap(), there);
+    assert_eq!(shop.store.page_of_documents(&orders(), None, 1).await.unwrap(), there[..1]);
+    assert_eq!(shop.store.page_of_documents(&orders(), Some(id("a")), 9).await.unwrap(), there[1..]);
+}
+
+/// A table may take for the same what is not.
+#[tokio::test]
+async fn a_table_that_overlooks_case_is_followed_all_the_same() {
+    let shop = Shop::open().await;
+    shop.run(
+        "DROP TABLE orders; \
+         CREATE TABLE orders (id TEXT PRIMARY KEY COLLATE NOCASE, body TEXT COLLATE NOCASE); \
+         INSERT INTO orders VALUES ('a', '\"x\"'), ('b', '1')",
+    );
+    let mut feed = shop.follow().await;
+    shop.run("UPDATE orders SET body = '\"X\"' WHERE id = 'a'");
+    assert_eq!(named(&mut feed).await, ["a"]);
+    shop.run("UPDATE orders SET id = 'A' WHERE id = 'a'");
+    assert_eq!(named(&mut feed).await, ["A", "a"]);
+    let found = shop.store.current_documents(&orders(), ["a", "A"].map(id).to_vec()).await.unwrap();
+    assert_eq!(found, [(id("A"), Json::stored("\"X\""))]);
+}
+
+/// What only guards a document, and what only says why it is set aside, is nothing that a reaction could see.
+#[tokio::test]
+async fn of_a_projection_only_bodies_are_told() {
+    let shop = Shop::open().await;
+    shop.store.prepare_reactions(&[carts()]).await.unwrap();
+    let mut feed = shop.store.follow(vec![carts()], None).await.unwrap();
+    let mut absent = insert("absent", "");
+    absent.record.body = None;
+    let writes = vec![insert("a", "1"), absent];
+    assert!(matches!(shop.store.commit(commit(writes)).await.unwrap(), Outcome::Applied));
+    assert_eq!(named(&mut feed).await, ["a"]);
+    let mut moved = insert("a", "1");
+    moved.expected = Some(Header { mark: moved.record.header.mark.clone(), parked: None });
+    moved.record.header.mark = [(Lane::from(Partition(0)), 2)].into_iter().collect();
+    assert!(matches!(shop.store.commit(commit(vec![moved.clone()])).await.unwrap(), Outcome::Applied));
+    assert_eq!(named(&mut feed).await, [""; 0], "its body is the same");
+    moved.expected = Some(moved.record.header.clone());
+    moved.record.body = None;
+    assert!(matches!(shop.store.commit(commit(vec![moved])).await.unwrap(), Outcome::Applied));
+    assert_eq!(named(&mut feed).await, ["a"]);
+}
+
+#[tokio::test]
+async fn a_feed_passes_what_is_not_its_own() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    shop.store.prepare_reactions(&[carts()]).await.unwrap();
+    let (_, begin) = news(&mut feed).await;
+    assert!(matches!(shop.store.commit(commit(vec![insert("a", "1")])).await.unwrap(), Outcome::Applied));
+    let (names, through) = news(&mut feed).await;
+    assert_eq!(names, BTreeSet::new());
+    assert_eq!(
+        through.parse::<i64>().unwrap(),
+        begin.parse::<i64>().unwrap() + 1,
+        "there is no need to look at it again"
+    );
+}
+
+#[tokio::test]
+async fn changes_are_noted_while_nobody_has_the_file_open() {
+    let shop = Shop::open().await;
+    let (_, place) = news(&mut shop.follow().await).await;
+    let Shop { store, path, other, _directory } = shop;
+    closed(store).await;
+    other.execute_batch("INSERT INTO orders VALUES ('a', '1', 0)").unwrap();
+    let store = Sqlite::open(&path).await.unwrap();
+    store.prepare_reactions(&[orders()]).await.unwrap();
+    let mut feed = store.follow(vec![orders()], Some(place)).await.unwrap();
+    assert_eq!(named(&mut feed).await, ["a"], "told, and not lost");
+}
+
+/// Only what is followed costs anything, and following it again changes nothing.
+#[tokio::test]
+async fn only_followed_tables_have_triggers() {
+    let shop = Shop::open().await;
+    shop.run("CREATE TABLE others (id TEXT PRIMARY KEY, body TEXT)");
+    shop.follow().await;
+    let triggers = "SELECT group_concat(DISTINCT tbl_name) || count(*) FROM sqlite_schema \
+        WHERE type = 'trigger' AND tbl_name <> 'leftfold_changes'";
+    let triggers = || shop.other.query_row(triggers, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(triggers(), "orders3");
+    let before = (shop.entries(), shop.number("PRAGMA schema_version"));
+    shop.store.prepare_reactions(&[orders()]).await.unwrap();
+    assert_eq!((shop.entries(), shop.number("PRAGMA schema_version")), before);
+    assert_eq!(triggers(), "orders3");
+}
+
+#[tokio::test]
+async fn what_is_no_table_of_documents_is_refused() {
+    let shop = Shop::open().await;
+    shop.store.prepare(&cart()).await.unwrap();
+    shop.run(
+        "CREATE TABLE numbered (id INTEGER PRIMARY KEY, body TEXT); CREATE TABLE keyless (id TEXT, body TEXT); \
+         CREATE TABLE bodiless (id TEXT PRIMARY KEY, content TEXT); CREATE TABLE unnamed (name TEXT PRIMARY KEY, body TEXT); \
+         CREATE TABLE pairs (id TEXT, part TEXT, body TEXT, PRIMARY KEY (id, part))",
+    );
+    let shown = shop.path.to_str().unwrap();
+    for (name, words) in [
+        ("missing", ["there is no table missing", "make the table"]),
+        ("numbered", ["numbered has no column `id TEXT PRIMARY KEY`", "make the table"]),
+        ("keyless", ["keyless has no column `id TEXT PRIMARY KEY`", "make the table"]),
+        ("unnamed", ["unnamed has no column `id TEXT PRIMARY KEY`", "make the table"]),
+        ("pairs", ["pairs has no column `id TEXT PRIMARY KEY`", "make the table"]),
+        ("bodiless", ["bodiless has no column `body`", "make the table"]),
+        ("cart", ["cart is a view", "name the projection"]),
+        ("Orders", ["Orders is called orders", "as it is written"]),
+    ] {
+        let on = On::Plain(Plain::new(name).unwrap());
+        let error = shop.store.prepare_reactions(&[orders(), on]).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        for word in words.iter().chain([&"could not follow documents in", &shown]) {
+            assert!(error.to_string().contains(word), "{error} should say {word:?}");
+        }
+    }
+    assert_eq!(
+        shop.number("SELECT count(*) FROM sqlite_schema WHERE tbl_name = 'orders' AND type = 'trigger'"),
+        0
+    );
+    let missing = On::Plain(Plain::new("missing").unwrap());
+    let error = shop.store.page_of_documents(&missing, None, 1).await.unwrap_err();
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("make the table"), "{error}");
+    // A body that is made of other columns is as good as any, and so is a table without row numbers.
+    shop.run(
+        "CREATE TABLE made (id VARCHAR(20) PRIMARY KEY, n INTEGER, body TEXT AS (json_object('n', n))) WITHOUT ROWID",
+    );
+    let made = On::Plain(Plain::new("made").unwrap());
+    shop.store.prepare_reactions(std::slice::from_ref(&made)).await.unwrap();
+    let mut feed = shop.store.follow(vec![made.clone()], None).await.unwrap();
+    shop.run("INSERT INTO made VALUES ('a', 1); UPDATE made SET n = 2");
+    assert_eq!(named(&mut feed).await, ["a"]);
+    let found = shop.store.current_documents(&made, vec![id("a")]).await.unwrap();
+    assert_eq!(found, [(id("a"), Json::stored(r#"{"n":2}"#))]);
+}
+
+#[tokio::test]
+async fn a_place_whose_successors_are_gone_is_lost() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    let (_, begin) = news(&mut feed).await;
+    shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0), ('c', '1', 0)");
+    let (_, end) = news(&mut feed).await;
+    let from = async |place: &str| shop.store.follow(vec![orders()], Some(place.to_owned())).await.unwrap();
+    assert_eq!(named(&mut from(&begin).await).await, ["a", "b", "c"]);
+    assert!(lost(&mut from("no place").await).await.contains("nothing"));
+    // Something in the middle, then the rest.
+    shop.run("DELETE FROM leftfold_changes WHERE id = 'b'");
+    assert!(lost(&mut from(&begin).await).await.contains("nothing between"));
+    assert_eq!(named(&mut from(&end).await).await, [""; 0], "nothing that it has to know is gone");
+    shop.run("DELETE FROM leftfold_changes");
+    assert!(lost(&mut from(&begin).await).await.contains("nothing after"));
+    assert_eq!(named(&mut feed).await, [""; 0]);
+    shop.run("UPDATE orders SET body = '2' WHERE id = 'a'");
+    assert_eq!(named(&mut feed).await, ["a"], "it goes on where it was");
+}
+
+#[tokio::test]
+async fn a_journal_that_was_made_anew_is_not_taken_for_the_old_one() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    let (_, place) = news(&mut feed).await;
+    // Somebody drops it; the next to look makes it again.
+    shop.run("DROP TABLE leftfold_changes");
+    assert!(lost(&mut feed).await.contains("dropped"));
+    assert_eq!(shop.entries(), 0, "it is there again");
+    shop.run("INSERT INTO orders VALUES ('a', '1', 0)");
+    lost(&mut feed).await;
+    lost(&mut shop.store.follow(vec![orders()], Some(place)).await.unwrap()).await;
+    let mut feed = shop.store.follow(vec![orders()], None).await.unwrap();
+    shop.run("INSERT INTO orders VALUES ('b', '1', 0)");
+    assert_eq!(named(&mut feed).await, ["b"]);
+    // Somebody makes it by hand, and its numbers begin anew.
+    let tables =
+        "SELECT group_concat(sql, ';' ORDER BY type) FROM sqlite_schema WHERE tbl_name = 'leftfold_changes'";
+    let tables: String = shop.other.query_row(tables, [], |row| row.get(0)).unwrap();
+    shop.run(&format!("DROP TABLE leftfold_changes; {tables}"));
+    shop.run("UPDATE orders SET body = '2'");
+    lost(&mut feed).await;
+}
+
+/// Whoever drops a table drops its triggers with it; what was written until they were there again is not in the journal.
+#[tokio::test]
+async fn a_table_that_was_made_anew_is_lost_for_all_who_follow_it() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    let beside = Sqlite::open(&shop.path).await.unwrap();
+    let mut second = beside.follow(vec![orders()], None).await.unwrap();
+    assert_eq!((named(&mut feed).await, named(&mut second).await), (Vec::new(), Vec::new()));
+    shop.run("DROP TABLE orders");
+    let error = feed.next(10, Duration::ZERO).await.unwrap_err();
+    assert!(error.to_string().contains("there is no table orders"), "{error}");
+    shop.run(
+        "CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT); INSERT INTO orders VALUES ('unseen', '1')",
+    );
+    assert!(lost(&mut feed).await.contains("dropped"));
+    assert!(lost(&mut second).await.contains("not noted"), "though the triggers are there again");
+    let mut again = beside.follow(vec![orders()], None).await.unwrap();
+    shop.run("INSERT INTO orders VALUES ('a', '1')");
+    assert_eq!(named(&mut again).await, ["a"]);
+    // The same if it was set aside under another name: triggers go with the table.
+    shop.run("ALTER TABLE orders RENAME TO old; CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT)");
+    assert!(lost(&mut again).await.contains("dropped"));
+    let mut again = beside.follow(vec![orders()], None).await.unwrap();
+    shop.run("UPDATE old SET body = '2'; INSERT INTO orders VALUES ('b', '1')");
+    assert_eq!(named(&mut again).await, ["b"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_that_waits_hears_of_a_dropped_trigger() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    named(&mut feed).await;
+    let waiting = tokio::spawn(async move { feed.next(10, A_WHILE).await });
+    shop.run("DROP TRIGGER \"leftfold_changes_update plain orders\"");
+    let told = tokio::time::timeout(A_WHILE / 2, waiting).await.expect("a wake-up").unwrap().unwrap();
+    assert!(matches!(told, Told::Lost(_)), "{told:?}");
+}
+
+/// Each handle that opened the file itself learns of the others' commits as another process does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feed_wakes_up_by_what_others_write() {
+    let shop = Shop::open().await;
+    let beside = Sqlite::open(&shop.path).await.unwrap();
+    shop.store.prepare_reactions(&[orders(), carts()]).await.unwrap();
+    let mut feed = shop.store.follow(vec![orders(), carts()], None).await.unwrap();
+    for number in 0..10 {
+        let name = format!("d{number}");
+        let waiting = tokio::spawn(async move {
+            let told = feed.next(10, A_WHILE).await;
+            (told, feed)
+        });
+        if number % 2 == 0 {
+            tokio::task::yield_now().await;
+        }
+        let on = if number % 3 == 0 {
+            shop.run(&format!("INSERT INTO orders VALUES ('{name}', '1', 0)"));
+            orders()
+        } else {
+            let commit = commit(vec![insert(&name, "1")]);
+            assert!(matches!(beside.commit(commit).await.unwrap(), Outcome::Applied));
+            carts()
+        };
+        let (told, back) = tokio::time::timeout(A_WHILE / 2, waiting).await.expect("a wake-up").unwrap();
+        feed = back;
+        let Told::Changes(changes) = told.unwrap() else { panic!("nothing is lost") };
+        assert_eq!(changes.documents, [(on, [id(&name)].into())].into());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stir_is_heard_by_other_handles() {
+    let shop = Shop::open().await;
+    let beside = Sqlite::open(&shop.path).await.unwrap();
+    let mut since = shop.store.stirred(u64::MAX, Duration::ZERO).await.unwrap();
+    for _ in 0..10 {
+        let store = shop.store.clone();
+        let waiting = tokio::spawn(async move { store.stirred(since, A_WHILE).await });
+        tokio::task::yield_now().await;
+        beside.stir().await.unwrap();
+        let heard = tokio::time::timeout(A_WHILE / 2, waiting).await.expect("a wake-up").unwrap().unwrap();
+        assert_ne!(heard, since);
+        since = heard;
+    }
+    // What else is written stirs nobody.
+    shop.run("INSERT INTO orders VALUES ('a', '1', 0)");
+    assert_eq!(shop.store.stirred(since, Duration::from_millis(50)).await.unwrap(), since);
+}
+
+#[tokio::test]
+async fn the_journal_is_trimmed_behind_the_last_feed() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    let (_, begin) = news(&mut feed).await;
+    shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0), ('c', '1', 0)");
+    let Told::Changes(first) = feed.next(1, Duration::ZERO).await.unwrap() else { panic!("nothing is lost") };
+    let (_, end) = news(&mut feed).await;
+    let lease = async |name| shop.store.take_lease(name, "me", A_WHILE).await.unwrap().unwrap();
+    let (fast, slow) = (lease("fast").await, lease("slow").await);
+    let put = async |name, lease, place: Option<&String>| {
+        shop.store.put_feed_place(name, lease, place.cloned()).await.unwrap()
+    };
+    assert_eq!(shop.entries(), 4, "that it began, and three changes; nobody has said where he is");
+    assert!(put("slow", slow, Some(&begin)).await);
+    assert_eq!(shop.entries(), 3);
+    assert!(put("fast", fast, Some(&end)).await);
+    assert_eq!(shop.entries(), 3, "another one still needs them");
+    assert!(!put("slow", slow + 1, Some(&end)).await);
+    assert_eq!(shop.entries(), 3, "the lease is not his");
+    assert!(put("slow", slow, Some(&first.through)).await);
+    assert_eq!(shop.entries(), 2);
+    let mut again = shop.store.follow(vec![orders()], Some(first.through.clone())).await.unwrap();
+    assert_eq!(named(&mut again).await, ["b", "c"]);
+    lost(&mut shop.store.follow(vec![orders()], Some(begin)).await.unwrap()).await;
+    assert!(put("slow", slow, None).await);
+    assert_eq!(shop.entries(), 0, "who has no place is not waited for");
+    shop.run("INSERT INTO orders VALUES ('d', '1', 0)");
+    assert_eq!(named(&mut feed).await, ["d"], "numbers go on where they were");
+    assert!(put("fast", fast, None).await);
+    assert_eq!(shop.entries(), 1, "and where nobody has one, nothing is trimmed");
+}
+
+#[tokio::test]
+async fn much_is_trimmed_in_steps() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    shop.run(
+        "INSERT INTO orders WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 12000) \
+         SELECT 'd' || x, '1', 0 FROM n",
+    );
+    let (names, end) = news(&mut feed).await;
+    assert_eq!(names.len(), 12_000);
+    let lease = shop.store.take_lease("feed", "me", A_WHILE).await.unwrap().unwrap();
+    for left in [2_001, 0] {
+        assert!(shop.store.put_feed_place("feed", lease, Some(end.clone())).await.unwrap());
+        assert_eq!(shop.entries(), left);
+    }
+}
+
+/// Also if no program of Leftfold's ever runs again.
+#[tokio::test]
+async fn the_journal_bounds_itself() {
+    let shop = Shop::open().await;
+    let mut feed = shop.follow().await;
+    shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0)");
+    // As if there had been a million changes since.
+    let far = "INSERT INTO leftfold_changes (seq, source, id) \
+        SELECT (max(seq) / 1024 + 1) * 1024 + 1024 * 1024, 'plain orders', 'z' FROM leftfold_changes";
+    shop.run(far);
+    assert_eq!(shop.entries(), 1);
+    lost(&mut feed).await;
+}
+
+fn task(document: &str, version: u64) -> Task {
+    let at = jiff::Timestamp::from_microsecond(1_700_000_000_000_000).unwrap();
+    Task {
+        key: TaskKey { reaction: "mail".to_owned(), document: id(document) },
+        version,
+        state: State::Pending,
+        inside: true,
+        epoch: 0,
+        generation: 1,
+        watched: Json::stored("null"),
+        due: Some(at),
+        since: at,
+        check_at: None,
+        needs: 1,
+        attempts: 0,
+        first_failed: None,
+        error: None,
+        owner: None,
+        claimed_at: None,
+        done_at: None,
+        changed_at: at,
+        history: Vec::new(),
+        cursor: None,
+    }
+}
+
+/// A task is done if and only if what was written with it is there.
+#[tokio::test]
+async fn a_task_is_saved_in_a_transaction_of_another() {
+    let mut shop = Shop::open().await;
+    shop.follow().await;
+    shop.run("INSERT INTO orders VALUES ('a', '{\"n\":1}', 0); CREATE TABLE payments (id TEXT)");
+    let pending = task("a", u64::MAX);
+    assert_eq!(shop.store.save_tasks(vec![Change::Insert(pending.clone())]).await.unwrap(), []);
+    let done = Task { state: State::Done, due: None, version: u64::MAX - 1, ..pending.clone() };
+    for is_kept in [false, true] {
+        let transaction = shop.other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        assert_eq!(document_in(&transaction, &orders(), &id("a")).unwrap(), Some(Json::stored("{\"n\":1}")));
+        assert_eq!(document_in(&transaction, &orders(), &id("b")).unwrap(), None);
+        assert_eq!(task_in(&transaction, &pending.key).unwrap(), Some(pending.clone()));
+        assert_eq!(task_in(&transaction, &task("b", 1).key).unwrap(), None);
+        transaction.execute("INSERT INTO payments VALUES ('a')", []).unwrap();
+        assert!(
+            !save_task_in(&transaction, Change::Update(7, done.clone())).unwrap(),
+            "it is not what it was"
+        );
+        assert!(save_task_in(&transaction, Change::Update(u64::MAX, done.clone())).unwrap());
+        assert_eq!(task_in(&transaction, &pending.key).unwrap(), Some(done.clone()));
+        if is_kept {
+            transaction.commit().unwrap();
+        } else {
+            transaction.rollback().unwrap();
+        }
+        let now = shop.store.load_tasks(vec![pending.key.clone()]).await.unwrap();
+        assert_eq!(now, [if is_kept { done.clone() } else { pending.clone() }]);
+        assert_eq!(shop.number("SELECT count(*) FROM payments"), i64::from(is_kept));
+    }
+    let nothing = Connection::open_in_memory().unwrap();
+    let error = task_in(&nothing, &pending.key).unwrap_err();
+    assert!(error.to_string().contains("could not load a task from a database in memory"), "{error}");
+    assert!(error.to_string().contains("open the file with `Sqlite::open` first"), "{error}");
+}
+
+/// The column by which tasks are found has microseconds, the task itself more: it must not be found before it is due.
+#[tokio::test]
+async fn a_task_is_not_found_before_it_is_due() {
+    let shop = Shop::open().await;
+    let wanted = || vec![Wanted { reaction: "mail".to_owned(), version: 1, most: 9 }];
+    let due = jiff::Timestamp::new(4_000_000_000, 1_001).unwrap();
+    let later = Task { due: Some(due), ..task("later", 1) };
+    let never =
+        Task { due: Some(jiff::Timestamp::MAX), check_at: Some(jiff::Timestamp::MAX), ..task("never", 2) };
+    shop.store.save_tasks(vec![Change::Insert(never.clone())]).await.unwrap();
+    assert_eq!(shop.store.due_tasks(wanted()).await.unwrap().next, Some(jiff::Timestamp::MAX));
+    shop.store.save_tasks(vec![Change::Insert(later)]).await.unwrap();
+    let found = shop.store.due_tasks(wanted()).await.unwrap();
+    assert_eq!(
+        (found.tasks, found.next),
+        (Vec::new(), Some(jiff::Timestamp::new(4_000_000_000, 2_000).unwrap()))
+    );
+    assert_eq!(shop.store.load_tasks(vec![never.key.clone()]).await.unwrap(), [never]);
+}

@@ -1,0 +1,329 @@
+//! What reactions need, in memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, timeout};
+
+use super::{Memory, State};
+use crate::env::{Env as _, System};
+use crate::error::Result;
+use crate::event::DocumentId;
+use crate::json::Json;
+use crate::react::{
+    Change, Changes, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Task, TaskKey, Told,
+    Wanted,
+};
+
+/// Tasks, and what is known of those who make and run them.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// The time of day when this was made, and when that was: from then on time passes as tokio says, which tests can pause.
+    begun: (Timestamp, Instant),
+    plain: HashMap<Plain, BTreeMap<DocumentId, Json>>,
+    followed: BTreeSet<On>,
+    journal: Vec<(On, DocumentId)>,
+    /// How many entries of the journal are forgotten.
+    forgotten: usize,
+    tasks: BTreeMap<TaskKey, Task>,
+    registered: BTreeMap<String, Registered>,
+    leases: HashMap<String, Lease>,
+    places: HashMap<String, String>,
+    stirs: u64,
+}
+
+#[derive(Debug)]
+struct Lease {
+    owner: Option<String>,
+    until: Timestamp,
+    number: u64,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            begun: (System.now(), Instant::now()),
+            plain: HashMap::new(),
+            followed: BTreeSet::new(),
+            journal: Vec::new(),
+            forgotten: 0,
+            tasks: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            leases: HashMap::new(),
+            places: HashMap::new(),
+            stirs: 0,
+        }
+    }
+}
+
+impl Kept {
+    /// A document was written or deleted.
+    pub(super) fn wrote(&mut self, on: On, id: &DocumentId) {
+        if self.followed.contains(&on) {
+            self.journal.push((on, id.clone()));
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let (day, begun) = self.begun;
+        crate::react::later(day, begun.elapsed())
+    }
+}
+
+impl State {
+    fn document(&self, on: &On, id: &DocumentId) -> Option<Json> {
+        match on {
+            On::Projection(collection) => self.collections.get(collection)?.get(id)?.1.clone(),
+            On::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
+        }
+    }
+}
+
+impl Memory {
+    /// Writes a document of a collection that is no projection's, as any program might; without a body, deletes it.
+    pub fn write_plain(&self, plain: &Plain, id: DocumentId, body: Option<Json>) {
+        {
+            let mut state = self.state();
+            let reacting = &mut state.reacting;
+            reacting.wrote(On::Plain(plain.clone()), &id);
+            let documents = reacting.plain.entry(plain.clone()).or_default();
+            match body {
+                Some(body) => drop(documents.insert(id, body)),
+                None => drop(documents.remove(&id)),
+            }
+        }
+        self.0.changed.notify_waiters();
+    }
+
+    /// Forgets all changes so far: whoever was to hear of them has to compare.
+    pub fn forget_changes(&self) {
+        let mut state = self.state();
+        let reacting = &mut state.reacting;
+        reacting.forgotten += reacting.journal.len();
+        reacting.journal.clear();
+    }
+}
+
+/// Changes of documents in memory.
+#[derive(Debug)]
+pub struct MemoryFeed {
+    memory: Memory,
+    on: BTreeSet<On>,
+    at: usize,
+}
+
+impl Feed for MemoryFeed {
+    async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
+        let at = self.at;
+        let grown = self.memory.until(|state| {
+            let reacting = &state.reacting;
+            (at < reacting.forgotten || at < reacting.forgotten + reacting.journal.len()).then_some(())
+        });
+        let _ = timeout(patience, grown).await;
+        let state = self.memory.state();
+        let reacting = &state.reacting;
+        let Some(from) = at.checked_sub(reacting.forgotten) else {
+            return Ok(Told::Lost("the changes were forgotten".to_owned()));
+        };
+        let mut changes = Changes::default();
+        let new = reacting.journal.get(from..).unwrap_or_default().iter().take(most.max(1));
+        self.at += new.len();
+        for (on, id) in new.filter(|(on, _)| self.on.contains(on)) {
+            changes.documents.entry(on.clone()).or_default().insert(id.clone());
+        }
+        changes.through = self.at.to_string();
+        Ok(Told::Changes(changes))
+    }
+}
+
+impl Reactive for Memory {
+    type Feed = MemoryFeed;
+
+    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+        self.state().reacting.followed.extend(on.iter().cloned());
+        Ok(())
+    }
+
+    async fn time(&self) -> Result<Timestamp> {
+        Ok(self.state().reacting.now())
+    }
+
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+        let state = self.state();
+        Ok(ids.into_iter().filter_map(|id| Some((id.clone(), state.document(on, &id)?))).collect())
+    }
+
+    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+        let state = self.state();
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        Ok(match on {
+            On::Projection(collection) => {
+                let found = state.collection(collection)?.range(range);
+                found.filter_map(|(id, (_, body))| Some((id.clone(), body.clone()?))).take(most).collect()
+            }
+            On::Plain(plain) => {
+                let found =
+                    state.reacting.plain.get(plain).into_iter().flat_map(|kept| kept.range(range.clone()));
+                found.map(|(id, body)| (id.clone(), body.clone())).take(most).collect()
+            }
+        })
+    }
+
+    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<MemoryFeed> {
+        let state = self.state();
+        let now = state.reacting.forgotten + state.reacting.journal.len();
+        let at = from.map_or(now, |from| from.parse().unwrap_or(0));
+        Ok(MemoryFeed { memory: self.clone(), on: on.into_iter().collect(), at })
+    }
+
+    async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
+        let state = self.state();
+        Ok(keys.iter().filter_map(|key| state.reacting.tasks.get(key).cloned()).collect())
+    }
+
+    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        let mut state = self.state();
+        let tasks = &mut state.reacting.tasks;
+        let mut refused = Vec::new();
+        for change in changes {
+            let there = tasks.get(change.key()).map(|task| task.version);
+            match change {
+                Change::Insert(task) if there.is_none() => drop(tasks.insert(task.key.clone(), task)),
+                Change::Update(seen, task) if there == Some(seen) => {
+                    tasks.insert(task.key.clone(), task);
+                }
+                Change::Delete(seen, key) if there == Some(seen) => drop(tasks.remove(&key)),
+                refused_change => refused.push(refused_change.key().clone()),
+            }
+        }
+        Ok(refused)
+    }
+
+    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+        let state = self.state();
+        let reacting = &state.reacting;
+        let now = reacting.now();
+        let mut due = Due { tasks: Vec::new(), next: None, now };
+        for Wanted { reaction, version, most } in wanted {
+            let registered = reacting.registered.get(&reaction);
+            if registered.is_some_and(|registered| registered.paused) {
+                continue;
+            }
+            let throttled =
+                registered.and_then(|registered| registered.throttled).filter(|until| *until > now);
+            let of =
+                |task: &&Task| task.key.reaction == reaction && task.needs <= version && task.can_be_due();
+            let mut tasks: Vec<_> = reacting.tasks.values().filter(of).collect();
+            tasks.sort_by_key(|task| task.due);
+            let first = tasks.first().and_then(|task| task.due);
+            if throttled.is_some() || first.is_none_or(|first| first > now) {
+                let next = first.map(|first| throttled.map_or(first, |until| until.max(first)));
+                due.next = [due.next, next].into_iter().flatten().min();
+                continue;
+            }
+            due.tasks.extend(tasks.into_iter().filter(|task| task.is_due(now)).take(most).cloned());
+        }
+        Ok(due)
+    }
+
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+        let state = self.state();
+        let now = state.reacting.now();
+        let of = |task: &&Task| reactions.contains(&task.key.reaction) && task.check_at.is_some();
+        let mut tasks: Vec<_> = state.reacting.tasks.values().filter(of).collect();
+        tasks.sort_by_key(|task| task.check_at);
+        let next = tasks.first().and_then(|task| task.check_at).filter(|first| *first > now);
+        let due = tasks.into_iter().filter(|task| task.check_at.is_some_and(|at| at <= now));
+        Ok(Due { tasks: due.take(most).cloned().collect(), next, now })
+    }
+
+    async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
+        let state = self.state();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let tasks = state.reacting.tasks.range((from, Bound::Unbounded)).map(|(_, task)| task);
+        Ok(tasks.filter(|task| query.is(task)).take(most).cloned().collect())
+    }
+
+    async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
+        let state = self.state();
+        let mut depths: BTreeMap<String, Depth> = BTreeMap::new();
+        for task in state.reacting.tasks.values() {
+            depths.entry(task.key.reaction.clone()).or_default().count(task, state.reacting.now());
+        }
+        Ok(depths)
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>> {
+        Ok(self.state().reacting.registered.values().cloned().collect())
+    }
+
+    async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
+        let is_kept = {
+            let mut state = self.state();
+            let registered = &mut state.reacting.registered;
+            let is_seen = registered.get(&reaction.name).map(|there| there.version) == seen;
+            if is_seen {
+                registered.insert(reaction.name.clone(), reaction);
+            }
+            is_seen
+        };
+        self.0.changed.notify_waiters();
+        Ok(is_kept)
+    }
+
+    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
+        let mut state = self.state();
+        let now = state.reacting.now();
+        let lease = state.reacting.leases.entry(name.to_owned());
+        let lease = lease.or_insert(Lease { owner: None, until: now, number: 0 });
+        let is_ours = lease.owner.as_deref() == Some(owner);
+        if !is_ours && lease.owner.is_some() && lease.until > now {
+            return Ok(None);
+        }
+        if !is_ours {
+            lease.number += 1;
+        }
+        lease.owner = Some(owner.to_owned());
+        lease.until = crate::react::later(now, length);
+        Ok(Some(lease.number))
+    }
+
+    async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
+        let mut state = self.state();
+        let lease = state.reacting.leases.get_mut(name).filter(|lease| lease.owner.as_deref() == Some(owner));
+        if let Some(lease) = lease {
+            lease.owner = None;
+        }
+        Ok(())
+    }
+
+    async fn feed_place(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.state().reacting.places.get(name).cloned())
+    }
+
+    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
+        let mut state = self.state();
+        let reacting = &mut state.reacting;
+        if reacting.leases.get(name).is_none_or(|kept| kept.number != lease) {
+            return Ok(false);
+        }
+        match place {
+            Some(place) => drop(reacting.places.insert(name.to_owned(), place)),
+            None => drop(reacting.places.remove(name)),
+        }
+        Ok(true)
+    }
+
+    async fn stir(&self) -> Result<()> {
+        self.state().reacting.stirs += 1;
+        self.0.changed.notify_waiters();
+        Ok(())
+    }
+
+    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+        let stirred = self.until(|state| (state.reacting.stirs != since).then_some(state.reacting.stirs));
+        timeout(patience, stirred).await.unwrap_or(Ok(since))
+    }
+}

@@ -1,0 +1,32 @@
+//! Reactions: side effects when documents change, never lost and never on a state that is no longer true.
+//!
+//! A [`Reaction`] says which documents it is about, by closures or as data ([`Filter`] in MongoDB's query language, [`Paths`] to watch), and
+//! what to do. A [`Reactor`] plans a [`Task`] for each such document, and runs it: in one process or in many, some of which may only plan and
+//! others only run.
+
+mod context;
+mod events;
+mod filter;
+mod loader;
+mod planner;
+mod reaction;
+mod reactor;
+mod retry;
+mod runner;
+mod store;
+mod task;
+mod value;
+mod watch;
+
+pub use context::{Context, Lock, NotCurrent};
+pub use filter::Filter;
+pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
+pub use reactor::{Counts, Reacting, Reactor};
+pub(crate) use retry::later;
+pub use retry::{Every, Retry};
+pub use store::{
+    Change, Changes, Comparing, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Told, Wanted,
+};
+pub use task::{Cursor, Ended, Evolution, Moment, Outcome, Rules, Run, Seen, State, Task, TaskKey};
+pub use value::{Decimal, Fields, Value};
+pub use watch::Paths;

@@ -1,0 +1,512 @@
+//! Planning: from documents that have changed to tasks.
+//!
+//! A task is computed from what a document is *after* the task was read, and is kept only if nobody changed the task since: so it does not matter how
+//! many plan at the same time, or that one of them slept. The lease of a collection saves double work, and its number guards where the feed is.
+//!
+//! Whoever follows a collection may not know all reactions to it, or know another version of them. For those it notes that somebody must look, and
+//! who knows them does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::reaction::{Cleanup, Definition};
+use super::reactor::Shared;
+use super::retry::Every;
+use super::store::{Change, Comparing, Feed as _, On, Query, Reactive, Registered, Told};
+use super::task::{State, Task, TaskKey};
+use crate::error::{Error, Kind, Result};
+use crate::event::DocumentId;
+use crate::json::Json;
+use crate::retry::Backoff;
+
+/// How long the lease of a collection lasts after its last renewal.
+const LEASE: Duration = Duration::from_secs(3);
+/// What stands for the document where there is none.
+const TIMED: &str = "time";
+/// How many changes are taken at once, and how many documents are compared at once.
+const PIECE: usize = 500;
+/// Where a feed is, is noted once in so long though nothing has changed.
+const NOTE_EVERY: Duration = Duration::from_secs(30);
+/// How often to look for tasks that are to be forgotten.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
+/// How long to wait before looking again whether something is to be checked or compared, if nobody says so.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Follows the documents of one place for as long as it has the lease, and stands by otherwise.
+pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
+    let name = place_name(&on);
+    let mut pauses = shared.pauses();
+    while !shared.is_stopping() {
+        let taken = shared.store.take_lease(&name, &shared.owner, LEASE).await;
+        let led = match taken {
+            Ok(Some(number)) => Leader { shared: &shared, on: &on, name: &name, number }.lead().await,
+            Ok(None) => {
+                shared.wait(LEASE / 3).await;
+                continue;
+            }
+            Err(error) => Err(error),
+        };
+        match led {
+            Ok(()) => pauses = shared.pauses(),
+            Err(error) => {
+                shared.failed(&error, "following documents");
+                shared.wait(pauses.next().unwrap_or(LEASE)).await;
+            }
+        }
+    }
+    if let Err(error) = shared.store.give_lease(&name, &shared.owner).await {
+        tracing::warn!(%error, name, "could not give a lease back; it ends by itself");
+    }
+}
+
+/// What the lease and the place of a feed are kept under.
+pub(super) fn place_name(on: &On) -> String {
+    format!("feed of {on}")
+}
+
+struct Leader<'a, S> {
+    shared: &'a Arc<Shared<S>>,
+    on: &'a On,
+    name: &'a str,
+    number: u64,
+}
+
+impl<S: Reactive> Leader<'_, S> {
+    /// Plans until the lease is lost.
+    async fn lead(&self) -> Result<()> {
+        let store = &self.shared.store;
+        let mut place = store.feed_place(self.name).await?;
+        let mut feed = store.follow(vec![self.on.clone()], place.clone()).await?;
+        let (mut renewed, mut noted, mut swept) = (Instant::now(), Instant::now(), Instant::now());
+        if place.is_none() {
+            // The place must be known before anything is compared, or what changes meanwhile would be missed.
+            let begin = self.first_place(&mut feed).await?;
+            if !self.note(&begin).await? {
+                return Ok(());
+            }
+            place = Some(begin);
+            self.shared.stir().await?;
+        }
+        while !self.shared.is_stopping() {
+            if renewed.elapsed() >= LEASE / 3 {
+                if store.take_lease(self.name, &self.shared.owner, LEASE).await? != Some(self.number) {
+                    return Ok(());
+                }
+                renewed = Instant::now();
+            }
+            let told = tokio::select! { biased;
+                () = self.shared.stopping() => return Ok(()),
+                told = feed.next(PIECE, LEASE / 3) => told?,
+            };
+            let changes = match told {
+                Told::Changes(changes) => changes,
+                Told::Lost(why) => {
+                    tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
+                    feed = store.follow(vec![self.on.clone()], None).await?;
+                    let begin = self.first_place(&mut feed).await?;
+                    self.compare_all().await?;
+                    if !self.note(&begin).await? {
+                        return Ok(());
+                    }
+                    place = Some(begin);
+                    self.shared.stir().await?;
+                    continue;
+                }
+            };
+            let is_quiet = changes.documents.is_empty();
+            for (on, ids) in changes.documents {
+                self.shared.plan(&on, ids).await?;
+            }
+            let is_new = place.as_ref() != Some(&changes.through);
+            if is_new && (!is_quiet || noted.elapsed() >= NOTE_EVERY) {
+                if !self.note(&changes.through).await? {
+                    return Ok(());
+                }
+                noted = Instant::now();
+                place = Some(changes.through);
+            }
+            if swept.elapsed() >= self.shared.sweep_every {
+                self.shared.sweep(self.on).await?;
+                swept = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    async fn first_place(&self, feed: &mut S::Feed) -> Result<String> {
+        match feed.next(PIECE, Duration::ZERO).await? {
+            Told::Changes(changes) => {
+                for (on, ids) in changes.documents {
+                    self.shared.plan(&on, ids).await?;
+                }
+                Ok(changes.through)
+            }
+            Told::Lost(why) => {
+                let message =
+                    format!("following {}: changes are lost before they are heard of: {why}", self.on);
+                Err(Error::new(Kind::Unavailable, message))
+            }
+        }
+    }
+
+    /// Notes where the feed is. Answers whether the lease is still ours.
+    async fn note(&self, place: &str) -> Result<bool> {
+        self.shared.store.put_feed_place(self.name, self.number, Some(place.to_owned())).await
+    }
+
+    /// Has all reactions to these documents compare them.
+    async fn compare_all(&self) -> Result<()> {
+        for registered in self.shared.store.registered().await? {
+            if registered.on.as_ref() == Some(self.on) {
+                self.shared
+                    .change(&registered.name, |registered| registered.comparing = Some(Comparing::ToBegin))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks at documents whose time has come, and compares all where that is needed, for the reactions that are known here.
+pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
+    let mut pauses = shared.pauses();
+    let mut stirs = u64::MAX;
+    while !shared.is_stopping() {
+        let looked = async {
+            let next = shared.check().await?;
+            Ok((shared.compare().await?, next))
+        };
+        let wait = match looked.await {
+            Ok((true, _)) => Duration::ZERO,
+            Ok((false, next)) => {
+                pauses = shared.pauses();
+                next.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)
+            }
+            Err(error) => {
+                shared.failed(&error, "looking at documents");
+                let pause = pauses.next().unwrap_or(LOOK_EVERY);
+                sleep(pause).await;
+                Duration::ZERO
+            }
+        };
+        if wait.is_zero() {
+            continue;
+        }
+        tokio::select! { biased;
+            () = shared.stopping() => return,
+            stirred = shared.store.stirred(stirs, wait) => match stirred {
+                Ok(number) => stirs = number,
+                Err(error) => {
+                    shared.failed(&error, "waiting for something to look at");
+                    shared.wait(Duration::from_secs(1)).await;
+                }
+            },
+        }
+    }
+}
+
+impl<S: Reactive> Shared<S> {
+    /// Plans what has to be done for documents that may have changed.
+    pub(super) async fn plan(&self, on: &On, ids: BTreeSet<DocumentId>) -> Result<()> {
+        let registered: Vec<_> =
+            self.refresh().await?.into_iter().filter(|one| one.on.as_ref() == Some(on)).collect();
+        let mut pairs: BTreeSet<(String, DocumentId)> = BTreeSet::new();
+        for reaction in registered {
+            pairs.extend(ids.iter().map(|id| (reaction.name.clone(), id.clone())));
+        }
+        self.plan_pairs(on, pairs).await
+    }
+
+    /// Plans tasks, again and again where others were faster.
+    async fn plan_pairs(&self, on: &On, mut pairs: BTreeSet<(String, DocumentId)>) -> Result<()> {
+        let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(200));
+        let mut delays = backoff.limit(50).delays(self.env.random());
+        let mut is_due = false;
+        while !pairs.is_empty() {
+            let keys: Vec<_> = pairs
+                .iter()
+                .map(|(reaction, document)| TaskKey {
+                    reaction: reaction.clone(),
+                    document: document.clone(),
+                })
+                .collect();
+            // In this order: what a document is then is not older than what its task was made from.
+            let mut tasks: BTreeMap<_, _> = self
+                .store
+                .load_tasks(keys.clone())
+                .await?
+                .into_iter()
+                .map(|task| (task.key.clone(), task))
+                .collect();
+            let ids: BTreeSet<_> = keys.iter().map(|key| key.document.clone()).collect();
+            let documents: BTreeMap<_, _> =
+                self.store.current_documents(on, ids.into_iter().collect()).await?.into_iter().collect();
+            let mut changes = Vec::new();
+            for key in &keys {
+                let task = tasks.remove(key);
+                changes.extend(self.change_of(key, task, documents.get(&key.document)));
+            }
+            let planned = changes.len() as u64;
+            is_due |= !changes.is_empty();
+            let refused = self.store.save_tasks(changes).await?;
+            self.count(|counts| counts.planned += planned - refused.len() as u64);
+            pairs = refused.into_iter().map(|key| (key.reaction, key.document)).collect();
+            if !pairs.is_empty() {
+                let busy =
+                    || Error::new(Kind::Unavailable, "planning tasks: others keep changing the same ones");
+                sleep(delays.next().ok_or_else(busy)?).await;
+            }
+        }
+        if is_due {
+            self.stir().await?;
+        }
+        Ok(())
+    }
+
+    /// What is to become of a task, given what its document is.
+    fn change_of(&self, key: &TaskKey, task: Option<Task>, document: Option<&Json>) -> Option<Change> {
+        let seen = task.as_ref().map(|task| task.version);
+        let moment = self.moment();
+        let after = match self.known(&key.reaction) {
+            Some(definition) => {
+                let (looks, check_at) = definition.look(document, moment.now);
+                let check_at = check_at.filter(|at| *at > moment.now);
+                Task::observe(task, key, looks, check_at, &definition.rules, moment)?
+            }
+            None => Task::look_again(task, key, moment)?,
+        };
+        Some(match seen {
+            Some(seen) => Change::Update(seen, after),
+            None => Change::Insert(after),
+        })
+    }
+
+    /// Looks at documents whose time has come. Answers how long it is until the next one's.
+    async fn check(&self) -> Result<Option<Duration>> {
+        self.refresh().await?;
+        loop {
+            let names: Vec<_> = self.current().iter().map(|definition| definition.name.clone()).collect();
+            if names.is_empty() {
+                return Ok(None);
+            }
+            let due = self.store.tasks_to_check(names, PIECE).await?;
+            if due.tasks.is_empty() {
+                return Ok(due.next.map(|next| until(next, due.now)));
+            }
+            let mut by_place: BTreeMap<On, BTreeSet<(String, DocumentId)>> = BTreeMap::new();
+            for task in due.tasks {
+                let definition = self.definitions.iter().find(|one| one.name == task.key.reaction);
+                if let Some(on) = definition.and_then(|one| one.on.clone()) {
+                    let pair = (task.key.reaction, task.key.document);
+                    by_place.entry(on).or_default().insert(pair);
+                }
+            }
+            for (on, pairs) in by_place {
+                self.plan_pairs(&on, pairs).await?;
+            }
+        }
+    }
+
+    /// Compares some documents with their tasks, if that is wanted and nobody else does. Answers whether there is more to compare.
+    async fn compare(&self) -> Result<bool> {
+        let mut is_more = false;
+        for registered in self.refresh().await? {
+            let Some(definition) = self.known(&registered.name) else { continue };
+            let Some(comparing) = &registered.comparing else { continue };
+            let lease = format!("comparison for {}", definition.name);
+            // What changes from now on must be heard of, or it would be missed.
+            let is_followed = match &definition.on {
+                Some(on) => self.store.feed_place(&place_name(on)).await?.is_some(),
+                None => true,
+            };
+            if !is_followed || self.store.take_lease(&lease, &self.owner, LEASE).await?.is_none() {
+                continue;
+            }
+            let next = self.compare_piece(&definition, comparing).await?;
+            is_more |= next.is_some();
+            let mut after = registered.clone();
+            after.version = self.env.random() >> 1;
+            after.comparing = next;
+            // If somebody else has changed it meanwhile, the same piece is compared once more.
+            if self.store.register(Some(registered.version), after.clone()).await?
+                && after.comparing.is_none()
+            {
+                self.store.give_lease(&lease, &self.owner).await?;
+            }
+        }
+        Ok(is_more)
+    }
+
+    /// Compares one piece. Answers where to go on, if there is more.
+    async fn compare_piece(
+        &self,
+        definition: &Definition,
+        comparing: &Comparing,
+    ) -> Result<Option<Comparing>> {
+        if let Some(every) = &definition.rules.every {
+            return self.compare_times(definition, every).await;
+        }
+        let Some(on) = &definition.on else { return self.compare_tasks(definition, None).await };
+        let pairs = |ids: &[DocumentId]| ids.iter().map(|id| (definition.name.clone(), id.clone())).collect();
+        let after = match comparing {
+            Comparing::ToBegin => None,
+            Comparing::Documents(after) => Some(after.clone()),
+            Comparing::Tasks(after) => {
+                let after = TaskKey { reaction: definition.name.clone(), document: after.clone() };
+                return self.compare_tasks(definition, Some(after)).await;
+            }
+        };
+        let page = self.store.page_of_documents(on, after, PIECE).await?;
+        let ids: Vec<_> = page.into_iter().map(|(id, _)| id).collect();
+        self.plan_pairs(on, pairs(&ids)).await?;
+        match ids.last() {
+            Some(last) if ids.len() == PIECE => Ok(Some(Comparing::Documents(last.clone()))),
+            _ => self.compare_tasks(definition, None).await,
+        }
+    }
+
+    /// Gives the task of something that is done again and again its next time.
+    async fn compare_times(&self, definition: &Definition, every: &Every) -> Result<Option<Comparing>> {
+        let key = TaskKey { reaction: definition.name.clone(), document: DocumentId::new(TIMED)? };
+        let task = self.store.load_tasks(vec![key.clone()]).await?.pop();
+        let seen = task.as_ref().map(|task| task.version);
+        let Some(after) = Task::schedule(task, &key, every, &definition.rules, self.moment()) else {
+            return Ok(None);
+        };
+        let change =
+            seen.map_or_else(|| Change::Insert(after.clone()), |seen| Change::Update(seen, after.clone()));
+        let refused = self.store.save_tasks(vec![change]).await?;
+        self.stir().await?;
+        Ok(if refused.is_empty() { None } else { Some(Comparing::ToBegin) })
+    }
+
+    /// Looks at the documents of tasks: some may be gone. New code may want some of them run again.
+    async fn compare_tasks(
+        &self,
+        definition: &Definition,
+        after: Option<TaskKey>,
+    ) -> Result<Option<Comparing>> {
+        let query = Query { reaction: Some(definition.name.clone()), ..Query::default() };
+        let tasks = self.store.list_tasks(query, after, PIECE).await?;
+        let is_last = tasks.len() < PIECE;
+        let last = tasks.last().map(|task| task.key.document.clone());
+        let pairs = tasks.iter().map(|task| (task.key.reaction.clone(), task.key.document.clone())).collect();
+        if let Some(on) = &definition.on {
+            self.plan_pairs(on, pairs).await?;
+        }
+        let moment = || self.moment();
+        let evolved = |task: Task| {
+            let seen = task.version;
+            let task = task.evolve(&definition.rules, definition.evolution, moment())?;
+            Some(Change::Update(seen, task))
+        };
+        let keys = tasks.into_iter().map(|task| task.key).collect();
+        let changes: Vec<_> = self.store.load_tasks(keys).await?.into_iter().filter_map(evolved).collect();
+        if !changes.is_empty() {
+            // Those that were changed meanwhile are met again, as the piece is not done.
+            let refused = self.store.save_tasks(changes).await?;
+            self.stir().await?;
+            if !refused.is_empty() {
+                return Err(Error::new(
+                    Kind::Unavailable,
+                    "comparing tasks: others keep changing the same ones",
+                ));
+            }
+        }
+        Ok(last.filter(|_| !is_last).map(Comparing::Tasks))
+    }
+
+    /// Forgets tasks whose time is over.
+    pub(super) async fn sweep(&self, on: &On) -> Result<u64> {
+        let mut swept = 0;
+        for definition in self.current().into_iter().filter(|definition| definition.on.as_ref() == Some(on)) {
+            let keep_for = match definition.cleanup {
+                Cleanup::Keep => continue,
+                Cleanup::Gone(keep_for) | Cleanup::GoneOrOutside(keep_for) => keep_for,
+            };
+            let now = self.store.time().await?;
+            let before = now.checked_sub(jiff::SignedDuration::try_from(keep_for).unwrap_or_default());
+            let query = Query {
+                reaction: Some(definition.name.clone()),
+                states: vec![State::Done, State::Stale, State::Failed],
+                changed_before: Some(before.unwrap_or(jiff::Timestamp::MIN)),
+                ..Query::default()
+            };
+            let mut after = None;
+            loop {
+                let tasks = self.store.list_tasks(query.clone(), after, PIECE).await?;
+                let Some(last) = tasks.last() else { break };
+                after = Some(last.key.clone());
+                let outside: Vec<_> = tasks.into_iter().filter(|task| !task.inside).collect();
+                let ids = outside.iter().map(|task| task.key.document.clone()).collect();
+                let there: BTreeMap<_, _> =
+                    self.store.current_documents(on, ids).await?.into_iter().collect();
+                let is_over = |task: &Task| {
+                    let is_gone = !there.contains_key(&task.key.document);
+                    let is_awaited = task.check_at.is_some();
+                    is_gone || (!is_awaited && matches!(definition.cleanup, Cleanup::GoneOrOutside(_)))
+                };
+                let over: Vec<_> = outside
+                    .into_iter()
+                    .filter(is_over)
+                    .map(|task| Change::Delete(task.version, task.key))
+                    .collect();
+                let count = over.len() as u64;
+                // What somebody else has changed meanwhile is looked at the next time.
+                swept += count - self.store.save_tasks(over).await?.len() as u64;
+            }
+        }
+        self.count(|counts| counts.swept += swept);
+        Ok(swept)
+    }
+}
+
+/// Registers a reaction: what is new or has changed is compared.
+pub(super) async fn register<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+    loop {
+        let found = shared.store.registered().await?;
+        let found = found.into_iter().find(|one| one.name == definition.name);
+        let seen = found.as_ref().map(|one| one.version);
+        let code = definition.rules.version;
+        let after = match found {
+            None => Registered {
+                name: definition.name.clone(),
+                version: 0,
+                on: definition.on.clone(),
+                definition: definition.text.clone(),
+                code,
+                paused: false,
+                throttled: None,
+                comparing: Some(Comparing::ToBegin),
+            },
+            // Newer code is at work elsewhere, and knows better.
+            Some(there) if there.code > code => return Ok(()),
+            Some(there) => {
+                let is_same =
+                    there.definition == definition.text && there.on == definition.on && there.code == code;
+                if is_same {
+                    return Ok(());
+                }
+                Registered {
+                    on: definition.on.clone(),
+                    definition: definition.text.clone(),
+                    code,
+                    comparing: Some(Comparing::ToBegin),
+                    ..there
+                }
+            }
+        };
+        let after = Registered { version: shared.env.random() >> 1, ..after };
+        if shared.store.register(seen, after).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// How long until a time.
+pub(super) fn until(time: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
+    time.duration_since(now).try_into().unwrap_or_default()
+}

@@ -1,0 +1,316 @@
+//! When a handler that failed is tried again, and when not any more.
+
+use std::time::Duration;
+
+use cronexpr::Crontab;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::error::Invalid;
+
+/// How often and how patiently a handler is tried again.
+///
+/// ```
+/// use std::time::Duration;
+/// use leftfold::react::Retry;
+///
+/// let soon_then_slowly = Retry::series([1, 10, 60].map(Duration::from_secs)).attempts(10);
+/// let at_night = Retry::cron("0 3 * * * UTC")?.within(Duration::from_hours(72));
+/// # Ok::<(), leftfold::Invalid>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Retry {
+    schedule: Schedule,
+    /// How much of each wait is left to chance, from 0 to 1.
+    jitter: f64,
+    attempts: Option<u32>,
+    within: Option<Duration>,
+    pub(crate) reset_on_change: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Schedule {
+    Never,
+    Fixed(Duration),
+    Linear(Duration),
+    Exponential { first: Duration, most: Duration, factor: f64 },
+    Series(Vec<Duration>),
+    Cron(Box<Crontab>),
+}
+
+impl Default for Retry {
+    /// After 10 seconds, doubling up to a day, with jitter; five attempts in all.
+    fn default() -> Self {
+        Self::exponential(Duration::from_secs(10), Duration::from_hours(24)).attempts(5)
+    }
+}
+
+impl Retry {
+    fn new(schedule: Schedule) -> Self {
+        Self { schedule, jitter: 0.2, attempts: None, within: None, reset_on_change: true }
+    }
+
+    /// No second attempt.
+    pub fn never() -> Self {
+        Self::new(Schedule::Never).attempts(1)
+    }
+
+    /// Always after the same time.
+    pub fn fixed(every: Duration) -> Self {
+        Self::new(Schedule::Fixed(every))
+    }
+
+    /// After this time, then twice, three times as long …
+    pub fn linear(step: Duration) -> Self {
+        Self::new(Schedule::Linear(step))
+    }
+
+    /// After this time, then doubling, up to a most.
+    pub fn exponential(first: Duration, most: Duration) -> Self {
+        Self::new(Schedule::Exponential { first, most, factor: 2.0 })
+    }
+
+    /// After these times, one after the other; the last one again and again.
+    pub fn series(waits: impl IntoIterator<Item = Duration>) -> Self {
+        Self::new(Schedule::Series(waits.into_iter().collect()))
+    }
+
+    /// At the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
+    pub fn cron(expression: &str) -> Result<Self, Invalid> {
+        Ok(Self::new(Schedule::Cron(Box::new(crontab("cron expression of a retry policy", expression)?)))
+            .jitter(0.0))
+    }
+
+    /// What an exponential wait grows by: 2 otherwise.
+    #[must_use]
+    pub fn factor(mut self, by: f64) -> Self {
+        if let Schedule::Exponential { factor, .. } = &mut self.schedule {
+            *factor = by;
+        }
+        self
+    }
+
+    /// How much of each wait is left to chance, from 0 to 1: a fifth otherwise. Those who failed together do not come back together.
+    #[must_use]
+    pub fn jitter(self, share: f64) -> Self {
+        Self { jitter: share, ..self }
+    }
+
+    /// The most attempts, the first one included. Without it, and without [`within`](Self::within), it goes on for ever.
+    #[must_use]
+    pub fn attempts(self, most: u32) -> Self {
+        Self { attempts: Some(most), ..self }
+    }
+
+    /// No attempt later than this after the first failure.
+    #[must_use]
+    pub fn within(self, duration: Duration) -> Self {
+        Self { within: Some(duration), ..self }
+    }
+
+    /// Whether attempts are counted anew when the document changes, as they are otherwise.
+    #[must_use]
+    pub fn reset_on_change(self, reset: bool) -> Self {
+        Self { reset_on_change: reset, ..self }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Invalid> {
+        let refuse =
+            |field: &'static str, value: String, expected: &str| Err(Invalid::new(field, &value, expected));
+        if !(0.0..=1.0).contains(&self.jitter) {
+            return refuse("jitter of a retry policy", self.jitter.to_string(), "a share from 0 to 1");
+        }
+        if self.attempts == Some(0) {
+            return refuse("attempts of a retry policy", "0".to_owned(), "at least 1: the first one counts");
+        }
+        match &self.schedule {
+            Schedule::Series(waits) if waits.is_empty() => {
+                refuse("series of a retry policy", "[]".to_owned(), "at least one wait")
+            }
+            Schedule::Exponential { first, most, .. } if first.is_zero() || first > most => {
+                let value = format!("{first:?} to {most:?}");
+                refuse(
+                    "waits of a retry policy",
+                    value,
+                    "more than nothing, and the first no longer than the most",
+                )
+            }
+            Schedule::Exponential { factor, .. } if !(1.0..=1_000.0).contains(factor) => {
+                refuse("factor of a retry policy", factor.to_string(), "a number from 1 to 1000")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there may be another attempt after so many, the first of which failed then.
+    pub(crate) fn is_spent(&self, attempts: u32, first_failed: Option<Timestamp>, now: Timestamp) -> bool {
+        let late = |within| first_failed.is_some_and(|first| later(first, within) <= now);
+        self.attempts.is_some_and(|most| attempts >= most) || self.within.is_some_and(late)
+    }
+
+    /// When to try again after so many attempts, the last of which just failed; `None` if not any more. Chance is a number from 0 to 1.
+    pub(crate) fn next(
+        &self,
+        attempts: u32,
+        first_failed: Timestamp,
+        now: Timestamp,
+        chance: f64,
+    ) -> Option<Timestamp> {
+        if self.is_spent(attempts, Some(first_failed), now) {
+            return None;
+        }
+        let step = attempts.max(1);
+        let wait = match &self.schedule {
+            Schedule::Never => return None,
+            Schedule::Fixed(every) => *every,
+            Schedule::Linear(every) => every.saturating_mul(step),
+            Schedule::Exponential { first, most, factor } => {
+                let exponent = i32::try_from(step - 1).unwrap_or(i32::MAX);
+                let grown = first.as_secs_f64() * factor.powi(exponent);
+                Duration::try_from_secs_f64(grown).map_or(*most, |grown| grown.min(*most))
+            }
+            Schedule::Series(waits) => {
+                let at = usize::try_from(step - 1).unwrap_or(usize::MAX).min(waits.len().checked_sub(1)?);
+                waits[at]
+            }
+            Schedule::Cron(times) => {
+                let next = times.find_next(now).ok()?.timestamp();
+                return Some(later(next, self.spread(Duration::from_mins(1), chance)));
+            }
+        };
+        Some(later(now, wait.saturating_sub(self.spread(wait, chance))))
+    }
+
+    /// The part of a wait that chance takes.
+    fn spread(&self, wait: Duration, chance: f64) -> Duration {
+        wait.mul_f64((self.jitter * chance).clamp(0.0, 1.0))
+    }
+}
+
+/// When something is done again and again, whatever happens.
+///
+/// ```
+/// use std::time::Duration;
+/// use leftfold::react::Every;
+///
+/// let often = Every::interval(Duration::from_mins(5))?;
+/// let at_night = Every::cron("0 3 * * * Europe/Vienna")?;
+/// # Ok::<(), leftfold::Invalid>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Every(Times);
+
+#[derive(Clone, Debug)]
+enum Times {
+    Interval(Duration),
+    Cron { times: Box<Crontab>, text: String },
+}
+
+impl Every {
+    /// So long after the last time: at least a millisecond.
+    pub fn interval(interval: Duration) -> Result<Self, Invalid> {
+        if interval < Duration::from_millis(1) {
+            return Err(Invalid::new("interval", &format!("{interval:?}"), "at least a millisecond"));
+        }
+        Ok(Self(Times::Interval(interval)))
+    }
+
+    /// At the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
+    pub fn cron(expression: &str) -> Result<Self, Invalid> {
+        let times = Box::new(crontab("cron expression", expression)?);
+        Ok(Self(Times::Cron { times, text: expression.to_owned() }))
+    }
+
+    /// The next time after this one.
+    pub(crate) fn next(&self, after: Timestamp) -> Timestamp {
+        match &self.0 {
+            Times::Interval(interval) => later(after, *interval),
+            Times::Cron { times, .. } => {
+                times.find_next(after).map_or(Timestamp::MAX, |next| next.timestamp())
+            }
+        }
+    }
+
+    /// What tells it from another one.
+    pub(crate) fn text(&self) -> String {
+        match &self.0 {
+            Times::Interval(interval) => format!("{interval:?}"),
+            Times::Cron { text, .. } => text.clone(),
+        }
+    }
+}
+
+/// Reads a cron expression.
+pub(crate) fn crontab(field: &'static str, expression: &str) -> Result<Crontab, Invalid> {
+    cronexpr::parse_crontab(expression).map_err(|error| {
+        let expected = format!("five fields and a time zone, such as \"0 3 * * * UTC\": {error}");
+        Invalid::new(field, expression, expected)
+    })
+}
+
+/// A time so much later; the end of time if there is none.
+pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
+    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+    /// The waits after each failure, in seconds.
+    fn waits(retry: &Retry, count: u32, chance: f64) -> Vec<Option<i64>> {
+        let next = |attempts| retry.next(attempts, NOW, NOW, chance);
+        (1..=count).map(|attempts| next(attempts).map(|at| at.as_second() - NOW.as_second())).collect()
+    }
+
+    #[test]
+    fn each_schedule_waits_as_it_says() {
+        let seconds = Duration::from_secs;
+        let cases = [
+            (Retry::fixed(seconds(5)).attempts(4), vec![Some(5), Some(5), Some(5), None]),
+            (Retry::linear(seconds(5)), vec![Some(5), Some(10), Some(15), Some(20)]),
+            (Retry::exponential(seconds(10), seconds(50)), vec![Some(10), Some(20), Some(40), Some(50)]),
+            (
+                Retry::exponential(seconds(1), seconds(50)).factor(3.0),
+                vec![Some(1), Some(3), Some(9), Some(27)],
+            ),
+            (Retry::series([seconds(1), seconds(7)]), vec![Some(1), Some(7), Some(7), Some(7)]),
+            (Retry::never(), vec![None; 4]),
+        ];
+        for (retry, expected) in cases {
+            assert_eq!(waits(&retry.clone().jitter(0.0), 4, 0.7), expected, "{retry:?}");
+        }
+        // 2027-01-15 08:00:00 UTC is where it begins.
+        let nightly = Retry::cron("30 3 * * * UTC").unwrap();
+        assert_eq!(waits(&nightly, 2, 0.5), [Some(70_200), Some(70_200)]);
+        assert_eq!(waits(&Retry::default(), 5, 0.0), [Some(10), Some(20), Some(40), Some(80), None]);
+    }
+
+    #[test]
+    fn jitter_shortens_and_duration_ends() {
+        let retry = Retry::fixed(Duration::from_secs(100)).jitter(0.5);
+        assert_eq!((waits(&retry, 1, 0.0), waits(&retry, 1, 1.0)), (vec![Some(100)], vec![Some(50)]));
+        let within = retry.within(Duration::from_mins(1));
+        assert!(within.next(1, NOW, later(NOW, Duration::from_secs(59)), 0.0).is_some());
+        assert!(within.next(1, NOW, later(NOW, Duration::from_mins(1)), 0.0).is_none());
+    }
+
+    #[test]
+    fn what_can_not_work_is_refused() {
+        let seconds = Duration::from_secs;
+        let refused = [
+            Retry::series([]),
+            Retry::fixed(seconds(1)).attempts(0),
+            Retry::fixed(seconds(1)).jitter(1.5),
+            Retry::exponential(seconds(9), seconds(1)),
+            Retry::exponential(seconds(1), seconds(9)).factor(0.5),
+        ];
+        for retry in refused {
+            assert!(retry.check().is_err(), "{retry:?}");
+        }
+        assert!(Retry::default().check().is_ok());
+        let error = Retry::cron("every night").unwrap_err().to_string();
+        assert!(error.contains("every night") && error.contains("0 3 * * * UTC"), "{error}");
+    }
+}

@@ -1,0 +1,498 @@
+//! Running: tasks that are due are claimed, handled and finished, many at a time.
+//!
+//! A claim is a change of the task that only one can make. Whoever has it runs the handler and finishes the task if the claim still stands; a claim
+//! that others have taken over cancels the handler, and what that says is not heard any more.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::context::Inner;
+use super::events;
+use super::loader::Loader;
+use super::planner::until;
+use super::reaction::Definition;
+use super::reactor::{Hand, Shared};
+use super::store::{Change, Reactive, Wanted};
+use super::task::{Outcome, State, Task, TaskKey};
+use crate::error::Result;
+use crate::retry::Backoff;
+
+/// How long to wait before looking again whether something is due, if nobody says so.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How many finished runs are written at once.
+const FINISH: usize = 1_000;
+
+/// What is running here.
+#[derive(Default)]
+pub(super) struct Running {
+    runs: Mutex<BTreeMap<TaskKey, Held>>,
+    /// Something has ended.
+    freed: Notify,
+}
+
+struct Held {
+    /// The task as it was last written here.
+    task: Task,
+    cancel: watch::Sender<bool>,
+}
+
+impl Running {
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.runs().len()
+    }
+}
+
+/// A run that has ended.
+pub(super) struct Finished {
+    key: TaskKey,
+    epoch: u64,
+    outcome: Outcome,
+    /// The handler was to complete it itself.
+    completes: bool,
+    took: Duration,
+}
+
+/// Claims and runs until it is to stop; then waits for what runs until the deadline, and gives back the rest.
+pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Receiver<Option<Instant>>) {
+    let loader = Loader::on(shared.store.clone());
+    let (finish, finished) = mpsc::channel(FINISH);
+    // They end with this, however it ends: claims of one that is gone must not be renewed.
+    let mut helpers = JoinSet::new();
+    helpers.spawn(finish_all(Arc::clone(&shared), finished));
+    let renewer = helpers.spawn(renew_all(Arc::clone(&shared)));
+    let mut handlers = JoinSet::new();
+    let mut pauses = shared.pauses();
+    let mut stirs = u64::MAX;
+    loop {
+        while handlers.try_join_next().is_some() {}
+        if stop.borrow().is_some() {
+            break;
+        }
+        let claimed = claim(&shared).await;
+        let wait = match claimed {
+            Ok((tasks, next)) => {
+                pauses = shared.pauses();
+                let is_any = !tasks.is_empty();
+                for (definition, task) in tasks {
+                    handlers.spawn(handle(
+                        Arc::clone(&shared),
+                        definition,
+                        task,
+                        loader.clone(),
+                        finish.clone(),
+                    ));
+                }
+                if is_any { Duration::ZERO } else { next.unwrap_or(LOOK_EVERY).min(LOOK_EVERY) }
+            }
+            Err(error) => {
+                shared.failed(&error, "claiming tasks");
+                let pause = pauses.next().unwrap_or(LOOK_EVERY);
+                let _ = timeout(pause, told(&mut stop)).await;
+                continue;
+            }
+        };
+        if wait.is_zero() {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let freed = shared.running.freed.notified();
+        tokio::select! { biased;
+            () = told(&mut stop) => {}
+            () = freed => {}
+            stirred = shared.store.stirred(stirs, wait) => match stirred {
+                Ok(number) => stirs = number,
+                Err(error) => {
+                    shared.failed(&error, "waiting for tasks");
+                    sleep(Duration::from_millis(500)).await;
+                }
+            },
+        }
+    }
+    let deadline = stop.borrow().unwrap_or_else(Instant::now);
+    let all = async { while handlers.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout_at(deadline, all).await;
+    handlers.shutdown().await;
+    drop(finish);
+    renewer.abort();
+    while helpers.join_next().await.is_some() {}
+    give_back(&shared).await;
+}
+
+/// Waits until it is to stop.
+async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
+    // An error says that whoever could stop it is gone, which is as good.
+    let _ = stop.wait_for(Option::is_some).await;
+}
+
+/// Claims what is due and has room here. Answers with it, and how long it is until something else is due.
+async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>, Task)>, Option<Duration>)> {
+    let mut wanted = Vec::new();
+    {
+        let runs = shared.running.runs();
+        let mut by_reaction: BTreeMap<&str, usize> = BTreeMap::new();
+        for key in runs.keys() {
+            *by_reaction.entry(key.reaction.as_str()).or_default() += 1;
+        }
+        let mut free = shared.concurrency.saturating_sub(runs.len());
+        // Each gets its share, beginning with another one every time.
+        let count = shared.runs.len();
+        let first = usize::try_from(shared.env.random() % (count.max(1) as u64)).unwrap_or(0);
+        for (left, at) in (0..count).map(|at| (count - at, (first + at) % count.max(1))) {
+            let definition = &shared.runs[at];
+            let running = by_reaction.get(definition.name.as_str()).copied().unwrap_or(0);
+            let most = definition.concurrency.saturating_sub(running).min(free.div_ceil(left));
+            free -= most;
+            if most > 0 {
+                let (reaction, version) = (definition.name.clone(), definition.rules.version);
+                wanted.push(Wanted { reaction, version, most });
+            }
+        }
+    }
+    if wanted.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let due = shared.store.due_tasks(wanted).await?;
+    let mut changes = Vec::new();
+    let mut claimed: BTreeMap<TaskKey, Task> = BTreeMap::new();
+    for task in due.tasks {
+        let Some(definition) = shared.runs.iter().find(|one| one.name == task.key.reaction) else { continue };
+        let (seen, was_lost) = (task.version, task.state != State::Pending);
+        let moment = super::task::Moment { now: due.now, ..shared.moment() };
+        if let Some(task) = task.claim(&shared.owner, &definition.rules, moment) {
+            shared.count(|counts| counts.takeovers += u64::from(was_lost));
+            claimed.insert(task.key.clone(), task.clone());
+            changes.push(Change::Update(seen, task));
+        }
+    }
+    let next = due.next.map(|next| until(next, due.now));
+    if changes.is_empty() {
+        return Ok((Vec::new(), next));
+    }
+    match shared.store.save_tasks(changes).await {
+        Ok(refused) => refused.iter().for_each(|key| drop(claimed.remove(key))),
+        Err(error) if error.is_transient() => {
+            // Some may be ours: those that are as they were to be.
+            let keys = claimed.keys().cloned().collect();
+            let there = shared.store.load_tasks(keys).await?;
+            let there: BTreeMap<_, _> =
+                there.into_iter().map(|task| (task.key.clone(), task.version)).collect();
+            claimed.retain(|key, task| there.get(key) == Some(&task.version));
+        }
+        Err(error) => return Err(error),
+    }
+    let given_up = claimed.values().filter(|task| task.state == State::Failed).count() as u64;
+    claimed.retain(|_, task| task.state == State::Running);
+    shared.count(|counts| {
+        counts.claimed += claimed.len() as u64;
+        counts.failed += given_up;
+    });
+    let of = |task: Task| {
+        let definition = shared.runs.iter().find(|one| one.name == task.key.reaction)?;
+        Some((Arc::clone(definition), task))
+    };
+    let claimed: Vec<_> = claimed.into_values().filter_map(of).collect();
+    let mut runs = shared.running.runs();
+    for (_, task) in &claimed {
+        runs.insert(task.key.clone(), Held { task: task.clone(), cancel: watch::Sender::new(false) });
+    }
+    Ok((claimed, next))
+}
+
+async fn handle<S: Reactive>(
+    shared: Arc<Shared<S>>,
+    definition: Arc<Definition>,
+    task: Task,
+    loader: Loader,
+    finish: mpsc::Sender<Finished>,
+) {
+    let (key, epoch) = (task.key.clone(), task.epoch);
+    let event = match events::next(&shared.store, &definition, &task).await {
+        Ok(event) => event,
+        Err(error) => {
+            let outcome = Outcome::Failed(error.to_string());
+            let finished = Finished { key, epoch, outcome, completes: false, took: Duration::ZERO };
+            let _ = finish.send(finished).await;
+            return;
+        }
+    };
+    let revision = event.as_ref().map(|event| event.revision.0);
+    let Some(cancelled) = shared.running.runs().get(&key).map(|held| held.cancel.subscribe()) else { return };
+    let inner = Arc::new(Inner {
+        definition: Arc::clone(&definition),
+        task,
+        loader,
+        hands: Arc::new(Hand(Arc::clone(&shared))),
+        cancelled: cancelled.clone(),
+        owner: shared.owner.clone(),
+        stale: AtomicBool::new(false),
+        completes: AtomicBool::new(false),
+        deferred: Mutex::default(),
+        throttles: AtomicBool::new(false),
+        event,
+    });
+    let begun = Instant::now();
+    // A handler that panics has failed; so has one that is gone.
+    let mut running = JoinSet::new();
+    running.spawn(definition.handle(Arc::clone(&inner)));
+    let mut lost = cancelled;
+    let said = tokio::select! { biased;
+        said = running.join_next() => said,
+        () = async { let _ = lost.wait_for(|lost| *lost).await; } => None,
+    };
+    let Some(said) = said else {
+        // It is no longer ours. The handler has been told; it ends here at the latest.
+        shared.running.runs().remove(&key);
+        shared.running.freed.notify_one();
+        shared.count(|counts| counts.lost += 1);
+        return;
+    };
+    let outcome = match said {
+        Ok(_) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
+        Ok(Ok(())) => inner.takes_deferred().map_or_else(|| done(revision), Outcome::Deferred),
+        Ok(Err(error)) => Outcome::Failed(error.to_string()),
+        Err(error) if error.is_panic() => Outcome::Failed(panicked(error)),
+        Err(error) => Outcome::Failed(format!("the handler was ended: {error}")),
+    };
+    if inner.throttles.load(Ordering::Relaxed) {
+        shared.count(|counts| counts.throttled += 1);
+    }
+    let completes = inner.completes.load(Ordering::Relaxed);
+    let finished = Finished { key, epoch, outcome, completes, took: begun.elapsed() };
+    // Whoever finishes lives for as long as those who run.
+    let _ = finish.send(finished).await;
+}
+
+/// What was done: an event of a stream was handled, or the document was.
+fn done(revision: Option<u64>) -> Outcome {
+    revision.map_or(Outcome::Done, Outcome::Handled)
+}
+
+fn panicked(error: tokio::task::JoinError) -> String {
+    let panic = error.into_panic();
+    let said = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    format!("the handler panicked: {said}")
+}
+
+/// Writes what became of runs, as many at once as there are.
+async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished: mpsc::Receiver<Finished>) {
+    let mut batch = Vec::new();
+    while finished.recv_many(&mut batch, FINISH).await > 0 {
+        let backoff =
+            Backoff::default().first(Duration::from_millis(5)).most(Duration::from_secs(1)).without_limit();
+        let mut delays = backoff.delays(shared.env.random());
+        let mut left = std::mem::take(&mut batch);
+        while !left.is_empty() {
+            left = match finish_some(&shared, left).await {
+                Ok(left) => left,
+                Err((error, left)) => {
+                    shared.failed(&error, "finishing tasks");
+                    left
+                }
+            };
+            // A claim that ends meanwhile is taken over by others, and then there is nothing left to finish.
+            if !left.is_empty() {
+                sleep(delays.next().unwrap_or(Duration::from_secs(1))).await;
+            }
+        }
+    }
+}
+
+/// Finishes runs. Answers with those whose tasks were changed by others meanwhile.
+async fn finish_some<S: Reactive>(
+    shared: &Shared<S>,
+    batch: Vec<Finished>,
+) -> Result<Vec<Finished>, (crate::Error, Vec<Finished>)> {
+    let mut changes = Vec::new();
+    let mut ours: BTreeMap<TaskKey, (Finished, Task)> = BTreeMap::new();
+    let mut unsure = Vec::new();
+    for finished in batch {
+        let held = shared.running.runs().get(&finished.key).map(|held| held.task.clone());
+        match held {
+            // Whether the handler's transaction was committed, only the store knows.
+            Some(task) if !finished.completes => {
+                let seen = task.version;
+                match after(shared, &finished, task) {
+                    Some(task) => {
+                        changes.push(Change::Update(seen, task.clone()));
+                        ours.insert(finished.key.clone(), (finished, task));
+                    }
+                    None => over(shared, &finished, None),
+                }
+            }
+            Some(_) => unsure.push(finished),
+            None => {}
+        }
+    }
+    let mut left = unsure;
+    if !changes.is_empty() {
+        match shared.store.save_tasks(changes).await {
+            Ok(refused) => {
+                for key in refused {
+                    left.extend(ours.remove(&key).map(|(finished, _)| finished));
+                }
+                for (finished, task) in ours.into_values() {
+                    over(shared, &finished, Some(&task));
+                }
+            }
+            Err(error) => {
+                left.extend(ours.into_values().map(|(finished, _)| finished));
+                return Err((error, left));
+            }
+        }
+    }
+    if left.is_empty() {
+        return Ok(left);
+    }
+    // These were changed by others, or by the handler: look what they are now.
+    let keys = left.iter().map(|finished| finished.key.clone()).collect();
+    let there = match shared.store.load_tasks(keys).await {
+        Ok(there) => there,
+        Err(error) => return Err((error, left)),
+    };
+    let there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
+    let mut again = Vec::new();
+    for mut finished in left {
+        match there.get(&finished.key) {
+            Some(task) if task.is_claimed(finished.epoch) => {
+                if finished.completes && finished.outcome == Outcome::Done {
+                    let error = "the handler completed the task in a transaction that was not committed";
+                    finished.outcome = Outcome::Failed(error.to_owned());
+                }
+                finished.completes = false;
+                if let Some(held) = shared.running.runs().get_mut(&finished.key) {
+                    held.task = task.clone();
+                }
+                again.push(finished);
+            }
+            // It was finished before, by the handler or by a write whose answer was lost; or others have taken it over.
+            task => over(shared, &finished, task.filter(|task| task.epoch == finished.epoch)),
+        }
+    }
+    Ok(again)
+}
+
+fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Option<Task> {
+    let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
+    task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, shared.moment())
+}
+
+/// A run is over, and its task is this by now, if it still was ours.
+fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
+    shared.running.runs().remove(&finished.key);
+    shared.running.freed.notify_one();
+    shared.count(|counts| {
+        counts.handler(finished.took);
+        let Some(task) = task else {
+            counts.lost += 1;
+            return;
+        };
+        match &finished.outcome {
+            Outcome::Done | Outcome::Handled(_) => counts.done += 1,
+            Outcome::Stale => counts.stale += 1,
+            Outcome::Deferred(_) => counts.deferred += 1,
+            Outcome::Failed(_) if task.state == State::Failed => counts.failed += 1,
+            Outcome::Failed(_) => counts.retried += 1,
+        }
+    });
+    let looks_again = task.is_some_and(|task| task.check_at.is_some() || task.state == State::Pending);
+    if looks_again {
+        shared.stir_soon();
+    }
+}
+
+/// Makes claims longer while their handlers run, and cancels those that are lost.
+async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
+    let shortest = shared.runs.iter().map(|definition| definition.rules.visibility).min();
+    let every = shortest.unwrap_or(LOOK_EVERY) / 3;
+    loop {
+        sleep(every).await;
+        let keys: Vec<_> = shared.running.runs().keys().cloned().collect();
+        if keys.is_empty() {
+            continue;
+        }
+        if let Err(error) = renew(&shared, keys).await {
+            shared.failed(&error, "renewing claims");
+        }
+    }
+}
+
+async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()> {
+    let there = shared.store.load_tasks(keys.clone()).await?;
+    let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
+    let mut changes = Vec::new();
+    for key in keys {
+        let Some((epoch, definition)) = shared.running.runs().get(&key).and_then(|held| {
+            let definition = shared.runs.iter().find(|one| one.name == key.reaction)?;
+            Some((held.task.epoch, Arc::clone(definition)))
+        }) else {
+            continue;
+        };
+        let renewed = there.remove(&key).and_then(|task| {
+            let seen = task.version;
+            Some((seen, task.renew_claim(epoch, &definition.rules, shared.moment())?))
+        });
+        match renewed {
+            Some((seen, task)) => changes.push(Change::Update(seen, task)),
+            None => {
+                // The handler may just have finished it; then nobody hears this.
+                if let Some(held) = shared.running.runs().get(&key) {
+                    held.cancel.send_replace(true);
+                }
+            }
+        }
+    }
+    let renewed: BTreeMap<_, _> = changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::Update(_, task) => Some((task.key.clone(), task.clone())),
+            _ => None,
+        })
+        .collect();
+    let refused = shared.store.save_tasks(changes).await?;
+    let mut runs = shared.running.runs();
+    for (key, task) in renewed {
+        // What was changed by others meanwhile is renewed the next time; there is time for that.
+        if !refused.contains(&key)
+            && let Some(held) = runs.get_mut(&key)
+            && held.task.epoch == task.epoch
+        {
+            held.task = task;
+        }
+    }
+    Ok(())
+}
+
+/// Gives back what did not end in time: others may run it at once.
+async fn give_back<S: Reactive>(shared: &Shared<S>) {
+    let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
+        .into_iter()
+        .map(|(key, held)| (key, held.task.epoch))
+        .collect();
+    if keys.is_empty() {
+        return;
+    }
+    let give = async {
+        let there = shared.store.load_tasks(keys.iter().map(|(key, _)| key.clone()).collect()).await?;
+        let epochs: BTreeMap<_, _> = keys.into_iter().collect();
+        let back = |task: Task| {
+            let (seen, epoch) = (task.version, *epochs.get(&task.key)?);
+            Some(Change::Update(seen, task.give_back(epoch, shared.moment())?))
+        };
+        shared.store.save_tasks(there.into_iter().filter_map(back).collect()).await?;
+        shared.stir().await
+    };
+    if let Err(error) = give.await {
+        tracing::warn!(%error, "could not give claims back; they end by themselves");
+    }
+}

@@ -1,0 +1,605 @@
+//! A task: what a reaction still has to do for a document, as a state machine over plain values.
+//!
+//! A task is changed by two parties that know nothing of each other: planners, who [look](Task::observe) at the document, and
+//! runners, who [claim](Task::claim) it and [finish](Task::finish) it. Each computes the task as it is to be from the task as it was, and a
+//! store takes it only if nobody else changed it meanwhile. What a runner finds out about the document ends in a state from which the next
+//! look decides: so whatever order things happen in, the last state of the document is handled.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::retry::{Every, Retry, later};
+use crate::event::DocumentId;
+use crate::json::Json;
+
+/// Tells a task from others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskKey {
+    /// The reaction's name.
+    pub reaction: String,
+    /// The document's id.
+    pub document: DocumentId,
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is to be run when it is due.
+    Pending,
+    /// Somebody runs it, until its claim ends.
+    Running,
+    /// Somebody runs it, and what it is about has changed meanwhile.
+    Changed,
+    /// The document's last state was handled.
+    Done,
+    /// There is nothing to handle: the document is gone, does not match, or was not what it was planned for.
+    Stale,
+    /// It failed too often. It waits for somebody, or for the document to change.
+    Failed,
+}
+
+/// One run, as it is remembered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// When it ended.
+    pub at: Timestamp,
+    /// How long it took, in milliseconds.
+    pub millis: u64,
+    /// How it ended.
+    pub outcome: Ended,
+    /// What went wrong, if something did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// The handler succeeded.
+    Done,
+    /// The document was not, or no longer, what it was planned for.
+    Stale,
+    /// The handler failed.
+    Failed,
+    /// The handler asked for another time.
+    Deferred,
+    /// Nobody heard of it again: its process died, or took too long.
+    Lost,
+}
+
+/// What a reaction has to do for a document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Which one it is.
+    #[serde(flatten)]
+    pub key: TaskKey,
+    /// A number that is another one after each change: it tells what a change was computed from.
+    pub version: u64,
+    /// Where it is.
+    pub state: State,
+    /// Whether the document matched when it was last looked at.
+    pub inside: bool,
+    /// Raised with each claim: a claim that is not the last one is void.
+    pub epoch: u64,
+    /// Raised with each state of the document that is to be handled: it names the effect, however often it is tried.
+    pub generation: u64,
+    /// The watched values of that state.
+    pub watched: Json,
+    /// Pending: not to be run before. Claimed: when the claim ends.
+    pub due: Option<Timestamp>,
+    /// Since when there is something to handle.
+    pub since: Timestamp,
+    /// When the document is to be looked at again, though nothing has changed.
+    pub check_at: Option<Timestamp>,
+    /// The least version of the reaction's code that may run it.
+    pub needs: u32,
+    /// How often it was claimed for what it is about now.
+    pub attempts: u32,
+    /// When it failed for the first time.
+    pub first_failed: Option<Timestamp>,
+    /// What went wrong last.
+    pub error: Option<String>,
+    /// Who has claimed it.
+    pub owner: Option<String>,
+    /// When that was.
+    pub claimed_at: Option<Timestamp>,
+    /// When it was last done.
+    pub done_at: Option<Timestamp>,
+    /// When it last changed its state.
+    pub changed_at: Timestamp,
+    /// The last runs, the latest at the end.
+    pub history: Vec<Run>,
+    /// Where a reaction to events is in its stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Cursor>,
+}
+
+/// Where a reaction to events is in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// All wanted events up to this revision are handled.
+    pub handled: u64,
+    /// The last wanted event has this revision, as far as is known.
+    pub last: u64,
+}
+
+/// What a look at the document found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen {
+    /// There is none.
+    Absent,
+    /// It does not match.
+    Outside,
+    /// It matches, and these are the watched values.
+    Inside(Json),
+}
+
+/// How a run ended, as the handler says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is handled.
+    Done,
+    /// The event with this revision is handled; others may follow.
+    Handled(u64),
+    /// It is not what it was planned for.
+    Stale,
+    /// It could not be handled.
+    Failed(String),
+    /// Not now: not before this time. The attempt does not count.
+    Deferred(Timestamp),
+}
+
+/// What a reaction wants of its tasks.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// How long a document must be quiet before it is handled.
+    pub debounce: Duration,
+    /// The longest that can take, if it never is.
+    pub at_most: Duration,
+    /// What happens after failures.
+    pub retry: Retry,
+    /// How many runs are remembered.
+    pub history: usize,
+    /// How long a claim lasts.
+    pub visibility: Duration,
+    /// The version of the reaction's code.
+    pub version: u32,
+    /// When it is done again, whatever happens: for what is not about documents.
+    pub every: Option<Every>,
+}
+
+/// The moment at which something happens, and what chance has to say.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// The store's time.
+    pub now: Timestamp,
+    /// What is to be the task's version then.
+    pub version: u64,
+    /// From 0 to 1.
+    pub chance: f64,
+}
+
+impl Task {
+    /// What becomes of a task when its document is looked at: the task as it is to be, or `None` if nothing changes.
+    ///
+    /// `check_at` is when the answer of the reaction's filter may be another one though the document does not change.
+    pub fn observe(
+        task: Option<Self>,
+        key: &TaskKey,
+        seen: Seen,
+        check_at: Option<Timestamp>,
+        rules: &Rules,
+        moment: Moment,
+    ) -> Option<Self> {
+        let Moment { now, version, .. } = moment;
+        let before = match (task, &seen) {
+            (Some(task), _) => task,
+            (None, Seen::Inside(_)) => Self::new(key, rules, now),
+            // It need not be remembered, unless it is to be looked at again.
+            (None, _) if check_at.is_none() => return None,
+            (None, _) => Self::new(key, rules, now),
+        };
+        let mut task = Self { check_at, ..before.clone() };
+        match seen {
+            Seen::Absent | Seen::Outside => {
+                task.inside = false;
+                if task.state == State::Pending {
+                    task.move_to(State::Stale, now);
+                    task.due = None;
+                } else if before.inside {
+                    task.changed_at = now;
+                }
+            }
+            Seen::Inside(watched) => {
+                // What ended as stale was not handled, even if the document is what it was planned for again.
+                let is_new = !before.inside || before.watched != watched || before.state == State::Stale;
+                if is_new {
+                    // Since when something waits: a document that changes all the time must not be waited for without end.
+                    let waits = matches!(before.state, State::Pending | State::Running | State::Changed)
+                        || before.inside && before.state == State::Stale;
+                    task.since = if waits { before.since } else { now };
+                    task.inside = true;
+                    task.watched = watched;
+                    task.renew(rules, now);
+                }
+            }
+        }
+        if task == before && before.version != 0 {
+            return None;
+        }
+        task.version = version;
+        Some(task)
+    }
+
+    /// What becomes of a task when its document has changed, and nobody is here who could tell what that means: the next one who can is to look.
+    /// `None` if somebody is to already.
+    pub fn look_again(task: Option<Self>, key: &TaskKey, moment: Moment) -> Option<Self> {
+        let mut task = task.unwrap_or_else(|| Self::unplanned(key, moment.now));
+        if task.version != 0 && task.check_at.is_some_and(|at| at <= moment.now) {
+            return None;
+        }
+        task.check_at = Some(moment.now);
+        task.version = moment.version;
+        Some(task)
+    }
+
+    /// What becomes of the task of something that is done again and again, when its times may have changed: due at the next of them. `None` if
+    /// nothing changes.
+    pub fn schedule(
+        task: Option<Self>,
+        key: &TaskKey,
+        every: &Every,
+        rules: &Rules,
+        moment: Moment,
+    ) -> Option<Self> {
+        let Moment { now, version, .. } = moment;
+        let mut task = match task {
+            None => Self { inside: true, generation: 1, ..Self::new(key, rules, now) },
+            // One that runs is given its next time when it ends.
+            Some(task) if matches!(task.state, State::Running | State::Changed) => return None,
+            Some(task) => task,
+        };
+        let next = Some(every.next(now));
+        if task.state == State::Pending && task.due == next {
+            return None;
+        }
+        task.move_to(State::Pending, now);
+        task.due = next;
+        task.needs = task.needs.max(rules.version);
+        task.version = version;
+        Some(task)
+    }
+
+    /// What is done again and again waits for its next time when it has ended, however that was.
+    fn go_on(&mut self, rules: &Rules, now: Timestamp) {
+        if let Some(every) = &rules.every
+            && !self.can_be_due()
+        {
+            self.forget_failures();
+            self.generation += 1;
+            self.since = now;
+            self.move_to(State::Pending, now);
+            self.due = Some(every.next(now));
+            self.check_at = None;
+        }
+    }
+
+    fn new(key: &TaskKey, rules: &Rules, now: Timestamp) -> Self {
+        Self { needs: rules.version, ..Self::unplanned(key, now) }
+    }
+
+    fn unplanned(key: &TaskKey, now: Timestamp) -> Self {
+        Self {
+            key: key.clone(),
+            version: 0,
+            state: State::Stale,
+            inside: false,
+            epoch: 0,
+            generation: 0,
+            watched: Json::stored("null"),
+            due: None,
+            since: now,
+            check_at: None,
+            needs: 1,
+            attempts: 0,
+            first_failed: None,
+            error: None,
+            owner: None,
+            claimed_at: None,
+            done_at: None,
+            changed_at: now,
+            history: Vec::new(),
+            cursor: None,
+        }
+    }
+
+    /// There is something new to handle.
+    fn renew(&mut self, rules: &Rules, now: Timestamp) {
+        self.generation += 1;
+        self.needs = self.needs.max(rules.version);
+        if rules.retry.reset_on_change || self.first_failed.is_none() {
+            self.forget_failures();
+        }
+        match self.state {
+            State::Running => self.move_to(State::Changed, now),
+            State::Changed => {}
+            State::Pending | State::Done | State::Stale | State::Failed => {
+                self.move_to(State::Pending, now);
+                self.due = Some(self.quiet_at(rules, now));
+            }
+        }
+    }
+
+    /// When the document has been quiet for long enough, or has not been for too long.
+    fn quiet_at(&self, rules: &Rules, now: Timestamp) -> Timestamp {
+        later(now, rules.debounce).min(later(self.since, rules.at_most)).max(now)
+    }
+
+    fn forget_failures(&mut self) {
+        // A run that is under way has begun to count already.
+        self.attempts = 0;
+        self.first_failed = None;
+    }
+
+    fn move_to(&mut self, state: State, now: Timestamp) {
+        self.state = state;
+        self.changed_at = now;
+    }
+
+    /// Whether it can ever be claimed as it is.
+    pub fn can_be_due(&self) -> bool {
+        self.due.is_some() && matches!(self.state, State::Pending | State::Running | State::Changed)
+    }
+
+    /// Whether it can be claimed now.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.can_be_due() && self.due.is_some_and(|due| due <= now)
+    }
+
+    /// The task as claimed by somebody; or as failed, if it was claimed too often by some who were never heard of again. `None` if it
+    /// can't be claimed.
+    pub fn claim(mut self, owner: &str, rules: &Rules, moment: Moment) -> Option<Self> {
+        let Moment { now, version, .. } = moment;
+        if !self.is_due(now) || self.needs > rules.version {
+            return None;
+        }
+        self.version = version;
+        let was_lost = self.state != State::Pending;
+        if was_lost {
+            let error = "nobody heard of the run again: its process ended, or it took too long".to_owned();
+            self.remember(Ended::Lost, Some(error.clone()), rules, now);
+            self.error = Some(error);
+            self.first_failed = self.first_failed.or(Some(now));
+            if self.state == State::Running && rules.retry.is_spent(self.attempts, self.first_failed, now) {
+                self.give_up(now);
+                self.go_on(rules, now);
+                return Some(self);
+            }
+        }
+        self.epoch += 1;
+        self.attempts = self.attempts.saturating_add(1);
+        self.move_to(State::Running, now);
+        self.due = Some(later(now, rules.visibility));
+        self.owner = Some(owner.to_owned());
+        self.claimed_at = Some(now);
+        Some(self)
+    }
+
+    fn give_up(&mut self, now: Timestamp) {
+        self.move_to(State::Failed, now);
+        self.due = None;
+        self.owner = None;
+    }
+
+    /// Whether a claim still stands.
+    pub fn is_claimed(&self, epoch: u64) -> bool {
+        self.epoch == epoch && matches!(self.state, State::Running | State::Changed)
+    }
+
+    /// The task with its claim made longer. `None` if the claim no longer stands.
+    pub fn renew_claim(mut self, epoch: u64, rules: &Rules, moment: Moment) -> Option<Self> {
+        if !self.is_claimed(epoch) {
+            return None;
+        }
+        self.version = moment.version;
+        self.due = Some(later(moment.now, rules.visibility));
+        Some(self)
+    }
+
+    /// The task when a run has ended. `None` if its claim no longer stands: then what it did is not known here.
+    #[expect(clippy::needless_pass_by_value, reason = "a run says once how it ended")]
+    pub fn finish(mut self, epoch: u64, outcome: Outcome, rules: &Rules, moment: Moment) -> Option<Self> {
+        let Moment { now, version, chance } = moment;
+        if !self.is_claimed(epoch) {
+            return None;
+        }
+        self.version = version;
+        let (ended, error) = match &outcome {
+            Outcome::Done | Outcome::Handled(_) => (Ended::Done, None),
+            Outcome::Stale => (Ended::Stale, None),
+            Outcome::Failed(error) => (Ended::Failed, Some(error.clone())),
+            Outcome::Deferred(_) => (Ended::Deferred, None),
+        };
+        self.remember(ended, error.clone(), rules, now);
+        self.owner = None;
+        self.due = None;
+        if let Some(error) = error {
+            self.error = Some(error);
+        }
+        if matches!(outcome, Outcome::Done | Outcome::Handled(_)) {
+            self.done_at = Some(now);
+            self.error = None;
+        }
+        if self.state == State::Changed {
+            if outcome == Outcome::Done {
+                // What was there before is handled; only the change waits.
+                self.since = self.changed_at;
+            }
+            self.again_or_stale(rules, now);
+            return Some(self);
+        }
+        match outcome {
+            Outcome::Done => self.move_to(State::Done, now),
+            Outcome::Handled(revision) => self.pass(revision, now),
+            Outcome::Stale => {
+                self.move_to(State::Stale, now);
+                // The document may be again what it was planned for, without another change.
+                self.check_at = Some(now);
+            }
+            Outcome::Deferred(until) => {
+                self.attempts = self.attempts.saturating_sub(1);
+                self.move_to(State::Pending, now);
+                self.due = Some(until.max(now));
+            }
+            Outcome::Failed(_) => {
+                let first = *self.first_failed.get_or_insert(now);
+                match rules.retry.next(self.attempts, first, now, chance) {
+                    Some(at) => {
+                        self.move_to(State::Pending, now);
+                        self.due = Some(at);
+                    }
+                    None => self.give_up(now),
+                }
+            }
+        }
+        self.go_on(rules, now);
+        Some(self)
+    }
+
+    /// An event is handled: on to the next one of its stream.
+    fn pass(&mut self, revision: u64, now: Timestamp) {
+        self.move_to(State::Done, now);
+        if let Some(cursor) = &mut self.cursor {
+            cursor.handled = cursor.handled.max(revision);
+            if cursor.handled < cursor.last {
+                self.forget_failures();
+                self.generation += 1;
+                self.move_to(State::Pending, now);
+                self.due = Some(now);
+            }
+        }
+    }
+
+    /// What becomes of a stream's task when wanted events were found in it, the first and the last of which have these revisions. `None` if
+    /// nothing changes.
+    pub fn observe_events(
+        task: Option<Self>,
+        key: &TaskKey,
+        (first, last): (u64, u64),
+        rules: &Rules,
+        moment: Moment,
+    ) -> Option<Self> {
+        let Moment { now, version, .. } = moment;
+        let mut task = task.unwrap_or_else(|| Self { inside: true, ..Self::new(key, rules, now) });
+        let cursor = task.cursor.get_or_insert(Cursor { handled: first.saturating_sub(1), last: 0 });
+        if last <= cursor.last {
+            return None;
+        }
+        cursor.last = last;
+        task.version = version;
+        // One that runs goes on when it ends; one that has failed holds up its stream until somebody decides.
+        if matches!(task.state, State::Done | State::Stale) {
+            task.since = now;
+            task.forget_failures();
+            task.generation += 1;
+            task.needs = task.needs.max(rules.version);
+            task.move_to(State::Pending, now);
+            task.due = Some(now);
+        }
+        Some(task)
+    }
+
+    /// What changed during a run is handled next, if there is still something to handle.
+    fn again_or_stale(&mut self, rules: &Rules, now: Timestamp) {
+        if self.inside {
+            self.move_to(State::Pending, now);
+            self.due = Some(self.quiet_at(rules, now));
+        } else {
+            self.move_to(State::Stale, now);
+        }
+    }
+
+    /// The task when its claim is given back before it ran: it is due at once, and nothing counts. `None` if the claim no longer stands.
+    pub fn give_back(mut self, epoch: u64, moment: Moment) -> Option<Self> {
+        if !self.is_claimed(epoch) {
+            return None;
+        }
+        self.version = moment.version;
+        self.attempts = self.attempts.saturating_sub(1);
+        self.owner = None;
+        self.move_to(State::Pending, moment.now);
+        self.due = Some(moment.now);
+        Some(self)
+    }
+
+    /// The task when somebody wants it to be run again, now. One that is running runs again afterwards.
+    #[must_use]
+    pub fn retry(mut self, moment: Moment) -> Self {
+        let Moment { now, version, .. } = moment;
+        self.version = version;
+        self.since = now;
+        match self.state {
+            State::Running | State::Changed => self.move_to(State::Changed, now),
+            _ => {
+                self.forget_failures();
+                self.move_to(State::Pending, now);
+                self.due = Some(now);
+            }
+        }
+        self
+    }
+
+    /// The task for a newer version of its reaction's code, run again if that is wanted. `None` if nothing changes.
+    pub fn evolve(self, rules: &Rules, evolution: Evolution, moment: Moment) -> Option<Self> {
+        if self.needs >= rules.version {
+            return None;
+        }
+        let again = match evolution {
+            Evolution::Nothing => false,
+            Evolution::FailedAgain => self.state == State::Failed,
+            Evolution::AllAgain => self.inside && matches!(self.state, State::Failed | State::Done),
+        };
+        // What is claimed by old code is finished by it; what it should do again is done by the new code.
+        let is_running = matches!(self.state, State::Running | State::Changed);
+        if evolution == Evolution::Nothing || !(again || is_running && evolution == Evolution::AllAgain) {
+            return None;
+        }
+        let mut task = self.retry(moment);
+        task.needs = rules.version;
+        task.generation += 1;
+        Some(task)
+    }
+
+    fn remember(&mut self, outcome: Ended, error: Option<String>, rules: &Rules, now: Timestamp) {
+        let begun = self.claimed_at.unwrap_or(now);
+        let millis = u64::try_from(now.duration_since(begun).as_millis()).unwrap_or(0);
+        self.history.push(Run { at: now, millis, outcome, error });
+        let surplus = self.history.len().saturating_sub(rules.history);
+        self.history.drain(..surplus);
+    }
+
+    /// What stays the same for all attempts to handle one state of the document, and is another one for the next.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}/{}/{}", self.key.reaction, self.key.document, self.generation)
+    }
+}
+
+/// What a new version of a reaction's code does with tasks that the old one ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evolution {
+    /// Nothing: it is for what comes.
+    #[default]
+    Nothing,
+    /// What has failed is tried again.
+    FailedAgain,
+    /// What was done or has failed is done again.
+    AllAgain,
+}
+
+#[cfg(test)]
+mod tests;

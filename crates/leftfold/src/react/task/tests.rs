@@ -1,0 +1,395 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+fn rules() -> Rules {
+    Rules {
+        debounce: Duration::ZERO,
+        at_most: Duration::from_hours(1),
+        retry: Retry::fixed(Duration::from_secs(5)).jitter(0.0).attempts(3),
+        history: 3,
+        visibility: Duration::from_mins(1),
+        version: 1,
+        every: None,
+    }
+}
+
+fn key() -> TaskKey {
+    TaskKey { reaction: "mail".to_owned(), document: DocumentId::new("cart-1").unwrap() }
+}
+
+fn at(second: i64) -> Moment {
+    let now = later(BEGIN, Duration::from_secs(second.unsigned_abs()));
+    Moment { now, version: 1_000 + second.unsigned_abs(), chance: 0.5 }
+}
+
+fn inside(value: u32) -> Seen {
+    Seen::Inside(Json::of(&value).unwrap())
+}
+
+fn observe(task: Option<Task>, seen: Seen, rules: &Rules, second: i64) -> Option<Task> {
+    Task::observe(task, &key(), seen, None, rules, at(second))
+}
+
+fn pending() -> Task {
+    observe(None, inside(1), &rules(), 0).unwrap()
+}
+
+fn running() -> Task {
+    pending().claim("w", &rules(), at(1)).unwrap()
+}
+
+#[test]
+fn a_document_that_enters_is_due_at_once_and_one_that_does_not_is_not_remembered() {
+    let task = pending();
+    assert_eq!((task.state, task.due, task.generation), (State::Pending, Some(BEGIN), 1));
+    assert_eq!(observe(None, Seen::Outside, &rules(), 0), None);
+    assert_eq!(observe(None, Seen::Absent, &rules(), 0), None);
+    assert_eq!(observe(Some(task), inside(1), &rules(), 5), None, "nothing has changed");
+}
+
+#[test]
+fn what_leaves_before_it_ran_ends_as_stale_and_runs_when_it_comes_back() {
+    for seen in [Seen::Outside, Seen::Absent] {
+        let left = observe(Some(pending()), seen, &rules(), 3).unwrap();
+        assert_eq!((left.state, left.due, left.inside), (State::Stale, None, false));
+        let back = observe(Some(left), inside(1), &rules(), 4).unwrap();
+        assert_eq!((back.state, back.generation), (State::Pending, 2), "also with the same values");
+    }
+}
+
+#[test]
+fn what_changes_while_it_runs_runs_again() {
+    let changed = observe(Some(running()), inside(2), &rules(), 2).unwrap();
+    assert_eq!((changed.state, changed.epoch), (State::Changed, 1));
+    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+        let again = changed.clone().finish(1, outcome, &rules(), at(3)).unwrap();
+        assert_eq!((again.state, again.due), (State::Pending, Some(at(3).now)));
+        assert_eq!((again.attempts, again.generation), (0, 2));
+    }
+    let left = observe(Some(changed), Seen::Outside, &rules(), 3).unwrap();
+    assert_eq!(left.finish(1, Outcome::Done, &rules(), at(4)).unwrap().state, State::Stale);
+}
+
+/// A document that was changed and changed back during a run: the run found it changed, the look finds it as it was.
+#[test]
+fn there_and_back_again_is_handled() {
+    let stale = running().finish(1, Outcome::Stale, &rules(), at(2)).unwrap();
+    assert_eq!((stale.state, stale.check_at), (State::Stale, Some(at(2).now)));
+    let again = observe(Some(stale), inside(1), &rules(), 3).unwrap();
+    assert_eq!((again.state, again.check_at), (State::Pending, None));
+}
+
+#[test]
+fn quiet_is_waited_for_but_not_for_ever() {
+    let rules = Rules { debounce: Duration::from_secs(10), at_most: Duration::from_secs(25), ..rules() };
+    let mut task = observe(None, inside(0), &rules, 0).unwrap();
+    assert_eq!(task.due, Some(at(10).now));
+    for (second, due) in [(8, 18), (16, 25), (24, 25), (30, 30)] {
+        task = observe(Some(task), inside(u32::try_from(second).unwrap()), &rules, second).unwrap();
+        assert_eq!(task.due, Some(at(due).now), "changed at {second}");
+    }
+}
+
+/// A document that changes between its plan and its run, again and again, is not put off each time.
+#[test]
+fn what_was_not_handled_has_waited_already() {
+    let rules = Rules { debounce: Duration::from_secs(10), at_most: Duration::from_secs(25), ..rules() };
+    let task = observe(None, inside(0), &rules, 0).unwrap();
+    let stale = task.claim("w", &rules, at(25)).unwrap().finish(1, Outcome::Stale, &rules, at(25)).unwrap();
+    let again = observe(Some(stale), inside(1), &rules, 26).unwrap();
+    let during = observe(None, inside(0), &rules, 0).unwrap().claim("w", &rules, at(25)).unwrap();
+    let during = observe(Some(during), inside(1), &rules, 26).unwrap();
+    for (outcome, due) in [(Outcome::Stale, 27), (Outcome::Done, 37)] {
+        let after = during.clone().finish(1, outcome, &rules, at(27)).unwrap();
+        assert_eq!(after.due, Some(at(due).now));
+    }
+    assert_eq!((again.since, again.due), (at(0).now, Some(at(26).now)));
+    let done = again.claim("w", &rules, at(26)).unwrap().finish(2, Outcome::Done, &rules, at(27)).unwrap();
+    assert_eq!(observe(Some(done), inside(2), &rules, 30).unwrap().due, Some(at(40).now));
+}
+
+#[test]
+fn failures_are_tried_again_until_they_are_too_many() {
+    let mut task = pending();
+    for (attempt, second) in [(1, 0), (2, 10)] {
+        task = task.claim("w", &rules(), at(second)).unwrap();
+        assert_eq!((task.attempts, task.state), (attempt, State::Running));
+        task =
+            task.finish(u64::from(attempt), Outcome::Failed("no".to_owned()), &rules(), at(second)).unwrap();
+        assert_eq!((task.state, task.due), (State::Pending, Some(at(second + 5).now)));
+        assert!(task.clone().claim("w", &rules(), at(second + 4)).is_none(), "not before its time");
+    }
+    task = task.claim("w", &rules(), at(20)).unwrap();
+    let failed = task.finish(3, Outcome::Failed("still no".to_owned()), &rules(), at(21)).unwrap();
+    assert_eq!((failed.state, failed.due, failed.error.as_deref()), (State::Failed, None, Some("still no")));
+    assert_eq!(failed.history.len(), 3);
+    assert_eq!(observe(Some(failed.clone()), inside(1), &rules(), 22), None, "it stays failed");
+    let changed = observe(Some(failed.clone()), inside(2), &rules(), 22).unwrap();
+    assert_eq!((changed.state, changed.attempts), (State::Pending, 0));
+    let kept = Rules { retry: rules().retry.reset_on_change(false), ..rules() };
+    let changed = observe(Some(failed.clone()), inside(2), &kept, 22).unwrap();
+    assert_eq!((changed.state, changed.attempts), (State::Pending, 3));
+    let retried = failed.clone().retry(at(30));
+    assert_eq!((retried.state, retried.due, retried.attempts), (State::Pending, Some(at(30).now), 0));
+    assert_eq!(retried.idempotency_key(), failed.idempotency_key(), "it is the same effect");
+}
+
+#[test]
+fn who_dies_again_and_again_over_a_document_fails_it() {
+    let mut task = pending();
+    for (crash, second) in [0, 100, 200].into_iter().enumerate() {
+        task = task.claim("w", &rules(), at(second)).unwrap();
+        assert_eq!((task.state, task.attempts), (State::Running, u32::try_from(crash).unwrap() + 1));
+    }
+    let failed = task.claim("w", &rules(), at(300)).unwrap();
+    assert_eq!((failed.state, failed.owner.as_deref()), (State::Failed, None));
+    assert!(failed.error.unwrap().contains("nobody heard"));
+    assert_eq!(failed.history.last().unwrap().outcome, Ended::Lost);
+}
+
+#[test]
+fn a_claim_that_was_taken_over_is_void() {
+    let first = running();
+    assert!(first.clone().claim("x", &rules(), at(2)).is_none());
+    let second = first.clone().claim("x", &rules(), at(61)).unwrap();
+    assert_eq!(second.epoch, 2);
+    assert!(second.clone().finish(1, Outcome::Done, &rules(), at(62)).is_none());
+    assert!(second.clone().renew_claim(1, &rules(), at(62)).is_none());
+    assert!(second.clone().give_back(1, at(62)).is_none());
+    let renewed = second.renew_claim(2, &rules(), at(100)).unwrap();
+    assert_eq!(renewed.due, Some(at(160).now));
+    let done = renewed.finish(2, Outcome::Done, &rules(), at(101)).unwrap();
+    assert!(done.clone().finish(2, Outcome::Done, &rules(), at(102)).is_none(), "once");
+    assert_eq!((done.state, done.done_at), (State::Done, Some(at(101).now)));
+}
+
+#[test]
+fn what_is_deferred_or_given_back_does_not_count() {
+    let until = at(50).now;
+    let deferred = running().finish(1, Outcome::Deferred(until), &rules(), at(2)).unwrap();
+    assert_eq!((deferred.state, deferred.attempts, deferred.due), (State::Pending, 0, Some(until)));
+    let back = running().give_back(1, at(2)).unwrap();
+    assert_eq!((back.state, back.attempts, back.due), (State::Pending, 0, Some(at(2).now)));
+}
+
+#[test]
+fn old_code_does_not_run_what_needs_new_code() {
+    let done = running().finish(1, Outcome::Done, &rules(), at(2)).unwrap();
+    let failed = Task { state: State::Failed, ..done.clone() };
+    let new = Rules { version: 2, ..rules() };
+    assert_eq!(done.clone().evolve(&new, Evolution::Nothing, at(3)), None);
+    assert_eq!(done.clone().evolve(&new, Evolution::FailedAgain, at(3)), None);
+    for (task, evolution) in [(failed, Evolution::FailedAgain), (done, Evolution::AllAgain)] {
+        let again = task.evolve(&new, evolution, at(3)).unwrap();
+        assert_eq!((again.state, again.needs), (State::Pending, 2));
+        assert!(again.clone().claim("old", &rules(), at(4)).is_none());
+        assert!(again.clone().claim("new", &new, at(4)).is_some());
+        assert_eq!(again.evolve(&new, evolution, at(5)), None, "once");
+    }
+}
+
+#[test]
+fn what_is_done_every_day_goes_on_whatever_happens() {
+    let every = Every::interval(Duration::from_secs(100)).unwrap();
+    let rules = Rules { every: Some(every.clone()), retry: Retry::never(), ..rules() };
+    let task = Task::schedule(None, &key(), &every, &rules, at(0)).unwrap();
+    assert_eq!((task.state, task.due), (State::Pending, Some(at(100).now)));
+    assert!(task.clone().claim("w", &rules, at(99)).is_none());
+    let claimed = task.claim("w", &rules, at(100)).unwrap();
+    assert_eq!(Task::schedule(Some(claimed.clone()), &key(), &every, &rules, at(101)), None);
+    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+        let next = claimed.clone().finish(1, outcome, &rules, at(110)).unwrap();
+        assert_eq!((next.state, next.due, next.attempts), (State::Pending, Some(at(210).now), 0));
+        assert_ne!(next.idempotency_key(), claimed.idempotency_key());
+        assert_eq!(next.clone().retry(at(120)).due, Some(at(120).now), "by hand at once");
+    }
+    let lost = claimed.claim("w", &rules, at(300)).unwrap();
+    assert_eq!((lost.state, lost.due), (State::Pending, Some(at(400).now)));
+}
+
+#[test]
+fn events_of_a_stream_are_handled_one_after_the_other() {
+    let seen =
+        |task, first, last, second| Task::observe_events(task, &key(), (first, last), &rules(), at(second));
+    let task = seen(None, 3, 5, 0).unwrap();
+    assert_eq!((task.state, task.cursor), (State::Pending, Some(Cursor { handled: 2, last: 5 })));
+    assert_eq!(seen(Some(task.clone()), 3, 5, 1), None, "found again");
+    let running = task.claim("w", &rules(), at(1)).unwrap();
+    let more = seen(Some(running), 7, 7, 2).unwrap();
+    assert_eq!((more.state, more.cursor), (State::Running, Some(Cursor { handled: 2, last: 7 })));
+    let next = more.finish(1, Outcome::Handled(3), &rules(), at(3)).unwrap();
+    assert_eq!((next.state, next.due, next.attempts), (State::Pending, Some(at(3).now), 0));
+    let last =
+        next.claim("w", &rules(), at(4)).unwrap().finish(2, Outcome::Handled(7), &rules(), at(5)).unwrap();
+    assert_eq!((last.state, last.cursor), (State::Done, Some(Cursor { handled: 7, last: 7 })));
+    let again = seen(Some(last), 9, 9, 6).unwrap();
+    assert_eq!(again.state, State::Pending);
+    let failed = Task { state: State::Failed, due: None, ..again };
+    let held_up = seen(Some(failed), 12, 12, 7).unwrap();
+    assert_eq!((held_up.state, held_up.cursor), (State::Failed, Some(Cursor { handled: 7, last: 12 })));
+}
+
+#[test]
+fn what_may_match_later_is_remembered_until_then() {
+    let check_at = Some(at(100).now);
+    let waiting = Task::observe(None, &key(), Seen::Outside, check_at, &rules(), at(0)).unwrap();
+    assert_eq!((waiting.state, waiting.check_at, waiting.inside), (State::Stale, check_at, false));
+    let entered = Task::observe(Some(waiting), &key(), inside(1), None, &rules(), at(100)).unwrap();
+    assert_eq!((entered.state, entered.check_at), (State::Pending, None));
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    /// The document is written: a value and whether it matches, or nothing.
+    Write(Option<(u32, bool)>),
+    Look,
+    Claim,
+    /// The handler asks for the document.
+    Read,
+    Finish(bool),
+    /// The process of the claim dies.
+    Die,
+    Pass(u32),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => prop::option::weighted(0.85, (0..3_u32, prop::bool::weighted(0.75))).prop_map(Act::Write),
+        3 => Just(Act::Look),
+        3 => Just(Act::Claim),
+        3 => Just(Act::Read),
+        3 => any::<bool>().prop_map(Act::Finish),
+        1 => Just(Act::Die),
+        2 => (1..80_u32).prop_map(Act::Pass),
+    ];
+    prop::collection::vec(act, 0..60)
+}
+
+/// A world of one document, one task, and one who runs it.
+#[derive(Default)]
+struct World {
+    document: Option<(u32, bool)>,
+    /// How often the document was written; the state that a handler succeeded with, last.
+    writes: u32,
+    handled: Option<(u32, u32)>,
+    task: Option<Task>,
+    claim: Option<(u64, Option<Json>, Option<u32>)>,
+    second: i64,
+}
+
+impl World {
+    fn rules() -> Rules {
+        Rules { retry: Retry::fixed(Duration::from_secs(1)).jitter(0.0), ..rules() }
+    }
+
+    fn seen(&self) -> Seen {
+        match self.document {
+            None => Seen::Absent,
+            Some((_, false)) => Seen::Outside,
+            Some((value, true)) => inside(value),
+        }
+    }
+
+    fn look(&mut self) {
+        self.second += 1;
+        let seen = self.seen();
+        if let Some(task) = observe(self.task.clone(), seen, &Self::rules(), self.second) {
+            self.task = Some(task);
+        }
+    }
+
+    fn act(&mut self, act: &Act) {
+        self.second += 1;
+        match act {
+            Act::Write(document) => {
+                self.document = *document;
+                self.writes += 1;
+            }
+            Act::Look => self.look(),
+            Act::Claim => {
+                let claimed =
+                    self.task.clone().and_then(|task| task.claim("w", &Self::rules(), at(self.second)));
+                if let Some(claimed) = claimed {
+                    self.claim = Some((claimed.epoch, Some(claimed.watched.clone()), None));
+                    self.task = Some(claimed);
+                }
+            }
+            Act::Read => {
+                let (seen, writes) = (self.seen(), self.writes);
+                let Some((_, watched, read)) = &mut self.claim else { return };
+                match (&seen, watched) {
+                    (Seen::Inside(now), Some(planned)) if now == planned => *read = Some(writes),
+                    // It ends as stale, whatever the handler does.
+                    (_, planned) => *planned = None,
+                }
+            }
+            Act::Finish(succeeds) => {
+                let Some((epoch, planned, read)) = self.claim.take() else { return };
+                let outcome = match (planned, read) {
+                    (None, _) => Outcome::Stale,
+                    (_, None) => Outcome::Deferred(at(self.second).now),
+                    (Some(_), Some(_)) if !succeeds => Outcome::Failed("no".to_owned()),
+                    (Some(planned), Some(read)) => {
+                        self.handled = Some((planned.to().unwrap(), read));
+                        Outcome::Done
+                    }
+                };
+                let task = self
+                    .task
+                    .clone()
+                    .and_then(|task| task.finish(epoch, outcome, &Self::rules(), at(self.second)));
+                self.task = task.or(self.task.take());
+            }
+            Act::Die => self.claim = None,
+            Act::Pass(seconds) => self.second += i64::from(*seconds),
+        }
+    }
+}
+
+proptest! {
+    /// Promise 7: once a document is left alone, and was looked at after its last change, its last state gets handled.
+    #[test]
+    fn the_last_state_is_handled(acts in acts()) {
+        let mut world = World::default();
+        for act in &acts {
+            world.act(act);
+        }
+        world.claim = None;
+        world.look();
+        for _ in 0..20 {
+            if world.task.as_ref().is_some_and(|task| task.check_at.is_some()) {
+                world.look();
+            }
+            for act in [Act::Pass(100), Act::Claim, Act::Read, Act::Finish(true)] {
+                world.act(&act);
+            }
+        }
+        let task = world.task.as_ref();
+        prop_assert!(task.is_none_or(|task| !matches!(task.state, State::Pending | State::Running | State::Changed)));
+        if let Some((value, true)) = world.document {
+            prop_assert_eq!(task.map(|task| task.state), Some(State::Done));
+            prop_assert_eq!(world.handled.map(|(handled, _)| handled), Some(value));
+        }
+    }
+
+    /// A task's numbers only grow, and what is over stays over until something happens.
+    #[test]
+    fn epochs_and_generations_only_grow(acts in acts()) {
+        let mut world = World::default();
+        let mut before = (0, 0);
+        for act in &acts {
+            world.act(act);
+            if let Some(task) = &world.task {
+                let now = (task.epoch, task.generation);
+                prop_assert!(now.0 >= before.0 && now.1 >= before.1);
+                prop_assert!(task.history.len() <= 3);
+                let has_due = matches!(task.state, State::Pending | State::Running);
+                prop_assert!(!has_due || task.due.is_some(), "{task:?}");
+                before = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Watched paths: which parts of a document matter.
+
+use serde::{Deserialize, Serialize};
+
+use super::filter::parts;
+use super::value::{Fields, Value};
+use crate::error::Invalid;
+
+/// A list of dotted paths, none of which is within another.
+///
+/// ```
+/// use leftfold::react::{Paths, Value};
+///
+/// let paths = Paths::new(["status", "items.count"])?;
+/// let cart: Value =
+///     r#"{"status": "open", "by": "ann", "items": [{"sku": "shoes", "count": 2}, {"sku": "hat"}]}"#.parse()?;
+/// assert_eq!(paths.values(&cart).to_string(), r#"{"status":"open","items":[{"count":2},{}]}"#);
+/// # Ok::<(), leftfold::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Paths {
+    paths: Vec<String>,
+    root: Node,
+}
+
+/// What is below a path: the next names, or nothing where it ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Node(Vec<(String, Node)>);
+
+impl Paths {
+    /// Checks the paths.
+    pub fn new(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Invalid> {
+        let paths: Vec<String> = paths.into_iter().map(Into::into).collect();
+        let mut root = Node::default();
+        for path in &paths {
+            let parts = parts(path).map_err(|expected| Invalid::new("watched path", path, expected))?;
+            if !root.insert(&parts) {
+                let expected =
+                    "a path that is listed once, and is neither part of another nor has one as its part";
+                return Err(Invalid::new("watched path", path, expected));
+            }
+        }
+        if paths.is_empty() {
+            return Err(Invalid::new("watched paths", "[]", "at least one path"));
+        }
+        Ok(Self { paths, root })
+    }
+
+    /// The paths.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(String::as_str)
+    }
+
+    /// What the document has there, each value in its place, in the document's order: as MongoDB would project it. What
+    /// is missing in the document is missing here, and so is different from null.
+    ///
+    /// A path goes to the objects in an array, all of them, and in arrays in it. A number in it is a name like any
+    /// other, not an index.
+    pub fn values(&self, document: &Value) -> Value {
+        match document {
+            Value::Object(fields) => self.root.fields(fields),
+            _ => Value::Object(Vec::new()),
+        }
+    }
+}
+
+impl Node {
+    /// Adds a path. `false` if it is within another, or has one within it.
+    fn insert(&mut self, parts: &[&str]) -> bool {
+        let mut node = self;
+        for (depth, part) in parts.iter().enumerate() {
+            let known = node.0.iter().position(|(name, _)| name == part);
+            let index = match known {
+                Some(index) if depth + 1 == parts.len() || node.0[index].1.0.is_empty() => return false,
+                Some(index) => index,
+                None => {
+                    node.0.push(((*part).to_owned(), Self::default()));
+                    node.0.len() - 1
+                }
+            };
+            node = &mut node.0[index].1;
+        }
+        true
+    }
+
+    fn fields(&self, fields: &Fields) -> Value {
+        let wanted = fields.iter().filter_map(|(name, value)| {
+            let (_, node) = self.0.iter().find(|(wanted, _)| wanted == name)?;
+            Some((name.clone(), node.value(value)?))
+        });
+        Value::Object(wanted.collect())
+    }
+
+    fn value(&self, value: &Value) -> Option<Value> {
+        match value {
+            _ if self.0.is_empty() => Some(value.clone()),
+            Value::Object(fields) => Some(self.fields(fields)),
+            Value::Array(items) => {
+                Some(Value::Array(items.iter().filter_map(|item| self.value(item)).collect()))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl TryFrom<Vec<String>> for Paths {
+    type Error = Invalid;
+
+    fn try_from(paths: Vec<String>) -> Result<Self, Invalid> {
+        Self::new(paths)
+    }
+}
+
+impl From<Paths> for Vec<String> {
+    fn from(paths: Paths) -> Self {
+        paths.paths
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(paths: &[&str], document: &str) -> String {
+        Paths::new(paths.iter().copied()).unwrap().values(&document.parse().unwrap()).to_string()
+    }
+
+    #[test]
+    fn what_is_there_stays_in_its_place() {
+        let document = r#"{"c":{"x":{"z":0,"y":1}},"a":null,"b":[1,{"x":2,"y":3},[{"x":4},5],{}]}"#;
+        assert_eq!(values(&["a"], document), r#"{"a":null}"#);
+        assert_eq!(values(&["d", "d2.x"], document), "{}");
+        assert_eq!(values(&["a.x"], document), "{}");
+        assert_eq!(values(&["b.x", "c.x.y"], document), r#"{"c":{"x":{"y":1}},"b":[{"x":2},[{"x":4}],{}]}"#);
+        assert_eq!(values(&["c.x"], document), r#"{"c":{"x":{"z":0,"y":1}}}"#);
+        assert_eq!(values(&["c.q"], document), r#"{"c":{}}"#);
+        assert_eq!(values(&["b.0"], document), r#"{"b":[{},[{}],{}]}"#);
+        assert_eq!(values(&["a"], "[1]"), "{}");
+    }
+
+    #[test]
+    fn paths_are_checked() {
+        for wrong in [
+            &[][..],
+            &[""],
+            &["a."],
+            &["a..b"],
+            &["$a"],
+            &["a.$b"],
+            &["a", "a"],
+            &["a", "a.b"],
+            &["a.b.c", "a.b"],
+        ] {
+            assert!(Paths::new(wrong.iter().copied()).is_err(), "{wrong:?}");
+        }
+        assert!(Paths::new(["a.b", "a.bc", "ab"]).is_ok());
+        let paths: Paths = serde_json::from_str(r#"["b","a.c"]"#).unwrap();
+        assert_eq!(serde_json::to_string(&paths).unwrap(), r#"["b","a.c"]"#);
+        assert_eq!(paths.iter().collect::<Vec<_>>(), ["b", "a.c"]);
+        assert!(serde_json::from_str::<Paths>(r#"["a","a.b"]"#).is_err());
+    }
+}
