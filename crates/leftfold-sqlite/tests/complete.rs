@@ -127,7 +127,8 @@ async fn who_was_taken_over_can_not_complete() {
         let (path, slept, wake, refused) =
             (shop.path.clone(), Arc::clone(&slept), Arc::clone(&wake), Arc::clone(&refused));
         Reaction::on_plain("orders", "book").run(move |ctx: Context<Order>| {
-            let (path, slept, wake, refused) = (path.clone(), Arc::clone(&slept), Arc::clone(&wake), Arc::clone(&refused));
+            let (path, slept, wake, refused) =
+                (path.clone(), Arc::clone(&slept), Arc::clone(&wake), Arc::clone(&refused));
             async move {
                 // What is spawned goes on, also when the run is cancelled.
                 tokio::spawn(async move {

@@ -1,0 +1,192 @@
+//! Reactions on plain collections, and tasks that are completed in a transaction of their handler's own.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use common::{REPLICA_SET, soon};
+use leftfold::react::{Context, HandlerError, Reacting, Reaction, Reactor, Retry, State};
+use leftfold_mongodb::{InTransaction as _, Mongo};
+use mongodb::Collection;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Order {
+    total: i64,
+}
+
+async fn store() -> Mongo {
+    REPLICA_SET.store(Mongo::options()).await
+}
+
+fn orders(store: &Mongo) -> Collection<Document> {
+    store.database().collection("orders")
+}
+
+async fn payments(store: &Mongo) -> Vec<i64> {
+    let mut found = store
+        .database()
+        .collection::<Document>("payments")
+        .find(doc! {})
+        .sort(doc! { "total": 1 })
+        .await
+        .unwrap();
+    let mut all = Vec::new();
+    while found.advance().await.unwrap() {
+        all.push(found.deserialize_current().unwrap().get_i64("total").unwrap());
+    }
+    all
+}
+
+async fn start(store: &Mongo, reaction: Reaction, worker: &str) -> Reacting<Mongo> {
+    Reactor::on(store.clone()).worker(worker).reaction(reaction).start().await.unwrap()
+}
+
+/// Books a payment and completes the task, both or none.
+async fn book(store: Mongo, ctx: Context<Order>, commits: bool) -> Result<(), HandlerError> {
+    let mut session = store.database().client().start_session().await?;
+    session.start_transaction().await?;
+    let order = ctx.document_in(&mut session).await?;
+    let payment = doc! { "reference": ctx.idempotency_key(), "total": order.total };
+    store.database().collection::<Document>("payments").insert_one(payment).session(&mut session).await?;
+    ctx.complete_in(&mut session).await?;
+    if commits {
+        session.commit_transaction().await?;
+    } else {
+        session.abort_transaction().await?;
+    }
+    Ok(())
+}
+
+async fn state(store: &Mongo, reacting: &Reacting<Mongo>, total: i64) -> (State, u32, Option<String>) {
+    let order = orders(store).find_one(doc! { "total": total }).await.unwrap().unwrap();
+    let id = order.get_object_id("_id").unwrap();
+    let all = reacting.tasks(leftfold::react::Query::default(), None, 100).await.unwrap();
+    let task = all.into_iter().find(|task| task.key.document.as_str().contains(&id.to_hex())).unwrap();
+    (task.state, task.attempts, task.error)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_and_that_it_is_done_become_true_together() {
+    let store = store().await;
+    let commits = Arc::new(AtomicBool::new(false));
+    let retry = Retry::fixed(Duration::from_millis(5)).attempts(2);
+    let reaction = {
+        let (store, commits) = (store.clone(), Arc::clone(&commits));
+        Reaction::on_plain("orders", "book")
+            .retry(retry)
+            .run(move |ctx| book(store.clone(), ctx, commits.load(Ordering::Relaxed)))
+    };
+    store.database().create_collection("payments").await.unwrap();
+    let reacting = start(&store, reaction, "one").await;
+    orders(&store).insert_one(doc! { "total": 5_i64 }).await.unwrap();
+    soon(reacting.idle_within(Duration::from_secs(1))).await.unwrap();
+    let (failed, attempts, error) = state(&store, &reacting, 5).await;
+    assert_eq!((failed, attempts), (State::Failed, 2));
+    assert!(error.unwrap().contains("not committed"));
+    assert_eq!(payments(&store).await, [0_i64; 0]);
+
+    commits.store(true, Ordering::Relaxed);
+    orders(&store).update_one(doc! { "total": 5_i64 }, doc! { "$set": { "total": 6_i64 } }).await.unwrap();
+    let many: Vec<_> = (10..40).map(|total: i64| doc! { "total": total }).collect();
+    orders(&store).insert_many(many).await.unwrap();
+    soon(reacting.idle_within(Duration::from_secs(1))).await.unwrap();
+    let expected: Vec<i64> = [6].into_iter().chain(10..40).collect();
+    assert_eq!(payments(&store).await, expected, "each once");
+    assert_eq!(state(&store, &reacting, 6).await.0, State::Done);
+    reacting.stop(Duration::from_secs(5)).await;
+}
+
+/// A worker that slept through the end of its claim, while another did its work, can't do it a second time.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_taken_over_can_not_complete() {
+    let store = store().await;
+    let (slept, wake) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+    let refused = Arc::new(AtomicBool::new(false));
+    store.database().create_collection("payments").await.unwrap();
+    let sleepy = {
+        let (store, slept, wake, refused) =
+            (store.clone(), Arc::clone(&slept), Arc::clone(&wake), Arc::clone(&refused));
+        Reaction::on_plain("orders", "book").run(move |ctx: Context<Order>| {
+            let (store, slept, wake, refused) =
+                (store.clone(), Arc::clone(&slept), Arc::clone(&wake), Arc::clone(&refused));
+            async move {
+                tokio::spawn(async move {
+                    slept.notify_one();
+                    wake.notified().await;
+                    refused.store(book(store, ctx, true).await.is_err(), Ordering::Relaxed);
+                    slept.notify_one();
+                });
+                std::future::pending().await
+            }
+        })
+    };
+    let first = start(&store, sleepy, "first").await;
+    orders(&store).insert_one(doc! { "total": 5_i64 }).await.unwrap();
+    soon(slept.notified()).await;
+    drop(first);
+    let prompt = {
+        let store = store.clone();
+        Reaction::on_plain("orders", "book").run(move |ctx| book(store.clone(), ctx, true))
+    };
+    let second = start(&store, prompt, "second").await;
+    soon(second.idle()).await.unwrap();
+    assert_eq!(payments(&store).await, [5]);
+    wake.notify_one();
+    soon(slept.notified()).await;
+    assert!(refused.load(Ordering::Relaxed), "it was told so");
+    assert_eq!(payments(&store).await, [5], "once");
+    second.stop(Duration::from_secs(5)).await;
+}
+
+/// Ids of any type, documents that any program wrote, before and while it runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_collections_are_reacted_to() {
+    let store = store().await;
+    let sum = Arc::new(AtomicU64::new(0));
+    let filter =
+        r#"{"status":"confirmed","since":{"$lt":{"$date":"2026-11-16T00:00:00Z"}}}"#.parse().unwrap();
+    let reaction = {
+        let sum = Arc::clone(&sum);
+        Reaction::on_plain("orders", "mail").filter(filter).run(move |ctx: Context<Order>| {
+            let sum = Arc::clone(&sum);
+            async move {
+                let order = ctx.document().await?;
+                sum.fetch_add(order.total.unsigned_abs(), Ordering::Relaxed);
+                Ok(())
+            }
+        })
+    };
+    let since = bson::DateTime::parse_rfc3339_str("2026-11-01T00:00:00Z").unwrap();
+    let order = |total: i64, status: &str| doc! { "total": total, "status": status, "since": since };
+    let with = |id: bson::Bson, mut order: Document| {
+        order.insert("_id", id);
+        order
+    };
+    let before = [
+        with(ObjectId::new().into(), order(1, "confirmed")),
+        with("text".into(), order(10, "confirmed")),
+        with(7.into(), order(100, "confirmed")),
+        with(doc! { "a": 1, "b": "x" }.into(), order(1_000, "confirmed")),
+        with("open".into(), order(500, "open")),
+    ];
+    orders(&store).insert_many(before).await.unwrap();
+    let reacting = start(&store, reaction, "one").await;
+    soon(reacting.idle()).await.unwrap();
+    assert_eq!(sum.load(Ordering::Relaxed), 1_111);
+    orders(&store)
+        .update_one(doc! { "_id": "open" }, doc! { "$set": { "status": "confirmed" } })
+        .await
+        .unwrap();
+    orders(&store).insert_one(with("later".into(), order(20_000, "confirmed"))).await.unwrap();
+    soon(reacting.idle()).await.unwrap();
+    assert_eq!(sum.load(Ordering::Relaxed), 21_611);
+    reacting.assert_no_failures().await.unwrap();
+    reacting.stop(Duration::from_secs(5)).await;
+}
