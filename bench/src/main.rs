@@ -9,6 +9,7 @@ mod catch_up;
 mod growth;
 mod ingest;
 mod latency;
+mod react;
 mod report;
 mod stores;
 mod subject;
@@ -58,6 +59,18 @@ enum Command {
     },
     /// Ingesting: deliveries in order, out of order and twice, against plain appends; memory while much is held.
     Ingest {
+        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        #[arg(long, default_value = "sqlite")]
+        store: String,
+        /// How often each measurement is taken.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Print a list of figures as JSON, and nothing else, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reacting: documents that others write, each handled once.
+    React {
         /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
         #[arg(long, default_value = "sqlite")]
         store: String,
@@ -129,6 +142,18 @@ async fn run(command: Command) -> Result<()> {
                 }
                 "mongodb" => ingest::measure(&Databases::private().await?, rounds.max(1)).await?,
                 url => ingest::measure(&Databases::at(url).await?, rounds.max(1)).await?,
+            };
+            report::print(&figures, json)
+        }
+        Command::React { store, rounds, json } => {
+            let temporary = tempfile::tempdir()?;
+            let rounds = rounds.max(1);
+            let figures = match store.as_str() {
+                "sqlite" => {
+                    react::on_sqlite(&Files { directory: temporary.path().to_owned() }, rounds).await?
+                }
+                "mongodb" => react::on_mongodb(&Databases::private().await?, rounds).await?,
+                url => react::on_mongodb(&Databases::at(url).await?, rounds).await?,
             };
             report::print(&figures, json)
         }

@@ -81,7 +81,11 @@ async fn idle_commands(databases: &Databases, place: &str) -> Result<u64> {
 }
 
 /// How many commands the server was sent, by anybody. Which ones, and how often, goes to standard error.
-async fn sent_since(databases: &Databases, before: &BTreeMap<String, u64>, when: &str) -> Result<u64> {
+pub(crate) async fn sent_since(
+    databases: &Databases,
+    before: &BTreeMap<String, u64>,
+    when: &str,
+) -> Result<u64> {
     let mut sent = commands(databases).await?;
     for (name, count) in &mut sent {
         *count -= before.get(name).copied().unwrap_or(0);
@@ -93,7 +97,7 @@ async fn sent_since(databases: &Databases, before: &BTreeMap<String, u64>, when:
 }
 
 /// How often the server was sent each command since it was started, but for the one that asks for this.
-async fn commands(databases: &Databases) -> Result<BTreeMap<String, u64>> {
+pub(crate) async fn commands(databases: &Databases) -> Result<BTreeMap<String, u64>> {
     let status = databases.client().database("admin").run_command(doc! { "serverStatus": 1 }).await?;
     let mut sent = BTreeMap::new();
     for (name, counted) in status.get_document("metrics")?.get_document("commands")? {

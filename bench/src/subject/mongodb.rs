@@ -50,7 +50,7 @@ impl Databases {
     }
 
     /// The database of a place, as durable and as well read as Leftfold has it.
-    fn database(&self, place: &str) -> Database {
+    pub(crate) fn database(&self, place: &str) -> Database {
         let mut durable = WriteConcern::majority();
         durable.journal = Some(true);
         let mut options = DatabaseOptions::default();
