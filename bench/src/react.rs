@@ -1,5 +1,7 @@
 //! Reactions: documents that any program writes, each handled once by a handler that reads it.
 
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use bson::{Document, doc};
 use leftfold::react::{Context, Reacting, Reaction, Reactive, Reactor};
 use mongodb::options::FullDocumentType;
 use serde::Deserialize;
+use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -18,6 +21,8 @@ use crate::subject::sqlite::Files;
 use crate::traffic;
 
 const DOCUMENTS: u64 = 20_000;
+/// It is slow: a part of them is enough.
+const PEER_DOCUMENTS: u64 = 5_000;
 const PER_SECOND: u64 = 100;
 const LATENCIES: u64 = 1_000;
 const IDLE: Duration = Duration::from_secs(20);
@@ -191,12 +196,65 @@ pub(crate) async fn on_sqlite(files: &Files, rounds: usize) -> Result<Vec<Figure
     Ok(figures)
 }
 
+/// What mongodash for Node reaches on the same server.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Peer {
+    tasks_per_second: f64,
+    /// Milliseconds.
+    latencies: Vec<f64>,
+}
+
+impl Peer {
+    /// Installs it, in a directory that is gone afterwards.
+    async fn install() -> Result<tempfile::TempDir> {
+        let directory = tempfile::tempdir()?;
+        for file in ["package.json", "run.mjs"] {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/mongodash").join(file);
+            std::fs::copy(source, directory.path().join(file))?;
+        }
+        let mut install = Command::new("npm");
+        install
+            .args(["install", "--no-audit", "--no-fund", "--silent"])
+            .current_dir(&directory)
+            .stdout(Stdio::null());
+        if !install.status().await.map_err(|error| missing(&error))?.success() {
+            return Err("installing mongodash failed: npm needs its registry".into());
+        }
+        Ok(directory)
+    }
+
+    async fn measure(databases: &Databases, installed: &Path) -> Result<Self> {
+        let place = "react-peer";
+        databases.remove(place).await?;
+        let [documents, latencies, per_second] =
+            [PEER_DOCUMENTS, LATENCIES, PER_SECOND].map(|number| number.to_string());
+        let output = Command::new("node")
+            .args(["run.mjs", &databases.argument(place), &documents, &latencies, &per_second])
+            .current_dir(installed)
+            .stderr(Stdio::inherit())
+            .output()
+            .await
+            .map_err(|error| missing(&error))?;
+        databases.remove(place).await?;
+        let mut peer: Self = serde_json::from_slice(&output.stdout)?;
+        peer.latencies.sort_by(f64::total_cmp);
+        Ok(peer)
+    }
+}
+
+fn missing(error: &std::io::Error) -> String {
+    format!("running mongodash: {error}; install node and npm")
+}
+
 pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<Vec<Figure>> {
     let place = "react";
-    let (mut ours, mut bare, mut sent) = (Vec::new(), Vec::new(), Vec::new());
+    let installed = Peer::install().await?;
+    let (mut ours, mut bare, mut sent, mut theirs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         eprintln!("reactions, {DOCUMENTS} documents, round {round} of {rounds} …");
         bare.push(bare_throughput(databases, place).await?);
+        theirs.push(Peer::measure(databases, installed.path()).await?);
         let before = traffic::commands(databases).await?;
         ours.push(throughput(databases, place).await?);
         let commands = traffic::sent_since(databases, &before, "reactions").await?;
@@ -214,15 +272,21 @@ pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<V
     let idle = float(traffic::sent_since(databases, &before, "idle").await?) / IDLE.as_secs_f64();
     reacting.stop(Duration::from_secs(10)).await;
     databases.remove(place).await?;
+    let ours = median(ours);
+    let its = median(theirs.iter().map(|peer| peer.tasks_per_second).collect());
     let name = "tasks per second (a bare change stream with one read per document)";
     let mut figures = vec![
-        Figure::more(name, median(ours), median(bare), None),
+        Figure::more("tasks per second (mongodash)", ours, its, Some(10.0)),
+        Figure::more(name, ours, median(bare), None),
         Figure::less("commands per task (0.2)", median(sent), MOST_PER_TASK, Some(1.0)),
     ];
     for percent in [50, 99] {
         let name = format!("write → handler, p{percent}, ms (a bare change stream)");
         let (ours, bare) = (percentile(&took, percent), percentile(&reference, percent));
         figures.push(Figure::less(name, ours * 1e3, bare * 1e3, None));
+        let its = median(theirs.iter().map(|peer| percentile(&peer.latencies, percent)).collect());
+        let name = format!("write → handler, p{percent}, ms (mongodash)");
+        figures.push(Figure::less(name, ours * 1e3, its, Some(1.0)));
     }
     figures.push(Figure::less("commands per second, idle (1.3)", idle, ITS_IDLE, Some(1.0)));
     Ok(figures)

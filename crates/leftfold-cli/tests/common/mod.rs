@@ -50,7 +50,7 @@ pub(crate) fn command() -> Command {
 
 /// A place for a store that only one test uses.
 pub(crate) trait Place {
-    type Store: leftfold::Store + leftfold::Sequences;
+    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive;
 
     /// What `--store` calls it.
     fn argument(&self) -> OsString;
