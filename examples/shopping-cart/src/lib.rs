@@ -43,3 +43,8 @@ pub enum CartEvent {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So is that of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/reactions.md")]
+struct Reactions;
