@@ -16,7 +16,7 @@ use crate::log::Limit;
 use crate::mark::Mark;
 
 /// How long the lease lasts after its last renewal.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(4);
 const PAGE: Limit = Limit { events: 1_000, bytes: 4 << 20 };
 
 fn place_name(definition: &Definition) -> String {
@@ -31,7 +31,7 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<
         let led = match shared.store.take_lease(&name, &shared.owner, LEASE).await {
             Ok(Some(number)) => lead(&shared, &definition, &name, number).await,
             Ok(None) => {
-                shared.wait(LEASE / 3).await;
+                shared.wait(LEASE / 4).await;
                 continue;
             }
             Err(error) => Err(error),
@@ -84,7 +84,7 @@ async fn lead<S: Reactive>(
         }
         tokio::select! { biased;
             () = shared.stopping() => return Ok(()),
-            grown = timeout(LEASE / 3, store.grown(&at)) => grown.unwrap_or(Ok(()))?,
+            grown = timeout(LEASE / 2, store.grown(&at)) => grown.unwrap_or(Ok(()))?,
         }
     }
     Ok(())

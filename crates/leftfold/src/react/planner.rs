@@ -23,7 +23,7 @@ use crate::json::Json;
 use crate::retry::Backoff;
 
 /// How long the lease of a collection lasts after its last renewal.
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(4);
 /// What stands for the document where there is none.
 const TIMED: &str = "time";
 /// How many changes are taken at once, and how many documents are compared at once.
@@ -44,7 +44,7 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
         let led = match taken {
             Ok(Some(number)) => Leader { shared: &shared, on: &on, name: &name, number }.lead().await,
             Ok(None) => {
-                shared.wait(LEASE / 3).await;
+                shared.wait(LEASE / 4).await;
                 continue;
             }
             Err(error) => Err(error),
@@ -91,7 +91,7 @@ impl<S: Reactive> Leader<'_, S> {
             self.shared.stir().await?;
         }
         while !self.shared.is_stopping() {
-            if renewed.elapsed() >= LEASE / 3 {
+            if renewed.elapsed() >= LEASE / 2 {
                 if store.take_lease(self.name, &self.shared.owner, LEASE).await? != Some(self.number) {
                     return Ok(());
                 }
@@ -99,7 +99,7 @@ impl<S: Reactive> Leader<'_, S> {
             }
             let told = tokio::select! { biased;
                 () = self.shared.stopping() => return Ok(()),
-                told = feed.next(PIECE, LEASE / 3) => told?,
+                told = feed.next(PIECE, LEASE / 2) => told?,
             };
             let changes = match told {
                 Told::Changes(changes) => changes,

@@ -25,6 +25,8 @@ use crate::retry::Backoff;
 
 /// How long to wait before looking again whether something is due, if nobody says so.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long to wait for more room where there is little.
+const GATHER: Duration = Duration::from_millis(2);
 /// How many finished runs are written at once.
 const FINISH: usize = 1_000;
 
@@ -70,6 +72,8 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
     let mut helpers = JoinSet::new();
     helpers.spawn(finish_all(Arc::clone(&shared), finished));
     let renewer = helpers.spawn(renew_all(Arc::clone(&shared)));
+    let all = shared.runs.iter().map(|definition| definition.concurrency).fold(0, usize::saturating_add);
+    let room = shared.concurrency.min(all);
     let mut handlers = JoinSet::new();
     let mut pauses = shared.pauses();
     let mut stirs = u64::MAX;
@@ -77,6 +81,10 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
         while handlers.try_join_next().is_some() {}
         if stop.borrow().is_some() {
             break;
+        }
+        // Those that are about to end are worth waiting for: what is claimed together costs as much as one.
+        if shared.running.count() * 4 > room * 3 {
+            sleep(GATHER).await;
         }
         let claimed = claim(&shared).await;
         let wait = match claimed {
