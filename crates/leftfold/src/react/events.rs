@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::planner::LEASE;
 use super::reaction::{Definition, Wanted};
 use super::reactor::Shared;
 use super::store::{Change, Reactive};
@@ -15,8 +15,6 @@ use crate::event::{DocumentId, Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::mark::Mark;
 
-/// How long the lease lasts after its last renewal.
-const LEASE: Duration = Duration::from_secs(4);
 const PAGE: Limit = Limit { events: 1_000, bytes: 4 << 20 };
 
 fn place_name(definition: &Definition) -> String {
@@ -26,27 +24,8 @@ fn place_name(definition: &Definition) -> String {
 /// Follows the log for one reaction, for as long as it has the lease, and stands by otherwise.
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
     let name = place_name(&definition);
-    let mut pauses = shared.pauses();
-    while !shared.is_stopping() {
-        let led = match shared.store.take_lease(&name, &shared.owner, LEASE).await {
-            Ok(Some(number)) => lead(&shared, &definition, &name, number).await,
-            Ok(None) => {
-                shared.wait(LEASE / 4).await;
-                continue;
-            }
-            Err(error) => Err(error),
-        };
-        match led {
-            Ok(()) => pauses = shared.pauses(),
-            Err(error) => {
-                shared.failed(&error, "following events");
-                shared.wait(pauses.next().unwrap_or(LEASE)).await;
-            }
-        }
-    }
-    if let Err(error) = shared.store.give_lease(&name, &shared.owner).await {
-        tracing::warn!(%error, name, "could not give a lease back; it ends by itself");
-    }
+    let (shared, definition, name) = (&*shared, &*definition, &name);
+    shared.while_leading(name, move |number| lead(shared, definition, name, number)).await;
 }
 
 /// Plans until the lease is lost.

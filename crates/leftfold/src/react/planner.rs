@@ -23,7 +23,7 @@ use crate::json::Json;
 use crate::retry::Backoff;
 
 /// How long the lease of a collection lasts after its last renewal.
-const LEASE: Duration = Duration::from_secs(4);
+pub(super) const LEASE: Duration = Duration::from_secs(4);
 /// What stands for the document where there is none.
 const TIMED: &str = "time";
 /// How many changes are taken at once, and how many documents are compared at once.
@@ -38,27 +38,38 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Follows the documents of one place for as long as it has the lease, and stands by otherwise.
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
     let name = place_name(&on);
-    let mut pauses = shared.pauses();
-    while !shared.is_stopping() {
-        let taken = shared.store.take_lease(&name, &shared.owner, LEASE).await;
-        let led = match taken {
-            Ok(Some(number)) => Leader { shared: &shared, on: &on, name: &name, number }.lead().await,
-            Ok(None) => {
-                shared.wait(LEASE / 4).await;
-                continue;
-            }
-            Err(error) => Err(error),
-        };
-        match led {
-            Ok(()) => pauses = shared.pauses(),
-            Err(error) => {
-                shared.failed(&error, "following documents");
-                shared.wait(pauses.next().unwrap_or(LEASE)).await;
+    let (shared, on, name) = (&shared, &on, &name);
+    shared.while_leading(name, move |number| Leader { shared, on, name, number }.lead()).await;
+}
+
+impl<S: Reactive> Shared<S> {
+    /// Leads for as long as it has the lease of this name, stands by otherwise, and gives it back in the end.
+    pub(super) async fn while_leading<L: Future<Output = Result<()>>>(
+        &self,
+        name: &str,
+        lead: impl Fn(u64) -> L,
+    ) {
+        let mut pauses = self.pauses();
+        while !self.is_stopping() {
+            let ended = match self.store.take_lease(name, &self.owner, LEASE).await {
+                Ok(Some(number)) => lead(number).await,
+                Ok(None) => {
+                    self.wait(LEASE / 4).await;
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            match ended {
+                Ok(()) => pauses = self.pauses(),
+                Err(error) => {
+                    self.failed(&error, "following changes");
+                    self.wait(pauses.next().unwrap_or(LEASE)).await;
+                }
             }
         }
-    }
-    if let Err(error) = shared.store.give_lease(&name, &shared.owner).await {
-        tracing::warn!(%error, name, "could not give a lease back; it ends by itself");
+        if let Err(error) = self.store.give_lease(name, &self.owner).await {
+            tracing::warn!(%error, name, "could not give a lease back; it ends by itself");
+        }
     }
 }
 
@@ -76,7 +87,7 @@ struct Leader<'a, S> {
 
 impl<S: Reactive> Leader<'_, S> {
     /// Plans until the lease is lost.
-    async fn lead(&self) -> Result<()> {
+    async fn lead(self) -> Result<()> {
         let store = &self.shared.store;
         let mut place = store.feed_place(self.name).await?;
         let mut feed = store.follow(vec![self.on.clone()], place.clone()).await?;
