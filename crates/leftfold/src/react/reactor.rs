@@ -561,7 +561,8 @@ impl<S: Reactive> Reacting<S> {
     pub async fn idle_within(&self, horizon: Duration) -> Result<()> {
         let mut quiet = 0;
         while quiet < 2 {
-            if self.is_idle(horizon).await? {
+            // It is large, and those of callers would be as large.
+            if Box::pin(self.is_idle(horizon)).await? {
                 quiet += 1;
             } else {
                 quiet = 0;
