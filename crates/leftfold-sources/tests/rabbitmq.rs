@@ -53,12 +53,23 @@ impl Rig for OnRabbitMq {
     }
 
     async fn publish(&self, mut messages: Vec<Message>) {
-        let (connection, channel) = self.channel().await;
-        // A broker that starts again gives back for a moment what is for a queue that it has.
-        while !messages.is_empty() {
-            messages = publish_once(&channel, messages).await;
-        }
-        connection.close(200, "done".into()).await.unwrap();
+        // A broker that starts again gives back for a moment what is for a queue that it has. Each time as a publisher would that begins anew.
+        let publishing = async {
+            while !messages.is_empty() {
+                let (connection, channel) = self.channel().await;
+                let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+                let declared = channel.queue_declare("orders".into(), durable, FieldTable::default()).await;
+                if declared.is_ok() {
+                    messages = publish_once(&channel, messages).await;
+                }
+                // A channel that failed took nothing along but itself.
+                let _ = connection.close(200, "done".into()).await;
+                if !messages.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        };
+        soon("all messages are in the queue", publishing).await;
     }
 
     async fn kill(&self) {
