@@ -26,6 +26,8 @@ impl OnRabbitMq {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         channel.queue_declare("orders".into(), durable, FieldTable::default()).await.unwrap();
         connection.close(200, "done".into()).await.unwrap();
+        // It says that there is a queue before it has written that down, and forgets it if it is killed in between.
+        until("the broker has written down its queue", async || is_written(rabbitmq.0.directory())).await;
         rabbitmq
     }
 
@@ -43,6 +45,16 @@ impl OnRabbitMq {
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
         (connection, channel)
     }
+}
+
+/// Whether the broker's own database names the queue.
+fn is_written(directory: &std::path::Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| {
+        let is_of_database = path.extension().is_some_and(|end| end == "LOG" || end == "DCL" || end == "DCD");
+        let names = || std::fs::read(&path).is_ok_and(|bytes| bytes.windows(6).any(|word| word == b"orders"));
+        if path.is_dir() { is_written(&path) } else { is_of_database && names() }
+    })
 }
 
 impl Rig for OnRabbitMq {
