@@ -378,6 +378,23 @@ async fn changes_that_were_lost_are_found_by_comparing() {
     assert!(!reacting.task(key("mail", "gone")).await.unwrap().unwrap().inside);
 }
 
+/// A place that is gone is as bad as changes that are.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_gone_is_made_up_for_by_comparing() {
+    let (store, mails) = (Memory::default(), Mails::default());
+    let reacting = start(&store, sends(draft(), &mails)).await;
+    reacting.idle().await.unwrap();
+    reacting.stop(Duration::from_secs(1)).await;
+    put(&store, "a", &json!({ "status": "confirmed", "total": 1 }));
+    let lease =
+        store.take_lease("feed of plain orders", "somebody", Duration::from_secs(1)).await.unwrap().unwrap();
+    assert!(store.put_feed_place("feed of plain orders", lease, None).await.unwrap());
+    store.give_lease("feed of plain orders", "somebody").await.unwrap();
+    let reacting = start(&store, sends(draft(), &mails)).await;
+    reacting.idle().await.unwrap();
+    assert_eq!(mails.of("a"), [1]);
+}
+
 /// A process that follows the documents but does not know a reaction must not cost that reaction its changes.
 #[tokio::test(start_paused = true)]
 async fn who_plans_need_not_know_all_reactions() {

@@ -95,6 +95,8 @@ impl<S: Reactive> Leader<'_, S> {
         if place.is_none() {
             // The place must be known before anything is compared, or what changes meanwhile would be missed.
             let begin = self.first_place(&mut feed).await?;
+            // Nobody knows what has changed before, also where it was known once.
+            self.compare_all().await?;
             if !self.note(&begin).await? {
                 return Ok(());
             }
