@@ -323,10 +323,11 @@ fn write(out: &mut String, value: RawBsonRef<'_>, style: Style) -> Result<(), Fa
         RawBsonRef::Int64(number) if is_plain => write!(out, "{number}")?,
         RawBsonRef::Boolean(is) => out.push_str(if is { "true" } else { "false" }),
         RawBsonRef::Null => out.push_str("null"),
-        RawBsonRef::Double(number) if is_plain && number.is_finite() => {
+        RawBsonRef::Double(number) if number.is_finite() => {
             let number =
                 serde_json::to_string(&number).map_err(|error| Failure::damaged(error.to_string()))?;
-            out.push_str(&number);
+            // The driver's library writes the smallest numbers as if they were to be relaxed.
+            if is_plain { out.push_str(&number) } else { write!(out, r#"{{"$numberDouble":"{number}"}}"#)? }
         }
         RawBsonRef::Document(document) => write_object(out, document, style, |_| true)?,
         RawBsonRef::Array(array) => {
