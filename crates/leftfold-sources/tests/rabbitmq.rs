@@ -47,13 +47,23 @@ impl OnRabbitMq {
     }
 }
 
-/// Whether the broker's own database names the queue.
+/// Whether the broker's own database has the queue: in its log as what is to be done, and after it that it is.
 fn is_written(directory: &std::path::Path) -> bool {
+    let last = |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).rposition(|found| found == word);
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).any(|path| {
-        let is_of_database = path.extension().is_some_and(|end| end == "LOG" || end == "DCL" || end == "DCD");
-        let names = || std::fs::read(&path).is_ok_and(|bytes| bytes.windows(6).any(|word| word == b"orders"));
-        if path.is_dir() { is_written(&path) } else { is_of_database && names() }
+        if path.is_dir() {
+            return is_written(&path);
+        }
+        let bytes = || std::fs::read(&path).unwrap_or_default();
+        match path.extension().and_then(std::ffi::OsStr::to_str) {
+            Some("LOG") => {
+                let bytes = bytes();
+                last(&bytes, b"orders").is_some_and(|named| last(&bytes, b"committed") > Some(named))
+            }
+            Some("DCL" | "DCD") => last(&bytes(), b"orders").is_some(),
+            _ => false,
+        }
     })
 }
 
@@ -65,17 +75,12 @@ impl Rig for OnRabbitMq {
     }
 
     async fn publish(&self, mut messages: Vec<Message>) {
-        // A broker that starts again gives back for a moment what is for a queue that it has. Each time as a publisher would that begins anew.
+        // A broker that starts again gives back for a moment what is for a queue that it has.
         let publishing = async {
             while !messages.is_empty() {
                 let (connection, channel) = self.channel().await;
-                let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-                let declared = channel.queue_declare("orders".into(), durable, FieldTable::default()).await;
-                if declared.is_ok() {
-                    messages = publish_once(&channel, messages).await;
-                }
-                // A channel that failed took nothing along but itself.
-                let _ = connection.close(200, "done".into()).await;
+                messages = publish_once(&channel, messages).await;
+                connection.close(200, "done".into()).await.unwrap();
                 if !messages.is_empty() {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
