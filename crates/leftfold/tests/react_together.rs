@@ -175,13 +175,17 @@ async fn processes_share_the_work_and_hand_it_over() {
     let work = Duration::from_millis(5);
     let reaction = |who: &str| handled.by_one(who, draft("work").concurrency(5), work);
     let first = start(&store, "first", reaction("first")).await;
-    let _second = start(&store, "second", reaction("second")).await;
+    let second = start(&store, "second", reaction("second")).await;
     put_many(&store, 500);
     first.idle().await.unwrap();
     assert_eq!((handled.count(), handled.most_of_one()), (500, 1));
     assert!(handled.by("first") > 50 && handled.by("second") > 50, "both worked");
+    // One of them follows the feed, and keeps up.
+    let lags: Vec<_> = [&first, &second].iter().flat_map(|one| one.feed_lags().into_values()).collect();
+    assert_eq!(lags, [Duration::ZERO]);
     // Who stops has given back all that would hold up the other.
     first.stop(Duration::from_secs(1)).await;
+    assert!(first.feed_lags().is_empty());
     let begun = Instant::now();
     put(&store, "later", &json!({}));
     until("the other goes on", async || handled.times("later") == 1).await;

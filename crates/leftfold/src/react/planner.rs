@@ -39,7 +39,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
     let name = place_name(&on);
     let (shared, on, name) = (&shared, &on, &name);
-    shared.while_leading(name, move |number| Leader { shared, on, name, number }.lead()).await;
+    let lead = move |number| async move {
+        shared.falls_behind(on);
+        let led = Leader { shared, on, name, number }.lead().await;
+        // One that fails goes on soon, and is behind until then.
+        if led.is_ok() {
+            shared.follows_no_more(on);
+        }
+        led
+    };
+    shared.while_leading(name, lead).await;
 }
 
 impl<S: Reactive> Shared<S> {
@@ -103,6 +112,8 @@ impl<S: Reactive> Leader<'_, S> {
             place = Some(begin);
             self.shared.stir().await?;
         }
+        // There may be some already, as after as many as were asked for.
+        let mut is_more = true;
         while !self.shared.is_stopping() {
             if renewed.elapsed() >= LEASE / 2 {
                 if store.take_lease(self.name, &self.shared.owner, LEASE).await? != Some(self.number) {
@@ -110,9 +121,10 @@ impl<S: Reactive> Leader<'_, S> {
                 }
                 renewed = Instant::now();
             }
+            let patience = if is_more { Duration::ZERO } else { LEASE / 2 };
             let told = tokio::select! { biased;
                 () = self.shared.stopping() => return Ok(()),
-                told = feed.next(PIECE, LEASE / 2) => told?,
+                told = feed.next(PIECE, patience) => told?,
             };
             let changes = match told {
                 Told::Changes(changes) => changes,
@@ -129,7 +141,11 @@ impl<S: Reactive> Leader<'_, S> {
                     continue;
                 }
             };
-            let is_quiet = changes.documents.is_empty();
+            let count: usize = changes.documents.values().map(BTreeSet::len).sum();
+            let is_quiet = count == 0;
+            if !is_quiet {
+                self.shared.falls_behind(self.on);
+            }
             for (on, ids) in changes.documents {
                 self.shared.plan(&on, ids).await?;
             }
@@ -140,6 +156,10 @@ impl<S: Reactive> Leader<'_, S> {
                 }
                 noted = Instant::now();
                 place = Some(changes.through);
+            }
+            is_more = count >= PIECE;
+            if !is_more {
+                self.shared.keeps_up(self.on);
             }
             if swept.elapsed() >= self.shared.sweep_every {
                 self.shared.sweep(self.on).await?;

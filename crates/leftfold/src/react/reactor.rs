@@ -150,6 +150,7 @@ impl<S: Reactive> Reactor<S> {
             sweep_every: self.sweep_every,
             running: Running::default(),
             registry: Mutex::default(),
+            behind: Mutex::default(),
             counts: Mutex::default(),
             clock: Mutex::new(now),
             stop: watch::Sender::new(false),
@@ -192,6 +193,8 @@ pub(super) struct Shared<S> {
     pub(super) running: Running,
     /// What was registered when it was last looked at.
     registry: Mutex<BTreeMap<String, Registered>>,
+    /// The feeds that are followed here, and since when something that they told is not planned.
+    behind: Mutex<BTreeMap<On, Option<Instant>>>,
     counts: Mutex<Counts>,
     /// The store's time, and when it was that.
     clock: Mutex<(Timestamp, Instant)>,
@@ -244,6 +247,21 @@ impl<S: Reactive> Shared<S> {
 
     pub(super) fn count(&self, count: impl FnOnce(&mut Counts)) {
         count(&mut lock(&self.counts));
+    }
+
+    /// A feed has told what is still to be planned.
+    pub(super) fn falls_behind(&self, on: &On) {
+        lock(&self.behind).entry(on.clone()).or_default().get_or_insert_with(Instant::now);
+    }
+
+    /// All that a feed has told is planned.
+    pub(super) fn keeps_up(&self, on: &On) {
+        lock(&self.behind).insert(on.clone(), None);
+    }
+
+    /// Others follow it.
+    pub(super) fn follows_no_more(&self, on: &On) {
+        lock(&self.behind).remove(on);
     }
 
     pub(super) async fn refresh(&self) -> Result<Vec<Registered>> {
@@ -443,6 +461,13 @@ impl<S: Reactive> Reacting<S> {
         lock(&self.0.shared.counts).clone()
     }
 
+    /// How far the feeds of changes are behind that are followed here: for how long there has always been something that was told and is
+    /// not planned. Nothing if all is planned.
+    pub fn feed_lags(&self) -> BTreeMap<On, Duration> {
+        let lag = |since: &Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
+        lock(&self.0.shared.behind).iter().map(|(on, since)| (on.clone(), lag(since))).collect()
+    }
+
     /// How many tasks there are, by reaction and state, whoever made them.
     pub async fn depths(&self) -> Result<BTreeMap<String, Depth>> {
         self.store().task_depths().await
@@ -551,8 +576,8 @@ impl<S: Reactive> Reacting<S> {
         Ok(swept)
     }
 
-    /// Waits until nothing is left to do: every change so far is planned, nothing is due or running, and nothing will be within an hour by a retry or
-    /// a debounce. What handlers cause is waited for, too. For tests.
+    /// Waits until nothing is left to do: every change so far is planned, and nothing is due or running. What handlers cause is waited for, too;
+    /// what is tried again later, or waits for quiet, is not. For tests.
     pub async fn idle(&self) -> Result<()> {
         self.idle_within(Duration::ZERO).await
     }

@@ -42,6 +42,8 @@ struct Held {
     /// The task as it was last written here.
     task: Task,
     cancel: watch::Sender<bool>,
+    /// Its handler has ended; that is not written yet.
+    ended: bool,
 }
 
 impl Running {
@@ -51,6 +53,29 @@ impl Running {
 
     pub(super) fn count(&self) -> usize {
         self.runs().len()
+    }
+
+    /// How many handlers run.
+    fn active(&self) -> usize {
+        self.runs().values().filter(|held| !held.ended).count()
+    }
+
+    /// A handler has ended: another one may begin while that is written.
+    fn ends(&self, key: &TaskKey, epoch: u64) {
+        if let Some(held) = self.runs().get_mut(key).filter(|held| held.task.epoch == epoch) {
+            held.ended = true;
+        }
+        self.freed.notify_one();
+    }
+
+    /// A run is over. There may be a later one of the same task, if this one took too long.
+    fn remove(&self, key: &TaskKey, epoch: u64) {
+        let mut runs = self.runs();
+        if runs.get(key).is_some_and(|held| held.task.epoch == epoch) {
+            runs.remove(key);
+        }
+        drop(runs);
+        self.freed.notify_one();
     }
 }
 
@@ -83,7 +108,7 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
             break;
         }
         // Those that are about to end are worth waiting for: what is claimed together costs as much as one.
-        if shared.running.count() * 4 > room * 3 {
+        if shared.running.active() * 4 > room * 3 {
             sleep(GATHER).await;
         }
         let claimed = claim(&shared).await;
@@ -148,10 +173,14 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
     {
         let runs = shared.running.runs();
         let mut by_reaction: BTreeMap<&str, usize> = BTreeMap::new();
-        for key in runs.keys() {
+        let mut active = 0;
+        for (key, _) in runs.iter().filter(|(_, held)| !held.ended) {
+            active += 1;
             *by_reaction.entry(key.reaction.as_str()).or_default() += 1;
         }
-        let mut free = shared.concurrency.saturating_sub(runs.len());
+        // What has ended is written while others run, and is bounded, too.
+        let in_all = shared.concurrency.saturating_mul(2).saturating_sub(runs.len());
+        let mut free = shared.concurrency.saturating_sub(active).min(in_all);
         // Each gets its share, beginning with another one every time.
         let count = shared.runs.len();
         let first = usize::try_from(shared.env.random() % (count.max(1) as u64)).unwrap_or(0);
@@ -211,7 +240,10 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
     let claimed: Vec<_> = claimed.into_values().filter_map(of).collect();
     let mut runs = shared.running.runs();
     for (_, task) in &claimed {
-        runs.insert(task.key.clone(), Held { task: task.clone(), cancel: watch::Sender::new(false) });
+        runs.insert(
+            task.key.clone(),
+            Held { task: task.clone(), cancel: watch::Sender::new(false), ended: false },
+        );
     }
     Ok((claimed, next))
 }
@@ -234,7 +266,12 @@ async fn handle<S: Reactive>(
         }
     };
     let revision = event.as_ref().map(|event| event.revision.0);
-    let Some(cancelled) = shared.running.runs().get(&key).map(|held| held.cancel.subscribe()) else { return };
+    let cancelled = {
+        let runs = shared.running.runs();
+        let held = runs.get(&key).filter(|held| held.task.epoch == epoch);
+        let Some(held) = held else { return };
+        held.cancel.subscribe()
+    };
     let inner = Arc::new(Inner {
         definition: Arc::clone(&definition),
         task,
@@ -259,8 +296,7 @@ async fn handle<S: Reactive>(
     };
     let Some(said) = said else {
         // It is no longer ours. The handler has been told; it ends here at the latest.
-        shared.running.runs().remove(&key);
-        shared.running.freed.notify_one();
+        shared.running.remove(&key, epoch);
         shared.count(|counts| counts.lost += 1);
         return;
     };
@@ -275,6 +311,7 @@ async fn handle<S: Reactive>(
         shared.count(|counts| counts.throttled += 1);
     }
     let completes = inner.completes.load(Ordering::Relaxed);
+    shared.running.ends(&key, epoch);
     let finished = Finished { key, epoch, outcome, completes, took: begun.elapsed() };
     // Whoever finishes lives for as long as those who run.
     let _ = finish.send(finished).await;
@@ -397,8 +434,7 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
 
 /// A run is over, and its task is this by now, if it still was ours.
 fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
-    shared.running.runs().remove(&finished.key);
-    shared.running.freed.notify_one();
+    shared.running.remove(&finished.key, finished.epoch);
     shared.count(|counts| {
         counts.handler(finished.took);
         let Some(task) = task else {
@@ -454,7 +490,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()
             Some((seen, task)) => changes.push(Change::Update(seen, task)),
             None => {
                 // The handler may just have finished it; then nobody hears this.
-                if let Some(held) = shared.running.runs().get(&key) {
+                if let Some(held) = shared.running.runs().get(&key).filter(|held| held.task.epoch == epoch) {
                     held.cancel.send_replace(true);
                 }
             }
