@@ -84,6 +84,9 @@ enum Command {
     /// Brings events that must wait, and prints how much memory that took.
     #[command(hide = true)]
     Hold { store: String, events: u64 },
+    /// Plans or runs reactions beside others, until it is killed.
+    #[command(hide = true)]
+    ReactAs { store: String, role: react::processes::Role, count: u64 },
     /// Makes a log to look at more closely, and prints what to fold under a profiler: `prepare`, then `catch-up`.
     #[command(hide = true)]
     Prepare {
@@ -163,6 +166,7 @@ async fn run(command: Command) -> Result<()> {
         Command::Hold { store, events } => {
             ingest::hold(leftfold_sqlite::Sqlite::open(store).await?, events).await
         }
+        Command::ReactAs { store, role, count } => react::processes::be(&store, role, count).await,
         Command::Prepare { store, events, grouped } => {
             let order = if grouped { Order::Grouped } else { Order::Interleaved { open: 5_000 } };
             match store.as_str() {

@@ -1,7 +1,8 @@
 //! Reactions: documents that any program writes, each handled once by a handler that reads it.
 
-use std::path::Path;
-use std::process::Stdio;
+mod peer;
+pub(crate) mod processes;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +11,10 @@ use bson::{Document, doc};
 use leftfold::react::{Context, Reacting, Reaction, Reactive, Reactor};
 use mongodb::options::FullDocumentType;
 use serde::Deserialize;
-use tokio::process::Command;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use self::peer::Peer;
 use crate::report::{Figure, Result, float, median, percentile};
 use crate::subject::Subject;
 use crate::subject::mongodb::Databases;
@@ -21,8 +22,6 @@ use crate::subject::sqlite::Files;
 use crate::traffic;
 
 const DOCUMENTS: u64 = 20_000;
-/// It is slow: a part of them is enough.
-const PEER_DOCUMENTS: u64 = 5_000;
 const PER_SECOND: u64 = 100;
 const LATENCIES: u64 = 1_000;
 const IDLE: Duration = Duration::from_secs(20);
@@ -193,58 +192,8 @@ pub(crate) async fn on_sqlite(files: &Files, rounds: usize) -> Result<Vec<Figure
         let name = format!("write → handler, p{percent}, ms (a bare write)");
         figures.push(Figure::less(name, percentile(&took, percent) * 1e3, bare * 1e3, None));
     }
+    figures.extend(processes::measure(files, rounds).await?);
     Ok(figures)
-}
-
-/// What mongodash for Node reaches on the same server.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Peer {
-    tasks_per_second: f64,
-    /// Milliseconds.
-    latencies: Vec<f64>,
-}
-
-impl Peer {
-    /// Installs it, in a directory that is gone afterwards.
-    async fn install() -> Result<tempfile::TempDir> {
-        let directory = tempfile::tempdir()?;
-        for file in ["package.json", "run.mjs"] {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/mongodash").join(file);
-            std::fs::copy(source, directory.path().join(file))?;
-        }
-        let mut install = Command::new("npm");
-        install
-            .args(["install", "--no-audit", "--no-fund", "--silent"])
-            .current_dir(&directory)
-            .stdout(Stdio::null());
-        if !install.status().await.map_err(|error| missing(&error))?.success() {
-            return Err("installing mongodash failed: npm needs its registry".into());
-        }
-        Ok(directory)
-    }
-
-    async fn measure(databases: &Databases, installed: &Path) -> Result<Self> {
-        let place = "react-peer";
-        databases.remove(place).await?;
-        let [documents, latencies, per_second] =
-            [PEER_DOCUMENTS, LATENCIES, PER_SECOND].map(|number| number.to_string());
-        let output = Command::new("node")
-            .args(["run.mjs", &databases.argument(place), &documents, &latencies, &per_second])
-            .current_dir(installed)
-            .stderr(Stdio::inherit())
-            .output()
-            .await
-            .map_err(|error| missing(&error))?;
-        databases.remove(place).await?;
-        let mut peer: Self = serde_json::from_slice(&output.stdout)?;
-        peer.latencies.sort_by(f64::total_cmp);
-        Ok(peer)
-    }
-}
-
-fn missing(error: &std::io::Error) -> String {
-    format!("running mongodash: {error}; install node and npm")
 }
 
 pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<Vec<Figure>> {
@@ -289,6 +238,7 @@ pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<V
         figures.push(Figure::less(name, ours * 1e3, its, Some(1.0)));
     }
     figures.push(Figure::less("commands per second, idle (1.3)", idle, ITS_IDLE, Some(1.0)));
+    figures.extend(processes::measure(databases, rounds).await?);
     Ok(figures)
 }
 

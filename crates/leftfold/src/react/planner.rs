@@ -23,7 +23,7 @@ use crate::json::Json;
 use crate::retry::Backoff;
 
 /// How long the lease of a collection lasts after its last renewal.
-pub(super) const LEASE: Duration = Duration::from_secs(4);
+pub(super) const LEASE: Duration = Duration::from_millis(3_500);
 /// What stands for the document where there is none.
 const TIMED: &str = "time";
 /// How many changes are taken at once, and how many documents are compared at once.

@@ -1,0 +1,209 @@
+//! What needs processes of its own: who takes over from one that is killed, and memory while much is due.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use leftfold::react::{Context, Reaction, Reactive, Reactor, State};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::{Handled, Order, Plain};
+use crate::catch_up::{Cost, peak_bytes};
+use crate::report::{Figure, Result, float};
+
+/// A killed process is to be replaced within so many seconds.
+const TAKEOVER: f64 = 5.0;
+/// How many tasks are due while memory is looked at.
+const DUE: [u64; 2] = [100_000, 1_000_000];
+/// How many of them are run.
+const RUNS: u64 = 20_000;
+/// How many documents are written at once.
+const PIECE: u64 = 10_000;
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// Plans, and runs nothing.
+    Plan,
+    /// Runs, and never ends what it has begun.
+    Hang,
+    /// Waits until as many tasks are due as it is told, runs some of them, and prints what that cost.
+    Due,
+}
+
+/// A process that says when it is ready.
+struct Other {
+    child: Child,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn start(store: &str, role: Role, count: u64) -> Result<Self> {
+        let role = role.to_possible_value().ok_or("a role without a name")?;
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["react-as", store, role.get_name(), &count.to_string()])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let said = BufReader::new(child.stdout.take().ok_or("a process without output")?).lines();
+        Ok(Self { child, said })
+    }
+
+    async fn says(&mut self) -> Result<String> {
+        Ok(self.said.next_line().await?.ok_or("a process ended before it said anything")?)
+    }
+}
+
+pub(super) async fn measure<S: Plain>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+    let (mut planners, mut workers) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        eprintln!("reactions, processes that are killed, round {round} of {rounds} …");
+        planners.push(from_planner(subject).await?);
+        workers.push(from_worker(subject).await?);
+    }
+    let worst = |seconds: Vec<f64>| seconds.into_iter().fold(0.0, f64::max);
+    let mut figures = vec![
+        Figure::less("takeover from a killed planner, worst, s (5)", worst(planners), TAKEOVER, Some(1.0)),
+        Figure::less("takeover from a killed worker, worst, s (5)", worst(workers), TAKEOVER, Some(1.0)),
+    ];
+    let mut peaks = Vec::new();
+    for count in DUE {
+        eprintln!("reactions, {count} due tasks …");
+        peaks.push(while_due(subject, count).await?.peak_bytes);
+    }
+    let name = format!("peak memory while {} tasks are due, MB ({} tasks)", DUE[1], DUE[0]);
+    figures.push(Figure::less(name, float(peaks[1]) / 1e6, float(peaks[0]) / 1e6, Some(0.8)));
+    Ok(figures)
+}
+
+/// How many seconds after a planner was killed a document is handled.
+async fn from_planner<S: Plain>(subject: &S) -> Result<f64> {
+    let place = "react-planner";
+    subject.remove(place).await?;
+    let store = subject.open(place).await?;
+    subject.make(place).await?;
+    let mut planner = Other::start(&subject.argument(place), Role::Plan, 0)?;
+    planner.says().await?;
+    let handled = Handled::default();
+    let reacting = Reactor::on(store).reaction(handled.reaction()).start().await?;
+    subject.write(place, 0, 1).await?;
+    handled.are(1).await;
+    planner.child.kill().await?;
+    let begun = Instant::now();
+    subject.write(place, 1, 1).await?;
+    handled.are(2).await;
+    let took = begun.elapsed().as_secs_f64();
+    reacting.stop(Duration::from_secs(5)).await;
+    subject.remove(place).await?;
+    Ok(took)
+}
+
+/// How many seconds after a worker was killed that ran a task, another one runs it.
+async fn from_worker<S: Plain>(subject: &S) -> Result<f64> {
+    let place = "react-worker";
+    subject.remove(place).await?;
+    let store = subject.open(place).await?;
+    subject.make(place).await?;
+    let handled = Handled::default();
+    let nothing: [&str; 0] = [];
+    let planner = Reactor::on(store.clone()).reaction(handled.reaction()).runs(nothing).start().await?;
+    let mut worker = Other::start(&subject.argument(place), Role::Hang, 0)?;
+    worker.says().await?;
+    subject.write(place, 0, 1).await?;
+    worker.says().await?;
+    let reacting = Reactor::on(store).reaction(handled.reaction()).start().await?;
+    worker.child.kill().await?;
+    let begun = Instant::now();
+    handled.are(1).await;
+    let took = begun.elapsed().as_secs_f64();
+    for one in [planner, reacting] {
+        one.stop(Duration::from_secs(5)).await;
+    }
+    subject.remove(place).await?;
+    Ok(took)
+}
+
+/// What it cost a process that so many tasks are due.
+async fn while_due<S: Plain>(subject: &S, count: u64) -> Result<Cost> {
+    let place = "react-due";
+    subject.remove(place).await?;
+    drop(subject.open(place).await?);
+    subject.make(place).await?;
+    let mut process = Other::start(&subject.argument(place), Role::Due, count)?;
+    process.says().await?;
+    for from in (0..count).step_by(usize::try_from(PIECE)?) {
+        subject.write(place, from, PIECE.min(count - from)).await?;
+    }
+    let cost = serde_json::from_str(&process.says().await?)?;
+    subject.remove(place).await?;
+    Ok(cost)
+}
+
+/// Does its part, in a process of its own.
+pub(crate) async fn be(store: &str, role: Role, count: u64) -> Result<()> {
+    if store.starts_with("mongodb") {
+        be_on(leftfold_mongodb::Mongo::connect(store).await?, role, count).await
+    } else {
+        be_on(leftfold_sqlite::Sqlite::open(store).await?, role, count).await
+    }
+}
+
+async fn be_on<S: Reactive>(store: S, role: Role, count: u64) -> Result<()> {
+    let handled = Handled::default();
+    let reactor = Reactor::on(store);
+    let begun = Arc::new(Notify::new());
+    let nothing: [&str; 0] = [];
+    let reacting = match role {
+        Role::Plan => reactor.reaction(handled.reaction()).runs(nothing).start().await?,
+        Role::Hang => reactor.reaction(hangs(&begun)).plans(false).start().await?,
+        Role::Due => {
+            let reacting = reactor.reaction(handled.reaction()).start().await?;
+            reacting.pause("bench").await?;
+            reacting
+        }
+    };
+    say("ready")?;
+    match role {
+        Role::Plan => std::future::pending().await,
+        Role::Hang => {
+            begun.notified().await;
+            say("running")?;
+            std::future::pending().await
+        }
+        Role::Due => {
+            let is_due = async || {
+                let depths = reacting.depths().await?;
+                let pending =
+                    depths.get("bench").and_then(|depth| depth.states.get(&State::Pending).copied());
+                Ok::<_, leftfold::Error>(pending == Some(count))
+            };
+            while !is_due().await? {
+                sleep(Duration::from_secs(1)).await;
+            }
+            let began = Instant::now();
+            reacting.resume("bench").await?;
+            handled.are(RUNS.min(count)).await;
+            let cost = Cost { seconds: began.elapsed().as_secs_f64(), peak_bytes: peak_bytes()? };
+            say(&serde_json::to_string(&cost)?)
+        }
+    }
+}
+
+fn hangs(begun: &Arc<Notify>) -> Reaction {
+    let begun = Arc::clone(begun);
+    Reaction::on_plain("orders", "bench").run(move |_: Context<Order>| {
+        begun.notify_one();
+        std::future::pending()
+    })
+}
+
+fn say(what: &str) -> Result<()> {
+    use std::io::Write as _;
+    let mut out = std::io::stdout();
+    writeln!(out, "{what}")?;
+    Ok(out.flush()?)
+}
