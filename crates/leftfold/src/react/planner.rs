@@ -41,6 +41,7 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
     let (shared, on, name) = (&shared, &on, &name);
     let lead = move |number| async move {
         shared.falls_behind(on);
+        tracing::info!(%on, number, "following changes");
         let led = Leader { shared, on, name, number }.lead().await;
         // One that fails goes on soon, and is behind until then.
         if led.is_ok() {
@@ -358,6 +359,9 @@ impl<S: Reactive> Shared<S> {
             if !is_followed || self.store.take_lease(&lease, &self.owner, LEASE).await?.is_none() {
                 continue;
             }
+            if *comparing == Comparing::ToBegin {
+                tracing::info!(reaction = definition.name, "comparing all documents");
+            }
             let next = self.compare_piece(&definition, comparing).await?;
             is_more |= next.is_some();
             let mut after = registered.clone();
@@ -367,6 +371,7 @@ impl<S: Reactive> Shared<S> {
             if self.store.register(Some(registered.version), after.clone()).await?
                 && after.comparing.is_none()
             {
+                tracing::info!(reaction = definition.name, "all documents were compared");
                 self.store.give_lease(&lease, &self.owner).await?;
             }
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument as _;
 
 use super::context::Inner;
 use super::events;
@@ -288,7 +289,15 @@ async fn handle<S: Reactive>(
     let begun = Instant::now();
     // A handler that panics has failed; so has one that is gone.
     let mut running = JoinSet::new();
-    running.spawn(definition.handle(Arc::clone(&inner)));
+    let span = tracing::info_span!(
+        "task",
+        reaction = key.reaction,
+        document = %key.document,
+        epoch,
+        attempt = inner.task.attempts,
+    );
+    tracing::debug!(parent: &span, "begun");
+    running.spawn(definition.handle(Arc::clone(&inner)).instrument(span.clone()));
     let mut lost = cancelled;
     let said = tokio::select! { biased;
         said = running.join_next() => said,
@@ -296,6 +305,7 @@ async fn handle<S: Reactive>(
     };
     let Some(said) = said else {
         // It is no longer ours. The handler has been told; it ends here at the latest.
+        tracing::warn!(parent: &span, "others have taken it over; its handler is ended");
         shared.running.remove(&key, epoch);
         shared.count(|counts| counts.lost += 1);
         return;
@@ -310,9 +320,14 @@ async fn handle<S: Reactive>(
     if inner.throttles.load(Ordering::Relaxed) {
         shared.count(|counts| counts.throttled += 1);
     }
+    let took = begun.elapsed();
+    match &outcome {
+        Outcome::Failed(error) => tracing::warn!(parent: &span, ?took, error, "failed"),
+        outcome => tracing::debug!(parent: &span, ?took, ?outcome, "ended"),
+    }
     let completes = inner.completes.load(Ordering::Relaxed);
     shared.running.ends(&key, epoch);
-    let finished = Finished { key, epoch, outcome, completes, took: begun.elapsed() };
+    let finished = Finished { key, epoch, outcome, completes, took };
     // Whoever finishes lives for as long as those who run.
     let _ = finish.send(finished).await;
 }
