@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
-use common::{REPLICA_SET, soon};
+use common::{REPLICA_SET, failing, heal, soon};
 use leftfold::react::{Context, HandlerError, Reacting, Reaction, Reactor, Retry, State};
 use leftfold_mongodb::{InTransaction as _, Mongo};
+use leftfold_testbed::mongodb::Server;
 use mongodb::Collection;
 use serde::Deserialize;
 
@@ -143,6 +144,37 @@ async fn who_was_taken_over_can_not_complete() {
     assert!(refused.load(Ordering::Relaxed), "it was told so");
     assert_eq!(payments(&store).await, [5], "once");
     second.stop(Duration::from_secs(5)).await;
+}
+
+/// A commit that was made and not heard of is not made again, and one that was not made is.
+#[tokio::test(flavor = "multi_thread")]
+async fn commits_whose_outcome_is_not_known_count_once() {
+    let server = Server::replica_set(1).await.unwrap();
+    let store = Mongo::connect(server.url()).await.unwrap();
+    let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
+    let not_made = doc! { "errorCode": 91 };
+    let reaction = {
+        let store = store.clone();
+        Reaction::on_plain("orders", "book")
+            .retry(Retry::fixed(Duration::from_millis(5)).attempts(100))
+            .run(move |ctx| book(store.clone(), ctx, true))
+    };
+    store.database().create_collection("payments").await.unwrap();
+    let reacting = start(&store, reaction, "one").await;
+    let mut expected = Vec::new();
+    for (first, failure) in [(0, unheard), (100, not_made)] {
+        server.fail_point(failing(&["commitTransaction"], doc! { "times": 30 }, failure)).await.unwrap();
+        let totals: Vec<i64> = (first..first + 20).collect();
+        orders(&store).insert_many(totals.iter().map(|total| doc! { "total": *total })).await.unwrap();
+        soon(reacting.idle_within(Duration::from_secs(1))).await.unwrap();
+        heal(&server).await;
+        expected.extend(totals);
+        assert_eq!(payments(&store).await, expected, "each once");
+    }
+    reacting.assert_no_failures().await.unwrap();
+    let counts = reacting.counts();
+    assert!(counts.retried > 0 && counts.done + counts.retried > 40, "{counts:?}");
+    reacting.stop(Duration::from_secs(5)).await;
 }
 
 /// Ids of any type, documents that any program wrote, before and while it runs.
