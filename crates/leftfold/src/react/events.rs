@@ -28,6 +28,31 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<
     shared.while_leading(name, move |number| lead(shared, definition, name, number)).await;
 }
 
+/// Notes from where on a reaction is about events, unless that is known: what comes after the start must not be missed.
+pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+    let Some(wanted) = &definition.events else { return Ok(()) };
+    let (store, name) = (&shared.store, place_name(definition));
+    while store.feed_place(&name).await?.is_none() {
+        let Some(number) = store.take_lease(&name, &shared.owner, LEASE).await? else {
+            // Whoever has it is about to.
+            sleep(LEASE / 20).await;
+            continue;
+        };
+        let at = place(store, &name, wanted).await?;
+        note(store, &name, number, &at).await?;
+    }
+    Ok(())
+}
+
+/// Where to go on in the log, or to begin.
+async fn place<S: Reactive>(store: &S, name: &str, wanted: &Wanted) -> Result<Mark> {
+    match store.feed_place(name).await? {
+        Some(place) => mark(name, &place),
+        None if wanted.from_start => Ok(Mark::default()),
+        None => store.heads().await,
+    }
+}
+
 /// Plans until the lease is lost.
 async fn lead<S: Reactive>(
     shared: &Shared<S>,
@@ -37,11 +62,7 @@ async fn lead<S: Reactive>(
 ) -> Result<()> {
     let Some(wanted) = &definition.events else { return Ok(()) };
     let store = &shared.store;
-    let mut at = match store.feed_place(name).await? {
-        Some(place) => mark(name, &place)?,
-        None if wanted.from_start => Mark::default(),
-        None => store.heads().await?,
-    };
+    let mut at = place(store, name, wanted).await?;
     if !note(store, name, number, &at).await? {
         return Ok(());
     }

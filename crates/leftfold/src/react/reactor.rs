@@ -159,6 +159,11 @@ impl<S: Reactive> Reactor<S> {
         for definition in &shared.definitions {
             planner::register(&shared, definition).await?;
         }
+        if self.plans {
+            for definition in &shared.definitions {
+                events::begin(&shared, definition).await?;
+            }
+        }
         shared.refresh().await?;
         let mut planners = JoinSet::new();
         if self.plans {
@@ -488,7 +493,7 @@ impl<S: Reactive> Reacting<S> {
         Ok(self.store().load_tasks(vec![key]).await?.pop())
     }
 
-    /// Has tasks run again, now; those that are running, afterwards. Answers how many. With a filter, only those whose documents match it.
+    /// Has tasks run again, now; those that are running, afterwards. Events that were handled are not handled again. Answers how many. With a filter, only those whose documents match it.
     pub async fn retry(&self, query: Query, documents: Option<&Filter>) -> Result<u64> {
         let shared = &self.0.shared;
         if let Some(name) = &query.reaction
@@ -501,6 +506,7 @@ impl<S: Reactive> Reacting<S> {
             let mut tasks = self.store().list_tasks(query.clone(), after, PIECE).await?;
             let Some(last) = tasks.last() else { break };
             after = Some(last.key.clone());
+            tasks.retain(Task::can_run_again);
             if let Some(filter) = documents {
                 tasks = self.matching(tasks, filter).await?;
             }
@@ -510,7 +516,7 @@ impl<S: Reactive> Reacting<S> {
                 let refused = self.store().save_tasks(tasks.into_iter().map(change).collect()).await?;
                 retried += count - refused.len() as u64;
                 tasks = self.store().load_tasks(refused).await?;
-                tasks.retain(|task| query.is(task));
+                tasks.retain(|task| query.is(task) && task.can_run_again());
             }
         }
         if retried > 0 {

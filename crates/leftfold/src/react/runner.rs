@@ -69,13 +69,33 @@ impl Running {
         self.freed.notify_one();
     }
 
-    /// A run is over. There may be a later one of the same task, if this one took too long.
-    fn remove(&self, key: &TaskKey, epoch: u64) {
-        let mut runs = self.runs();
-        if runs.get(key).is_some_and(|held| held.task.epoch == epoch) {
-            runs.remove(key);
+    /// The task of this run, as it was last written here. A task that was claimed again meanwhile is another run's.
+    fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
+        self.runs().get(key).map(|held| &held.task).filter(|task| task.epoch == epoch).cloned()
+    }
+
+    /// This run was looked at, or written, and its task was that.
+    fn update(&self, task: &Task) {
+        if let Some(held) = self.runs().get_mut(&task.key).filter(|held| held.task.epoch == task.epoch) {
+            held.task = task.clone();
         }
-        drop(runs);
+    }
+
+    /// Tells the handler of this run that its claim is lost.
+    fn cancel(&self, key: &TaskKey, epoch: u64) {
+        if let Some(held) = self.runs().get(key).filter(|held| held.task.epoch == epoch) {
+            held.cancel.send_replace(true);
+        }
+    }
+
+    /// This run has ended.
+    fn release(&self, key: &TaskKey, epoch: u64) {
+        {
+            let mut runs = self.runs();
+            if runs.get(key).is_some_and(|held| held.task.epoch == epoch) {
+                runs.remove(key);
+            }
+        }
         self.freed.notify_one();
     }
 }
@@ -269,10 +289,10 @@ async fn handle<S: Reactive>(
     let revision = event.as_ref().map(|event| event.revision.0);
     let cancelled = {
         let runs = shared.running.runs();
-        let held = runs.get(&key).filter(|held| held.task.epoch == epoch);
-        let Some(held) = held else { return };
-        held.cancel.subscribe()
+        // If it is another one's by now, the claim was lost before it began.
+        runs.get(&key).filter(|held| held.task.epoch == epoch).map(|held| held.cancel.subscribe())
     };
+    let Some(cancelled) = cancelled else { return };
     let inner = Arc::new(Inner {
         definition: Arc::clone(&definition),
         task,
@@ -306,7 +326,7 @@ async fn handle<S: Reactive>(
     let Some(said) = said else {
         // It is no longer ours. The handler has been told; it ends here at the latest.
         tracing::warn!(parent: &span, "others have taken it over; its handler is ended");
-        shared.running.remove(&key, epoch);
+        shared.running.release(&key, epoch);
         shared.count(|counts| counts.lost += 1);
         return;
     };
@@ -377,8 +397,7 @@ async fn finish_some<S: Reactive>(
     let mut ours: BTreeMap<TaskKey, (Finished, Task)> = BTreeMap::new();
     let mut unsure = Vec::new();
     for finished in batch {
-        let held = shared.running.runs().get(&finished.key).map(|held| held.task.clone());
-        match held {
+        match shared.running.held(&finished.key, finished.epoch) {
             // Whether the handler's transaction was committed, only the store knows.
             Some(task) if !finished.completes => {
                 let seen = task.version;
@@ -425,14 +444,12 @@ async fn finish_some<S: Reactive>(
     for mut finished in left {
         match there.get(&finished.key) {
             Some(task) if task.is_claimed(finished.epoch) => {
-                if finished.completes && finished.outcome == Outcome::Done {
+                if finished.completes && matches!(finished.outcome, Outcome::Done | Outcome::Handled(_)) {
                     let error = "the handler completed the task in a transaction that was not committed";
                     finished.outcome = Outcome::Failed(error.to_owned());
                 }
                 finished.completes = false;
-                if let Some(held) = shared.running.runs().get_mut(&finished.key) {
-                    held.task = task.clone();
-                }
+                shared.running.update(task);
                 again.push(finished);
             }
             // It was finished before, by the handler or by a write whose answer was lost; or others have taken it over.
@@ -449,7 +466,7 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
 
 /// A run is over, and its task is this by now, if it still was ours.
 fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
-    shared.running.remove(&finished.key, finished.epoch);
+    shared.running.release(&finished.key, finished.epoch);
     shared.count(|counts| {
         counts.handler(finished.took);
         let Some(task) = task else {
@@ -457,6 +474,8 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
             return;
         };
         match &finished.outcome {
+            // What the handler completed in a transaction is done, also if it did not hear of its commit.
+            Outcome::Failed(_) if finished.completes => counts.done += 1,
             Outcome::Done | Outcome::Handled(_) => counts.done += 1,
             Outcome::Stale => counts.stale += 1,
             Outcome::Deferred(_) => counts.deferred += 1,
@@ -476,39 +495,34 @@ async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
     let every = shortest.unwrap_or(LOOK_EVERY) / 3;
     loop {
         sleep(every).await;
-        let keys: Vec<_> = shared.running.runs().keys().cloned().collect();
-        if keys.is_empty() {
+        let claims: Vec<_> =
+            shared.running.runs().iter().map(|(key, held)| (key.clone(), held.task.epoch)).collect();
+        if claims.is_empty() {
             continue;
         }
-        if let Err(error) = renew(&shared, keys).await {
+        if let Err(error) = renew(&shared, claims).await {
             shared.failed(&error, "renewing claims");
         }
     }
 }
 
-async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()> {
-    let there = shared.store.load_tasks(keys.clone()).await?;
+async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
+    let there = shared.store.load_tasks(claims.iter().map(|(key, _)| key.clone()).collect()).await?;
     let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
     let mut changes = Vec::new();
-    for key in keys {
-        let Some((epoch, definition)) = shared.running.runs().get(&key).and_then(|held| {
-            let definition = shared.runs.iter().find(|one| one.name == key.reaction)?;
-            Some((held.task.epoch, Arc::clone(definition)))
-        }) else {
+    for (key, epoch) in claims {
+        let Some(definition) = shared.runs.iter().find(|one| one.name == key.reaction) else { continue };
+        if shared.running.held(&key, epoch).is_none() {
             continue;
-        };
+        }
         let renewed = there.remove(&key).and_then(|task| {
             let seen = task.version;
             Some((seen, task.renew_claim(epoch, &definition.rules, shared.moment())?))
         });
         match renewed {
             Some((seen, task)) => changes.push(Change::Update(seen, task)),
-            None => {
-                // The handler may just have finished it; then nobody hears this.
-                if let Some(held) = shared.running.runs().get(&key).filter(|held| held.task.epoch == epoch) {
-                    held.cancel.send_replace(true);
-                }
-            }
+            // The handler may just have finished it; then nobody hears this.
+            None => shared.running.cancel(&key, epoch),
         }
     }
     let renewed: BTreeMap<_, _> = changes
@@ -519,14 +533,10 @@ async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()
         })
         .collect();
     let refused = shared.store.save_tasks(changes).await?;
-    let mut runs = shared.running.runs();
     for (key, task) in renewed {
         // What was changed by others meanwhile is renewed the next time; there is time for that.
-        if !refused.contains(&key)
-            && let Some(held) = runs.get_mut(&key)
-            && held.task.epoch == task.epoch
-        {
-            held.task = task;
+        if !refused.contains(&key) {
+            shared.running.update(&task);
         }
     }
     Ok(())

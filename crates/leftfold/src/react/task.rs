@@ -536,6 +536,11 @@ impl Task {
         Some(self)
     }
 
+    /// Whether it can be run again when somebody wants it. Events are handled once, whatever anybody wants: of a stream only what waits or has failed can.
+    pub fn can_run_again(&self) -> bool {
+        self.cursor.is_none() || matches!(self.state, State::Pending | State::Failed)
+    }
+
     /// The task when somebody wants it to be run again, now. One that is running runs again afterwards.
     #[must_use]
     pub fn retry(mut self, moment: Moment) -> Self {
@@ -558,14 +563,17 @@ impl Task {
         if self.needs >= rules.version {
             return None;
         }
+        // What is claimed by old code is finished by it; what it should do again is done by the new code.
         let again = match evolution {
             Evolution::Nothing => false,
             Evolution::FailedAgain => self.state == State::Failed,
-            Evolution::AllAgain => self.inside && matches!(self.state, State::Failed | State::Done),
+            Evolution::AllAgain => match self.state {
+                State::Failed | State::Done => self.inside,
+                State::Running | State::Changed => true,
+                State::Pending | State::Stale => false,
+            },
         };
-        // What is claimed by old code is finished by it; what it should do again is done by the new code.
-        let is_running = matches!(self.state, State::Running | State::Changed);
-        if evolution == Evolution::Nothing || !(again || is_running && evolution == Evolution::AllAgain) {
+        if !again || !self.can_run_again() {
             return None;
         }
         let mut task = self.retry(moment);
