@@ -475,7 +475,7 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
         };
         match &finished.outcome {
             // What the handler completed in a transaction is done, also if it did not hear of its commit.
-            Outcome::Failed(_) if finished.completes => counts.done += 1,
+            Outcome::Failed(_) if task.error.is_none() => counts.done += 1,
             Outcome::Done | Outcome::Handled(_) => counts.done += 1,
             Outcome::Stale => counts.stale += 1,
             Outcome::Deferred(_) => counts.deferred += 1,
@@ -515,7 +515,12 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
         if shared.running.held(&key, epoch).is_none() {
             continue;
         }
-        let renewed = there.remove(&key).and_then(|task| {
+        let task = there.remove(&key);
+        // One that its handler has completed in a transaction goes on to its end.
+        if task.as_ref().is_some_and(|task| task.epoch == epoch && !task.is_claimed(epoch)) {
+            continue;
+        }
+        let renewed = task.and_then(|task| {
             let seen = task.version;
             Some((seen, task.renew_claim(epoch, &definition.rules, shared.moment())?))
         });
