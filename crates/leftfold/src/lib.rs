@@ -4,6 +4,7 @@
 
 mod apart;
 mod app;
+pub mod content;
 pub mod documents;
 mod encode;
 mod env;

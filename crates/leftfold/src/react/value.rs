@@ -175,6 +175,11 @@ impl Value {
         self.number().and_then(Number::truncated)
     }
 
+    /// It as an integer, if it is one, whatever it is kept as.
+    pub(crate) fn whole(&self) -> Option<i64> {
+        self.number().and_then(Number::whole)
+    }
+
     fn number(&self) -> Option<Number> {
         match self {
             Self::Int32(number) => Some(Number::Int((*number).into())),

@@ -65,6 +65,13 @@ impl Paths {
     }
 }
 
+impl Paths {
+    /// What the document has elsewhere.
+    pub fn others(&self, document: Value) -> Value {
+        self.root.others(document)
+    }
+}
+
 impl Node {
     /// Adds a path. `false` if it is within another, or has one within it.
     fn insert(&mut self, parts: &[&str]) -> bool {
@@ -90,6 +97,23 @@ impl Node {
             Some((name.clone(), node.value(value)?))
         });
         Value::Object(wanted.collect())
+    }
+
+    fn others(&self, value: Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                let kept = fields.into_iter().filter_map(|(name, value)| {
+                    match self.0.iter().find(|(wanted, _)| *wanted == name) {
+                        Some((_, node)) if node.0.is_empty() => None,
+                        Some((_, node)) => Some((name, node.others(value))),
+                        None => Some((name, value)),
+                    }
+                });
+                Value::Object(kept.collect())
+            }
+            Value::Array(items) => Value::Array(items.into_iter().map(|item| self.others(item)).collect()),
+            other => other,
+        }
     }
 
     fn value(&self, value: &Value) -> Option<Value> {
@@ -137,6 +161,17 @@ mod tests {
         assert_eq!(values(&["c.q"], document), r#"{"c":{}}"#);
         assert_eq!(values(&["b.0"], document), r#"{"b":[{},[{}],{}]}"#);
         assert_eq!(values(&["a"], "[1]"), "{}");
+    }
+
+    #[test]
+    fn what_is_elsewhere_stays_in_its_place() {
+        let document = r#"{"c":{"x":{"z":0,"y":1}},"a":null,"b":[1,{"x":2,"y":3},[{"x":4},5],{}]}"#;
+        let others = |paths: &[&str]| {
+            Paths::new(paths.iter().copied()).unwrap().others(document.parse().unwrap()).to_string()
+        };
+        assert_eq!(others(&["d", "a.x", "c.x.q"]), document);
+        assert_eq!(others(&["a", "b", "c.x.z"]), r#"{"c":{"x":{"y":1}}}"#);
+        assert_eq!(others(&["b.x", "c"]), r#"{"a":null,"b":[1,{"y":3},[{},5],{}]}"#);
     }
 
     #[test]

@@ -27,6 +27,31 @@ impl Decimal {
         matches!(self.0, Kind::NaN)
     }
 
+    /// Whether it is a number, and not infinite.
+    pub fn is_finite(self) -> bool {
+        matches!(self.0, Kind::Finite { .. })
+    }
+
+    /// The same number without zeros at its end.
+    #[must_use]
+    pub fn reduced(self) -> Self {
+        let Kind::Finite { negative, mut digits, mut exponent } = self.0 else { return self };
+        while digits != 0 && digits.is_multiple_of(10) {
+            digits /= 10;
+            exponent += 1;
+        }
+        if digits == 0 {
+            exponent = 0;
+        }
+        Self(Kind::Finite { negative: negative && digits != 0, digits, exponent })
+    }
+
+    /// It as an integer, if it is one.
+    fn whole(self) -> Option<i64> {
+        let Kind::Finite { exponent, .. } = self.reduced().0 else { return None };
+        if exponent >= 0 { self.truncated() } else { None }
+    }
+
     fn truncated(self) -> Option<i64> {
         let Kind::Finite { negative, digits, exponent } = self.0 else { return None };
         let power = 10_u128.checked_pow(exponent.unsigned_abs());
@@ -120,6 +145,16 @@ impl Number {
                 one.partial_cmp(&other).unwrap_or_else(|| other.is_nan().cmp(&one.is_nan()))
             }
             (one, other) => one.magnitude().compare(&other.magnitude()),
+        }
+    }
+
+    /// It as an integer, if it is one, whatever it is kept as.
+    pub(super) fn whole(self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(number),
+            Self::Double(number) if number.fract() == 0.0 => self.truncated(),
+            Self::Double(_) => None,
+            Self::Decimal(number) => number.whole(),
         }
     }
 

@@ -1,0 +1,133 @@
+//! Versions of documents by what is in them: the same content has the same version, whoever wrote it, wherever it is kept.
+//!
+//! A [`Version`] is the SHA-256 of a document's canonical text. That is JSON by [RFC 8785], so that it can be computed in any language:
+//! no spaces, fields sorted by name, numbers as short as they can be. Where stores know more than JSON does:
+//!
+//! | content | canonical text |
+//! | --- | --- |
+//! | a whole number, of whatever width, also `5.0` | its digits, all of them up to 64 bits |
+//! | a date, an object id and other types of BSON | canonical extended JSON, such as `{"$date":{"$numberLong":"1000"}}` |
+//! | a decimal number that is not whole | `{"$numberDecimal":"15E-1"}`, without zeros at the end |
+//! | not a number, infinite, a field twice, deeper than 100 levels | none: it has no version |
+//!
+//! This does not change any more: `tests` has vectors that say so.
+//!
+//! [RFC 8785]: https://www.rfc-editor.org/rfc/rfc8785
+
+mod canonical;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::Invalid;
+use crate::json::Json;
+use crate::react::{Paths, Value};
+
+/// Which content a document has, or had.
+///
+/// ```
+/// use leftfold::content::{Counted, Version};
+/// use leftfold::Json;
+///
+/// let one = Json::parse(r#"{"name": "shoes", "price": 4900, "seen": 17}"#)?;
+/// let other = Json::parse(r#"{"price": 4900.0, "name": "shoes", "seen": 18}"#)?;
+/// assert_ne!(Version::of(&one, &Counted::All)?, Version::of(&other, &Counted::All)?);
+/// let without = Counted::except(["seen"])?;
+/// assert_eq!(Version::of(&one, &without)?, Version::of(&other, &without)?);
+/// # Ok::<(), leftfold::Invalid>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Version([u8; 32]);
+
+impl Version {
+    /// The version of a document, by what counts of it.
+    pub fn of(document: &Json, counted: &Counted) -> Result<Self, Invalid> {
+        Ok(Self(Sha256::digest(canonical(document, counted)?).into()))
+    }
+}
+
+/// The text that a version is made from.
+pub fn canonical(document: &Json, counted: &Counted) -> Result<String, Invalid> {
+    let value: Value = document.as_str().parse()?;
+    canonical::text(&counted.part_of(value))
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Version {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let invalid =
+            || Invalid::new("version", text, "64 hexadecimal digits, as a document's version is written");
+        let is_hex = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let mut version = [0; 32];
+        for (byte, at) in version.iter_mut().zip((0..).step_by(2)) {
+            let digits = text.get(at..at + 2).filter(|_| is_hex).ok_or_else(invalid)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| invalid())?;
+        }
+        Ok(Self(version))
+    }
+}
+
+impl TryFrom<String> for Version {
+    type Error = Invalid;
+
+    fn try_from(text: String) -> Result<Self, Invalid> {
+        text.parse()
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> Self {
+        version.to_string()
+    }
+}
+
+/// What of a document counts for its version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Counted {
+    /// Everything.
+    #[default]
+    All,
+    /// What is at these paths.
+    Only(Paths),
+    /// Everything but what is at these paths.
+    Except(Paths),
+}
+
+impl Counted {
+    /// What is at these paths.
+    pub fn only(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Invalid> {
+        Ok(Self::Only(Paths::new(paths)?))
+    }
+
+    /// Everything but what is at these paths.
+    pub fn except(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Invalid> {
+        Ok(Self::Except(Paths::new(paths)?))
+    }
+
+    fn part_of(&self, document: Value) -> Value {
+        match self {
+            Self::All => document,
+            Self::Only(paths) => paths.values(&document),
+            Self::Except(paths) => paths.others(document),
+        }
+    }
+}
