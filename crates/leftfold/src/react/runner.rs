@@ -425,27 +425,28 @@ async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
     let every = shortest.unwrap_or(LOOK_EVERY) / 3;
     loop {
         sleep(every).await;
-        let keys: Vec<_> = shared.running.runs().keys().cloned().collect();
-        if keys.is_empty() {
+        let claims: Vec<_> =
+            shared.running.runs().iter().map(|(key, held)| (key.clone(), held.task.epoch)).collect();
+        if claims.is_empty() {
             continue;
         }
-        if let Err(error) = renew(&shared, keys).await {
+        if let Err(error) = renew(&shared, claims).await {
             shared.failed(&error, "renewing claims");
         }
     }
 }
 
-async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()> {
-    let there = shared.store.load_tasks(keys.clone()).await?;
+/// Renews claims as they were before the tasks were read: a run that has begun since then is another one.
+async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
+    let there = shared.store.load_tasks(claims.iter().map(|(key, _)| key.clone()).collect()).await?;
     let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
     let mut changes = Vec::new();
-    for key in keys {
-        let Some((epoch, definition)) = shared.running.runs().get(&key).and_then(|held| {
-            let definition = shared.runs.iter().find(|one| one.name == key.reaction)?;
-            Some((held.task.epoch, Arc::clone(definition)))
-        }) else {
+    for (key, epoch) in claims {
+        let is_held = |held: &&Held| held.task.epoch == epoch;
+        let Some(definition) = shared.runs.iter().find(|one| one.name == key.reaction) else { continue };
+        if shared.running.runs().get(&key).filter(is_held).is_none() {
             continue;
-        };
+        }
         let renewed = there.remove(&key).and_then(|task| {
             let seen = task.version;
             Some((seen, task.renew_claim(epoch, &definition.rules, shared.moment())?))
@@ -454,7 +455,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, keys: Vec<TaskKey>) -> Result<()
             Some((seen, task)) => changes.push(Change::Update(seen, task)),
             None => {
                 // The handler may just have finished it; then nobody hears this.
-                if let Some(held) = shared.running.runs().get(&key) {
+                if let Some(held) = shared.running.runs().get(&key).filter(is_held) {
                     held.cancel.send_replace(true);
                 }
             }
