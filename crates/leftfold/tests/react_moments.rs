@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use held::Held;
-use leftfold::react::{Context, Plain, Reaction, Reactor, State, TaskKey};
-use leftfold::{DocumentId, Json, Memory};
+use leftfold::react::{Context, Plain, Reaction, Reactor, Retry, State, TaskKey};
+use leftfold::{DocumentId, Event, Expected, Json, Leftfold, Memory, NewEvent};
 use tokio::sync::{Notify, mpsc};
 
 fn put(store: &Memory, body: Option<&str>) {
@@ -61,4 +61,26 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
     reacting.idle().await.unwrap();
     let counts = reacting.counts();
     assert_eq!((counts.done, counts.lost, counts.takeovers), (2, 0, 0), "{counts:?}");
+}
+
+/// An event whose handler says that it is done, but has not committed the transaction in which it completed its task, is not passed over.
+#[tokio::test(start_paused = true)]
+async fn an_event_is_not_passed_if_its_transaction_was_not_committed() {
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).open().await.unwrap();
+    let paid = NewEvent::new("paid", Json::parse("{}").unwrap()).unwrap();
+    app.append_events("a", Expected::Any, vec![paid]).await.unwrap();
+    let retry = Retry::fixed(Duration::from_millis(5)).attempts(2);
+    let reaction = Reaction::on_event(["paid"], "mail").from_start().retry(retry).for_each(
+        async |ctx: Context<Event>| {
+            // What it should be is computed, and never written.
+            assert!(ctx.complete(ctx.task().clone()).is_some());
+            Ok(())
+        },
+    );
+    let reacting = Reactor::on(store).reaction(reaction).start().await.unwrap();
+    reacting.idle_within(Duration::from_secs(1)).await.unwrap();
+    let failed = reacting.task(key()).await.unwrap().unwrap();
+    assert_eq!((failed.state, failed.attempts), (State::Failed, 2));
+    assert!(failed.error.unwrap().contains("not committed"));
 }

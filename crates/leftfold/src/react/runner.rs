@@ -373,7 +373,7 @@ async fn finish_some<S: Reactive>(
     for mut finished in left {
         match there.get(&finished.key) {
             Some(task) if task.is_claimed(finished.epoch) => {
-                if finished.completes && finished.outcome == Outcome::Done {
+                if finished.completes && matches!(finished.outcome, Outcome::Done | Outcome::Handled(_)) {
                     let error = "the handler completed the task in a transaction that was not committed";
                     finished.outcome = Outcome::Failed(error.to_owned());
                 }
