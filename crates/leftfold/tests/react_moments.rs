@@ -13,6 +13,7 @@ use held::Held;
 use leftfold::react::{Context, Plain, Reaction, Reactor, Retry, State, TaskKey};
 use leftfold::{DocumentId, Event, Expected, Json, Leftfold, Memory, NewEvent};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
 
 fn put(store: &Memory, body: Option<&str>) {
     let id = DocumentId::new("a").unwrap();
@@ -61,6 +62,32 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
     reacting.idle().await.unwrap();
     let counts = reacting.counts();
     assert_eq!((counts.done, counts.lost, counts.takeovers), (2, 0, 0), "{counts:?}");
+}
+
+/// One that dies when it has saved tasks and told nobody is not waited for longer than one that dies at any other moment.
+#[tokio::test(start_paused = true)]
+async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
+    let store = Held::default();
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let reaction = Reaction::on_plain("orders", "mail").run(move |_: Context<Json>| {
+        let begin = begin.clone();
+        async move { Ok(begin.send(())?) }
+    });
+    let none = Vec::<String>::new();
+    let planner = Reactor::on(store.clone()).worker("planner").reaction(reaction.clone()).runs(none);
+    let planner = planner.start().await.unwrap();
+    planner.idle().await.unwrap();
+    let runner = Reactor::on(store.memory.clone()).worker("runner").reaction(reaction).start().await.unwrap();
+    // It looks, finds nothing, and waits to be told.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    store.holds_stirs.store(true, Ordering::Relaxed);
+    put(&store.memory, Some("1"));
+    store.is_held.notified().await;
+    drop(planner);
+    let died = Instant::now();
+    timeout(Duration::from_mins(1), begun.recv()).await.unwrap();
+    assert!(died.elapsed() <= Duration::from_secs(5), "{:?}", died.elapsed());
+    runner.idle().await.unwrap();
 }
 
 /// An event whose handler says that it is done, but has not committed the transaction in which it completed its task, is not passed over.

@@ -32,8 +32,9 @@ const PIECE: usize = 500;
 const NOTE_EVERY: Duration = Duration::from_secs(30);
 /// How often to look for tasks that are to be forgotten.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
-/// How long to wait before looking again whether something is to be checked or compared, if nobody says so.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long to wait before looking again whether something is to be checked or compared, if nobody says so: who saved a task may die before
+/// it does.
+const LOOK_EVERY: Duration = LEASE;
 
 /// Follows the documents of one place for as long as it has the lease, and stands by otherwise.
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {

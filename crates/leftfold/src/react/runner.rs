@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::context::Inner;
 use super::events;
 use super::loader::Loader;
-use super::planner::until;
+use super::planner::{LEASE, until};
 use super::reaction::Definition;
 use super::reactor::{Hand, Shared};
 use super::store::{Change, Reactive, Wanted};
@@ -23,8 +23,8 @@ use super::task::{Outcome, State, Task, TaskKey};
 use crate::error::Result;
 use crate::retry::Backoff;
 
-/// How long to wait before looking again whether something is due, if nobody says so.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long to wait before looking again whether something is due, if nobody says so: who saved a task may die before it does.
+const LOOK_EVERY: Duration = LEASE;
 /// How long to wait for more room where there is little.
 const GATHER: Duration = Duration::from_millis(2);
 /// How many finished runs are written at once.
