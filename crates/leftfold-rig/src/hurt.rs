@@ -10,6 +10,7 @@ use leftfold::{Collection, Mark};
 use leftfold_sim::dice::Dice;
 use tokio::time::{Instant, sleep};
 
+use self::reactors::FEED_OF_ITEMS;
 use crate::crew::{Crew, PATIENCE, pause};
 use crate::failure::Failure;
 use crate::plan::Act;
@@ -261,7 +262,8 @@ impl<'a, S: Rigged> Hurt<'a, S> {
     async fn victim(&mut self, role: Role) -> Result<usize, Failure> {
         match role {
             Role::Worker => self.holder().await,
-            Role::Planner => self.leader().await,
+            // For these there is always something to plan.
+            Role::Planner => self.leader(Some(FEED_OF_ITEMS)).await,
             role => self.any(role),
         }
     }

@@ -24,6 +24,8 @@ const BEFORE_TRANSACTION: Place =
 const BEFORE_EFFECT: Place =
     Place { name: "handler: before its effect", role: Role::Runner, passes: &[points::EFFECT] };
 
+/// The lease of who plans for items.
+pub(super) const FEED_OF_ITEMS: &str = "feed of plain items";
 /// Whoever was stopped and is not replaced in this time holds a lock on the store, if that can be: another of its threads was writing.
 const PLANNER_LOCKED: Duration = Duration::from_secs(7);
 const RUNNER_LOCKED: Duration = Duration::from_secs(3);
@@ -55,13 +57,15 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(())
     }
 
-    /// Who has the lease of some documents or events to plan for, as soon as there is somebody.
-    pub(super) async fn leader(&mut self) -> Result<usize, Failure> {
+    /// Who plans for some documents, as soon as there is somebody; if they are named, for those.
+    pub(super) async fn leader(&mut self, feed: Option<&str>) -> Result<usize, Failure> {
         let begun = Instant::now();
         loop {
             self.crew.tend().await?;
             let leaders = patiently::<S, _, _>(|| self.store.leaders()).await?;
-            let leaders: Vec<_> = leaders.iter().filter_map(|(_, owner)| self.crew.find(owner)).collect();
+            let fits = |lease: &str| feed.map_or(lease.starts_with("feed of"), |feed| lease == feed);
+            let leaders = leaders.iter().filter(|(lease, _)| fits(lease));
+            let leaders: Vec<_> = leaders.filter_map(|(_, owner)| self.crew.find(owner)).collect();
             if let Some(at) = self.dice.pick(&leaders) {
                 return Ok(*at);
             }
@@ -75,7 +79,7 @@ impl<S: Rigged> Hurt<'_, S> {
     /// Stops one that plans, with changes read, until others have all its leases; it goes on with what it read then.
     async fn stop_planner(&mut self) -> Result<(), Failure> {
         for _ in 0..MOST_MISSES {
-            let at = self.leader().await?;
+            let at = self.leader(None).await?;
             let place = self.crew.store().before_plan();
             if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
                 continue;
@@ -200,19 +204,7 @@ impl<S: Rigged> Hurt<'_, S> {
 
     /// Kills who plans for items, and takes the time until a new item is planned for.
     async fn take_over_planner(&mut self) -> Result<(), Failure> {
-        let begun = Instant::now();
-        let at = loop {
-            self.crew.tend().await?;
-            let leaders = patiently::<S, _, _>(|| self.store.leaders()).await?;
-            let leader = leaders.iter().find(|(lease, _)| lease == "feed of plain items");
-            if let Some(at) = leader.and_then(|(_, owner)| self.crew.find(owner)) {
-                break at;
-            }
-            if begun.elapsed() > PATIENCE {
-                return Err(Failure::Violated(vec![format!("I10: nobody plans for items for {PATIENCE:?}")]));
-            }
-            pause().await;
-        };
+        let at = self.leader(Some(FEED_OF_ITEMS)).await?;
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;
         let killed = Instant::now();

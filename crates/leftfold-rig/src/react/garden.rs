@@ -54,7 +54,12 @@ impl Garden {
     pub(crate) async fn tend<S: Rigged>(&self, store: S, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(PAUSE)).await;
-            let id = format!("i{}", dice.below(ITEMS));
+            // Some are there for the first time.
+            let id = if dice.happens(80) {
+                format!("n{}", self.number())
+            } else {
+                format!("i{}", dice.below(ITEMS))
+            };
             let item = self.written().now.get(&id).cloned();
             let item = match (item, dice.below(10)) {
                 (Some(item), 0..2) => Some(Item { note: self.number(), ..item }),
