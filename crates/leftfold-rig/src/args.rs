@@ -1,5 +1,7 @@
 //! What can be said on the command line.
 
+use std::path::PathBuf;
+
 use clap::{Args, Parser, Subcommand};
 
 use crate::store::Kind;
@@ -26,7 +28,7 @@ pub(crate) struct Cli {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Rig {
-    /// How many processes to kill
+    /// How many processes and servers to kill; processes with reactions are killed beside, one for every two of them
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub(crate) kills: u64,
     /// Chooses the events, whom to kill and where; random if not given
@@ -58,6 +60,29 @@ pub(crate) enum Part {
     /// Retries what is parked, and folds documents anew
     #[command(hide = true)]
     Operator(Process),
+    /// Plans reactions
+    #[command(hide = true)]
+    Planner(Process),
+    /// Runs reactions
+    #[command(hide = true)]
+    Runner(Process),
+    /// Plans and runs reactions
+    #[command(hide = true)]
+    Reactor(Process),
+}
+
+impl Part {
+    pub(crate) fn process(&self) -> &Process {
+        match self {
+            Self::Worker(process)
+            | Self::Producer(process)
+            | Self::Feeder(process)
+            | Self::Operator(process)
+            | Self::Planner(process)
+            | Self::Runner(process)
+            | Self::Reactor(process) => process,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Args)]
@@ -67,6 +92,9 @@ pub(crate) struct Process {
     /// Where the store is
     #[arg(long)]
     pub(crate) place: String,
+    /// The directory of what is kept beside the store
+    #[arg(long)]
+    pub(crate) beside: PathBuf,
     #[arg(long)]
     pub(crate) name: String,
     #[arg(long)]

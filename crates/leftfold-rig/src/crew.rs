@@ -14,7 +14,7 @@ use crate::member::Member;
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Kind, Place};
-use crate::words::{Blow, Order};
+use crate::words::{Blow, Did, Order};
 
 /// How long a process has for what it is ordered, before it is told to forget it.
 const AIM: Duration = Duration::from_secs(2);
@@ -24,8 +24,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// All processes. Dropped, it kills them.
 pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
+    /// What reactors did that are gone.
+    did: Did,
     store: Kind,
     place: String,
+    beside: PathBuf,
     seed: u64,
     dice: Dice,
     program: PathBuf,
@@ -46,12 +49,14 @@ impl Crew {
     pub(crate) fn new(
         store: Kind,
         place: String,
+        beside: PathBuf,
         seed: u64,
         ledger: Arc<Mutex<Ledger>>,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe()
             .map_err(|error| Failure::rig("starting processes: this program can't be found", error))?;
-        Ok(Self { members: Vec::new(), store, place, seed, dice: Dice::new(seed), program, ledger })
+        let (members, did, dice) = (Vec::new(), Did::default(), Dice::new(seed));
+        Ok(Self { members, did, store, place, beside, seed, dice, program, ledger })
     }
 
     /// Starts so many processes, and waits until they are ready.
@@ -85,8 +90,14 @@ impl Crew {
         let mut arguments: Vec<OsString> = vec!["--seed".into(), seed.to_string().into()];
         arguments.extend(["--store".into(), self.store.name().into()]);
         arguments.extend(["--place".into(), self.place.clone().into()]);
+        arguments.extend(["--beside".into(), self.beside.clone().into()]);
         arguments.extend(mended.then(|| "--mended".into()));
         Member::start(&self.program, arguments, (role, seat, turn), name, next_append).await
+    }
+
+    /// What reactors did that are gone.
+    pub(crate) fn did(&self) -> Did {
+        self.did
     }
 
     /// What the events of feeders follow from.
@@ -104,9 +115,9 @@ impl Crew {
         self.members.iter().position(|member| member.name == name)
     }
 
-    /// Any member of a role.
+    /// Any member that does what a role does.
     pub(crate) fn any(&self, role: Role) -> Option<usize> {
-        let fits: Vec<_> = (0..self.members.len()).filter(|at| self.members[*at].role == role).collect();
+        let fits: Vec<_> = (0..self.members.len()).filter(|at| self.members[*at].role.does(role)).collect();
         self.dice.pick(&fits).copied()
     }
 
@@ -164,10 +175,21 @@ impl Crew {
 
     /// Kills a member, or sees that it has killed itself, and puts another in its seat.
     pub(crate) async fn replace(&mut self, at: usize, by_itself: bool) -> Result<(), Failure> {
+        // Under its old name it takes up its work at once, under another it has to wait until its own lease ends.
+        let name = self.dice.happens(400).then(|| self.members[at].name.clone());
+        self.replace_as(at, by_itself, name).await
+    }
+
+    /// The same, under this name or a new one.
+    pub(crate) async fn replace_as(
+        &mut self,
+        at: usize,
+        by_itself: bool,
+        name: Option<String>,
+    ) -> Result<(), Failure> {
         let member = &mut self.members[at];
         member.kill(by_itself, &self.ledger).await?;
-        // Under its old name it takes up its work at once, under another it has to wait until its own lease ends.
-        let name = self.dice.happens(400).then(|| member.name.clone());
+        self.did += member.did;
         let code = if member.role == Role::Operator { Code::Mended } else { Code::Any };
         let (seat, next_append) = ((member.role, member.seat, member.turn + 1), member.next_append);
         self.members[at] = self.one(seat, name, next_append, code).await?;
@@ -193,6 +215,7 @@ impl Crew {
         self.members.iter_mut().filter(|member| of_role(member)).for_each(Member::dismiss);
         for member in self.members.iter_mut().filter(|member| of_role(member)) {
             member.end(&self.ledger).await?;
+            self.did += member.did;
         }
         self.members.retain(|member| !of_role(member));
         Ok(())

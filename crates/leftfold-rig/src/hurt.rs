@@ -1,5 +1,7 @@
 //! What is done to the processes and the servers: kills at places and at any moment, and zombies.
 
+mod reactors;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,9 +10,11 @@ use leftfold::{Collection, Mark};
 use leftfold_sim::dice::Dice;
 use tokio::time::{Instant, sleep};
 
+use self::reactors::FEED_OF_ITEMS;
 use crate::crew::{Crew, PATIENCE, pause};
 use crate::failure::Failure;
 use crate::plan::Act;
+use crate::react::Garden;
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Ground as _, Place, Rigged, patiently};
@@ -34,6 +38,7 @@ pub(crate) struct Hurt<'a, S: Rigged> {
     ground: &'a S::Ground,
     store: &'a S,
     crew: &'a mut Crew,
+    garden: &'a Garden,
     dice: &'a Dice,
     tally: &'a mut Tally,
     bar: &'a ProgressBar,
@@ -64,39 +69,39 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         ground: &'a S::Ground,
         store: &'a S,
         crew: &'a mut Crew,
-        dice: &'a Dice,
-        tally: &'a mut Tally,
-        bar: &'a ProgressBar,
+        garden: &'a Garden,
+        (dice, tally, bar): (&'a Dice, &'a mut Tally, &'a ProgressBar),
     ) -> Self {
-        Self { ground, store, crew, dice, tally, bar, owners: HashMap::new() }
+        Self { ground, store, crew, garden, dice, tally, bar, owners: HashMap::new() }
     }
 
     pub(crate) async fn all(mut self, acts: &[Act]) -> Result<(), Failure> {
         for act in acts {
             match *act {
-                Act::KillAt(place) => self.kill_at(place).await?,
+                Act::KillAt(place) => {
+                    self.kill_there(place).await?;
+                    self.killed();
+                }
                 Act::Kill => self.kill().await?,
                 Act::KillStopped => self.stop(false, Then::Kill).await?,
                 Act::Zombie { with_batch } => self.stop(with_batch, Then::Resume).await?,
                 Act::KillServer { at_commit } => self.kill_server(at_commit).await?,
+                Act::Reactor(deed) => self.do_to_reactor(deed).await?,
             }
             self.crew.tend().await?;
         }
         Ok(())
     }
 
-    /// Kills at a place. A worker must have a lease to get there.
-    async fn kill_at(&mut self, place: &'static Place) -> Result<(), Failure> {
+    /// Kills at a place. A worker or a planner must have a lease to get there.
+    async fn kill_there(&mut self, place: &'static Place) -> Result<(), Failure> {
         for _ in 0..MOST_MISSES {
-            let at = match place.role {
-                Role::Worker => self.holder().await?,
-                role => self.any(role)?,
-            };
+            let at = self.victim(place.role).await?;
+            patiently::<S, _, _>(|| self.store.provoke(place)).await?;
             let times = 1 + self.dice.below(4);
             if self.crew.aim(at, place, times, Blow::Die).await? {
                 self.crew.replace(at, true).await?;
                 *self.tally.kills_at.entry(place.name).or_default() += 1;
-                self.killed();
                 return Ok(());
             }
             if place.role == Role::Operator {
@@ -132,10 +137,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         let server = self.ground.primary().await?;
         let mut sent = false;
         if at_commit && let Some(place) = self.dice.pick(&self.crew.store().commits()) {
-            let at = match place.role {
-                Role::Worker => self.holder().await?,
-                role => self.any(role)?,
-            };
+            let at = self.victim(place.role).await?;
             sent = self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await?;
             if sent {
                 self.crew.resume(at).await?;
@@ -253,6 +255,16 @@ impl<'a, S: Rigged> Hurt<'a, S> {
                 return Err(Failure::Violated(vec![message]));
             }
             pause().await;
+        }
+    }
+
+    /// One who gets to the places of a role.
+    async fn victim(&mut self, role: Role) -> Result<usize, Failure> {
+        match role {
+            Role::Worker => self.holder().await,
+            // For these there is always something to plan.
+            Role::Planner => self.leader(Some(FEED_OF_ITEMS)).await,
+            role => self.any(role),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Leftfold's workers as real processes on a real store, killed and stopped at the worst moments.
 //!
-//! The rig starts workers, producers and an operator as processes of their own, kills them with SIGKILL, at any moment
-//! and at named places inside a commit, an append and a claim, stops others for longer than their lease and resumes them when
-//! they have been replaced. All the while it checks that every document is the fold of its events; at the end, that
-//! nothing is missing.
+//! The rig starts workers, producers, an operator and reactors as processes of their own, kills them with SIGKILL, at any moment
+//! and at named places inside a commit, an append, a claim and a handler's transaction, stops others for longer than their lease
+//! and resumes them when they have been replaced. All the while it checks that every document is the fold of its events; at the
+//! end, that nothing is missing, and that every reaction had its effect as often as it promises.
 
 mod args;
 mod crew;
@@ -15,6 +15,7 @@ mod member;
 mod plan;
 mod points;
 mod process;
+mod react;
 mod role;
 mod round;
 mod signals;
@@ -39,6 +40,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Part, Process, Rig};
 use crate::failure::Failure;
+use crate::role::Role;
 use crate::store::{Ground as _, Kind, Rigged};
 use crate::tally::Tally;
 
@@ -79,8 +81,7 @@ fn be(part: &Part) -> Result<ExitCode, Failure> {
     signals::die_with_parent();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::rig("starting the runtime", error))?;
-    let (Part::Worker(process) | Part::Producer(process) | Part::Feeder(process) | Part::Operator(process)) =
-        part;
+    let process = part.process();
     let done = match process.store {
         Kind::Sqlite => runtime.block_on(be_on::<Sqlite>(part, process)),
         Kind::Mongodb => runtime.block_on(be_on::<Mongo>(part, process)),
@@ -95,6 +96,9 @@ async fn be_on<S: Rigged>(part: &Part, process: &Process) -> Result<(), Failure>
         Part::Producer(_) => process::produce::<S>(process).await,
         Part::Feeder(_) => feeder::feed::<S>(process).await,
         Part::Operator(_) => process::operate::<S>(process).await,
+        Part::Planner(_) => react::react::<S>(process, Role::Planner).await,
+        Part::Runner(_) => react::react::<S>(process, Role::Runner).await,
+        Part::Reactor(_) => react::react::<S>(process, Role::Reactor).await,
     }
 }
 

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::process::GRACE;
 use crate::role::Role;
-use crate::words::{Order, Said};
+use crate::words::{Did, Order, Said};
 
 /// A process of the rig. Dropped, it is killed.
 pub(crate) struct Member {
@@ -34,6 +34,10 @@ pub(crate) struct Member {
     pub(crate) reached: bool,
     /// It has said that it forgot its order.
     pub(crate) disarmed: bool,
+    /// It has said that what it handles kills it.
+    pub(crate) fell: bool,
+    /// For reactors: what it said to have done.
+    pub(crate) did: Did,
     child: Child,
     orders: Option<ChildStdin>,
     said: mpsc::UnboundedReceiver<Said>,
@@ -70,8 +74,9 @@ impl Member {
                 }
             });
         }
-        let (reached, disarmed) = (false, false);
-        let mut member = Self { role, name, seat, turn, next_append, reached, disarmed, child, orders, said };
+        let (reached, disarmed, fell, did) = (false, false, false, Did::default());
+        let mut member =
+            Self { role, name, seat, turn, next_append, reached, disarmed, fell, did, child, orders, said };
         match timeout(PATIENCE, member.said.recv()).await {
             Ok(Some(Said::Ready)) => Ok(member),
             Ok(Some(said)) => Err(Failure::rig(doing, format!("it said {said:?}"))),
@@ -97,7 +102,7 @@ impl Member {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
                 self.hear_out(ledger).await;
-                if self.reached { Ok(()) } else { Err(self.ended_alone(status)) }
+                if self.reached || self.fell { Ok(()) } else { Err(self.ended_alone(status)) }
             }
             Err(error) => Err(Failure::rig(format!("watching {}", self.name), error)),
         }
@@ -159,6 +164,8 @@ impl Member {
         match said {
             Said::Reached { .. } => self.reached = true,
             Said::Disarmed => self.disarmed = true,
+            Said::Fell => self.fell = true,
+            Said::Did(did) => self.did = did,
             Said::Ready => {}
             said => {
                 let append = ledger.lock().unwrap_or_else(PoisonError::into_inner).enter(said);

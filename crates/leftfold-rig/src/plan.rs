@@ -2,6 +2,7 @@
 
 use leftfold_sim::dice::Dice;
 
+use crate::role::Role;
 use crate::store::{Kind, Place};
 
 /// How many kills one store sees before the next run begins on a new one: the log stays short, so that it can be
@@ -21,11 +22,30 @@ pub(crate) enum Act {
     Zombie { with_batch: bool },
     /// The server on which everything depends is killed, at any moment or when somebody was just let go to commit.
     KillServer { at_commit: bool },
+    /// Something is done to who plans or runs reactions.
+    Reactor(Deed),
+}
+
+/// What is done to who plans or runs reactions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Deed {
+    /// One is killed at a place.
+    KillAt(&'static Place),
+    /// One is killed at any moment.
+    Kill,
+    /// One that plans is stopped with changes read and nothing planned until another has its leases, and resumed.
+    StopPlanner,
+    /// One that runs is stopped with an effect about to be made until others have run its tasks, and resumed.
+    StopRunner,
+    /// A document kills whoever handles it, until it is given up.
+    Poison,
+    /// One that plans and one that runs are killed, and the time is taken until others do their work.
+    TakeOver,
 }
 
 impl Act {
     fn is_kill(self) -> bool {
-        !matches!(self, Self::Zombie { .. })
+        !matches!(self, Self::Zombie { .. } | Self::Reactor(_))
     }
 }
 
@@ -34,6 +54,8 @@ impl Act {
 pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
     let mut rounds = vec![Vec::new()];
     let mut places: Vec<&'static Place> = Vec::new();
+    let (folds, reacts) = (only(store, |role| !role.reacts()), only(store, Role::reacts));
+    let mut react_places = Vec::new();
     let mut in_round = 0;
     for kill in 0..kills {
         if in_round == KILLS_PER_ROUND {
@@ -46,7 +68,7 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
             11 => Act::KillStopped,
             _ => {
                 if places.is_empty() {
-                    places = shuffled(store.places(), dice);
+                    places = shuffled(&folds, dice);
                 }
                 places.pop().map_or(Act::Kill, Act::KillAt)
             }
@@ -57,19 +79,40 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
             if kill % 4 == 1 {
                 round.push(Act::Zombie { with_batch: kill % 12 != 1 });
             }
+            if kill % 2 == 0 {
+                if react_places.is_empty() {
+                    react_places = shuffled(&reacts, dice);
+                }
+                round.push(Act::Reactor(match kill / 2 % 15 {
+                    3 | 10 => Deed::Kill,
+                    5 => Deed::StopPlanner,
+                    8 => Deed::StopRunner,
+                    _ => react_places.pop().map_or(Deed::Kill, Deed::KillAt),
+                }));
+            }
         }
+    }
+    for round in &mut rounds {
+        round.insert(round.len() / 2, Act::Reactor(Deed::Poison));
+        round.push(Act::Reactor(Deed::TakeOver));
     }
     rounds
 }
 
-fn shuffled(places: &'static [Place], dice: &Dice) -> Vec<&'static Place> {
-    let mut drawn: Vec<_> = places.iter().map(|place| (dice.next(), place)).collect();
-    drawn.sort_by_key(|(number, _)| *number);
-    drawn.into_iter().map(|(_, place)| place).collect()
+fn only(store: Kind, fits: impl Fn(Role) -> bool) -> Vec<&'static Place> {
+    store.places().iter().filter(|place| fits(place.role)).collect()
+}
+
+fn shuffled(places: &[&'static Place], dice: &Dice) -> Vec<&'static Place> {
+    let mut drawn = places.to_vec();
+    dice.shuffle(&mut drawn);
+    drawn
 }
 
 #[cfg(test)]
 mod tests {
+    use std::mem::discriminant;
+
     use super::*;
 
     #[test]
@@ -77,11 +120,19 @@ mod tests {
         for store in [Kind::Sqlite, Kind::Mongodb] {
             let acts = plan(store, 60, &Dice::new(1)).concat();
             for place in store.places() {
-                let here = |act: &&Act| matches!(act, Act::KillAt(at) if at.name == place.name);
+                let here = |act: &&Act| match act {
+                    Act::KillAt(at) | Act::Reactor(Deed::KillAt(at)) => at.name == place.name,
+                    _ => false,
+                };
                 assert!(acts.iter().filter(here).count() >= 1, "{}", place.name);
             }
             assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
-            assert!(acts.iter().filter(|act| !act.is_kill()).count() >= 12);
+            let zombies = acts.iter().filter(|act| matches!(act, Act::Zombie { .. })).count();
+            assert!(zombies >= 12);
+            for deed in [Deed::Kill, Deed::StopPlanner, Deed::StopRunner, Deed::Poison, Deed::TakeOver] {
+                let same = |act: &&Act| matches!(act, Act::Reactor(done) if discriminant(done) == discriminant(&deed));
+                assert!(acts.iter().any(|act| same(&act)), "{deed:?}");
+            }
             let servers = acts.iter().filter(|act| matches!(act, Act::KillServer { .. })).count();
             assert_eq!(servers, if store.has_servers() { 15 } else { 0 });
 

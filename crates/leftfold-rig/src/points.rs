@@ -20,6 +20,17 @@ static ARMED: Mutex<Option<Armed>> = Mutex::new(None);
 static MAY_GO_ON: Mutex<bool> = Mutex::new(false);
 static BELL: Condvar = Condvar::new();
 
+/// In handlers: before a transaction.
+pub(crate) const BEGIN: &str = "handler::begin";
+/// Before a commit, when the task is completed.
+pub(crate) const COMPLETED: &str = "handler::completed";
+/// After the commit.
+pub(crate) const COMMITTED: &str = "handler::committed";
+/// Before an effect outside of the store.
+pub(crate) const EFFECT: &str = "handler::effect";
+/// After it.
+pub(crate) const EFFECTED: &str = "handler::effected";
+
 /// Whether this program has failpoints.
 pub(crate) const BUILT_IN: bool = cfg!(feature = "failpoints");
 
@@ -56,7 +67,8 @@ pub(crate) fn obey(order: Order) {
     }
 }
 
-fn reached(name: &str) {
+/// A place is reached.
+pub(crate) fn reached(name: &str) {
     let Some(Armed { place, blow, .. }) = pass(&mut lock(&ARMED), name) else { return };
     let _ = say(&Said::Reached { place });
     match blow {

@@ -12,6 +12,12 @@ pub(crate) enum Role {
     Feeder,
     /// Mends.
     Operator,
+    /// Plans reactions.
+    Planner,
+    /// Runs reactions.
+    Runner,
+    /// Does both.
+    Reactor,
 }
 
 impl Role {
@@ -22,6 +28,19 @@ impl Role {
             Self::Producer => "producer",
             Self::Feeder => "feeder",
             Self::Operator => "operator",
+            Self::Planner => "planner",
+            Self::Runner => "runner",
+            Self::Reactor => "reactor",
         }
+    }
+
+    /// Whether it is about reactions.
+    pub(crate) fn reacts(self) -> bool {
+        matches!(self, Self::Planner | Self::Runner | Self::Reactor)
+    }
+
+    /// Whether it can be killed at places of another one.
+    pub(crate) fn does(self, other: Self) -> bool {
+        self == other || self == Self::Reactor && other.reacts()
     }
 }

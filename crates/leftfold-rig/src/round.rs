@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
+use leftfold::react::{Query, State};
 use leftfold::{App, Sequencer};
 use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM};
@@ -20,6 +21,8 @@ use crate::feeder;
 use crate::hurt::Hurt;
 use crate::plan::Act;
 use crate::process;
+use crate::react;
+use crate::react::Garden;
 use crate::role::Role;
 use crate::store::{Ground as _, Rigged, patiently};
 use crate::tally::Tally;
@@ -27,6 +30,7 @@ use crate::watch::Watcher;
 
 const PRODUCERS: u64 = 2;
 const FEEDERS: u64 = 2;
+const REACTORS: [(Role, u64); 3] = [(Role::Planner, 1), (Role::Runner, 1), (Role::Reactor, 2)];
 /// How long it may take until everything is folded and mended, once nothing goes wrong any more.
 const BOUND: Duration = Duration::from_mins(1);
 
@@ -44,6 +48,7 @@ pub(crate) async fn run<S: Rigged>(
     let args = Process {
         store: rig.store,
         place: place.clone(),
+        beside: directory.to_owned(),
         name: "healer".to_owned(),
         seed: dice.next(),
         from: 0,
@@ -51,7 +56,11 @@ pub(crate) async fn run<S: Rigged>(
     };
     let app = patiently::<S, _, _>(|| async { process::app::<S>(&args).await?.open().await }).await?;
     let watcher = Arc::new(Watcher::default());
-    let mut crew = Crew::new(rig.store, place, dice.next(), Arc::clone(&watcher.ledger))?;
+    let garden = Arc::new(Garden::default());
+    patiently::<S, _, _>(|| app.store().lay_out()).await?;
+    let mut crew =
+        Crew::new(rig.store, place, directory.to_owned(), dice.next(), Arc::clone(&watcher.ledger))?;
+    let fell = tally.fell;
     let mut eyes = JoinSet::new();
     let (looker, store) = (Arc::clone(&watcher), app.store().clone());
     let beside = directory.to_owned();
@@ -60,6 +69,9 @@ pub(crate) async fn run<S: Rigged>(
     eyes.spawn(async move { follower.follow(store).await });
     let (reader, reading, chance) = (Arc::clone(&watcher), app.clone(), dice.split());
     eyes.spawn(async move { reader.read(reading, chance).await });
+    let (gardener, store, chance) = (Arc::clone(&garden), app.store().clone(), dice.split());
+    let mut gardening = JoinSet::new();
+    gardening.spawn(async move { gardener.tend(store, chance).await });
 
     tokio::select! { biased;
         seen = ended(&mut eyes) => seen?,
@@ -68,9 +80,15 @@ pub(crate) async fn run<S: Rigged>(
             crew.start(Role::Producer, PRODUCERS, Code::Any).await?;
             crew.start(Role::Feeder, FEEDERS, Code::Any).await?;
             crew.start(Role::Operator, 1, Code::Mended).await?;
-            Hurt::new(ground, app.store(), &mut crew, dice, tally, bar).all(acts).await?;
+            for (role, count) in REACTORS {
+                crew.start(role, count, Code::Any).await?;
+            }
+            Hurt::new(ground, app.store(), &mut crew, &garden, (dice, tally, bar)).all(acts).await?;
             ground.settle().await?;
-            heal(&app, &watcher, &mut crew, rig.workers, tally).await
+            garden.end();
+            ended(&mut gardening).await?;
+            heal(&app, &watcher, &mut crew, rig.workers, tally).await?;
+            settle(&app, directory, &mut crew).await
         } => done?,
     }
     watcher.end();
@@ -78,6 +96,11 @@ pub(crate) async fn run<S: Rigged>(
         ended(&mut eyes).await?;
     }
     check(&app, &watcher, tally).await?;
+    let done = react::check(app.store(), directory, &garden.all(), tally.fell - fell).await?;
+    tally.reacted(&done, crew.did(), garden.all().count);
+    if !done.wrong.is_empty() {
+        return Err(Failure::Violated(done.wrong));
+    }
     let store = app.store().clone();
     drop(app);
     store.shut().await;
@@ -123,6 +146,37 @@ async fn heal<S: Rigged>(
         Err(_) => return Err(Failure::Violated(still_wrong(app).await?)),
     }
     crew.end(Role::Worker).await
+}
+
+/// Ends all who plan and run reactions, and starts others; then everything is reacted to, within a bound.
+async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Result<(), Failure> {
+    for (role, _) in REACTORS {
+        crew.end(role).await?;
+    }
+    for (role, count) in REACTORS {
+        crew.start(role, count, Code::Any).await?;
+    }
+    let onlooker = patiently::<S, _, _>(|| react::onlooker(app.store(), beside)).await?;
+    let settling = async {
+        tokio::select! { biased;
+            idle = onlooker.idle_within(Duration::from_secs(1)) => Ok(idle?),
+            failure = trouble(crew) => Err(failure),
+        }
+    };
+    match timeout(BOUND, settling).await {
+        Ok(settled) => settled?,
+        Err(_) => {
+            let states = vec![State::Pending, State::Running, State::Changed];
+            let open = onlooker.tasks(Query { states, ..Query::default() }, None, 10).await?;
+            let wrong = format!("I10: not everything was reacted to in {BOUND:?}; left are {open:?}");
+            return Err(Failure::Violated(vec![wrong]));
+        }
+    }
+    onlooker.stop(Duration::ZERO).await;
+    for (role, _) in REACTORS {
+        crew.end(role).await?;
+    }
+    Ok(())
 }
 
 /// Retries what is parked until nothing is. A fold that fails at first does so anew in each process: a document that is

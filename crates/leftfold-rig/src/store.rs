@@ -1,5 +1,6 @@
 //! The stores that can be put to the test. Everything that differs between them is here.
 
+mod effects;
 mod mongodb;
 mod sqlite;
 
@@ -14,7 +15,10 @@ use tokio::time::Instant;
 
 use crate::crew::pause;
 use crate::failure::Failure;
+use crate::points;
 use crate::role::Role;
+
+pub(crate) use self::effects::Effects;
 
 /// Which store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
@@ -26,7 +30,7 @@ pub(crate) enum Kind {
 }
 
 /// What the rig needs to know of a store beyond what every store does.
-pub(crate) trait Rigged: Store + Sequences {
+pub(crate) trait Rigged: Store + Sequences + Effects {
     /// What its stores stand on.
     type Ground: Ground;
     /// What a snapshot is read from.
@@ -124,11 +128,21 @@ impl Kind {
         &self.places()[0]
     }
 
-    /// Where workers, producers and feeders are about to commit.
+    /// Where workers, producers, feeders and handlers are about to commit.
     pub(crate) fn commits(self) -> Vec<&'static Place> {
-        let commits = |place: &&Place| place.passes.last().is_some_and(|last| last.ends_with("::commit"));
+        let commits = |place: &&Place| {
+            place.passes.last().is_some_and(|last| last.ends_with("::commit") || *last == points::COMPLETED)
+        };
         let places = self.places().iter().filter(commits);
         places.filter(|place| place.role != Role::Operator).collect()
+    }
+
+    /// Where a planner has read changes, and has not planned anything.
+    pub(crate) fn before_plan(self) -> &'static Place {
+        match self {
+            Self::Sqlite => &sqlite::BEFORE_PLAN,
+            Self::Mongodb => &mongodb::BEFORE_PLAN,
+        }
     }
 
     /// Whether it has servers that can be killed.

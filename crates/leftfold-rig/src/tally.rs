@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 
+use crate::react::Done;
 use crate::store::Kind;
+use crate::words::Did;
 
 /// What was counted.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -28,6 +30,28 @@ pub(crate) struct Tally {
     /// Stopped while they held a lock, so that nobody could replace them.
     pub(crate) stopped_with_a_lock: u64,
     pub(crate) takeovers: u64,
+    pub(crate) reactors_killed: u64,
+    pub(crate) reactors_killed_at_any_moment: u64,
+    /// Stopped with changes read, replaced, resumed.
+    pub(crate) zombies_that_plan: u64,
+    /// Stopped with an effect about to be made, replaced, resumed.
+    pub(crate) zombies_that_run: u64,
+    /// Killed by what they handled.
+    pub(crate) fell: u64,
+    /// The longest time from a kill until another planned, and until another ran a task.
+    pub(crate) planned_after: f64,
+    pub(crate) run_after: f64,
+    /// What reactors said to have done.
+    pub(crate) did: Did,
+    /// Writes of items.
+    pub(crate) items: u64,
+    /// Effects in transactions, each once.
+    pub(crate) recorded: u64,
+    /// Events handled in order, each once.
+    pub(crate) events_handled: u64,
+    /// Effects outside of the store, and how many of them there were again.
+    pub(crate) effects: u64,
+    pub(crate) effects_again: u64,
     pub(crate) events: u64,
     pub(crate) appends: u64,
     pub(crate) appends_repeated: u64,
@@ -69,6 +93,16 @@ impl Tally {
             ("delivery repeated", self.delivered_again),
             ("snapshot", self.snapshots),
             ("document parked", self.parked),
+            ("kill of a reactor at any moment", self.reactors_killed_at_any_moment),
+            ("zombie that plans", self.zombies_that_plan),
+            ("zombie that runs", self.zombies_that_run),
+            ("process killed by what it handled", self.fell),
+            ("claim taken over", self.did.takeovers),
+            ("stale run", self.did.stale),
+            ("run tried again", self.did.retried),
+            ("effect in a transaction", self.recorded),
+            ("event handled", self.events_handled),
+            ("effect outside of the store", self.effects),
         ];
         if self.store.has_servers() {
             must.push(("kill of a server", self.servers_killed));
@@ -76,6 +110,16 @@ impl Tally {
         }
         missing.extend(must.iter().filter(|(_, count)| *count == 0).map(|(name, _)| format!("no {name}")));
         missing
+    }
+
+    /// Adds what became of reactions.
+    pub(crate) fn reacted(&mut self, done: &Done, did: Did, items: u64) {
+        self.did += did;
+        self.items += items;
+        self.recorded += done.recorded;
+        self.events_handled += done.events;
+        self.effects += done.outside;
+        self.effects_again += done.doubled;
     }
 
     /// Tells it to people.
@@ -107,10 +151,36 @@ impl Tally {
             (self.set_aside, "applications set aside"),
             (self.retried, "folds tried again"),
             (self.skipped, "applications skipped as done before"),
+            (self.reactors_killed, "reactors killed beside"),
+            (self.reactors_killed_at_any_moment, "of them at any moment"),
+            (self.zombies_that_plan, "zombies that plan: stopped with changes read, replaced, resumed"),
+            (self.zombies_that_run, "zombies that run: stopped before an effect, replaced, resumed"),
+            (self.fell, "reactors killed by a poisonous document, until it was given up"),
+            (self.items, "writes of documents that are nobody's read model"),
+            (self.did.planned, "times planned, as far as reactors lived to tell"),
+            (self.did.claimed, "runs begun"),
+            (self.did.done, "runs done"),
+            (self.did.stale, "runs stale"),
+            (self.did.retried, "runs failed and tried again"),
+            (self.did.failed, "tasks given up"),
+            (self.did.takeovers, "claims taken over"),
+            (self.did.lost, "claims lost"),
+            (self.recorded, "effects in transactions, each once"),
+            (self.events_handled, "events handled in transactions, each once and in order"),
+            (self.effects, "effects outside of the store"),
+            (self.effects_again, "of them once more"),
         ];
         for (count, what) in rest {
             eprintln!("  {count:>5}  {what}");
         }
+        eprintln!(
+            "  {:>5.1}  seconds at most from the kill of a planner until another planned",
+            self.planned_after
+        );
+        eprintln!(
+            "  {:>5.1}  seconds at most from the kill of a runner until another had run its task",
+            self.run_after
+        );
         eprintln!("  {:>5.1}  seconds at most in which a projection did not get on", self.longest_stall);
     }
 

@@ -2,6 +2,7 @@
 //! process ends by itself when its input does.
 
 use std::io::{self, Write as _};
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
@@ -50,8 +51,38 @@ pub(crate) enum Said {
         batch: u64,
         logged: Vec<(String, String)>,
     },
+    /// What a reactor did since it was started.
+    Did(Did),
+    /// It is about to be killed by what it handles.
+    Fell,
     /// An append or a delivery was answered with something that must not happen.
     Wrong(String),
+}
+
+/// What a reactor did.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Did {
+    pub(crate) planned: u64,
+    pub(crate) claimed: u64,
+    pub(crate) done: u64,
+    pub(crate) stale: u64,
+    pub(crate) failed: u64,
+    pub(crate) retried: u64,
+    pub(crate) takeovers: u64,
+    pub(crate) lost: u64,
+}
+
+impl AddAssign for Did {
+    fn add_assign(&mut self, other: Self) {
+        self.planned += other.planned;
+        self.claimed += other.claimed;
+        self.done += other.done;
+        self.stale += other.stale;
+        self.failed += other.failed;
+        self.retried += other.retried;
+        self.takeovers += other.takeovers;
+        self.lost += other.lost;
+    }
 }
 
 /// Says something to the rig.

@@ -34,10 +34,12 @@ pub trait InTransaction<D> {
     fn complete_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<()>> + Send;
 
     /// The document as the transaction sees it, if it still is what the task was planned for. See [`Context::document`].
-    fn document_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<D, NotCurrent>> + Send;
+    fn document_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<D, NotCurrent>> + Send
+    where
+        D: DeserializeOwned;
 }
 
-impl<D: DeserializeOwned + 'static> InTransaction<D> for Context<D> {
+impl<D: 'static> InTransaction<D> for Context<D> {
     async fn complete_in(&self, session: &mut ClientSession) -> Result<()> {
         let store = self.store::<Mongo>().ok_or_else(|| self.lost())?;
         let task = store.task_in(session, &self.task().key).await?.ok_or_else(|| self.lost())?;
@@ -46,7 +48,10 @@ impl<D: DeserializeOwned + 'static> InTransaction<D> for Context<D> {
         if store.save_task_in(session, Change::Update(seen, done)).await? { Ok(()) } else { Err(self.lost()) }
     }
 
-    async fn document_in(&self, session: &mut ClientSession) -> Result<D, NotCurrent> {
+    async fn document_in(&self, session: &mut ClientSession) -> Result<D, NotCurrent>
+    where
+        D: DeserializeOwned,
+    {
         let (Some(store), Some(on)) = (self.store::<Mongo>(), self.on()) else {
             return Err(NotCurrent::Stale);
         };

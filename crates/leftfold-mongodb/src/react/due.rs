@@ -63,6 +63,9 @@ impl Base {
         for running in running.chunks(MAX_REACTIONS) {
             self.due_of(running, &mut due).await?;
         }
+        if !due.tasks.is_empty() {
+            point!("tasks-due");
+        }
         Ok(due)
     }
 

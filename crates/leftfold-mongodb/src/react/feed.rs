@@ -132,6 +132,9 @@ impl Feed for MongoFeed {
         if let (Some(failure), true) = (&self.failed, changes.documents.is_empty()) {
             return failed(failure);
         }
+        if !changes.documents.is_empty() {
+            point!("feed-read");
+        }
         match serde_json::to_string(&self.place) {
             Ok(through) => Ok(Told::Changes(Changes { through, ..changes })),
             Err(error) => failed(&Failure::damaged(error.to_string())),

@@ -44,6 +44,7 @@ impl Base {
                 Err(error) => return Err(error.into()),
             }
         };
+        point!("lease-taken");
         let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
         if taken.get_str("owner").is_ok_and(|holder| holder == owner) {
             let number = taken.get_i64("number");
@@ -77,6 +78,7 @@ impl Base {
             .map_or_else(|| doc! { "$unset": { "place": "" } }, |place| doc! { "$set": { "place": place } });
         let feeds = self.db.collection::<Document>(FEEDS);
         let updated = feeds.update_one(doc! { "_id": name, "number": lease }, change).await;
+        point!("place-put");
         Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)
     }
 }

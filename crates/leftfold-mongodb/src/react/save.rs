@@ -49,6 +49,9 @@ impl Base {
 
     async fn send(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
         let mut refused = self.insert_tasks(changes, batch).await?;
+        if !batch.inserts.is_empty() {
+            point!("tasks-inserted");
+        }
         let updated = self.run_statements(Verb::Update, &batch.updates).await?;
         point!("tasks-updated");
         let deleted = self.run_statements(Verb::Delete, &batch.deletes).await?;

@@ -44,7 +44,9 @@ impl Mongo {
     pub async fn save_task_in(&self, session: &mut ClientSession, change: Change) -> Result<bool> {
         let base = &self.inner.base;
         let save = base.save_task_in(session, change);
-        save.await.map_err(|trouble| trouble.into_error("keep a task in", &base.place))
+        let saved = save.await.map_err(|trouble| trouble.into_error("keep a task in", &base.place));
+        point!("task-saved-inside");
+        saved
     }
 
     /// A document as reactions see it, as a transaction sees it.

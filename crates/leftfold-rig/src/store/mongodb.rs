@@ -1,6 +1,7 @@
 //! MongoDB: a database in a replica set of three, whose primary is killed.
 
 mod copy;
+mod effects;
 mod servers;
 
 use std::path::Path;
@@ -14,7 +15,8 @@ use mongodb::bson::{Document, Timestamp, doc};
 use self::copy::Copy;
 use self::servers::Servers;
 use super::{Place, Rigged};
-use crate::role::Role::{Feeder, Operator, Producer, Worker};
+use crate::points;
+use crate::role::Role::{Feeder, Operator, Planner, Producer, Runner, Worker};
 
 const BATCH: &str = "mongodb::batch";
 const MOVED: &str = "mongodb::checkpoint-moved";
@@ -30,6 +32,13 @@ const EVENTS: &str = "mongodb::events-inserted";
 const SETTLE: &str = "mongodb::settle";
 const EVENTS_SETTLED: &str = "mongodb::events-settled";
 const SETTLED: &str = "mongodb::settled";
+const FEED: &str = "mongodb::feed-read";
+const DUE: &str = "mongodb::tasks-due";
+const TASKS_INSERTED: &str = "mongodb::tasks-inserted";
+const TASKS: &str = "mongodb::tasks-updated";
+const INSIDE: &str = "mongodb::task-saved-inside";
+const LEASE: &str = "mongodb::lease-taken";
+const PLACE: &str = "mongodb::place-put";
 
 /// The first is where a worker has a batch ready and no transaction is open.
 pub(super) const PLACES: &[Place] = &[
@@ -64,7 +73,29 @@ pub(super) const PLACES: &[Place] = &[
         role: Operator,
         passes: &[WRITTEN, COMMITTED],
     },
+    BEFORE_PLAN,
+    Place { name: "plan: new tasks inserted, none updated", role: Planner, passes: &[FEED, TASKS_INSERTED] },
+    Place { name: "plan: tasks saved, before anybody is told", role: Planner, passes: &[FEED, TASKS] },
+    Place { name: "lease: taken, before the answer", role: Planner, passes: &[LEASE] },
+    Place { name: "place: put, before the answer", role: Planner, passes: &[PLACE] },
+    Place { name: "run: due tasks found, none claimed", role: Runner, passes: &[DUE] },
+    Place { name: "run: tasks claimed, before any handler", role: Runner, passes: &[DUE, TASKS] },
+    Place { name: "run: before an effect outside of the store", role: Runner, passes: &[points::EFFECT] },
+    Place { name: "run: after an effect outside of the store", role: Runner, passes: &[points::EFFECTED] },
+    Place {
+        name: "finish: tasks saved, before the answer",
+        role: Runner,
+        passes: &[points::EFFECTED, TASKS],
+    },
+    Place { name: "handler: before the transaction", role: Runner, passes: &[points::BEGIN] },
+    Place { name: "handler: task saved inside", role: Runner, passes: &[INSIDE] },
+    Place { name: "handler: before the commit", role: Runner, passes: &[points::COMPLETED] },
+    Place { name: "handler: after the commit", role: Runner, passes: &[points::COMMITTED] },
 ];
+
+/// Where a planner has read changes.
+pub(super) const BEFORE_PLAN: Place =
+    Place { name: "plan: changes read, nothing planned", role: Planner, passes: &[FEED] };
 
 impl Rigged for Mongo {
     type Ground = Servers;

@@ -1,5 +1,7 @@
 //! SQLite: a temporary file.
 
+mod effects;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +12,8 @@ use tempfile::TempDir;
 
 use super::{Frozen, Ground, Place, Rigged};
 use crate::failure::Failure;
-use crate::role::Role::{Feeder, Operator, Producer, Worker};
+use crate::points;
+use crate::role::Role::{Feeder, Operator, Planner, Producer, Runner, Worker};
 
 const BEGIN: &str = "sqlite::begin";
 const BATCH: &str = "sqlite::batch";
@@ -26,6 +29,14 @@ const EVENTS: &str = "sqlite::events-inserted";
 const SETTLE: &str = "sqlite::settle";
 const EVENTS_SETTLED: &str = "sqlite::events-settled";
 const SETTLED: &str = "sqlite::settled";
+const FOLLOWED: &str = "sqlite::documents-followed";
+const FEED: &str = "sqlite::feed-read";
+const DUE: &str = "sqlite::tasks-due";
+const TASK: &str = "sqlite::task-saved";
+const TASKS: &str = "sqlite::tasks-saved";
+const INSIDE: &str = "sqlite::task-saved-inside";
+const LEASE: &str = "sqlite::lease-taken";
+const PLACE: &str = "sqlite::place-put";
 
 /// The name of a store in its directory.
 const FILE: &str = "store.db";
@@ -59,7 +70,38 @@ pub(super) const PLACES: &[Place] = &[
         role: Operator,
         passes: &[DOCUMENTS, COMMITTED],
     },
+    Place { name: "following: triggers made, before COMMIT", role: Planner, passes: &[FOLLOWED, COMMIT] },
+    BEFORE_PLAN,
+    Place { name: "plan: some tasks saved", role: Planner, passes: &[FEED, TASK] },
+    Place { name: "plan: tasks saved, before COMMIT", role: Planner, passes: &[FEED, TASKS, COMMIT] },
+    Place {
+        name: "plan: after COMMIT, before anybody is told",
+        role: Planner,
+        passes: &[FEED, TASKS, COMMITTED],
+    },
+    Place { name: "lease: taken, before COMMIT", role: Planner, passes: &[LEASE, COMMIT] },
+    Place { name: "place: put, before COMMIT", role: Planner, passes: &[PLACE, COMMIT] },
+    Place { name: "place: after COMMIT, before the answer", role: Planner, passes: &[PLACE, COMMITTED] },
+    Place { name: "run: some tasks claimed", role: Runner, passes: &[DUE, TASK] },
+    Place { name: "run: tasks claimed, before COMMIT", role: Runner, passes: &[DUE, TASKS, COMMIT] },
+    Place {
+        name: "run: claims after COMMIT, before any handler",
+        role: Runner,
+        passes: &[DUE, TASKS, COMMITTED],
+    },
+    Place { name: "run: before an effect outside of the store", role: Runner, passes: &[points::EFFECT] },
+    Place { name: "run: after an effect outside of the store", role: Runner, passes: &[points::EFFECTED] },
+    Place { name: "finish: before COMMIT", role: Runner, passes: &[points::EFFECTED, TASKS, COMMIT] },
+    Place { name: "finish: after COMMIT", role: Runner, passes: &[points::EFFECTED, TASKS, COMMITTED] },
+    Place { name: "handler: before BEGIN", role: Runner, passes: &[points::BEGIN] },
+    Place { name: "handler: task saved inside", role: Runner, passes: &[INSIDE] },
+    Place { name: "handler: before COMMIT", role: Runner, passes: &[points::COMPLETED] },
+    Place { name: "handler: after COMMIT", role: Runner, passes: &[points::COMMITTED] },
 ];
+
+/// Where a planner has read changes, and holds no lock.
+pub(super) const BEFORE_PLAN: Place =
+    Place { name: "plan: changes read, nothing planned", role: Planner, passes: &[FEED] };
 
 /// Files stand on nothing else.
 pub(crate) struct Files;

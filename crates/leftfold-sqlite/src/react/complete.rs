@@ -34,10 +34,12 @@ pub trait InTransaction<D> {
     fn complete_in(&self, transaction: &Connection) -> Result<()>;
 
     /// The document as the transaction sees it, if it still is what the task was planned for. See [`Context::document`].
-    fn document_in(&self, transaction: &Connection) -> Result<D, NotCurrent>;
+    fn document_in(&self, transaction: &Connection) -> Result<D, NotCurrent>
+    where
+        D: DeserializeOwned;
 }
 
-impl<D: DeserializeOwned> InTransaction<D> for Context<D> {
+impl<D> InTransaction<D> for Context<D> {
     fn complete_in(&self, transaction: &Connection) -> Result<()> {
         let task = task_in(transaction, &self.task().key)?.ok_or_else(|| self.lost())?;
         let seen = task.version;
@@ -45,7 +47,10 @@ impl<D: DeserializeOwned> InTransaction<D> for Context<D> {
         if save_task_in(transaction, Change::Update(seen, done))? { Ok(()) } else { Err(self.lost()) }
     }
 
-    fn document_in(&self, transaction: &Connection) -> Result<D, NotCurrent> {
+    fn document_in(&self, transaction: &Connection) -> Result<D, NotCurrent>
+    where
+        D: DeserializeOwned,
+    {
         let Some(on) = self.on() else { return Err(NotCurrent::Stale) };
         self.current(document_in(transaction, on, self.id())?)
     }

@@ -80,6 +80,7 @@ impl Feed for SqliteFeed {
                 Page::Changes { documents, through, more } => {
                     (self.at, self.schema) = (through, Some(schema));
                     if !documents.is_empty() {
+                        point!("feed-read");
                         return Ok(Told::Changes(Changes { documents, through: through.to_string() }));
                     }
                     if more {

@@ -45,7 +45,9 @@ pub fn task_in(transaction: &Connection, key: &TaskKey) -> Result<Option<Task>> 
 /// The transaction must be one of a file that [`Sqlite`](crate::Sqlite) has opened before. See [`task_in`] for an example.
 pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
     let save = || Statements::new(transaction)?.write(&Write::new(change)?);
-    save().map_err(|failure| error("save a task in", transaction, &failure))
+    let saved = save().map_err(|failure| error("save a task in", transaction, &failure));
+    point!("task-saved-inside");
+    saved
 }
 
 /// The document as it is in this transaction, if it is there.

@@ -191,6 +191,9 @@ pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> 
             due.tasks.push(json(row, 0)?);
         }
     }
+    if !due.tasks.is_empty() {
+        point!("tasks-due");
+    }
     Ok(due)
 }
 

@@ -171,7 +171,11 @@ fn words(value: &Value) -> Fields {
         Value::MinKey => one("$minKey", Value::Int32(1)),
         Value::MaxKey => one("$maxKey", Value::Int32(1)),
         Value::Undefined => one("$undefined", Value::Bool(true)),
-        Value::Id(id) => one("$oid", Value::String(id.iter().map(|byte| format!("{byte:02x}")).collect())),
+        Value::Id(id) => {
+            let mut bytes = [0; 16];
+            bytes[4..].copy_from_slice(id);
+            one("$oid", Value::String(format!("{:024x}", u128::from_be_bytes(bytes))))
+        }
         Value::Binary { subtype, bytes } => {
             let base64 = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bytes);
             let (base64, subtype) = (Value::String(base64), Value::String(format!("{subtype:02x}")));

@@ -62,7 +62,11 @@ impl<S: Reactive> Shared<S> {
         let mut pauses = self.pauses();
         while !self.is_stopping() {
             let ended = match self.store.take_lease(name, &self.owner, LEASE).await {
-                Ok(Some(number)) => lead(number).await,
+                // Whoever led before may have died when it had saved tasks and told nobody.
+                Ok(Some(number)) => match self.stir().await {
+                    Ok(()) => lead(number).await,
+                    Err(error) => Err(error),
+                },
                 Ok(None) => {
                     self.wait(LEASE / 4).await;
                     continue;

@@ -506,6 +506,7 @@ async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
     }
 }
 
+/// Renews claims as they were before the tasks were read: a run that has begun since then is another one.
 async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
     let there = shared.store.load_tasks(claims.iter().map(|(key, _)| key.clone()).collect()).await?;
     let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();

@@ -1,0 +1,79 @@
+//! Reactions, as processes that are killed: some only plan, some only run, some do both.
+
+mod book;
+mod check;
+mod garden;
+mod handlers;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leftfold::react::{Reacting, Reactor};
+use tokio::time::sleep;
+
+pub(crate) use self::book::Effect;
+pub(crate) use self::check::{Done, check};
+pub(crate) use self::garden::{Garden, Item};
+pub(crate) use self::handlers::{HOLD, ITEM, ITEMS, POISON, summary};
+use crate::args::Process;
+use crate::failure::Failure;
+use crate::process::{GRACE, ended, orders};
+use crate::react::book::Book;
+use crate::role::Role;
+use crate::store::{Rigged, patiently};
+use crate::words::{Did, Said, say};
+
+/// How often a process says what it did.
+const SAY_EVERY: Duration = Duration::from_millis(250);
+/// How long handlers may go on when their process is told to end.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Plans, runs, or does both, until the input ends.
+pub(crate) async fn react<S: Rigged>(args: &Process, role: Role) -> Result<(), Failure> {
+    let mut orders = orders(args)?;
+    let reacting = patiently::<S, _, _>(|| start::<S>(args, role)).await?;
+    loop {
+        tokio::select! { biased;
+            () = ended(&mut orders) => break,
+            () = sleep(SAY_EVERY) => tell(&reacting)?,
+        }
+    }
+    let late = |_| Failure::rig(format!("stopping {}", args.name), "it did not end in time");
+    tokio::time::timeout(GRACE, reacting.stop(DEADLINE)).await.map_err(late)?;
+    tell(&reacting)
+}
+
+async fn start<S: Rigged>(args: &Process, role: Role) -> leftfold::Result<Reacting<S>> {
+    let reactor = with_all(S::at(&args.place).await?, &args.beside, &args.name)?;
+    let reactor = reactor.worker(&args.name).plans(role != Role::Runner);
+    let reactor = if role == Role::Planner { reactor.runs(Vec::<String>::new()) } else { reactor };
+    reactor.start().await
+}
+
+/// A reactor with all reactions that neither plans nor runs: it can tell whether there is anything left to do.
+pub(crate) async fn onlooker<S: Rigged>(store: &S, beside: &Path) -> leftfold::Result<Reacting<S>> {
+    let reactor = with_all(store.clone(), beside, "onlooker")?;
+    reactor.plans(false).runs(Vec::<String>::new()).start().await
+}
+
+fn with_all<S: Rigged>(store: S, beside: &Path, name: &str) -> leftfold::Result<Reactor<S>> {
+    let book = Arc::new(Book::open(beside, name)?);
+    let reactor = Reactor::on(store).concurrency(32);
+    Ok(handlers::all::<S>(&book).into_iter().fold(reactor, Reactor::reaction))
+}
+
+fn tell<S: Rigged>(reacting: &Reacting<S>) -> Result<(), Failure> {
+    let counts = reacting.counts();
+    let did = Did {
+        planned: counts.planned,
+        claimed: counts.claimed,
+        done: counts.done,
+        stale: counts.stale,
+        failed: counts.failed,
+        retried: counts.retried,
+        takeovers: counts.takeovers,
+        lost: counts.lost,
+    };
+    say(&Said::Did(did)).map_err(|error| Failure::rig("saying what was done", error))
+}

@@ -1,0 +1,86 @@
+//! The book: effects outside of the store, each a line that is appended to a file in one go. A process has one of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use leftfold::react::Context;
+use leftfold::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// What the files begin with.
+const BEGIN: &str = "effects-";
+
+/// What a handler did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Effect {
+    pub(crate) reaction: String,
+    /// The document, or the stream.
+    pub(crate) document: String,
+    /// The idempotency key.
+    pub(crate) key: String,
+    /// What of the document it was about, as it was when the effect was made; for events their revision.
+    pub(crate) state: Value,
+    /// How many effects of the reaction were there before for the same document, if they are counted.
+    pub(crate) before: Option<u64>,
+    pub(crate) attempt: u32,
+}
+
+impl Effect {
+    /// The effect of a run.
+    pub(crate) fn of<D>(ctx: &Context<D>, state: &impl Serialize) -> serde_json::Result<Self> {
+        Ok(Self {
+            reaction: ctx.task().key.reaction.clone(),
+            document: ctx.id().to_string(),
+            key: ctx.idempotency_key(),
+            state: serde_json::to_value(state)?,
+            before: None,
+            attempt: ctx.attempt(),
+        })
+    }
+}
+
+/// Where a process writes down its effects.
+#[derive(Debug)]
+pub(crate) struct Book(Mutex<File>);
+
+impl Book {
+    /// A new one for a process.
+    pub(crate) fn open(beside: &Path, name: &str) -> Result<Self> {
+        let path = beside.join(format!("{BEGIN}{name}-{}.jsonl", std::process::id()));
+        let failed =
+            |error| Error::new(Kind::Store, format!("opening {}", path.display())).with_source(error);
+        Ok(Self(Mutex::new(OpenOptions::new().append(true).create(true).open(&path).map_err(failed)?)))
+    }
+
+    /// Writes an effect down.
+    pub(crate) fn enter(&self, effect: &Effect) -> io::Result<()> {
+        let mut line = serde_json::to_vec(effect)?;
+        line.push(b'\n');
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+    }
+}
+
+/// What all processes have written down.
+pub(super) fn read_all(beside: &Path) -> Result<Vec<Effect>, Failure> {
+    let failed = |error| Failure::rig("reading effects", error);
+    let mut effects = Vec::new();
+    for entry in std::fs::read_dir(beside).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if !entry.file_name().to_string_lossy().starts_with(BEGIN) {
+            continue;
+        }
+        let text = std::fs::read_to_string(entry.path()).map_err(failed)?;
+        // The last line of one that was killed may be torn; then it has had no effect.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        for line in whole.lines() {
+            effects
+                .push(serde_json::from_str(line).map_err(|error| Failure::rig("reading an effect", error))?);
+        }
+    }
+    Ok(effects)
+}

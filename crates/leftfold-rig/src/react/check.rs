@@ -1,0 +1,244 @@
+//! What must hold of reactions in the end, from what is in the log, the documents and the effects alone.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use leftfold::log::Limit;
+use leftfold::react::{Query, State, Task};
+use leftfold::{Collection, Partition, Position};
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
+use serde_json::{Value, json};
+
+use super::book::{Effect, read_all};
+use super::garden::Written;
+use super::handlers::{EVENT, ITEM, KINDS, MAIL, POISON, POISON_ATTEMPTS, RECORD, Summary, summary};
+use crate::failure::Failure;
+use crate::store::Rigged;
+
+/// What there is in the end.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    /// Effects that were recorded in transactions.
+    pub(crate) recorded: u64,
+    /// Events that were handled, one by one.
+    pub(crate) events: u64,
+    /// Effects outside of the store, each counted once.
+    pub(crate) outside: u64,
+    /// Those of them that happened again.
+    pub(crate) doubled: u64,
+    pub(crate) wrong: Vec<String>,
+}
+
+/// Looks at everything, once there is nothing left to do. So many processes fell because of the poison.
+pub(crate) async fn check<S: Rigged>(
+    store: &S,
+    beside: &Path,
+    written: &Written,
+    fell: u64,
+) -> Result<Done, Failure> {
+    let (recorded, outside) = (store.effects().await?, read_all(beside)?);
+    let log = Log::read(store).await?;
+    let mut wrong = Vec::new();
+    keys(&recorded, &outside, &mut wrong);
+    orders(&recorded, &mut wrong);
+    let by_document = by_document(recorded.iter().chain(&outside));
+    for (name, reaction) in [(BY_STREAM, RECORD), (BY_CONTENT, MAIL)] {
+        for ((_, document), effects) in by_document.iter().filter(|((one, _), _)| *one == reaction) {
+            for effect in effects {
+                log.has_been(name, document, &effect.state, &mut wrong);
+            }
+        }
+        for record in store.scan(&Collection::new(name)?, None, usize::MAX).await? {
+            let Some(body) = &record.body else { continue };
+            let now = json!(summary(&body.to::<Seen>()?));
+            let effects = by_document.get(&(reaction, record.id.as_str())).map_or(&[][..], Vec::as_slice);
+            let last = effects.iter().max_by_key(|effect| effect.before);
+            let is_handled = match reaction {
+                // In a transaction there is an order: it must be the last.
+                RECORD => last.is_some_and(|effect| effect.state == now),
+                _ => effects.iter().any(|effect| effect.state == now),
+            };
+            if !is_handled {
+                wrong.push(format!("I10: {reaction} has not handled the last state of {}: {now}", record.id));
+            }
+        }
+    }
+    items(store, written, &by_document, &mut wrong).await?;
+    log.were_handled(&by_document, &mut wrong);
+    tasks(store, fell, &mut wrong).await?;
+    let distinct = outside.iter().map(|effect| &effect.key).collect::<BTreeSet<_>>().len() as u64;
+    let events = recorded.iter().filter(|effect| effect.reaction == EVENT).count() as u64;
+    Ok(Done {
+        recorded: recorded.len() as u64 - events,
+        events,
+        outside: distinct,
+        doubled: outside.len() as u64 - distinct,
+        wrong,
+    })
+}
+
+type ByDocument<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Effect>>;
+
+fn by_document<'a>(effects: impl Iterator<Item = &'a Effect>) -> ByDocument<'a> {
+    let mut found = ByDocument::new();
+    for effect in effects {
+        found.entry((&effect.reaction, &effect.document)).or_default().push(effect);
+    }
+    found
+}
+
+/// A key stands for one state, and a state for one key; what was recorded in a transaction is there once.
+fn keys(recorded: &[Effect], outside: &[Effect], wrong: &mut Vec<String>) {
+    let mut states: HashMap<&str, &Effect> = HashMap::new();
+    let mut keys: HashMap<(&str, &str, String), &str> = HashMap::new();
+    let mut once = BTreeSet::new();
+    for effect in recorded {
+        if !once.insert(&effect.key) {
+            wrong.push(format!("I4: {} was recorded twice", effect.key));
+        }
+    }
+    for effect in recorded.iter().chain(outside) {
+        let Effect { reaction, document, key, state, .. } = effect;
+        let first = states.entry(key).or_insert(effect);
+        if (&first.document, &first.state) != (document, state) {
+            wrong.push(format!("I5: {key} stands for {} and for {state} of {document}", first.state));
+        }
+        let known = keys.entry((reaction, document, state.to_string())).or_insert(key);
+        if known != key {
+            wrong.push(format!("I5: {reaction} has keys {known} and {key} for {state} of {document}"));
+        }
+    }
+}
+
+/// Of effects that counted those before them, each has its own place.
+fn orders(recorded: &[Effect], wrong: &mut Vec<String>) {
+    for ((reaction, document), effects) in by_document(recorded.iter()) {
+        let mut places: Vec<_> = effects.iter().map(|effect| effect.before).collect();
+        places.sort_unstable();
+        if places != (0..effects.len() as u64).map(Some).collect::<Vec<_>>() {
+            wrong.push(format!("I4: effects of {reaction} for {document} have the places {places:?}"));
+        }
+    }
+}
+
+async fn items<S: Rigged>(
+    store: &S,
+    written: &Written,
+    effects: &ByDocument<'_>,
+    wrong: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let there = store.items().await?;
+    if there != written.now {
+        wrong.push(format!("the items are {there:?} and should be {:?}", written.now));
+    }
+    for (id, item) in there.iter().filter(|(_, item)| item.on) {
+        let effects = effects.get(&(ITEM, id.as_str())).map_or(&[][..], Vec::as_slice);
+        if !effects.iter().any(|effect| effect.state == json!(item.tag)) {
+            wrong.push(format!("I10: {ITEM} has not handled the last state of {id}: {item:?}"));
+        }
+    }
+    for ((_, id), effects) in effects.iter().filter(|((reaction, _), _)| *reaction == ITEM) {
+        let tags = written.tags.get(*id);
+        for effect in effects {
+            let is_known =
+                effect.state.as_u64().is_some_and(|tag| tags.is_some_and(|tags| tags.contains(&tag)));
+            if !is_known {
+                wrong.push(format!(
+                    "I5: {} is about a state that {id} never had: {}",
+                    effect.key, effect.state
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is left to do, and nothing has failed but the poison.
+async fn tasks<S: Rigged>(store: &S, fell: u64, wrong: &mut Vec<String>) -> Result<(), Failure> {
+    let mut is_given_up = false;
+    for task in store.list_tasks(Query::default(), None, usize::MAX >> 1).await? {
+        let Task { key, state, attempts, .. } = &task;
+        is_given_up |= key.reaction == POISON && *state == State::Failed;
+        match state {
+            State::Failed if key.reaction == POISON && *attempts <= POISON_ATTEMPTS => {}
+            State::Done | State::Stale => {}
+            _ => wrong.push(format!("I10: a task is left {state:?}: {task:?}")),
+        }
+    }
+    if !is_given_up {
+        wrong.push("I8: the poison was not given up".to_owned());
+    }
+    if fell > u64::from(POISON_ATTEMPTS) {
+        wrong.push(format!("I8: the poison has killed {fell} processes"));
+    }
+    Ok(())
+}
+
+/// What of the log documents and reactions are about.
+#[derive(Default)]
+struct Log {
+    /// The events of each document by projection and stream: their revisions, and whether they clear it.
+    routed: HashMap<(&'static str, String), BTreeMap<String, Vec<(u64, bool)>>>,
+    /// The revisions of events to be handled, by stream.
+    wanted: BTreeMap<String, Vec<u64>>,
+}
+
+impl Log {
+    async fn read<S: Rigged>(store: &S) -> Result<Self, Failure> {
+        let mut log = Self::default();
+        for partition in (0..store.partitions()).map(Partition) {
+            let all = Limit { events: usize::MAX, bytes: usize::MAX };
+            for event in store.read(partition, Position(0), all).await?.events {
+                let (stream, revision, kind) =
+                    (event.stream.to_string(), event.revision.0, event.kind.as_str());
+                if KINDS.contains(&kind) {
+                    log.wanted.entry(stream.clone()).or_default().push(revision);
+                }
+                if kind == "unheard-of" {
+                    continue;
+                }
+                let data: Value = event.data.to()?;
+                let to = data.get("to").or_else(|| data.get("garbled")).and_then(Value::as_array);
+                let to: BTreeSet<&str> = to.into_iter().flatten().filter_map(Value::as_str).collect();
+                let to = to.into_iter().map(|to| (BY_CONTENT, to)).chain([(BY_STREAM, stream.as_str())]);
+                for (name, document) in to {
+                    let routed = log.routed.entry((name, document.to_owned())).or_default();
+                    routed.entry(stream.clone()).or_default().push((revision, kind == "cleared"));
+                }
+            }
+        }
+        Ok(log)
+    }
+
+    /// A document has had this state: of each stream it lists events in a row, with none that clears it among them; one by stream all
+    /// since the last of those.
+    fn has_been(&self, name: &'static str, document: &str, state: &Value, wrong: &mut Vec<String>) {
+        let routed = self.routed.get(&(name, document.to_owned()));
+        let is_row = |(stream, (first, last, count)): (String, (u64, u64, u64))| {
+            let Some(all) = routed.and_then(|routed| routed.get(&stream)) else { return false };
+            let row: Vec<_> = all.iter().filter(|(at, _)| (first..=last).contains(at)).collect();
+            let before = all.iter().rfind(|(at, _)| *at < first);
+            row.len() as u64 == count
+                && row.iter().all(|(_, clears)| !clears)
+                && (name != BY_STREAM || before.is_none_or(|(_, clears)| *clears))
+        };
+        let listed = serde_json::from_value::<Summary>(state.clone());
+        if !listed.is_ok_and(|listed| listed.into_iter().all(is_row)) {
+            wrong.push(format!("I4: {document} in {name} never was {state}"));
+        }
+    }
+
+    /// Each wanted event was handled once, in order.
+    fn were_handled(&self, effects: &ByDocument<'_>, wrong: &mut Vec<String>) {
+        for (stream, revisions) in &self.wanted {
+            let mut handled = effects.get(&(EVENT, stream)).cloned().unwrap_or_default();
+            handled.sort_by_key(|effect| effect.before);
+            let handled: Vec<_> = handled.iter().filter_map(|effect| effect.state.as_u64()).collect();
+            if handled != *revisions {
+                wrong.push(format!(
+                    "I4: of stream {stream} {handled:?} were handled and should be {revisions:?}"
+                ));
+            }
+        }
+    }
+}

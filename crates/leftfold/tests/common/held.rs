@@ -1,0 +1,137 @@
+//! A store whose calls can be held: one that has an answer does not give it until it is told to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leftfold::log::{Limit, Page};
+use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
+use leftfold::{DocumentId, Event, Log, Mark, Memory, Partition, Position, Result, Revision, StreamId};
+use tokio::sync::Notify;
+
+#[derive(Clone, Default)]
+pub struct Held {
+    pub memory: Memory,
+    pub holds_loads: Arc<AtomicBool>,
+    pub holds_stirs: Arc<AtomicBool>,
+    /// Somebody is held.
+    pub is_held: Arc<Notify>,
+    /// Lets who is held go on.
+    pub go_on: Arc<Notify>,
+}
+
+impl Held {
+    async fn hold(&self, holds: &AtomicBool) {
+        if holds.load(Ordering::Relaxed) {
+            self.is_held.notify_one();
+            self.go_on.notified().await;
+        }
+    }
+}
+
+impl Log for Held {
+    fn partitions(&self) -> u16 {
+        self.memory.partitions()
+    }
+
+    async fn heads(&self) -> Result<Mark> {
+        self.memory.heads().await
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+        self.memory.read(partition, after, limit).await
+    }
+
+    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
+        self.memory.read_stream(stream, after, limit).await
+    }
+
+    async fn grown(&self, beyond: &Mark) -> Result<()> {
+        self.memory.grown(beyond).await
+    }
+}
+
+impl Reactive for Held {
+    type Feed = <Memory as Reactive>::Feed;
+
+    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+        self.memory.prepare_reactions(on).await
+    }
+
+    async fn time(&self) -> Result<Timestamp> {
+        self.memory.time().await
+    }
+
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+        self.memory.current_documents(on, ids).await
+    }
+
+    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+        self.memory.page_of_documents(on, after, most).await
+    }
+
+    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<Self::Feed> {
+        self.memory.follow(on, from).await
+    }
+
+    async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
+        let tasks = self.memory.load_tasks(keys).await?;
+        self.hold(&self.holds_loads).await;
+        Ok(tasks)
+    }
+
+    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        self.memory.save_tasks(changes).await
+    }
+
+    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+        self.memory.due_tasks(wanted).await
+    }
+
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+        self.memory.tasks_to_check(reactions, most).await
+    }
+
+    async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
+        self.memory.list_tasks(query, after, most).await
+    }
+
+    async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
+        self.memory.task_depths().await
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>> {
+        self.memory.registered().await
+    }
+
+    async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
+        self.memory.register(seen, reaction).await
+    }
+
+    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
+        self.memory.take_lease(name, owner, length).await
+    }
+
+    async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
+        self.memory.give_lease(name, owner).await
+    }
+
+    async fn feed_place(&self, name: &str) -> Result<Option<String>> {
+        self.memory.feed_place(name).await
+    }
+
+    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
+        self.memory.put_feed_place(name, lease, place).await
+    }
+
+    async fn stir(&self) -> Result<()> {
+        self.hold(&self.holds_stirs).await;
+        self.memory.stir().await
+    }
+
+    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+        self.memory.stirred(since, patience).await
+    }
+}

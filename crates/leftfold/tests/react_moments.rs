@@ -1,0 +1,113 @@
+//! Reactions at moments that are hard to hit: between two calls of the store, something else happens, or the process dies.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+#[path = "common/held.rs"]
+mod held;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use held::Held;
+use leftfold::react::{Context, Plain, Reaction, Reactor, Retry, State, TaskKey};
+use leftfold::{DocumentId, Event, Expected, Json, Leftfold, Memory, NewEvent};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
+
+fn put(store: &Memory, body: Option<&str>) {
+    let id = DocumentId::new("a").unwrap();
+    store.write_plain(&Plain::new("orders").unwrap(), id, body.map(|body| Json::parse(body).unwrap()));
+}
+
+fn key() -> TaskKey {
+    TaskKey { reaction: "mail".to_owned(), document: DocumentId::new("a").unwrap() }
+}
+
+/// What is handled twice in a row by the same process, while it asks whether its claims still stand: the answer is about the first run, and
+/// must not end the second.
+#[tokio::test(start_paused = true)]
+async fn a_run_is_not_ended_by_news_of_the_one_before() {
+    let (store, go_on) = (Held::default(), Arc::new(Notify::new()));
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let reaction = {
+        let go_on = Arc::clone(&go_on);
+        Reaction::on_plain("orders", "mail").run(move |_: Context<Json>| {
+            let (begin, go_on) = (begin.clone(), Arc::clone(&go_on));
+            async move {
+                begin.send(())?;
+                go_on.notified().await;
+                Ok(())
+            }
+        })
+    };
+    let reacting = Reactor::on(store.clone()).reaction(reaction).start().await.unwrap();
+    reacting.idle().await.unwrap();
+    put(&store.memory, Some("1"));
+    begun.recv().await.unwrap();
+    // The next one who asks for tasks is who renews claims.
+    store.holds_loads.store(true, Ordering::Relaxed);
+    store.is_held.notified().await;
+    store.holds_loads.store(false, Ordering::Relaxed);
+    go_on.notify_one();
+    while reacting.task(key()).await.unwrap().unwrap().state != State::Done {
+        tokio::task::yield_now().await;
+    }
+    put(&store.memory, Some("2"));
+    begun.recv().await.unwrap();
+    store.go_on.notify_one();
+    // Renewed once more: what was asked before is long answered.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    go_on.notify_one();
+    reacting.idle().await.unwrap();
+    let counts = reacting.counts();
+    assert_eq!((counts.done, counts.lost, counts.takeovers), (2, 0, 0), "{counts:?}");
+}
+
+/// One that dies when it has saved tasks and told nobody is not waited for longer than one that dies at any other moment.
+#[tokio::test(start_paused = true)]
+async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
+    let store = Held::default();
+    let (begin, mut begun) = mpsc::unbounded_channel();
+    let reaction = Reaction::on_plain("orders", "mail").run(move |_: Context<Json>| {
+        let begin = begin.clone();
+        async move { Ok(begin.send(())?) }
+    });
+    let none = Vec::<String>::new();
+    let planner = Reactor::on(store.clone()).worker("planner").reaction(reaction.clone()).runs(none);
+    let planner = planner.start().await.unwrap();
+    planner.idle().await.unwrap();
+    let runner = Reactor::on(store.memory.clone()).worker("runner").reaction(reaction).start().await.unwrap();
+    // It looks, finds nothing, and waits to be told.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    store.holds_stirs.store(true, Ordering::Relaxed);
+    put(&store.memory, Some("1"));
+    store.is_held.notified().await;
+    drop(planner);
+    let died = Instant::now();
+    timeout(Duration::from_mins(1), begun.recv()).await.unwrap();
+    assert!(died.elapsed() <= Duration::from_secs(5), "{:?}", died.elapsed());
+    runner.idle().await.unwrap();
+}
+
+/// An event whose handler says that it is done, but has not committed the transaction in which it completed its task, is not passed over.
+#[tokio::test(start_paused = true)]
+async fn an_event_is_not_passed_if_its_transaction_was_not_committed() {
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).open().await.unwrap();
+    let paid = NewEvent::new("paid", Json::parse("{}").unwrap()).unwrap();
+    app.append_events("a", Expected::Any, vec![paid]).await.unwrap();
+    let retry = Retry::fixed(Duration::from_millis(5)).attempts(2);
+    let reaction = Reaction::on_event(["paid"], "mail").from_start().retry(retry).for_each(
+        async |ctx: Context<Event>| {
+            // What it should be is computed, and never written.
+            assert!(ctx.complete(ctx.task().clone()).is_some());
+            Ok(())
+        },
+    );
+    let reacting = Reactor::on(store).reaction(reaction).start().await.unwrap();
+    reacting.idle_within(Duration::from_secs(1)).await.unwrap();
+    let failed = reacting.task(key()).await.unwrap().unwrap();
+    assert_eq!((failed.state, failed.attempts), (State::Failed, 2));
+    assert!(failed.error.unwrap().contains("not committed"));
+}
