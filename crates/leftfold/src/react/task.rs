@@ -445,6 +445,8 @@ impl Task {
         match outcome {
             Outcome::Done => self.move_to(State::Done, now),
             Outcome::Handled(revision) => self.pass(revision, now),
+            // The document has left meanwhile: there is nothing to try again.
+            Outcome::Failed(_) | Outcome::Deferred(_) if !self.inside => self.move_to(State::Stale, now),
             Outcome::Stale => {
                 self.move_to(State::Stale, now);
                 // The document may be again what it was planned for, without another change.

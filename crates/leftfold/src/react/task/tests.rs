@@ -61,6 +61,18 @@ fn what_leaves_before_it_ran_ends_as_stale_and_runs_when_it_comes_back() {
 }
 
 #[test]
+fn what_leaves_while_it_runs_is_not_tried_again() {
+    for outcome in [Outcome::Failed("down".to_owned()), Outcome::Deferred(at(100).now)] {
+        let left = observe(Some(running()), Seen::Outside, &rules(), 3).unwrap();
+        assert_eq!((left.state, left.inside), (State::Running, false));
+        let ended = left.finish(1, outcome, &rules(), at(4)).unwrap();
+        assert_eq!((ended.state, ended.due), (State::Stale, None));
+        // Coming back is coming to match.
+        assert_eq!(observe(Some(ended), inside(1), &rules(), 5).unwrap().state, State::Pending);
+    }
+}
+
+#[test]
 fn what_changes_while_it_runs_runs_again() {
     let changed = observe(Some(running()), inside(2), &rules(), 2).unwrap();
     assert_eq!((changed.state, changed.epoch), (State::Changed, 1));
