@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Seen};
-use crate::store::SimStore;
+use crate::store::{MIDNIGHT, SimStore};
 
 /// What clients were told, and what they got to.
 #[derive(Debug, Default)]
@@ -204,8 +204,7 @@ impl Env for Clock {
         }
         let frozen = self.frozen.load(Ordering::Relaxed) && !self.store.shared().faults.is_calm();
         let passed = if frozen { Duration::ZERO } else { self.began.elapsed() };
-        let midnight =
-            Timestamp::from_second(1_767_225_600 + self.skew.load(Ordering::Relaxed)).unwrap_or_default();
+        let midnight = MIDNIGHT + SignedDuration::from_secs(self.skew.load(Ordering::Relaxed));
         midnight + SignedDuration::try_from(passed).unwrap_or_default()
     }
 

@@ -12,6 +12,8 @@ pub mod faults;
 pub mod feed;
 pub mod fuse;
 pub mod notes;
+mod reactions;
+mod reactive;
 mod sabotage;
 mod sequences;
 pub mod store;

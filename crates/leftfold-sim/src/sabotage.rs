@@ -6,11 +6,13 @@ use std::sync::{Arc, PoisonError};
 use leftfold::documents::{Commit, Outcome};
 use leftfold::log::{Entry, Page};
 use leftfold::planted::{Bug, planted};
+use leftfold::react::{Change, Registered, Task};
 use leftfold::sequence::{Settled, Settlement, Totals};
 use leftfold::{
     AppendError, Documents, Error, EventId, Kind, Position, Result, Revision, Sequences, StreamId,
 };
 
+use crate::reactions::ledger::Wrote;
 use crate::store::SimStore;
 
 /// A commit as it is sent.
@@ -150,4 +152,29 @@ pub(crate) fn entries(store: &SimStore, mut entries: Vec<Entry>) -> Vec<Entry> {
         }
     }
     entries
+}
+
+/// A change of a task as it is sent, alone or in a transaction.
+pub(crate) fn task(change: Change, before: Option<&Task>, how: Wrote) -> Change {
+    let unseen = match how {
+        Wrote::Alone => planted(Bug::SaveUnseen),
+        Wrote::InTransaction => planted(Bug::CompleteUnseen),
+    };
+    match (change, before) {
+        (Change::Update(_, task), Some(before)) if unseen => Change::Update(before.version, task),
+        (change, _) => change,
+    }
+}
+
+/// A reaction as it is registered.
+pub(crate) fn registered(mut reaction: Registered) -> Registered {
+    if planted(Bug::PauseNothing) {
+        reaction.paused = false;
+    }
+    reaction
+}
+
+/// The number of a lease.
+pub(crate) fn lease_number(name: &str, number: Option<u64>) -> Option<u64> {
+    number.map(|number| if planted(Bug::SameLock) && name.starts_with("lock") { 1 } else { number })
 }

@@ -1,10 +1,11 @@
 //! A store that misbehaves as real ones do, on command of the dice. With all faults off it is the store in memory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use leftfold::documents::{
     Changes, Checkpoint, Claim, Commit, Conflict, Counts, Outcome, Parked, Record, Write,
 };
@@ -22,11 +23,14 @@ use crate::checker::Checker;
 use crate::faults::{Fault, Faults};
 use crate::feed::Feed;
 use crate::fuse::Fuse;
+use crate::reactions::ledger::Ledger;
 use crate::sabotage;
 use crate::trace::Trace;
 
 /// How late a write may arrive.
 pub const LATE: Duration = Duration::from_secs(15);
+/// When all begins.
+pub(crate) const MIDNIGHT: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// What all handles to one simulated store share.
 pub struct Shared {
@@ -44,6 +48,9 @@ pub struct Shared {
     /// What is brought from elsewhere.
     pub(crate) feed: Feed,
     pub(crate) holders: Mutex<HashMap<Collection, Arc<str>>>,
+    /// Who sees every task and what it leads to.
+    pub(crate) ledger: Ledger,
+    pub(crate) lease_holders: Mutex<BTreeMap<String, String>>,
     down: AtomicBool,
 }
 
@@ -86,7 +93,7 @@ impl SimStore {
     /// An empty store, with or without transactions.
     pub fn new(partitions: u16, atomic: bool, faults: Faults, trace: bool) -> Self {
         let shared = Shared {
-            inner: Memory::new(partitions),
+            inner: Memory::new(partitions).with_time(MIDNIGHT),
             atomic,
             faults,
             trace: Trace::new(trace),
@@ -95,6 +102,8 @@ impl SimStore {
             standings: Mutex::default(),
             feed: Feed::default(),
             holders: Mutex::default(),
+            ledger: Ledger::default(),
+            lease_holders: Mutex::default(),
             down: AtomicBool::new(false),
         };
         shared.trace.note(|| {
@@ -119,6 +128,10 @@ impl SimStore {
     /// Where its worker can be ended.
     pub fn fuse(&self) -> &Fuse {
         &self.fuse
+    }
+
+    pub(crate) fn fuse_of(&self) -> Arc<Fuse> {
+        Arc::clone(&self.fuse)
     }
 
     /// What all handles share.
@@ -163,6 +176,7 @@ impl SimStore {
         let faults = &self.shared.faults;
         self.takes(Duration::from_millis(2)).await;
         if self.strikes(Fault::Slow) {
+            self.shared.ledger.gone(&self.name, LATE / 2);
             self.takes(LATE / 2).await;
         }
         if self.strikes(Fault::Down) {
@@ -174,9 +188,11 @@ impl SimStore {
             });
         }
         if self.shared.down.load(Ordering::Relaxed) && !faults.is_calm() {
+            self.shared.ledger.gone(&self.name, Duration::ZERO);
             return Err(Error::new(Kind::Unavailable, format!("{what}: the store is down")));
         }
         if self.strikes(Fault::Fails) {
+            self.shared.ledger.trouble(&self.name);
             return Err(Error::new(Kind::Unavailable, format!("{what}: could not reach the store")));
         }
         Ok(())

@@ -17,6 +17,8 @@ use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
 use crate::feed::{Feed, Ingester};
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Notes};
+use crate::reactions;
+use crate::reactions::ledger::SOMETIMES as OF_REACTIONS;
 use crate::store::{LATE, SimStore};
 
 /// What became of a run.
@@ -35,7 +37,16 @@ pub struct Run {
 }
 
 /// What happens in some runs: a set of seeds in which one of these never does tests too little.
-pub const SOMETIMES: [&str; 14] = [
+pub const SOMETIMES: [&str; OF_EVENTS.len() + OF_REACTIONS.len()] = {
+    let (mut all, mut at) = ([""; OF_EVENTS.len() + OF_REACTIONS.len()], 0);
+    while at < all.len() {
+        all[at] = if at < OF_EVENTS.len() { OF_EVENTS[at] } else { OF_REACTIONS[at - OF_EVENTS.len()] };
+        at += 1;
+    }
+    all
+};
+
+const OF_EVENTS: [&str; 14] = [
     "conflicts",
     "documents or streams parked",
     "events set aside",
@@ -52,9 +63,23 @@ pub const SOMETIMES: [&str; 14] = [
     "deliveries without room",
 ];
 
-/// Runs a seed, in a world and a time of its own.
+/// Runs a seed, in worlds and times of their own: one of events and documents, and for every other seed one of reactions.
 pub fn run(seed: u64, trace: bool) -> Result<Run, std::io::Error> {
-    in_own_time(async move { World::drawn(seed, trace).live().await })
+    let mut run = in_own_time(async move { World::drawn(seed, trace).live().await })?;
+    if !seed.is_multiple_of(2) {
+        return Ok(run);
+    }
+    let (store, sometimes) = in_own_time(async move {
+        let world = reactions::World::drawn(seed, trace);
+        world.live().await;
+        (world.store.clone(), world.store.shared().ledger.sometimes())
+    })?;
+    let shared = store.shared();
+    run.violations.extend(shared.checker.violations());
+    run.trace.extend(shared.trace.take());
+    run.met.iter_mut().zip(shared.faults.met()).for_each(|(sum, met)| *sum += met);
+    run.sometimes[OF_EVENTS.len()..].copy_from_slice(&sometimes);
+    Ok(run)
 }
 
 /// Runs something in a time of its own, which passes only when all wait.
@@ -317,15 +342,17 @@ impl World {
             &tally.refused,
         ]
         .map(|count| count.load(Ordering::Relaxed));
+        let mut sometimes = [0; SOMETIMES.len()];
+        sometimes[..OF_EVENTS.len()].copy_from_slice(&[
+            conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked, held, released,
+            healed, duplicates, disputed, full,
+        ]);
         Run {
             violations: shared.checker.violations(),
             trace: shared.trace.take(),
             met: shared.faults.met(),
             events: self.store.inner().heads().await.unwrap_or_default().lanes().map(|(_, head)| head).sum(),
-            sometimes: [
-                conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked, held, released,
-                healed, duplicates, disputed, full,
-            ],
+            sometimes,
         }
     }
 }

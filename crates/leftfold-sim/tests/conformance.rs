@@ -11,6 +11,7 @@ async fn make(partitions: u16) -> (SimStore, ()) {
 mod one_partition {
     leftfold::conformance!(super::make, partitions: 1);
     leftfold::conformance_of_sequences!(super::make, partitions: 1);
+    leftfold::conformance_of_reactive!(super::make);
 }
 
 mod three_partitions {

@@ -96,6 +96,62 @@ bugs! {
     HealTwice,
     /// Where a stream was is not looked at again, though it moved.
     KeepAfterMove,
+    /// Where a feed of changes is, is noted before they are planned.
+    PlaceFirst,
+    /// Where the log is followed is noted before its events are planned.
+    EventPlaceFirst,
+    /// The log is followed from when somebody comes to it, not from the start.
+    BeginLater,
+    /// Changes that were lost are taken for none.
+    LostIsNothing,
+    /// A document is read before its task.
+    PlanFromBefore,
+    /// A plan that others were faster than is given up.
+    PlanOnce,
+    /// Who planned does not look whether what it planned by is still what is registered.
+    OldPlans,
+    /// Nobody is told of changes that concern reactions which are not known here.
+    OthersForgotten,
+    /// A comparison leaves out tasks whose documents are gone.
+    CompareDocumentsOnly,
+    /// Who follows again after a failure does so under the same number.
+    SameLease,
+    /// A document that leaves is not noticed.
+    LeaveUnseen,
+    /// What changed during a run is taken for handled.
+    ChangedIsDone,
+    /// A run that found another document is not followed by another look.
+    StaleIsOver,
+    /// A task is written whatever became of it meanwhile.
+    SaveUnseen,
+    /// What a run says counts though its claim is lost.
+    LostClaimCounts,
+    /// The end of a run is written once, and forgotten if nobody knows what became of that.
+    FinishOnce,
+    /// A run is taken for another one of the same task.
+    RunsMixedUp,
+    /// A claim of which nobody hears again is no attempt.
+    CrashIsNoAttempt,
+    /// A transaction of which nothing is known is taken for committed.
+    UnknownIsCompleted,
+    /// A task is completed in a transaction whoever has it by then.
+    CompleteUnseen,
+    /// Each attempt has a key of its own.
+    KeyPerAttempt,
+    /// The numbers of a task begin anew when it was forgotten.
+    NumbersAgain,
+    /// Events that were handled are handled again when somebody, or new code, wants everything again.
+    EventsAgain,
+    /// Who asks that a reaction be held up is told that it is.
+    ThrottleNobody,
+    /// A reaction that is paused goes on.
+    PauseNothing,
+    /// All who have a lock are told the same number.
+    SameLock,
+    /// Old code runs what needs newer code.
+    OldCodeRuns,
+    /// A time that was told late is taken for that of now.
+    LateTime,
 }
 
 #[cfg(feature = "planted")]

@@ -82,6 +82,13 @@ impl State {
 }
 
 impl Memory {
+    /// The same store, with another time of day from now on: for simulations, which must not depend on when they are run.
+    #[must_use]
+    pub fn with_time(self, now: Timestamp) -> Self {
+        self.state().reacting.begun = (now, Instant::now());
+        self
+    }
+
     /// Writes a document of a collection that is no projection's, as any program might; without a body, deletes it.
     pub fn write_plain(&self, plain: &Plain, id: DocumentId, body: Option<Json>) {
         {

@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::mark::Mark;
+use crate::planted::{Bug, planted};
 
 const PAGE: Limit = Limit { events: 1_000, bytes: 4 << 20 };
 
@@ -30,7 +31,9 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<
 
 /// Notes from where on a reaction is about events, unless that is known: what comes after the start must not be missed.
 pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
-    let Some(wanted) = &definition.events else { return Ok(()) };
+    let Some(wanted) = definition.events.as_ref().filter(|_| !planted(Bug::BeginLater)) else {
+        return Ok(());
+    };
     let (store, name) = (&shared.store, place_name(definition));
     while store.feed_place(&name).await?.is_none() {
         let Some(number) = store.take_lease(&name, &shared.owner, LEASE).await? else {
@@ -73,6 +76,11 @@ async fn lead<S: Reactive>(
         let before = at.clone();
         for partition in (0..store.partitions()).map(Partition) {
             let page = store.read(partition, at.position(partition), PAGE).await?;
+            if planted(Bug::EventPlaceFirst) {
+                let mut beyond = at.clone();
+                beyond.advance(&partition.into(), page.through.0);
+                note(store, name, number, &beyond).await?;
+            }
             plan(shared, definition, wanted, &page.events).await?;
             at.advance(&partition.into(), page.through.0);
         }

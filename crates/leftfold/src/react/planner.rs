@@ -20,6 +20,7 @@ use super::task::{State, Task, TaskKey};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// How long the lease of a collection lasts after its last renewal.
@@ -60,14 +61,28 @@ impl<S: Reactive> Shared<S> {
         lead: impl Fn(u64) -> L,
     ) {
         let mut pauses = self.pauses();
+        // What was written for an earlier lead, and not answered, may still arrive.
+        let mut is_in_doubt = false;
         while !self.is_stopping() {
-            let ended = match self.store.take_lease(name, &self.owner, LEASE).await {
-                // Whoever led before may have died when it had saved tasks and told nobody.
-                Ok(Some(number)) => match self.stir().await {
-                    Ok(()) => lead(number).await,
-                    Err(error) => Err(error),
-                },
+            let taken = async {
+                if is_in_doubt && !planted(Bug::SameLease) {
+                    // Under another number it does not count.
+                    self.store.give_lease(name, &self.owner).await?;
+                }
+                let number = self.store.take_lease(name, &self.owner, LEASE).await?;
+                if number.is_some() {
+                    // Whoever led before may have died when it had saved tasks and told nobody.
+                    self.stir().await?;
+                }
+                Ok(number)
+            };
+            let ended = match taken.await {
+                Ok(Some(number)) => {
+                    is_in_doubt = false;
+                    lead(number).await
+                }
                 Ok(None) => {
+                    is_in_doubt = false;
                     self.wait(LEASE / 4).await;
                     continue;
                 }
@@ -76,6 +91,7 @@ impl<S: Reactive> Shared<S> {
             match ended {
                 Ok(()) => pauses = self.pauses(),
                 Err(error) => {
+                    is_in_doubt = true;
                     self.failed(&error, "following changes");
                     self.wait(pauses.next().unwrap_or(LEASE)).await;
                 }
@@ -137,7 +153,9 @@ impl<S: Reactive> Leader<'_, S> {
                     tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
                     feed = store.follow(vec![self.on.clone()], None).await?;
                     let begin = self.first_place(&mut feed).await?;
-                    self.compare_all().await?;
+                    if !planted(Bug::LostIsNothing) {
+                        self.compare_all().await?;
+                    }
                     if !self.note(&begin).await? {
                         return Ok(());
                     }
@@ -150,6 +168,9 @@ impl<S: Reactive> Leader<'_, S> {
             let is_quiet = count == 0;
             if !is_quiet {
                 self.shared.falls_behind(self.on);
+            }
+            if planted(Bug::PlaceFirst) && !is_quiet {
+                self.note(&changes.through).await?;
             }
             for (on, ids) in changes.documents {
                 self.shared.plan(&on, ids).await?;
@@ -271,6 +292,12 @@ impl<S: Reactive> Shared<S> {
                     document: document.clone(),
                 })
                 .collect();
+            let ids: Vec<_> =
+                keys.iter().map(|key| key.document.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+            let mut early = None;
+            if planted(Bug::PlanFromBefore) {
+                early = Some(self.store.current_documents(on, ids.clone()).await?);
+            }
             // In this order: what a document is then is not older than what its task was made from.
             let mut tasks: BTreeMap<_, _> = self
                 .store
@@ -279,9 +306,12 @@ impl<S: Reactive> Shared<S> {
                 .into_iter()
                 .map(|task| (task.key.clone(), task))
                 .collect();
-            let ids: BTreeSet<_> = keys.iter().map(|key| key.document.clone()).collect();
-            let documents: BTreeMap<_, _> =
-                self.store.current_documents(on, ids.into_iter().collect()).await?.into_iter().collect();
+            let documents = match early {
+                Some(early) => early,
+                None => self.store.current_documents(on, ids).await?,
+            };
+            let documents: BTreeMap<_, _> = documents.into_iter().collect();
+            let known = self.definitions_of(&keys);
             let mut changes = Vec::new();
             for key in &keys {
                 let task = tasks.remove(key);
@@ -292,6 +322,17 @@ impl<S: Reactive> Shared<S> {
             let refused = self.store.save_tasks(changes).await?;
             self.count(|counts| counts.planned += planned - refused.len() as u64);
             pairs = refused.into_iter().map(|key| (key.reaction, key.document)).collect();
+            if planted(Bug::PlanOnce) {
+                pairs.clear();
+            }
+            if planned > 0 && !planted(Bug::OldPlans) {
+                // Whoever has registered something else meanwhile may have looked before this was written. Who does so from here on looks afterwards.
+                self.refresh().await?;
+                let now = self.definitions_of(&keys);
+                let is_outdated = |key: &&TaskKey| now.get(&key.reaction) != known.get(&key.reaction);
+                let outdated = keys.iter().filter(is_outdated);
+                pairs.extend(outdated.map(|key| (key.reaction.clone(), key.document.clone())));
+            }
             if !pairs.is_empty() {
                 let busy =
                     || Error::new(Kind::Unavailable, "planning tasks: others keep changing the same ones");
@@ -304,6 +345,12 @@ impl<S: Reactive> Shared<S> {
         Ok(())
     }
 
+    /// Of which of the reactions of these tasks it is known here what they are.
+    fn definitions_of(&self, keys: &[TaskKey]) -> BTreeMap<String, bool> {
+        let names: BTreeSet<_> = keys.iter().map(|key| &key.reaction).collect();
+        names.into_iter().map(|name| (name.clone(), self.known(name).is_some())).collect()
+    }
+
     /// What is to become of a task, given what its document is.
     fn change_of(&self, key: &TaskKey, task: Option<Task>, document: Option<&Json>) -> Option<Change> {
         let seen = task.as_ref().map(|task| task.version);
@@ -314,6 +361,7 @@ impl<S: Reactive> Shared<S> {
                 let check_at = check_at.filter(|at| *at > moment.now);
                 Task::observe(task, key, looks, check_at, &definition.rules, moment)?
             }
+            None if planted(Bug::OthersForgotten) => return None,
             None => Task::look_again(task, key, moment)?,
         };
         Some(match seen {
@@ -406,6 +454,7 @@ impl<S: Reactive> Shared<S> {
         self.plan_pairs(on, pairs(&ids)).await?;
         match ids.last() {
             Some(last) if ids.len() == PIECE => Ok(Some(Comparing::Documents(last.clone()))),
+            _ if planted(Bug::CompareDocumentsOnly) => Ok(None),
             _ => self.compare_tasks(definition, None).await,
         }
     }

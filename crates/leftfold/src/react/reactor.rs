@@ -22,6 +22,7 @@ use super::task::{Moment, State, Task, TaskKey};
 use super::value::Value;
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// How many tasks are changed at once.
@@ -139,7 +140,7 @@ impl<S: Reactive> Reactor<S> {
         let places: Vec<_> = places.into_iter().collect();
         self.store.prepare_reactions(&places).await?;
         let owner = self.owner.unwrap_or_else(|| event_id(&*self.env).to_string());
-        let now = (self.store.time().await?, Instant::now());
+        let now = ask_time(&self.store).await?;
         let shared = Arc::new(Shared {
             store: self.store,
             env: self.env,
@@ -321,11 +322,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The store's time, and when it was that. What takes long to be answered is asked again: it may be long past.
+async fn ask_time<S: Reactive>(store: &S) -> Result<(Timestamp, Instant)> {
+    const SOON: Duration = Duration::from_millis(100);
+    const TRIES: usize = 3;
+    let mut best = None;
+    for _ in 0..TRIES {
+        let asked = Instant::now();
+        let time = store.time().await?;
+        let (now, took) = (Instant::now(), asked.elapsed());
+        if best.is_none_or(|(least, _)| took < least) {
+            best = Some((took, (time, now)));
+        }
+        if took < SOON || planted(Bug::LateTime) {
+            break;
+        }
+    }
+    let nothing = || Error::new(Kind::Unavailable, "asking for the store's time: it was not told");
+    best.map(|(_, found)| found).ok_or_else(nothing)
+}
+
 async fn keep_time<S: Reactive>(shared: Arc<Shared<S>>) {
     while !shared.is_stopping() {
         shared.wait(CLOCK_EVERY).await;
-        match shared.store.time().await {
-            Ok(time) => *lock(&shared.clock) = (time, Instant::now()),
+        match ask_time(&shared.store).await {
+            Ok(now) => *lock(&shared.clock) = now,
             Err(error) => shared.failed(&error, "asking for the store's time"),
         }
     }
@@ -362,6 +383,9 @@ impl<S: Reactive> Hands for Hand<S> {
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> {
         let (shared, reaction) = (Arc::clone(&self.0), reaction.to_owned());
         Box::pin(async move {
+            if planted(Bug::ThrottleNobody) {
+                return Ok(());
+            }
             let later = |registered: &mut Registered| {
                 registered.throttled = Some(registered.throttled.map_or(until, |before| before.max(until)));
             };

@@ -22,6 +22,7 @@ use super::reactor::{Hand, Shared};
 use super::store::{Change, Reactive, Wanted};
 use super::task::{Outcome, State, Task, TaskKey};
 use crate::error::Result;
+use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// How long to wait before looking again whether something is due, if nobody says so.
@@ -71,7 +72,8 @@ impl Running {
 
     /// The task of this run, as it was last written here. A task that was claimed again meanwhile is another run's.
     fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
-        self.runs().get(key).map(|held| &held.task).filter(|task| task.epoch == epoch).cloned()
+        let is_same = |task: &&Task| task.epoch == epoch || planted(Bug::RunsMixedUp);
+        self.runs().get(key).map(|held| &held.task).filter(is_same).cloned()
     }
 
     /// This run was looked at, or written, and its task was that.
@@ -92,7 +94,7 @@ impl Running {
     fn release(&self, key: &TaskKey, epoch: u64) {
         {
             let mut runs = self.runs();
-            if runs.get(key).is_some_and(|held| held.task.epoch == epoch) {
+            if runs.get(key).is_some_and(|held| held.task.epoch == epoch || planted(Bug::RunsMixedUp)) {
                 runs.remove(key);
             }
         }
@@ -211,7 +213,8 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
             let most = definition.concurrency.saturating_sub(running).min(free.div_ceil(left));
             free -= most;
             if most > 0 {
-                let (reaction, version) = (definition.name.clone(), definition.rules.version);
+                let version = if planted(Bug::OldCodeRuns) { u32::MAX } else { definition.rules.version };
+                let reaction = definition.name.clone();
                 wanted.push(Wanted { reaction, version, most });
             }
         }
@@ -424,6 +427,11 @@ async fn finish_some<S: Reactive>(
                     over(shared, &finished, Some(&task));
                 }
             }
+            Err(_) if planted(Bug::FinishOnce) => {
+                for (finished, task) in ours.into_values() {
+                    over(shared, &finished, Some(&task));
+                }
+            }
             Err(error) => {
                 left.extend(ours.into_values().map(|(finished, _)| finished));
                 return Err((error, left));
@@ -443,8 +451,9 @@ async fn finish_some<S: Reactive>(
     let mut again = Vec::new();
     for mut finished in left {
         match there.get(&finished.key) {
-            Some(task) if task.is_claimed(finished.epoch) => {
-                if finished.completes && matches!(finished.outcome, Outcome::Done | Outcome::Handled(_)) {
+            Some(task) if task.is_claimed(finished.epoch) || planted(Bug::LostClaimCounts) => {
+                let is_uncommitted = finished.completes && !planted(Bug::UnknownIsCompleted);
+                if is_uncommitted && matches!(finished.outcome, Outcome::Done | Outcome::Handled(_)) {
                     let error = "the handler completed the task in a transaction that was not committed";
                     finished.outcome = Outcome::Failed(error.to_owned());
                 }

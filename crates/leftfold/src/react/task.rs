@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::retry::{Every, Retry, later};
 use crate::event::DocumentId;
 use crate::json::Json;
+use crate::planted::{Bug, planted};
 
 /// Tells a task from others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,9 +84,10 @@ pub struct Task {
     pub state: State,
     /// Whether the document matched when it was last looked at.
     pub inside: bool,
-    /// Raised with each claim: a claim that is not the last one is void.
+    /// Raised with each claim: a claim that is not the last one is void. It begins with the time, so that it grows even if the task was forgotten and is
+    /// there again.
     pub epoch: u64,
-    /// Raised with each state of the document that is to be handled: it names the effect, however often it is tried.
+    /// Raised with each state of the document that is to be handled: it names the effect, however often it is tried. It begins with the time, too.
     pub generation: u64,
     /// The watched values of that state.
     pub watched: Json,
@@ -205,6 +207,7 @@ impl Task {
         };
         let mut task = Self { check_at, ..before.clone() };
         match seen {
+            Seen::Absent | Seen::Outside if planted(Bug::LeaveUnseen) => {}
             Seen::Absent | Seen::Outside => {
                 task.inside = false;
                 if task.state == State::Pending {
@@ -258,7 +261,10 @@ impl Task {
     ) -> Option<Self> {
         let Moment { now, version, .. } = moment;
         let mut task = match task {
-            None => Self { inside: true, generation: 1, ..Self::new(key, rules, now) },
+            None => {
+                let task = Self::new(key, rules, now);
+                Self { inside: true, generation: task.generation + 1, ..task }
+            }
             // One that runs is given its next time when it ends.
             Some(task) if matches!(task.state, State::Running | State::Changed) => return None,
             Some(task) => task,
@@ -293,13 +299,15 @@ impl Task {
     }
 
     fn unplanned(key: &TaskKey, now: Timestamp) -> Self {
+        let before = u64::try_from(now.as_millisecond()).unwrap_or(0);
+        let before = if planted(Bug::NumbersAgain) { 0 } else { before };
         Self {
             key: key.clone(),
             version: 0,
             state: State::Stale,
             inside: false,
-            epoch: 0,
-            generation: 0,
+            epoch: before,
+            generation: before,
             watched: Json::stored("null"),
             due: None,
             since: now,
@@ -364,7 +372,7 @@ impl Task {
     /// can't be claimed.
     pub fn claim(mut self, owner: &str, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, .. } = moment;
-        if !self.is_due(now) || self.needs > rules.version {
+        if !self.is_due(now) || self.needs > rules.version && !planted(Bug::OldCodeRuns) {
             return None;
         }
         self.version = version;
@@ -374,6 +382,9 @@ impl Task {
             self.remember(Ended::Lost, Some(error.clone()), rules, now);
             self.error = Some(error);
             self.first_failed = self.first_failed.or(Some(now));
+            if planted(Bug::CrashIsNoAttempt) {
+                self.attempts = self.attempts.saturating_sub(1);
+            }
             if self.state == State::Running && rules.retry.is_spent(self.attempts, self.first_failed, now) {
                 self.give_up(now);
                 self.go_on(rules, now);
@@ -414,7 +425,7 @@ impl Task {
     #[expect(clippy::needless_pass_by_value, reason = "a run says once how it ended")]
     pub fn finish(mut self, epoch: u64, outcome: Outcome, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, chance } = moment;
-        if !self.is_claimed(epoch) {
+        if !self.is_claimed(epoch) && !planted(Bug::LostClaimCounts) {
             return None;
         }
         self.version = version;
@@ -434,7 +445,7 @@ impl Task {
             self.done_at = Some(now);
             self.error = None;
         }
-        if self.state == State::Changed {
+        if self.state == State::Changed && !planted(Bug::ChangedIsDone) {
             if outcome == Outcome::Done {
                 // What was there before is handled; only the change waits.
                 self.since = self.changed_at;
@@ -450,7 +461,9 @@ impl Task {
             Outcome::Stale => {
                 self.move_to(State::Stale, now);
                 // The document may be again what it was planned for, without another change.
-                self.check_at = Some(now);
+                if !planted(Bug::StaleIsOver) {
+                    self.check_at = Some(now);
+                }
             }
             Outcome::Deferred(until) => {
                 self.attempts = self.attempts.saturating_sub(1);
@@ -540,7 +553,9 @@ impl Task {
 
     /// Whether it can be run again when somebody wants it. Events are handled once, whatever anybody wants: of a stream only what waits or has failed can.
     pub fn can_run_again(&self) -> bool {
-        self.cursor.is_none() || matches!(self.state, State::Pending | State::Failed)
+        self.cursor.is_none()
+            || matches!(self.state, State::Pending | State::Failed)
+            || planted(Bug::EventsAgain)
     }
 
     /// The task when somebody wants it to be run again, now. One that is running runs again afterwards.
@@ -549,10 +564,10 @@ impl Task {
         let Moment { now, version, .. } = moment;
         self.version = version;
         self.since = now;
+        self.forget_failures();
         match self.state {
             State::Running | State::Changed => self.move_to(State::Changed, now),
             _ => {
-                self.forget_failures();
                 self.move_to(State::Pending, now);
                 self.due = Some(now);
             }
@@ -578,9 +593,11 @@ impl Task {
         if !again || !self.can_run_again() {
             return None;
         }
+        // What has failed is tried again; what was done is done once more, and that is another effect.
+        let is_more = u64::from(self.state != State::Failed);
         let mut task = self.retry(moment);
         task.needs = rules.version;
-        task.generation += 1;
+        task.generation += is_more;
         Some(task)
     }
 
@@ -594,6 +611,9 @@ impl Task {
 
     /// What stays the same for all attempts to handle one state of the document, and is another one for the next.
     pub fn idempotency_key(&self) -> String {
+        if planted(Bug::KeyPerAttempt) {
+            return format!("{}/{}/{}/{}", self.key.reaction, self.key.document, self.generation, self.epoch);
+        }
         format!("{}/{}/{}", self.key.reaction, self.key.document, self.generation)
     }
 }

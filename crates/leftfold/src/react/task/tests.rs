@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
+// The numbers of a task begin with its time: so they are small here.
+const BEGIN: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn rules() -> Rules {
     Rules {
@@ -201,6 +202,28 @@ fn old_code_does_not_run_what_needs_new_code() {
         assert!(again.clone().claim("new", &new, at(4)).is_some());
         assert_eq!(again.evolve(&new, evolution, at(5)), None, "once");
     }
+}
+
+#[test]
+fn new_code_tries_again_what_failed_and_does_once_more_what_was_done() {
+    let new = Rules { version: 2, ..rules() };
+    let done = running().finish(1, Outcome::Done, &rules(), at(2)).unwrap();
+    let failed = Task { state: State::Failed, ..done.clone() };
+    let again = |task: &Task| task.clone().evolve(&new, Evolution::AllAgain, at(3)).unwrap();
+    assert_eq!(again(&failed).idempotency_key(), failed.idempotency_key(), "it is the same effect");
+    assert_ne!(again(&done).idempotency_key(), done.idempotency_key());
+    // Attempts are counted anew, also if it is running.
+    for task in [again(&running()), running().retry(at(3))] {
+        assert_eq!((task.state, task.attempts), (State::Changed, 0));
+    }
+}
+
+#[test]
+fn a_task_that_was_forgotten_has_other_numbers_when_it_is_there_again() {
+    let (first, then) = (running(), observe(None, inside(1), &rules(), 9).unwrap());
+    assert_ne!(then.idempotency_key(), first.idempotency_key());
+    let then = then.claim("w", &rules(), at(9)).unwrap();
+    assert!(then.epoch > first.epoch && !then.is_claimed(first.epoch));
 }
 
 #[test]

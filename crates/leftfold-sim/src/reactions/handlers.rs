@@ -1,0 +1,277 @@
+//! The reactions under test, and what their handlers do: succeed, fail, ask for another time, hold up others, take long, die.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leftfold::react::{
+    Cleanup, Context, Draft, Evolution, HandlerError, NotCurrent, Plain, Reaction, Retry, Task,
+};
+use leftfold::{Event, Kind, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::ledger::Sometimes;
+use crate::dice::Dice;
+use crate::store::SimStore;
+
+/// Where the documents are.
+pub(super) const THINGS: &str = "things";
+/// All reactions there are.
+pub(super) const REACTIONS: [&str; 5] = ["mail", "books", "turns", "ship", "tally"];
+/// The document that no handler can handle.
+pub(super) const POISON: &str = "poison";
+/// The document that ends the process of whoever handles it, as long as things go wrong.
+pub(super) const DEADLY: &str = "deadly";
+
+pub(super) fn things() -> Result<Plain> {
+    Ok(Plain::new(THINGS)?)
+}
+
+/// A document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Thing {
+    pub(super) on: bool,
+    pub(super) value: u64,
+    pub(super) noise: u64,
+}
+
+/// How reactions are set up in a world, and how often their handlers misbehave, in a thousand runs.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) attempts: u32,
+    pub(super) visibility: Duration,
+    debounce: Duration,
+    cleanup: Cleanup,
+    evolution: Evolution,
+    concurrency: usize,
+    pub(super) from_start: bool,
+    fails: u64,
+    defers: u64,
+    throttles: u64,
+    lingers: u64,
+}
+
+impl Setup {
+    pub(super) fn drawn(dice: &Dice) -> Self {
+        let rate = |most| if dice.happens(600) { dice.below(most) } else { 0 };
+        let cleanups = [
+            Cleanup::Keep,
+            Cleanup::Gone(Duration::from_secs(2)),
+            Cleanup::GoneOrOutside(Duration::from_secs(1)),
+        ];
+        let evolutions = [Evolution::Nothing, Evolution::FailedAgain, Evolution::AllAgain];
+        Self {
+            attempts: 1 + u32::try_from(dice.below(4)).unwrap_or(0),
+            visibility: Duration::from_millis(500) + dice.time(Duration::from_secs(4)),
+            debounce: if dice.happens(300) { dice.time(Duration::from_secs(2)) } else { Duration::ZERO },
+            cleanup: dice.pick(&cleanups).copied().unwrap_or(Cleanup::Keep),
+            evolution: dice.pick(&evolutions).copied().unwrap_or_default(),
+            concurrency: 1 + usize::try_from(dice.below(8)).unwrap_or(0),
+            from_start: dice.happens(500),
+            fails: rate(400),
+            defers: rate(200),
+            throttles: rate(100),
+            lingers: rate(300),
+        }
+    }
+}
+
+/// What of the world a handler has: that of its node.
+#[derive(Clone)]
+pub(super) struct Hands {
+    pub(super) store: SimStore,
+    pub(super) dice: Arc<Dice>,
+    pub(super) setup: Arc<Setup>,
+    pub(super) code: u32,
+}
+
+/// Notices when a handler is ended before it is through.
+struct Begun {
+    store: SimStore,
+    task: Task,
+    through: bool,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.through {
+            for violation in self.store.shared().ledger.cancelled(&self.store.name, &self.task) {
+                self.store.violated(violation);
+            }
+        }
+    }
+}
+
+impl Hands {
+    /// A reaction by its name.
+    pub(super) fn reaction(&self, name: &str) -> Reaction {
+        let hands = self.clone();
+        match name {
+            "mail" => self.on_things(name).run(move |ctx| hands.clone().run(ctx, Self::mail)),
+            "books" => self.on_things(name).run(move |ctx| hands.clone().run(ctx, Self::book)),
+            "turns" => self.on_things(name).run(move |ctx| hands.clone().run(ctx, Self::take_turn)),
+            "ship" => self.on_events(name).for_each(move |ctx| hands.clone().run(ctx, Self::ship)),
+            _ => self.on_events(name).for_each(move |ctx| hands.clone().run(ctx, Self::tally)),
+        }
+    }
+
+    fn on_things(&self, name: &str) -> Draft<Thing> {
+        let draft = Reaction::on_plain(THINGS, name).watch(|thing: &Thing| thing.value);
+        // Newer code wants other documents.
+        let draft = match self.code {
+            1 => draft.when(|thing| thing.on),
+            code => draft.when(|thing| thing.on != (thing.value == 3)).trigger_version(code),
+        };
+        self.common(draft).debounce(self.setup.debounce)
+    }
+
+    fn on_events(&self, name: &str) -> Draft<Event> {
+        let draft = self.common(Reaction::on_event(["sold"], name));
+        if self.setup.from_start { draft.from_start() } else { draft }
+    }
+
+    fn common<D>(&self, draft: Draft<D>) -> Draft<D> {
+        let setup = &self.setup;
+        draft
+            .retry(Retry::fixed(Duration::from_millis(700)).attempts(setup.attempts))
+            .visibility(setup.visibility)
+            .cleanup(setup.cleanup)
+            .concurrency(setup.concurrency)
+            .history(10_000)
+            .version(self.code, setup.evolution)
+    }
+
+    /// What all handlers do first and last.
+    async fn run<D, R>(
+        self,
+        ctx: Context<D>,
+        handle: impl FnOnce(Self, Context<D>) -> R,
+    ) -> Result<(), HandlerError>
+    where
+        R: Future<Output = Result<(), HandlerError>>,
+    {
+        let (store, task) = (self.store.clone(), ctx.task().clone());
+        let mut begun = Begun { store: store.clone(), task: task.clone(), through: false };
+        let trouble = |rate| !store.shared().faults.is_calm() && self.dice.happens(rate);
+        if ctx.id().as_str() == DEADLY && !store.shared().faults.is_calm() {
+            store.shared().trace.note(|| format!("{} dies of a document", store.name));
+            store.fuse().light(0);
+            store.fuse().run(std::future::pending::<()>()).await;
+        }
+        if trouble(self.setup.lingers) {
+            sleep(self.dice.time(self.setup.visibility * 3)).await;
+        }
+        if trouble(self.setup.throttles) {
+            let (held_up, from) = (self.dice.time(Duration::from_secs(3)), Instant::now());
+            if ctx.throttle(held_up).await.is_ok() {
+                store.shared().ledger.throttled(&task.key.reaction, from + held_up);
+            }
+        }
+        if trouble(self.setup.defers) {
+            ctx.defer(self.dice.time(Duration::from_secs(3)));
+            begun.through = true;
+            return Ok(());
+        }
+        let ill = trouble(self.setup.fails);
+        if ill && self.dice.happens(400) {
+            begun.through = true;
+            return Err("it does not work today".into());
+        }
+        let panics = ill && self.dice.happens(300);
+        let handled = handle(self, ctx).await;
+        begun.through = true;
+        handled?;
+        if task.key.document.as_str() == POISON || task.key.document.as_str() == DEADLY {
+            return Err("it can't be done".into());
+        }
+        if panics {
+            // Without the message that a panic prints.
+            std::panic::resume_unwind(Box::new("a handler panics"));
+        }
+        if ill {
+            return Err("it was done, and failed".into());
+        }
+        store.shared().ledger.succeeded(&task);
+        Ok(())
+    }
+
+    /// Reads the document, and does something elsewhere.
+    async fn mail(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
+        self.read(&ctx).await?;
+        sleep(self.dice.time(Duration::from_millis(50))).await;
+        self.said(self.store.shared().ledger.sent(ctx.task(), None));
+        Ok(())
+    }
+
+    async fn read(&self, ctx: &Context<Thing>) -> Result<(), HandlerError> {
+        let asked = self.store.shared().ledger.writes();
+        let found = serde_json::to_value(ctx.document().await?)?;
+        let planned: Value = ctx.watched()?;
+        self.said(self.store.shared().ledger.read(ctx.id(), asked, &found, &planned));
+        Ok(())
+    }
+
+    fn said(&self, wrong: Vec<String>) {
+        for wrong in wrong {
+            self.store.violated(wrong);
+        }
+    }
+
+    /// Keeps something in a transaction, in a task of its own, which may outlive the run.
+    async fn book(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
+        if matches!(ctx.id().as_str(), POISON | DEADLY) {
+            self.read(&ctx).await?;
+            return Err("it can't be booked".into());
+        }
+        self.store.shared().ledger.succeeded(ctx.task());
+        let forgets = self.forgets();
+        let booking = tokio::spawn(async move { self.store.book(&ctx).await });
+        match booking.await? {
+            Err(NotCurrent::Store(error)) if forgets && error.kind() == Kind::Unknown => Ok(()),
+            booked => Ok(booked?),
+        }
+    }
+
+    /// Some do not look at what became of their transaction.
+    fn forgets(&self) -> bool {
+        self.dice.happens(200)
+    }
+
+    /// Does something that only one may do at a time.
+    async fn take_turn(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
+        let ledger = &self.store.shared().ledger;
+        let before = ledger.highest_lock();
+        let Some(lock) = ctx.lock("door").await? else {
+            ctx.defer(Duration::from_millis(200) + self.dice.time(Duration::from_millis(300)));
+            return Ok(());
+        };
+        let who = format!("{} for {}, claim {}", self.store.name, ctx.id(), ctx.epoch());
+        self.said(ledger.locked(lock.number(), before, &who));
+        sleep(self.dice.time(Duration::from_millis(1_500))).await;
+        if lock.is_lost() {
+            ledger.happened(Sometimes::Locks);
+            return Err("somebody else has the lock".into());
+        }
+        self.read(&ctx).await?;
+        self.said(ledger.sent(ctx.task(), None));
+        Ok(())
+    }
+
+    async fn ship(self, ctx: Context<Event>) -> Result<(), HandlerError> {
+        let revision = ctx.event()?.revision.0;
+        sleep(self.dice.time(Duration::from_millis(50))).await;
+        self.said(self.store.shared().ledger.sent(ctx.task(), Some(revision)));
+        Ok(())
+    }
+
+    async fn tally(self, ctx: Context<Event>) -> Result<(), HandlerError> {
+        self.store.shared().ledger.succeeded(ctx.task());
+        let forgets = self.forgets();
+        let booking = tokio::spawn(async move { self.store.book_event(&ctx).await });
+        match booking.await? {
+            Err(error) if forgets && error.kind() == Kind::Unknown => Ok(()),
+            booked => Ok(booked?),
+        }
+    }
+}

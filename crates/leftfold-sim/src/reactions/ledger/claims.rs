@@ -1,0 +1,183 @@
+//! What must hold when tasks are claimed, and when claims end.
+
+use std::time::Duration;
+
+use leftfold::DocumentId;
+use leftfold::react::{Ended, State as Is, Task};
+use tokio::time::Instant;
+
+use super::{Sometimes, State, Wrote};
+
+impl State {
+    pub(super) fn trouble(&mut self, name: &str, most: Duration, weight: u32) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.troubles.push((Instant::now() + most, weight));
+        }
+    }
+
+    /// Whether a document ever had this value.
+    pub(super) fn was(&self, id: &DocumentId, watched: &str) -> bool {
+        let states = self.documents.get(id).into_iter().flatten();
+        states
+            .filter_map(|(_, document)| document.as_ref()?.get("value"))
+            .any(|value| format!("{value}") == watched)
+    }
+
+    /// A task that was there was changed.
+    pub(super) fn changed(
+        &mut self,
+        wrong: &mut Vec<String>,
+        before: &Task,
+        after: &Task,
+        by: &str,
+        how: Wrote,
+    ) {
+        let what = format!("{}/{}", before.key.reaction, before.key.document);
+        let is_claimed = |task: &Task| matches!(task.state, Is::Running | Is::Changed);
+        if after.epoch < before.epoch || after.generation < before.generation {
+            wrong.push(format!("I12: {what} went back"));
+        }
+        if after.epoch > before.epoch {
+            return self.claimed(wrong, before, after, by);
+        }
+        if is_claimed(before) && !is_claimed(after) {
+            return self.ended(wrong, before, after, by, how);
+        }
+        let code = self.nodes.get(by).map_or(0, |node| node.code);
+        let known = self.tasks.entry(before.key.clone()).or_default();
+        if is_claimed(after) && after.due != before.due {
+            known.renewed = Some(Instant::now());
+        }
+        if after.generation > before.generation {
+            known.needs.insert(after.generation, code);
+            if known.done.contains(&after.generation) {
+                wrong.push(format!("I5: the generation {} of {what} is used again", after.generation));
+            }
+        } else if by == "operator" || before.state == Is::Failed && after.state == Is::Pending {
+            *known.retried.entry(after.generation).or_default() += 1;
+            self.sometimes[Sometimes::ByHand as usize] += 1;
+        } else if after.state == Is::Done && before.state != Is::Done {
+            wrong.push(format!("I12: {what} is done without a run"));
+        }
+    }
+
+    /// A task was claimed.
+    fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
+        let what = format!("{}/{}", before.key.reaction, before.key.document);
+        let offered = self.offered.get(&(by.to_owned(), before.key.clone())).copied();
+        let holdup = self.holdups.get(&before.key.reaction).cloned().unwrap_or_default();
+        if let Some(offered) = offered {
+            if holdup.paused.is_some_and(|paused| offered > paused) {
+                wrong.push(format!("I13: {what} was claimed though it is paused"));
+            }
+            if holdup.throttled.is_some_and(|(from, until)| offered > from && offered < until) {
+                wrong.push(format!("I13: {what} was claimed though it is held up"));
+            }
+        } else {
+            wrong.push(format!("I13: {what} was claimed, and was not due"));
+        }
+        let code = self.nodes.get(by).map_or(0, |node| node.code);
+        let generation = before.generation;
+        let (attempts, was_running) = (self.attempts, before.state != Is::Pending);
+        if was_running {
+            self.sometimes[Sometimes::TakenOver as usize] += 1;
+            self.is_excused(wrong, before, &what);
+        }
+        let known = self.tasks.entry(before.key.clone()).or_default();
+        let needs = known.needs.get(&generation).copied().unwrap_or(0);
+        if code < needs.max(before.needs) {
+            wrong.push(format!("I13: {by} has code {code} and claimed {what}, which needs {needs}"));
+        }
+        if code > needs {
+            self.sometimes[Sometimes::Newer as usize] += 1;
+        }
+        known.running = Some((after.epoch, generation));
+        known.renewed = Some(Instant::now());
+        let claims = known.claims.entry(generation).or_default();
+        *claims += 1;
+        let retries = known.retried.get(&generation).copied().unwrap_or(0);
+        let most = attempts * (1 + retries) + retries + known.forgiven.get(&generation).copied().unwrap_or(0);
+        if *claims > most {
+            wrong.push(format!("I12: {what} was claimed {claims} times for generation {generation}"));
+        }
+        if retries == 0 && known.done.contains(&generation) {
+            wrong.push(format!("I5: generation {generation} of {what} is done, and was claimed again"));
+        }
+    }
+
+    /// A claim ends by itself only if its node could not renew it.
+    fn is_excused(&self, wrong: &mut Vec<String>, before: &Task, what: &str) {
+        let Some(node) = before.owner.as_ref().and_then(|owner| self.nodes.get(owner)) else { return };
+        let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
+        let silent = renewed.and_then(|renewed| renewed.checked_sub(self.visibility));
+        let recent = node.troubles.iter().filter(|(at, _)| silent.is_none_or(|silent| *at >= silent));
+        let troubles: u32 = recent.map(|(_, weight)| *weight).sum();
+        if !node.is_gone() && troubles < 2 {
+            let (owner, epoch) = (before.owner.as_deref().unwrap_or_default(), before.epoch);
+            wrong.push(format!("I12: {owner} is well, and lost claim {epoch} of {what}"));
+        }
+    }
+
+    /// A claim ended.
+    fn ended(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str, how: Wrote) {
+        let what = format!("{}/{}", before.key.reaction, before.key.document);
+        let new = after.history.last().filter(|_| after.history.len() > before.history.len());
+        let outcome = new.map(|run| run.outcome);
+        let attempts = self.attempts;
+        let is_booked = matches!(before.key.reaction.as_str(), "books" | "tally");
+        if outcome == Some(Ended::Lost) {
+            self.is_excused(wrong, before, &what);
+            if after.state == Is::Failed {
+                self.sometimes[Sometimes::Poisoned as usize] += 1;
+            }
+        } else if before.owner.as_deref() != Some(by) {
+            wrong.push(format!(
+                "I12: {by} ended claim {} of {what}, which {:?} has",
+                before.epoch, before.owner
+            ));
+        }
+        let known = self.tasks.entry(before.key.clone()).or_default();
+        let (epoch, generation) = known.running.unwrap_or_default();
+        let mut counted = None;
+        match outcome {
+            Some(Ended::Done) => {
+                if !known.succeeded.contains(&epoch) {
+                    wrong
+                        .push(format!("I12: claim {epoch} of {what} is done, and its handler never said so"));
+                }
+                if is_booked && how == Wrote::Alone {
+                    wrong.push(format!("I4: claim {epoch} of {what} is done, and nothing was booked"));
+                }
+                known.done.insert(generation);
+            }
+            Some(Ended::Stale) => counted = Some(Sometimes::Stale),
+            Some(Ended::Deferred) => {
+                *known.forgiven.entry(generation).or_default() += 1;
+                counted = Some(Sometimes::Deferred);
+            }
+            Some(Ended::Failed | Ended::Lost) => {}
+            None => {
+                *known.forgiven.entry(generation).or_default() += 1;
+                counted = Some(Sometimes::GivenBack);
+            }
+        }
+        if after.state == Is::Failed {
+            let claims = known.claims.get(&generation).copied().unwrap_or(0);
+            let forgiven = known.forgiven.get(&generation).copied().unwrap_or(0);
+            if claims < attempts + forgiven {
+                wrong.push(format!(
+                    "I12: {what} was given up after {claims} claims, of which {forgiven} do not count"
+                ));
+            }
+            counted = Some(Sometimes::Failed);
+        }
+        if let Some(counted) = counted {
+            self.sometimes[counted as usize] += 1;
+        }
+        if after.generation > before.generation {
+            let needs = known.needs.get(&before.generation).copied().unwrap_or(0);
+            known.needs.insert(after.generation, needs);
+        }
+        known.running = None;
+    }
+}

@@ -1,0 +1,376 @@
+//! What reactions need, in the store that misbehaves.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leftfold::react::{
+    Change, Context, Depth, Due, Feed, Found, NotCurrent, On, Query, Reactive, Registered, Task, TaskKey,
+    Told, Wanted,
+};
+use leftfold::{DocumentId, Error, Json, Kind, Memory, Result};
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
+use crate::faults::Fault;
+use crate::reactions::ledger::{Effect, Sometimes, Wrote};
+use crate::sabotage;
+use crate::store::{LATE, SimStore};
+
+/// How many changes a feed brings at once while things go wrong: so few that there are many places to stop at.
+const FEW: usize = 3;
+/// How many changes a feed may bring once more.
+const REPEATED: usize = 8;
+
+impl SimStore {
+    /// A write whose outcome may not be told, which may happen late, or not at all.
+    async fn written<T: Send + 'static>(
+        &self,
+        what: &str,
+        write: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let unknown = || {
+            self.shared.ledger.trouble(&self.name);
+            Err(Error::new(Kind::Unknown, format!("{what}: lost the connection")))
+        };
+        if self.strikes(Fault::LostUnknown) {
+            return unknown();
+        }
+        if self.strikes(Fault::Delayed) {
+            let (store, late) = (self.clone(), self.shared.faults.dice().time(LATE));
+            tokio::spawn(async move {
+                sleep(late).await;
+                store.shared.trace.note(|| format!("{}: late", store.name));
+                let _ = write.await;
+                store.shared.ledger.gone(&store.name, Duration::ZERO);
+            });
+            return unknown();
+        }
+        let answer = write.await;
+        self.takes(Duration::from_millis(1)).await;
+        if self.strikes(Fault::AppliedUnknown) { unknown() } else { answer }
+    }
+
+    /// Changes tasks for real, and lets the checker see it. Answers with those that were refused.
+    async fn change_tasks(self, changes: Vec<Change>, how: Wrote) -> Result<Vec<TaskKey>> {
+        let mut refused = Vec::new();
+        for change in changes {
+            let key = change.key().clone();
+            let before = self.inner().load_tasks(vec![key.clone()]).await?.pop();
+            let change = sabotage::task(change, before.as_ref(), how);
+            if !self.inner().save_tasks(vec![change]).await?.is_empty() {
+                self.shared.trace.note(|| format!("{}: {} is refused", self.name, in_short(&key)));
+                self.shared.ledger.happened(Sometimes::Refused);
+                refused.push(key);
+                continue;
+            }
+            let after = self.inner().load_tasks(vec![key.clone()]).await?.pop();
+            self.shared.trace.note(|| {
+                let task = after.as_ref().map_or_else(|| "gone".to_owned(), task_in_short);
+                format!("{}: {} is {task}", self.name, in_short(&key))
+            });
+            for violation in self.shared.ledger.saw(&key, before.as_ref(), after, &self.name, how) {
+                self.violated(violation);
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Remembers that something does not hold.
+    pub(crate) fn violated(&self, what: String) {
+        self.shared.trace.note(|| what.clone());
+        self.shared.checker.violated(what);
+    }
+
+    /// Completes the task of a run, and keeps its effect, in one transaction of the handler's own. One that meets another's write is run again, as
+    /// drivers do.
+    async fn complete_with<D, E: From<Error>>(
+        &self,
+        ctx: &Context<D>,
+        effect: impl Fn(Option<Json>) -> Result<Effect, E>,
+    ) -> Result<(), E> {
+        let transaction = async {
+            loop {
+                let effect = effect(self.document_of(ctx).await?)?;
+                let task = self.inner().load_tasks(vec![ctx.task().key.clone()]).await?.pop();
+                let task = task.ok_or_else(|| ctx.lost())?;
+                let seen = task.version;
+                let done = ctx.complete(task).ok_or_else(|| ctx.lost())?;
+                self.takes(Duration::from_millis(5)).await;
+                let commit = self.clone().commit_with(Change::Update(seen, done), effect);
+                match Box::pin(self.written("transaction", commit)).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.shared.ledger.happened(Sometimes::Unknown);
+                        return Err(error.into());
+                    }
+                }
+            }
+        };
+        self.answer("transaction", Box::pin(transaction)).await
+    }
+
+    /// Commits such a transaction, if nobody has changed the task. Answers whether it did.
+    async fn commit_with(self, change: Change, effect: Effect) -> Result<bool> {
+        let refused = self.clone().change_tasks(vec![change], Wrote::InTransaction).await?;
+        if !refused.is_empty() {
+            return Ok(false);
+        }
+        for violation in self.shared.ledger.effect(effect) {
+            self.violated(violation);
+        }
+        Ok(true)
+    }
+
+    async fn document_of<D>(&self, ctx: &Context<D>) -> Result<Option<Json>> {
+        let Some(on) = ctx.on() else { return Ok(None) };
+        let found = self.inner().current_documents(on, vec![ctx.id().clone()]).await?.pop();
+        Ok(found.map(|(_, document)| document))
+    }
+
+    /// Books what a document is, in one transaction with the end of the task.
+    pub(crate) async fn book<D: DeserializeOwned>(&self, ctx: &Context<D>) -> Result<(), NotCurrent> {
+        let effect = |document| ctx.current(document).map(|_| Effect::of(ctx.task(), None));
+        self.complete_with(ctx, effect).await
+    }
+
+    /// Books an event, in one transaction with the end of the task.
+    pub(crate) async fn book_event(&self, ctx: &Context<leftfold::Event>) -> Result<(), Error> {
+        let revision = ctx.event().ok().map(|event| event.revision.0);
+        self.complete_with(ctx, |_| Ok(Effect::of(ctx.task(), revision))).await
+    }
+}
+
+fn in_short(key: &TaskKey) -> String {
+    format!("{}/{}", key.reaction, key.document)
+}
+
+fn task_in_short(task: &Task) -> String {
+    let Task { state, inside, epoch, generation, watched, attempts, check_at, .. } = task;
+    let inside = if *inside { "inside" } else { "outside" };
+    let check = if check_at.is_some() { ", to be looked at" } else { "" };
+    format!(
+        "{state:?}, {inside}, claim {epoch}, generation {generation} {}, attempt {attempts}{check}",
+        watched.as_str()
+    )
+}
+
+/// A feed that brings changes twice, and loses them.
+pub struct SimFeed {
+    store: SimStore,
+    feed: <Memory as Reactive>::Feed,
+    before: VecDeque<(On, DocumentId)>,
+}
+
+impl Feed for SimFeed {
+    async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
+        let Self { store, feed, before } = self;
+        let calm = store.shared.faults.is_calm();
+        let most = if calm { most } else { most.min(FEW) };
+        let told = async {
+            if store.strikes(Fault::Lost) {
+                store.inner().forget_changes();
+                store.shared.ledger.happened(Sometimes::LostFeeds);
+                return Ok(Told::Lost("the changes are gone".to_owned()));
+            }
+            let told = feed.next(most, patience).await?;
+            let Told::Changes(mut changes) = told else {
+                store.shared.ledger.happened(Sometimes::LostFeeds);
+                return Ok(told);
+            };
+            let new: Vec<_> = changes
+                .documents
+                .iter()
+                .flat_map(|(on, ids)| ids.iter().map(|id| (on.clone(), id.clone())))
+                .collect();
+            if store.strikes(Fault::Twice) {
+                for (on, id) in before.iter() {
+                    changes.documents.entry(on.clone()).or_default().insert(id.clone());
+                }
+            }
+            before.extend(new);
+            before.drain(..before.len().saturating_sub(REPEATED));
+            Ok(Told::Changes(changes))
+        };
+        store.answer("follow changes", told).await
+    }
+}
+
+impl Reactive for SimStore {
+    type Feed = SimFeed;
+
+    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+        self.answer("prepare", self.inner().prepare_reactions(on)).await
+    }
+
+    async fn time(&self) -> Result<Timestamp> {
+        self.answer("time", async {
+            let time = self.inner().time().await?;
+            if self.strikes(Fault::Slow) {
+                self.shared.ledger.gone(&self.name, LATE / 2);
+                self.takes(LATE / 2).await;
+            }
+            Ok(time)
+        })
+        .await
+    }
+
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+        self.answer("read documents", self.inner().current_documents(on, ids)).await
+    }
+
+    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+        self.answer("page documents", self.inner().page_of_documents(on, after, most)).await
+    }
+
+    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<SimFeed> {
+        self.answer("follow", async {
+            let mut from = from;
+            if self.strikes(Fault::Twice) {
+                let back = self.shared.faults.dice().below(REPEATED as u64);
+                let earlier = |place: String| {
+                    place.parse::<u64>().map_or(place, |at| at.saturating_sub(back).to_string())
+                };
+                from = from.map(earlier);
+            }
+            let feed = self.inner().follow(on, from).await?;
+            Ok(SimFeed { store: self.clone(), feed, before: VecDeque::new() })
+        })
+        .await
+    }
+
+    async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
+        self.answer("load tasks", self.inner().load_tasks(keys)).await
+    }
+
+    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        self.answer("save tasks", async {
+            let (mut changes, mut stormed) = (changes, Vec::new());
+            let dice = self.shared.faults.dice();
+            if changes.len() > 1 && self.strikes(Fault::Disorder) {
+                dice.shuffle(&mut changes);
+            }
+            if self.strikes(Fault::Storm) {
+                self.shared.ledger.trouble(&self.name);
+                let (refused, kept) = changes.into_iter().partition(|_| dice.happens(500));
+                stormed = refused;
+                changes = kept;
+            }
+            let mut ends = None;
+            if !changes.is_empty() && self.strikes(Fault::Halfway) {
+                changes.truncate(usize::try_from(dice.below(changes.len() as u64)).unwrap_or(0));
+                self.shared.ledger.trouble(&self.name);
+                ends = Some(Error::new(Kind::Unknown, "save tasks: part of it may be written"));
+            }
+            let refused =
+                self.written("save tasks", self.clone().change_tasks(changes, Wrote::Alone)).await?;
+            let stormed = stormed.iter().map(|change| change.key().clone());
+            ends.map_or_else(|| Ok(refused.into_iter().chain(stormed).collect()), Err)
+        })
+        .await
+    }
+
+    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+        self.answer("look for due tasks", async {
+            let due = self.inner().due_tasks(wanted).await?;
+            self.shared.ledger.offered(&self.name, &due.tasks);
+            Ok(due)
+        })
+        .await
+    }
+
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+        self.answer("look for tasks to check", self.inner().tasks_to_check(reactions, most)).await
+    }
+
+    async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
+        self.answer("list tasks", self.inner().list_tasks(query, after, most)).await
+    }
+
+    async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
+        self.answer("count tasks", self.inner().task_depths()).await
+    }
+
+    async fn registered(&self) -> Result<Vec<Registered>> {
+        self.answer("list reactions", self.inner().registered()).await
+    }
+
+    async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
+        let store = self.clone();
+        let write = async move {
+            let Registered { name, code, paused, throttled, comparing, .. } = reaction.clone();
+            let kept = store.inner().register(seen, sabotage::registered(reaction)).await?;
+            store.shared.trace.note(|| {
+                format!(
+                    "{}: registers {name}, code {code}, paused {paused}, throttled {throttled:?}, comparing {comparing:?}: {kept}",
+                    store.name
+                )
+            });
+            Ok(kept)
+        };
+        self.answer("register", self.written("register", write)).await
+    }
+
+    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
+        let (store, name, owner) = (self.clone(), name.to_owned(), owner.to_owned());
+        let write = async move {
+            let mut number = store.inner().take_lease(&name, &owner, length).await?;
+            if number.is_none() && store.strikes(Fault::Lease) {
+                let holder = {
+                    let holders = store.shared.lease_holders.lock().unwrap_or_else(PoisonError::into_inner);
+                    holders.get(&name).cloned()
+                };
+                if let Some(holder) = holder {
+                    store.inner().give_lease(&name, &holder).await?;
+                }
+                number = store.inner().take_lease(&name, &owner, length).await?;
+            }
+            if number.is_some() {
+                let mut holders = store.shared.lease_holders.lock().unwrap_or_else(PoisonError::into_inner);
+                let before = holders.insert(name.clone(), owner.clone());
+                if before.is_some_and(|before| before != owner) {
+                    store
+                        .shared
+                        .trace
+                        .note(|| format!("{owner} has the lease {name:?} now, number {number:?}"));
+                    store.shared.ledger.lease_taken_over(&name);
+                }
+            }
+            Ok(sabotage::lease_number(&name, number))
+        };
+        self.answer("take a lease", self.written("take a lease", write)).await
+    }
+
+    async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
+        let (store, name, owner) = (self.clone(), name.to_owned(), owner.to_owned());
+        let write = async move { store.inner().give_lease(&name, &owner).await };
+        self.answer("give a lease back", self.written("give a lease back", write)).await
+    }
+
+    async fn feed_place(&self, name: &str) -> Result<Option<String>> {
+        self.answer("read a place", self.inner().feed_place(name)).await
+    }
+
+    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
+        let (store, name) = (self.clone(), name.to_owned());
+        let write = async move {
+            let kept = store.inner().put_feed_place(&name, lease, place.clone()).await?;
+            store
+                .shared
+                .trace
+                .note(|| format!("{}: {name:?} is at {place:?}, lease {lease}: {kept}", store.name));
+            Ok(kept)
+        };
+        self.answer("note a place", self.written("note a place", write)).await
+    }
+
+    async fn stir(&self) -> Result<()> {
+        self.answer("stir", self.inner().stir()).await
+    }
+
+    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+        self.answer("wait for something to do", self.inner().stirred(since, patience)).await
+    }
+}
