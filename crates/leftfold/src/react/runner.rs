@@ -444,7 +444,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
     for (key, epoch) in claims {
         let is_held = |held: &&Held| held.task.epoch == epoch;
         let Some(definition) = shared.runs.iter().find(|one| one.name == key.reaction) else { continue };
-        if shared.running.runs().get(&key).filter(is_held).is_none() {
+        if !shared.running.runs().get(&key).is_some_and(|held| is_held(&held)) {
             continue;
         }
         let renewed = there.remove(&key).and_then(|task| {
