@@ -21,7 +21,7 @@ use crate::words::{Said, say};
 const STREAMS: u64 = 3;
 /// How many revisions of each stream a batch is about.
 const EACH: u64 = 4;
-const PAUSE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// Brings batch after batch until the input ends, each until it is answered.
 pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {

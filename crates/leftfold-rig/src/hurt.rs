@@ -98,7 +98,8 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         for _ in 0..MOST_MISSES {
             let at = self.victim(place.role).await?;
             patiently::<S, _, _>(|| self.store.provoke(place)).await?;
-            let times = 1 + self.dice.below(4);
+            // Some of these are passed once in two seconds only.
+            let times = 1 + self.dice.below(if place.role.reacts() { 2 } else { 4 });
             if self.crew.aim(at, place, times, Blow::Die).await? {
                 self.crew.replace(at, true).await?;
                 *self.tally.kills_at.entry(place.name).or_default() += 1;

@@ -23,7 +23,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(20);
 /// The streams are `s0` to here.
 const STREAMS: u64 = 8;
 /// The longest pause between two appends, and between two looks of the operator.
-const APPEND_PAUSE: Duration = Duration::from_millis(50);
+const APPEND_PAUSE: Duration = Duration::from_millis(100);
 const MEND_PAUSE: Duration = Duration::from_millis(250);
 
 /// Folds until the input ends.
@@ -161,10 +161,17 @@ pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
             (BY_CONTENT, format!("d{}", dice.below(4)))
         };
         // What it comes to shows in the documents; a conflict with a worker is no failure.
-        if dice.happens(800) {
-            let _ = app.retry_all(name, false, |_, _| ()).await;
-        } else {
-            let _ = app.refold(name, &id).await;
+        let mends = async {
+            if dice.happens(800) {
+                let _ = app.retry_all(name, false, |_, _| ()).await;
+            } else {
+                let _ = app.refold(name, &id).await;
+            }
+        };
+        // Where much is parked, that takes its time.
+        tokio::select! { biased;
+            () = ended(&mut orders) => return Ok(()),
+            () = mends => {}
         }
     }
 }

@@ -163,15 +163,13 @@ async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Resu
             failure = trouble(crew) => Err(failure),
         }
     };
-    match timeout(BOUND, settling).await {
-        Ok(settled) => settled?,
-        Err(_) => {
-            let states = vec![State::Pending, State::Running, State::Changed];
-            let open = onlooker.tasks(Query { states, ..Query::default() }, None, 10).await?;
-            let wrong = format!("I10: not everything was reacted to in {BOUND:?}; left are {open:?}");
-            return Err(Failure::Violated(vec![wrong]));
-        }
-    }
+    let Ok(settled) = timeout(BOUND, settling).await else {
+        let states = vec![State::Pending, State::Running, State::Changed];
+        let open = onlooker.tasks(Query { states, ..Query::default() }, None, 10).await?;
+        let wrong = format!("I10: not everything was reacted to in {BOUND:?}; left are {open:?}");
+        return Err(Failure::Violated(vec![wrong]));
+    };
+    settled?;
     onlooker.stop(Duration::ZERO).await;
     for (role, _) in REACTORS {
         crew.end(role).await?;

@@ -29,7 +29,7 @@ fn key() -> TaskKey {
 #[tokio::test(start_paused = true)]
 async fn a_run_is_not_ended_by_news_of_the_one_before() {
     let (store, go_on) = (Held::default(), Arc::new(Notify::new()));
-    let (begin, mut begun) = mpsc::unbounded_channel();
+    let (begin, mut started) = mpsc::unbounded_channel();
     let reaction = {
         let go_on = Arc::clone(&go_on);
         Reaction::on_plain("orders", "mail").run(move |_: Context<Json>| {
@@ -44,17 +44,17 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
     let reacting = Reactor::on(store.clone()).reaction(reaction).start().await.unwrap();
     reacting.idle().await.unwrap();
     put(&store.memory, Some("1"));
-    begun.recv().await.unwrap();
+    started.recv().await.unwrap();
     // The next one who asks for tasks is who renews claims.
     store.holds_loads.store(true, Ordering::Relaxed);
-    store.is_held.notified().await;
+    store.waiting.notified().await;
     store.holds_loads.store(false, Ordering::Relaxed);
     go_on.notify_one();
     while reacting.task(key()).await.unwrap().unwrap().state != State::Done {
         tokio::task::yield_now().await;
     }
     put(&store.memory, Some("2"));
-    begun.recv().await.unwrap();
+    started.recv().await.unwrap();
     store.go_on.notify_one();
     // Renewed once more: what was asked before is long answered.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -68,7 +68,7 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
 #[tokio::test(start_paused = true)]
 async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
     let store = Held::default();
-    let (begin, mut begun) = mpsc::unbounded_channel();
+    let (begin, mut started) = mpsc::unbounded_channel();
     let reaction = Reaction::on_plain("orders", "mail").run(move |_: Context<Json>| {
         let begin = begin.clone();
         async move { Ok(begin.send(())?) }
@@ -82,10 +82,10 @@ async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     store.holds_stirs.store(true, Ordering::Relaxed);
     put(&store.memory, Some("1"));
-    store.is_held.notified().await;
+    store.waiting.notified().await;
     drop(planner);
     let died = Instant::now();
-    timeout(Duration::from_mins(1), begun.recv()).await.unwrap();
+    timeout(Duration::from_mins(1), started.recv()).await.unwrap();
     assert!(died.elapsed() <= Duration::from_secs(5), "{:?}", died.elapsed());
     runner.idle().await.unwrap();
 }

@@ -174,11 +174,14 @@ async fn tasks<S: Rigged>(store: &S, fell: u64, wrong: &mut Vec<String>) -> Resu
     Ok(())
 }
 
+/// Events by stream: their revisions, and whether they clear a document.
+type ByStream = BTreeMap<String, Vec<(u64, bool)>>;
+
 /// What of the log documents and reactions are about.
 #[derive(Default)]
 struct Log {
-    /// The events of each document by projection and stream: their revisions, and whether they clear it.
-    routed: HashMap<(&'static str, String), BTreeMap<String, Vec<(u64, bool)>>>,
+    /// The events of each document, by projection.
+    routed: HashMap<(&'static str, String), ByStream>,
     /// The revisions of events to be handled, by stream.
     wanted: BTreeMap<String, Vec<u64>>,
 }

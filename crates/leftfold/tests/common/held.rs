@@ -12,20 +12,20 @@ use leftfold::{DocumentId, Event, Log, Mark, Memory, Partition, Position, Result
 use tokio::sync::Notify;
 
 #[derive(Clone, Default)]
-pub struct Held {
-    pub memory: Memory,
-    pub holds_loads: Arc<AtomicBool>,
-    pub holds_stirs: Arc<AtomicBool>,
+pub(crate) struct Held {
+    pub(crate) memory: Memory,
+    pub(crate) holds_loads: Arc<AtomicBool>,
+    pub(crate) holds_stirs: Arc<AtomicBool>,
     /// Somebody is held.
-    pub is_held: Arc<Notify>,
+    pub(crate) waiting: Arc<Notify>,
     /// Lets who is held go on.
-    pub go_on: Arc<Notify>,
+    pub(crate) go_on: Arc<Notify>,
 }
 
 impl Held {
     async fn hold(&self, holds: &AtomicBool) {
         if holds.load(Ordering::Relaxed) {
-            self.is_held.notify_one();
+            self.waiting.notify_one();
             self.go_on.notified().await;
         }
     }

@@ -33,7 +33,9 @@ impl Effects for Mongo {
                     .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
                 items.replace_one(id, item).upsert(true).await.map_err(away)?;
             }
-            None => drop(items.delete_one(id).await.map_err(away)?),
+            None => {
+                items.delete_one(id).await.map_err(away)?;
+            }
         }
         Ok(())
     }
