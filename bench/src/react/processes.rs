@@ -184,10 +184,10 @@ async fn be_on<S: Reactive>(store: S, role: Role, count: u64) -> Result<()> {
             while !is_due().await? {
                 sleep(Duration::from_secs(1)).await;
             }
-            let began = Instant::now();
+            let resumed = Instant::now();
             reacting.resume("bench").await?;
             handled.are(RUNS.min(count)).await;
-            let cost = Cost { seconds: began.elapsed().as_secs_f64(), peak_bytes: peak_bytes()? };
+            let cost = Cost { seconds: resumed.elapsed().as_secs_f64(), peak_bytes: peak_bytes()? };
             say(&serde_json::to_string(&cost)?)
         }
     }
