@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::args::Process;
 use crate::failure::Failure;
-use crate::process::{ended, orders};
+use crate::process::{ended, orders, slower};
 use crate::store::{Rigged, patiently};
 use crate::words::{Said, say};
 
@@ -33,7 +33,7 @@ pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
         let dice = Dice::new(args.seed ^ name.wrapping_add(batch));
         tokio::select! { biased;
             () = ended(&mut orders) => break,
-            () = sleep(dice.time(PAUSE)) => {}
+            () = sleep(dice.time(PAUSE) * slower(batch, 100)) => {}
         }
         let mut deliveries = Vec::new();
         for window in [batch.checked_sub(1), Some(batch)].into_iter().flatten() {

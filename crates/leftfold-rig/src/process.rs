@@ -91,7 +91,8 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
         let dice = Dice::new(args.seed.wrapping_add(append));
         tokio::select! { biased;
             () = ended(&mut orders) => break,
-            () = sleep(dice.time(APPEND_PAUSE)) => {}
+            // More slowly with time: a run that takes long must not have more to mend than it has time for.
+            () = sleep(dice.time(APPEND_PAUSE) * slower(append, 400)) => {}
         }
         let count = 1 + dice.below(3);
         let ids: Vec<_> = (0..count).map(|at| format!("{}-{append}-{at}-{count}", args.name)).collect();
@@ -124,6 +125,11 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// How many times longer the pauses are after so many steps: twice, three times …
+pub(crate) fn slower(step: u64, every: u64) -> u32 {
+    u32::try_from(1 + step / every).unwrap_or(u32::MAX)
 }
 
 /// Appends, and repeats it while the store is busy or can't tell.

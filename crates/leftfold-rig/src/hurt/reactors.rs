@@ -205,9 +205,9 @@ impl<S: Rigged> Hurt<'_, S> {
     /// Kills who plans for items, and takes the time until a new item is planned for.
     async fn take_over_planner(&mut self) -> Result<(), Failure> {
         let at = self.leader(Some(FEED_OF_ITEMS)).await?;
+        let killed = Instant::now();
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;
-        let killed = Instant::now();
         let item = self.garden.new_item();
         self.garden.put(self.store, "next", Some(item)).await?;
         self.wait_for("next", ITEM, killed, |_| true).await?;
@@ -222,9 +222,9 @@ impl<S: Rigged> Hurt<'_, S> {
         let held = self.wait_for(HOLD, HOLD, Instant::now(), |task| task.state == State::Running).await?;
         let owner = held.owner.unwrap_or_default();
         let at = self.crew.find(&owner).ok_or_else(|| Failure::rig("looking for who runs a task", &owner))?;
+        let killed = Instant::now();
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;
-        let killed = Instant::now();
         self.wait_for(HOLD, HOLD, killed, |task| task.state == State::Done).await?;
         self.tally.run_after = self.tally.run_after.max(killed.elapsed().as_secs_f64());
         Ok(())
