@@ -104,6 +104,20 @@ impl Base {
         }
     }
 
+    /// Waits for a write that is not in a transaction. One that a program has left open, as it died, would hold it up for as long as the server
+    /// lets it be: such are ended.
+    pub(crate) async fn unblocked<T>(&self, write: impl Future<Output = T>) -> T {
+        let mut write = std::pin::pin!(write);
+        loop {
+            if let Ok(written) = timeout(LOOK, write.as_mut()).await {
+                return written;
+            }
+            if let Err(failure) = self.end_forsaken().await {
+                tracing::debug!(?failure, "could not look for transactions that were left open");
+            }
+        }
+    }
+
     /// Ends transactions of programs like this one in which nothing happens any more.
     async fn end_forsaken(&self) -> Result<(), Failure> {
         let admin = self.client.database("admin");

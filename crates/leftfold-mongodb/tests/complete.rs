@@ -146,6 +146,44 @@ async fn who_was_taken_over_can_not_complete() {
     second.stop(Duration::from_secs(5)).await;
 }
 
+/// A process that dies between completing its task and its commit leaves a transaction that holds up all who want the task.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_was_left_open_does_not_hold_up_the_next() {
+    let store = store().await;
+    store.database().create_collection("payments").await.unwrap();
+    let left_open = Arc::new(tokio::sync::Mutex::new(Vec::new()));
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let dies = {
+        let (store, left_open, begun) = (store.clone(), Arc::clone(&left_open), Arc::clone(&begun));
+        Reaction::on_plain("orders", "book").run(move |ctx: Context<Order>| {
+            let (store, left_open, begun) = (store.clone(), Arc::clone(&left_open), Arc::clone(&begun));
+            async move {
+                let mut session = store.database().client().start_session().await?;
+                session.start_transaction().await?;
+                ctx.document_in(&mut session).await?;
+                ctx.complete_in(&mut session).await?;
+                left_open.lock().await.push(session);
+                begun.notify_one();
+                std::future::pending().await
+            }
+        })
+    };
+    let first = start(&store, dies, "first").await;
+    orders(&store).insert_one(doc! { "total": 5_i64 }).await.unwrap();
+    soon(begun.notified()).await;
+    drop(first);
+    let prompt = {
+        let store = store.clone();
+        Reaction::on_plain("orders", "book").run(move |ctx| book(store.clone(), ctx, true))
+    };
+    let second = start(&store, prompt, "second").await;
+    soon(second.idle()).await.unwrap();
+    assert_eq!(payments(&store).await, [5]);
+    let mut sessions = left_open.lock().await;
+    assert!(sessions[0].commit_transaction().await.is_err(), "it was ended");
+    second.stop(Duration::from_secs(5)).await;
+}
+
 /// A commit that was made and not heard of is not made again, and one that was not made is.
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_whose_outcome_is_not_known_count_once() {

@@ -19,7 +19,7 @@ use crate::words::{Blow, Did, Order};
 /// How long a process has for what it is ordered, before it is told to forget it.
 const AIM: Duration = Duration::from_secs(2);
 /// What takes longer than this will never happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// All processes. Dropped, it kills them.
 pub(crate) struct Crew {

@@ -32,7 +32,7 @@ const PRODUCERS: u64 = 2;
 const FEEDERS: u64 = 2;
 const REACTORS: [(Role, u64); 3] = [(Role::Planner, 1), (Role::Runner, 1), (Role::Reactor, 2)];
 /// How long it may take until everything is folded and mended, once nothing goes wrong any more.
-const BOUND: Duration = Duration::from_mins(1);
+const BOUND: Duration = Duration::from_mins(2);
 
 /// Runs a round in a directory of its own.
 pub(crate) async fn run<S: Rigged>(

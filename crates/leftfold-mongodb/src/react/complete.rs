@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 
 use crate::Mongo;
 
-/// What a [`Context`] can do in a transaction of MongoDB's.
+/// What a [`Context`] can do in a transaction of MongoDB's, begun by the client of [`Mongo::database`]. Commit soon after the task is completed in
+/// it: a transaction in which nothing happens for a second is taken for one whose process has died, if it stands in somebody's way.
 ///
 /// ```no_run
 /// use leftfold::react::{Context, HandlerError};

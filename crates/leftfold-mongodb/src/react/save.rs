@@ -44,7 +44,8 @@ impl Base {
         let failed = |failure: Failure| failure.to_error("keep tasks in", &self.place);
         let batch = pack(changes).map_err(failed)?;
         // What was sent may have been written, in whole or in part.
-        patiently(self.send(changes, &batch)).await.map_err(|failure| failed(failure.unknown()))
+        let send = self.unblocked(self.send(changes, &batch));
+        patiently(send).await.map_err(|failure| failed(failure.unknown()))
     }
 
     async fn send(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
