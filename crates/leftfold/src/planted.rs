@@ -118,6 +118,8 @@ bugs! {
     SameLease,
     /// A document that leaves is not noticed.
     LeaveUnseen,
+    /// A document that was seen to leave is not looked at again.
+    LeaveUnconfirmed,
     /// What changed during a run is taken for handled.
     ChangedIsDone,
     /// A run that found another document is not followed by another look.
@@ -148,6 +150,8 @@ bugs! {
     PauseNothing,
     /// All who have a lock are told the same number.
     SameLock,
+    /// A lock is not kept while somebody has it.
+    LockUnkept,
     /// Old code runs what needs newer code.
     OldCodeRuns,
     /// A time that was told late is taken for that of now.

@@ -307,7 +307,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The store's time, and when it was that. What takes long to be answered is asked again: it may be long past.
 async fn ask_time<S: Reactive>(store: &S) -> Result<(Timestamp, Instant)> {
     const SOON: Duration = Duration::from_millis(100);
-    const TRIES: usize = 3;
+    const TRIES: usize = 10;
     let mut best = None;
     for _ in 0..TRIES {
         let asked = Instant::now();

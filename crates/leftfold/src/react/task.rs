@@ -210,6 +210,11 @@ impl Task {
             Seen::Absent | Seen::Outside if planted(Bug::LeaveUnseen) => {}
             Seen::Absent | Seen::Outside => {
                 task.inside = false;
+                if before.inside && !planted(Bug::LeaveUnconfirmed) {
+                    // This may be written long after the document was seen, when it is back as it was, which changes nothing in the task. From here on
+                    // whoever sees it inside changes the task: so the next look is right.
+                    task.check_at = Some(now);
+                }
                 if task.state == State::Pending {
                     task.move_to(State::Stale, now);
                     task.due = None;

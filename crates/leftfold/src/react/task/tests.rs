@@ -192,6 +192,21 @@ fn old_code_does_not_run_what_needs_new_code() {
     }
 }
 
+/// A look that was written late, guarded by a version that nobody had changed because the document was back as it was, hid the document for good.
+#[test]
+fn a_document_that_left_is_looked_at_once_more() {
+    let before = pending();
+    let late = observe(Some(before.clone()), Seen::Absent, &rules(), 3).unwrap();
+    assert_eq!(observe(Some(before), inside(1), &rules(), 4), None, "it is back, and nothing has changed");
+    // Now the look is written: somebody must look again.
+    assert_eq!((late.state, late.check_at), (State::Stale, Some(at(3).now)));
+    let back = observe(Some(late.clone()), inside(1), &rules(), 5).unwrap();
+    assert_eq!((back.state, back.check_at), (State::Pending, None));
+    let gone = observe(Some(late), Seen::Absent, &rules(), 5).unwrap();
+    assert_eq!((gone.state, gone.check_at), (State::Stale, None));
+    assert_eq!(observe(Some(gone), Seen::Absent, &rules(), 6), None, "once more, and not again and again");
+}
+
 #[test]
 fn new_code_tries_again_what_failed_and_does_once_more_what_was_done() {
     let new = Rules { version: 2, ..rules() };
