@@ -323,6 +323,8 @@ impl Reactive for SimStore {
                     holders.get(&name).cloned()
                 };
                 if let Some(holder) = holder {
+                    let node = holder.split(' ').next().unwrap_or_default();
+                    store.shared.ledger.gone(node, Duration::ZERO);
                     store.inner().give_lease(&name, &holder).await?;
                 }
                 number = store.inner().take_lease(&name, &owner, length).await?;

@@ -103,6 +103,18 @@ impl Drop for Begun {
     }
 }
 
+/// Notices when a handler has its lock no longer.
+struct Turn {
+    store: SimStore,
+    number: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.store.shared().ledger.unlocked(self.number);
+    }
+}
+
 impl Hands {
     /// A reaction by its name.
     pub(super) fn reaction(&self, name: &str) -> Reaction {
@@ -247,8 +259,11 @@ impl Hands {
             return Ok(());
         };
         let who = format!("{} for {}, claim {}", self.store.name, ctx.id(), ctx.epoch());
-        self.said(ledger.locked(lock.number(), before, &who));
-        sleep(self.dice.time(Duration::from_millis(1_500))).await;
+        let _turn = Turn { store: self.store.clone(), number: lock.number() };
+        self.said(ledger.locked(lock.number(), before, &self.store.name, &who));
+        // Some take longer than a lock lasts if nobody keeps it.
+        let most = Duration::from_millis(if self.dice.happens(30) { 12_000 } else { 1_500 });
+        sleep(self.dice.time(most)).await;
         if lock.is_lost() {
             ledger.happened(Sometimes::Locks);
             return Err("somebody else has the lock".into());

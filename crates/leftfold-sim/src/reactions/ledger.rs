@@ -96,6 +96,9 @@ pub(crate) enum Sometimes {
     Newer,
 }
 
+/// How long before it is lost a lock can have been kept for the last time, and a little more.
+const LOCKED: Duration = Duration::from_secs(8);
+
 /// Watches the reactions of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -121,6 +124,8 @@ pub(crate) struct State {
     /// How long the log was when reactions began to follow it.
     pub(super) followed: BTreeMap<String, u64>,
     locked: BTreeMap<u64, String>,
+    /// The numbers that are held now, and by which nodes.
+    holding: BTreeMap<u64, String>,
     sometimes: [u64; SOMETIMES.len()],
 }
 
@@ -138,6 +143,16 @@ pub(super) struct Node {
 impl Node {
     fn is_gone(&self) -> bool {
         self.is_over || self.stands_still || self.fuse.is_blown()
+    }
+
+    /// Whether it suffered so much in this time that it could not keep what it has.
+    fn was_troubled(&self, within: Duration) -> bool {
+        self.is_gone() || self.troubles_since(Instant::now().checked_sub(within)) >= 2
+    }
+
+    fn troubles_since(&self, from: Option<Instant>) -> u32 {
+        let recent = self.troubles.iter().filter(|(at, _)| from.is_none_or(|from| *at >= from));
+        recent.map(|(_, weight)| *weight).sum()
     }
 }
 
@@ -299,9 +314,17 @@ impl Ledger {
     }
 
     /// A handler has a lock of this number.
-    pub(crate) fn locked(&self, number: u64, asked_after: u64, who: &str) -> Vec<String> {
+    pub(crate) fn locked(&self, number: u64, asked_after: u64, node: &str, who: &str) -> Vec<String> {
         let mut state = self.state();
         let mut wrong = Vec::new();
+        for (other, holder) in &state.holding {
+            if !state.nodes.get(holder).is_none_or(|holder| holder.was_troubled(LOCKED)) {
+                wrong.push(format!(
+                    "I13: {who} has the lock, and {holder} is well and has it as number {other}"
+                ));
+            }
+        }
+        state.holding.insert(number, node.to_owned());
         if number <= asked_after {
             wrong.push(format!(
                 "I13: {who} has the lock's number {number}, and another had {asked_after} before"
@@ -314,6 +337,11 @@ impl Ledger {
             _ => {}
         }
         wrong
+    }
+
+    /// A handler has it no longer.
+    pub(crate) fn unlocked(&self, number: u64) {
+        self.state().holding.remove(&number);
     }
 
     /// The highest number that anybody was told.

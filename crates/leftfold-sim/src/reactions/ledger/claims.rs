@@ -70,7 +70,9 @@ impl State {
             if holdup.paused.is_some_and(|paused| offered > paused) {
                 wrong.push(format!("I13: {what} was claimed though it is paused"));
             }
-            if holdup.throttled.is_some_and(|(from, until)| offered > from && offered < until) {
+            // A node knows the store's time to a tenth of a second.
+            let is_held_up = |(from, until)| offered > from && offered + Duration::from_millis(100) < until;
+            if holdup.throttled.is_some_and(is_held_up) {
                 wrong.push(format!("I13: {what} was claimed though it is held up"));
             }
         } else {
@@ -110,9 +112,7 @@ impl State {
         let Some(node) = before.owner.as_ref().and_then(|owner| self.nodes.get(owner)) else { return };
         let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
         let silent = renewed.and_then(|renewed| renewed.checked_sub(self.visibility));
-        let recent = node.troubles.iter().filter(|(at, _)| silent.is_none_or(|silent| *at >= silent));
-        let troubles: u32 = recent.map(|(_, weight)| *weight).sum();
-        if !node.is_gone() && troubles < 2 {
+        if !node.is_gone() && node.troubles_since(silent) < 2 {
             let (owner, epoch) = (before.owner.as_deref().unwrap_or_default(), before.epoch);
             wrong.push(format!("I12: {owner} is well, and lost claim {epoch} of {what}"));
         }
