@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -154,7 +155,7 @@ impl<S: Reactive> Reactor<S> {
             behind: Mutex::default(),
             counts: Mutex::default(),
             clock: Mutex::new(now),
-            stop: watch::Sender::new(false),
+            stop: Stop::default(),
             to_stir: Notify::new(),
         });
         for definition in &shared.definitions {
@@ -186,6 +187,20 @@ impl<S: Reactive> Reactor<S> {
     }
 }
 
+/// Whether everything is to stop. All who wait hear of it in the order in which they began to wait, so that the same happens every time.
+#[derive(Default)]
+struct Stop {
+    is_told: AtomicBool,
+    told: Notify,
+}
+
+impl Stop {
+    fn tell(&self) {
+        self.is_told.store(true, Ordering::Relaxed);
+        self.told.notify_waiters();
+    }
+}
+
 /// What all parts of a reactor have.
 pub(super) struct Shared<S> {
     pub(super) store: S,
@@ -204,7 +219,7 @@ pub(super) struct Shared<S> {
     counts: Mutex<Counts>,
     /// The store's time, and when it was that.
     clock: Mutex<(Timestamp, Instant)>,
-    stop: watch::Sender<bool>,
+    stop: Stop,
     to_stir: Notify,
 }
 
@@ -227,12 +242,15 @@ impl<S: Reactive> Shared<S> {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.is_told.load(Ordering::Relaxed)
     }
 
     pub(super) async fn stopping(&self) {
-        // It can't be gone: it is here.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        // In this order: what is told from here on is heard.
+        let heard = self.stop.told.notified();
+        if !self.is_stopping() {
+            heard.await;
+        }
     }
 
     /// Waits, unless it is to stop.
@@ -699,7 +717,7 @@ impl<S: Reactive> Reacting<S> {
         if let Some(runner) = handle.runner.lock().await.take() {
             let _ = runner.await;
         }
-        handle.shared.stop.send_replace(true);
+        handle.shared.stop.tell();
         let mut planners = handle.planners.lock().await;
         while planners.join_next().await.is_some() {}
     }
