@@ -2,6 +2,8 @@
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -153,7 +155,8 @@ impl<S: Reactive> Reactor<S> {
             registry: Mutex::default(),
             counts: Mutex::default(),
             clock: Mutex::new(now),
-            stop: watch::Sender::new(false),
+            stop: AtomicBool::new(false),
+            stopped: Notify::new(),
             to_stir: Notify::new(),
         });
         for definition in &shared.definitions {
@@ -201,7 +204,9 @@ pub(super) struct Shared<S> {
     counts: Mutex<Counts>,
     /// The store's time, and when it was that.
     clock: Mutex<(Timestamp, Instant)>,
-    stop: watch::Sender<bool>,
+    stop: AtomicBool,
+    /// Those who wait are woken in the order in which they came, which a `watch` does not promise: simulations depend on that.
+    stopped: Notify,
     to_stir: Notify,
 }
 
@@ -224,12 +229,21 @@ impl<S: Reactive> Shared<S> {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        *self.stop.borrow()
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.stopped.notify_waiters();
     }
 
     pub(super) async fn stopping(&self) {
-        // It can't be gone: it is here.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        let mut stopped = pin!(self.stopped.notified());
+        // From here on nothing is missed, also between the look and the wait.
+        stopped.as_mut().enable();
+        if !self.is_stopping() {
+            stopped.await;
+        }
     }
 
     /// Waits, unless it is to stop.
@@ -674,7 +688,7 @@ impl<S: Reactive> Reacting<S> {
         if let Some(runner) = handle.runner.lock().await.take() {
             let _ = runner.await;
         }
-        handle.shared.stop.send_replace(true);
+        handle.shared.stop();
         let mut planners = handle.planners.lock().await;
         while planners.join_next().await.is_some() {}
     }
