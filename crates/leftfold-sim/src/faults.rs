@@ -124,6 +124,11 @@ impl Faults {
         strikes
     }
 
+    /// Whether it can happen at all.
+    pub fn is_on(&self, fault: Fault) -> bool {
+        !self.is_calm() && self.rates[fault as usize] > 0
+    }
+
     /// The dice that decide.
     pub fn dice(&self) -> &Dice {
         &self.dice

@@ -24,8 +24,12 @@ pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
         totals.add(&run);
         if !run.violations.is_empty() {
             failed.fetch_add(1, Ordering::Relaxed);
-            let (seed, run) = (first + at, world::run(first + at, true)?);
-            bar.suspend(|| report(&format!("seed {seed}"), &format!("--seed {seed} --trace"), &run));
+            let (seed, mut again) = (first + at, world::run(first + at, true)?);
+            if again.violations.is_empty() {
+                again.violations.push("not the same when it was run again; the first time:".to_owned());
+                again.violations.extend(run.violations);
+            }
+            bar.suspend(|| report(&format!("seed {seed}"), &format!("--seed {seed} --trace"), &again));
         }
         bar.inc(1);
         Ok(true)

@@ -104,8 +104,6 @@ bugs! {
     BeginLater,
     /// Changes that were lost are taken for none.
     LostIsNothing,
-    /// A document is read before its task.
-    PlanFromBefore,
     /// A plan that others were faster than is given up.
     PlanOnce,
     /// Who planned does not look whether what it planned by is still what is registered.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ledger::Sometimes;
 use crate::dice::Dice;
+use crate::faults::{Fault, Faults};
 use crate::store::SimStore;
 
 /// Where the documents are.
@@ -53,13 +54,13 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    pub(super) fn drawn(dice: &Dice) -> Self {
+    pub(super) fn drawn(dice: &Dice, faults: &Faults) -> Self {
         let rate = |most| if dice.happens(600) { dice.below(most) } else { 0 };
-        let cleanups = [
-            Cleanup::Keep,
-            Cleanup::Gone(Duration::from_secs(2)),
-            Cleanup::GoneOrOutside(Duration::from_secs(1)),
-        ];
+        // What was planned before a task is forgotten must not be written afterwards.
+        let are_late =
+            [Fault::Delayed, Fault::Pause, Fault::Slow].into_iter().any(|fault| faults.is_on(fault));
+        let keep_for = Duration::from_secs(if are_late { 25 } else { 1 });
+        let cleanups = [Cleanup::Keep, Cleanup::Gone(keep_for), Cleanup::GoneOrOutside(keep_for)];
         let evolutions = [Evolution::Nothing, Evolution::FailedAgain, Evolution::AllAgain];
         Self {
             attempts: 1 + u32::try_from(dice.below(4)).unwrap_or(0),

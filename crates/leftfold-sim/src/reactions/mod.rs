@@ -45,8 +45,8 @@ impl World {
     pub(crate) fn drawn(seed: u64, trace: bool) -> Self {
         let dice = Dice::new(seed ^ 0x7ea5_e115);
         let faults = if dice.happens(50) { Faults::none() } else { Faults::drawn(&dice) };
+        let setup = Setup::drawn(&dice, &faults);
         let store = SimStore::new(1, true, faults, trace);
-        let setup = Setup::drawn(&dice);
         store.shared().ledger.set_up(setup.attempts, setup.visibility);
         store.shared().trace.note(|| format!("reactions: {setup:?}"));
         let deployment = dice.happens(500).then(|| dice.time(HURT));
@@ -231,7 +231,8 @@ impl World {
         self.check().await?;
         // It enters, changes, leaves, comes back, is deleted and made again.
         let thing = |on, value| Some(Thing { on, value, noise: 9 });
-        let id = if self.dice.happens(500) { "d0" } else { "new" };
+        let ids = ["d0", "d1", "d2", "new"];
+        let id = self.dice.pick(&ids).copied().unwrap_or("new");
         for (at, step) in
             [thing(true, 10), thing(true, 11), thing(false, 11), thing(true, 11), None, thing(true, 11)]
                 .iter()

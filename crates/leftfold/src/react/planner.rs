@@ -294,10 +294,6 @@ impl<S: Reactive> Shared<S> {
                 .collect();
             let ids: Vec<_> =
                 keys.iter().map(|key| key.document.clone()).collect::<BTreeSet<_>>().into_iter().collect();
-            let mut early = None;
-            if planted(Bug::PlanFromBefore) {
-                early = Some(self.store.current_documents(on, ids.clone()).await?);
-            }
             // In this order: what a document is then is not older than what its task was made from.
             let mut tasks: BTreeMap<_, _> = self
                 .store
@@ -306,11 +302,8 @@ impl<S: Reactive> Shared<S> {
                 .into_iter()
                 .map(|task| (task.key.clone(), task))
                 .collect();
-            let documents = match early {
-                Some(early) => early,
-                None => self.store.current_documents(on, ids).await?,
-            };
-            let documents: BTreeMap<_, _> = documents.into_iter().collect();
+            let documents: BTreeMap<_, _> =
+                self.store.current_documents(on, ids).await?.into_iter().collect();
             let known = self.definitions_of(&keys);
             let mut changes = Vec::new();
             for key in &keys {
@@ -362,7 +355,7 @@ impl<S: Reactive> Shared<S> {
                 Task::observe(task, key, looks, check_at, &definition.rules, moment)?
             }
             None if planted(Bug::OthersForgotten) => return None,
-            None => Task::look_again(task, key, moment)?,
+            None => Task::look_again(task, key, moment),
         };
         Some(match seen {
             Some(seen) => Change::Update(seen, after),

@@ -56,7 +56,8 @@ type Handler = Box<dyn Fn(Arc<Inner>) -> Handled + Send + Sync>;
 /// What is seen in a document, and when that may be something else though it does not change.
 type Look = Box<dyn Fn(&Json, Timestamp) -> (Seen, Option<Timestamp>) + Send + Sync>;
 
-/// When the task of a document is forgotten.
+/// When the task of a document is forgotten. Give it more time than a process may stand still, or a write may be late: what was planned before a task was
+/// forgotten, and is written afterwards, is taken for a new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
     /// Never.

@@ -244,15 +244,14 @@ impl Task {
     }
 
     /// What becomes of a task when its document has changed, and nobody is here who could tell what that means: the next one who can is to look.
-    /// `None` if somebody is to already.
-    pub fn look_again(task: Option<Self>, key: &TaskKey, moment: Moment) -> Option<Self> {
+    ///
+    /// Also if somebody is to look already, the task is another one afterwards: a look from before this change must not be taken for it.
+    #[must_use]
+    pub fn look_again(task: Option<Self>, key: &TaskKey, moment: Moment) -> Self {
         let mut task = task.unwrap_or_else(|| Self::unplanned(key, moment.now));
-        if task.version != 0 && task.check_at.is_some_and(|at| at <= moment.now) {
-            return None;
-        }
-        task.check_at = Some(moment.now);
+        task.check_at = Some(task.check_at.map_or(moment.now, |at| at.min(moment.now)));
         task.version = moment.version;
-        Some(task)
+        task
     }
 
     /// What becomes of the task of something that is done again and again, when its times may have changed: due at the next of them. `None` if

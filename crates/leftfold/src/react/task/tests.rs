@@ -219,6 +219,20 @@ fn a_document_that_left_is_looked_at_once_more() {
     assert_eq!(observe(Some(gone), Seen::Absent, &rules(), 6), None, "once more, and not again and again");
 }
 
+/// A look from before the change was written after it, and nobody looked again.
+#[test]
+fn who_is_told_twice_to_look_does_not_write_what_was_seen_in_between() {
+    let noted = Task::look_again(Some(pending()), &key(), at(3));
+    let seen = observe(Some(noted.clone()), Seen::Outside, &rules(), 4).unwrap();
+    let again = Task::look_again(Some(noted.clone()), &key(), at(5));
+    assert_eq!(again.check_at, Some(at(3).now));
+    assert_ne!(
+        again.version, noted.version,
+        "{seen:?} is refused, as it was computed from {}",
+        noted.version
+    );
+}
+
 #[test]
 fn new_code_tries_again_what_failed_and_does_once_more_what_was_done() {
     let new = Rules { version: 2, ..rules() };
