@@ -324,7 +324,7 @@ impl Reactive for SimStore {
                 };
                 if let Some(holder) = holder {
                     let node = holder.split(' ').next().unwrap_or_default();
-                    store.shared.ledger.gone(node, Duration::ZERO);
+                    store.shared.ledger.robbed(node, &name);
                     store.inner().give_lease(&name, &holder).await?;
                 }
                 number = store.inner().take_lease(&name, &owner, length).await?;

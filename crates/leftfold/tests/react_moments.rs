@@ -10,8 +10,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use held::Held;
-use leftfold::react::{Context, Plain, Reaction, Reactor, Retry, State, TaskKey};
+use leftfold::react::{
+    Change, Context, Evolution, Moment, Plain, Reaction, Reactive as _, Reactor, Retry, State, Task, TaskKey,
+};
 use leftfold::{DocumentId, Event, Expected, Json, Leftfold, Memory, NewEvent};
+use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, timeout};
 
@@ -88,6 +91,68 @@ async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
     timeout(Duration::from_mins(1), started.recv()).await.unwrap();
     assert!(died.elapsed() <= Duration::from_secs(5), "{:?}", died.elapsed());
     runner.idle().await.unwrap();
+}
+
+/// A claim whose answer was lost is the claimer's own also if a planner has changed the task before the claimer looks.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_recognised_though_its_task_was_changed_since() {
+    let store = Held::default();
+    let reaction = Reaction::on_plain("orders", "mail").run(async |_: Context<Json>| Ok(()));
+    let none = Vec::<String>::new();
+    let planner = Reactor::on(store.memory.clone()).worker("planner").reaction(reaction.clone()).runs(none);
+    let planner = planner.start().await.unwrap();
+    put(&store.memory, Some("1"));
+    while planner.task(key()).await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    store.loses_answers.store(true, Ordering::Relaxed);
+    let runner = Reactor::on(store.clone()).worker("runner").plans(false).reaction(reaction);
+    let runner = runner.start().await.unwrap();
+    store.waiting.notified().await;
+    let claimed = runner.task(key()).await.unwrap().unwrap();
+    assert_eq!(claimed.state, State::Running);
+    let moment = Moment { now: store.memory.time().await.unwrap(), version: 1, chance: 0.5 };
+    let (seen, looked_at) = (claimed.version, Task::look_again(Some(claimed), &key(), moment));
+    assert_eq!(store.memory.save_tasks(vec![Change::Update(seen, looked_at)]).await.unwrap(), []);
+    store.loses_answers.store(false, Ordering::Relaxed);
+    store.go_on.notify_one();
+    runner.idle().await.unwrap();
+    let counts = runner.counts();
+    assert_eq!((counts.done, counts.takeovers), (1, 0), "{counts:?}");
+}
+
+/// Old code may plan a task so late that newer code, which does not want it, has compared everything before.
+#[tokio::test(start_paused = true)]
+async fn what_old_code_plans_late_is_looked_at_by_newer_code() {
+    let store = Memory::default();
+    let reaction = |version, most: u64| {
+        Reaction::on_plain("orders", "mail")
+            .version(version, Evolution::Nothing)
+            .when(move |number: &u64| *number < most)
+            .run(async |_: Context<u64>| Ok(()))
+    };
+    put(&store, Some("5"));
+    let old = Reactor::on(store.clone()).worker("old").plans(false).reaction(reaction(1, 10));
+    let old = old.start().await.unwrap();
+    let new = Reactor::on(store.clone()).worker("new").reaction(reaction(2, 3)).start().await.unwrap();
+    new.idle().await.unwrap();
+    assert_eq!(new.task(key()).await.unwrap(), None);
+    let now = store.time().await.unwrap();
+    let late = json!({
+        "reaction": "mail", "document": "a", "version": 7, "state": "pending", "inside": true, "epoch": 1, "generation": 2,
+        "watched": 5, "due": now, "since": now, "check_at": null, "needs": 1, "attempts": 0, "first_failed": null,
+        "error": null, "owner": null, "claimed_at": null, "done_at": null, "changed_at": now, "history": [],
+    });
+    let late = serde_json::from_value(late).unwrap();
+    new.stop(Duration::ZERO).await;
+    assert_eq!(store.save_tasks(vec![Change::Insert(late)]).await.unwrap(), []);
+    store.stir().await.unwrap();
+    while old.counts().done < 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let new = Reactor::on(store).worker("new").reaction(reaction(2, 3)).start().await.unwrap();
+    new.idle().await.unwrap();
+    assert!(!new.task(key()).await.unwrap().unwrap().inside, "newer code has not looked");
 }
 
 /// An event whose handler says that it is done, but has not committed the transaction in which it completed its task, is not passed over.

@@ -49,7 +49,8 @@ impl Base {
             .iter()
             .map(|stored| reactions::decode(stored).map(|known| (known.name.clone(), known)))
             .collect::<Result<_, _>>()?;
-        let mut due = Due { tasks: Vec::new(), next: None, now };
+        let codes = known.iter().map(|(name, known)| (name.clone(), known.code)).collect();
+        let mut due = Due { now, codes, ..Due::default() };
         let running: Vec<_> = wanted
             .into_iter()
             .filter(|wanted| {
@@ -97,7 +98,7 @@ impl Base {
     }
 
     pub(super) async fn tasks_to_check(&self, reactions: &[String], most: usize) -> Result<Due, Failure> {
-        let mut due = Due { tasks: Vec::new(), next: None, now: self.now().await? };
+        let mut due = Due { now: self.now().await?, ..Due::default() };
         for reactions in reactions.chunks(MAX_REACTIONS) {
             let of = |at: Document| doc! { "_id.reaction": { "$in": reactions }, "check_at": at };
             let mut pipelines = Vec::new();

@@ -193,6 +193,10 @@ struct Holdup {
     resuming: bool,
 }
 
+fn is_lock(lease: &str) -> bool {
+    lease.starts_with("lock")
+}
+
 impl Ledger {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -245,9 +249,17 @@ impl Ledger {
         self.state().trouble(name, most, 10);
     }
 
+    /// A node has lost a lease, and is not told.
+    pub(crate) fn robbed(&self, node: &str, lease: &str) {
+        let mut state = self.state();
+        state.trouble(node, Duration::ZERO, 10);
+        if is_lock(lease) {
+            state.holding.retain(|_, holder| holder != node);
+        }
+    }
+
     pub(crate) fn lease_taken_over(&self, name: &str) {
-        let is_lock = name.starts_with("lock");
-        self.happened(if is_lock { Sometimes::Locks } else { Sometimes::Collections });
+        self.happened(if is_lock(name) { Sometimes::Locks } else { Sometimes::Collections });
     }
 
     /// A document was written or deleted.
@@ -449,7 +461,10 @@ impl Ledger {
                         after.generation
                     ));
                 }
-                known.needs.insert(after.generation, code);
+                // One who does not know the reaction has only left word that somebody must look.
+                if after.state == Is::Pending {
+                    known.needs.insert(after.generation, code);
+                }
             }
             (Some(before), Some(after)) => state.changed(&mut wrong, before, after, by, how),
         }

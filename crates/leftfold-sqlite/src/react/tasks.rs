@@ -171,9 +171,10 @@ pub(super) fn load(file: &Connection, key: &TaskKey) -> Result<Option<Task>, Fai
 /// Tasks that can be claimed now, of each reaction that is wanted and runs.
 pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> {
     let now = now(file)?;
-    let mut due = Due { tasks: Vec::new(), next: None, now: timestamp(now) };
+    let mut due = Due { now: timestamp(now), ..Due::default() };
     for Wanted { reaction, version, most } in wanted {
         let registered = registry::find(file, reaction)?;
+        due.codes.extend(registered.as_ref().map(|registered| (reaction.clone(), registered.code)));
         if registered.as_ref().is_some_and(|registered| registered.paused) {
             continue;
         }
@@ -215,7 +216,8 @@ pub(super) fn to_check(file: &Connection, reactions: &[String], most: usize) -> 
     }
     found.sort_by_key(|(check_at, _)| *check_at);
     let tasks = found.into_iter().map(|(_, task)| task).take(most).collect();
-    Ok(Due { tasks, next: next.filter(|next| *next > now).map(timestamp), now: timestamp(now) })
+    let next = next.filter(|next| *next > now).map(timestamp);
+    Ok(Due { tasks, next, now: timestamp(now), ..Due::default() })
 }
 
 fn first(file: &Connection, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Option<i64>, Failure> {

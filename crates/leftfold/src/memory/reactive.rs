@@ -212,9 +212,10 @@ impl Reactive for Memory {
         let state = self.state();
         let reacting = &state.reacting;
         let now = reacting.now();
-        let mut due = Due { tasks: Vec::new(), next: None, now };
+        let mut due = Due { now, ..Due::default() };
         for Wanted { reaction, version, most } in wanted {
             let registered = reacting.registered.get(&reaction);
+            due.codes.extend(registered.map(|registered| (reaction.clone(), registered.code)));
             if registered.is_some_and(|registered| registered.paused) {
                 continue;
             }
@@ -243,7 +244,7 @@ impl Reactive for Memory {
         tasks.sort_by_key(|task| task.check_at);
         let next = tasks.first().and_then(|task| task.check_at).filter(|first| *first > now);
         let due = tasks.into_iter().filter(|task| task.check_at.is_some_and(|at| at <= now));
-        Ok(Due { tasks: due.take(most).cloned().collect(), next, now })
+        Ok(Due { tasks: due.take(most).cloned().collect(), next, now, ..Due::default() })
     }
 
     async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {

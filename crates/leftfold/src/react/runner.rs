@@ -229,9 +229,13 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
         let Some(definition) = shared.runs.iter().find(|one| one.name == task.key.reaction) else { continue };
         let (seen, was_lost) = (task.version, task.state != State::Pending);
         let moment = super::task::Moment { now: due.now, ..shared.moment() };
+        let key = task.key.clone();
+        let is_outdated = definition.on.is_some() && due.codes.get(&key.reaction) > Some(&task.needs);
         if let Some(task) = task.claim(&shared.owner, &definition.rules, moment) {
             shared.count(|counts| counts.takeovers += u64::from(was_lost));
-            claimed.insert(task.key.clone(), task.clone());
+            // Old code may have planned it after newer code had compared all: that one has the last word.
+            let task = if is_outdated { Task::look_again(Some(task), &key, moment) } else { task };
+            claimed.insert(key, task.clone());
             changes.push(Change::Update(seen, task));
         }
     }
@@ -245,9 +249,8 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
             // Some may be ours: those that are as they were to be.
             let keys = claimed.keys().cloned().collect();
             let there = shared.store.load_tasks(keys).await?;
-            let there: BTreeMap<_, _> =
-                there.into_iter().map(|task| (task.key.clone(), task.version)).collect();
-            claimed.retain(|key, task| there.get(key) == Some(&task.version));
+            let there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
+            claimed.retain(|key, task| there.get(key).is_some_and(|found| is_written(found, task)));
         }
         Err(error) => return Err(error),
     }
@@ -270,6 +273,12 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
         );
     }
     Ok((claimed, next))
+}
+
+/// Whether a task was written, as its state says, whatever others have made of it since.
+fn is_written(found: &Task, task: &Task) -> bool {
+    let is_claim = task.state == State::Running;
+    found.version == task.version || is_claim && found.is_claimed(task.epoch) && found.owner == task.owner
 }
 
 async fn handle<S: Reactive>(

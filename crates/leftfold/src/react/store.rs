@@ -138,6 +138,8 @@ pub struct Due {
     pub next: Option<Timestamp>,
     /// The store's time.
     pub now: Timestamp,
+    /// The latest code of the reactions that are wanted, as far as they are registered.
+    pub codes: BTreeMap<String, u32>,
 }
 
 /// What is known of a reaction by all who plan or run it.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leftfold::log::{Limit, Page};
 use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
-use leftfold::{DocumentId, Event, Log, Mark, Memory, Partition, Position, Result, Revision, StreamId};
+use leftfold::{
+    DocumentId, Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, StreamId,
+};
 use tokio::sync::Notify;
 
 #[derive(Clone, Default)]
@@ -16,6 +18,8 @@ pub(crate) struct Held {
     pub(crate) memory: Memory,
     pub(crate) holds_loads: Arc<AtomicBool>,
     pub(crate) holds_stirs: Arc<AtomicBool>,
+    /// What is saved is kept, and nobody is told.
+    pub(crate) loses_answers: Arc<AtomicBool>,
     /// Somebody is held.
     pub(crate) waiting: Arc<Notify>,
     /// Lets who is held go on.
@@ -83,7 +87,12 @@ impl Reactive for Held {
     }
 
     async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
-        self.memory.save_tasks(changes).await
+        let refused = self.memory.save_tasks(changes).await?;
+        if self.loses_answers.load(Ordering::Relaxed) {
+            self.hold(&self.loses_answers).await;
+            return Err(Error::new(Kind::Unknown, "save tasks: the connection was lost"));
+        }
+        Ok(refused)
     }
 
     async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
