@@ -15,8 +15,11 @@
 //! [RFC 8785]: https://www.rfc-editor.org/rfc/rfc8785
 
 mod canonical;
+mod operation;
+mod store;
 #[cfg(test)]
 mod tests;
+mod versioned;
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,6 +30,10 @@ use sha2::{Digest as _, Sha256};
 use crate::error::Invalid;
 use crate::json::Json;
 use crate::react::{Paths, Value};
+
+pub use operation::{Amount, Ids, Operation, OperationId, REMEMBERED, Recalled, Step};
+pub use store::{Contents, Guard, Operated, Stored, Write, Wrote};
+pub use versioned::{Answer, Current, Versioned};
 
 /// Which content a document has, or had.
 ///

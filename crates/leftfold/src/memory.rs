@@ -19,6 +19,7 @@ use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Pag
 use crate::mark::Mark;
 use crate::react::On;
 
+mod contents;
 mod counters;
 mod reactive;
 mod sequence;
@@ -48,6 +49,7 @@ struct State {
     sequences: sequence::Kept,
     counters: counters::Kept,
     reacting: reactive::Kept,
+    contents: contents::Kept,
 }
 
 impl Default for Memory {

@@ -66,6 +66,16 @@ impl Kept {
         }
     }
 
+    /// Writes or deletes a document that is no projection's.
+    pub(super) fn put_plain(&mut self, plain: &Plain, id: DocumentId, body: Option<Json>) {
+        self.wrote(On::Plain(plain.clone()), &id);
+        let documents = self.plain.entry(plain.clone()).or_default();
+        match body {
+            Some(body) => drop(documents.insert(id, body)),
+            None => drop(documents.remove(&id)),
+        }
+    }
+
     fn now(&self) -> Timestamp {
         let (day, begun) = self.begun;
         crate::react::later(day, begun.elapsed())
@@ -73,7 +83,7 @@ impl Kept {
 }
 
 impl State {
-    fn document(&self, on: &On, id: &DocumentId) -> Option<Json> {
+    pub(super) fn document(&self, on: &On, id: &DocumentId) -> Option<Json> {
         match on {
             On::Projection(collection) => self.collections.get(collection)?.get(id)?.1.clone(),
             On::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
@@ -93,13 +103,7 @@ impl Memory {
     pub fn write_plain(&self, plain: &Plain, id: DocumentId, body: Option<Json>) {
         {
             let mut state = self.state();
-            let reacting = &mut state.reacting;
-            reacting.wrote(On::Plain(plain.clone()), &id);
-            let documents = reacting.plain.entry(plain.clone()).or_default();
-            match body {
-                Some(body) => drop(documents.insert(id, body)),
-                None => drop(documents.remove(&id)),
-            }
+            state.reacting.put_plain(plain, id, body);
         }
         self.0.changed.notify_waiters();
     }

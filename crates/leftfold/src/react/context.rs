@@ -60,6 +60,8 @@ pub(super) struct Inner {
     pub(super) owner: String,
     /// The document was found to be another one.
     pub(super) stale: AtomicBool,
+    /// The document was found to be what the task was planned for.
+    pub(super) current: AtomicBool,
     /// The handler completes the task itself.
     pub(super) completes: AtomicBool,
     pub(super) deferred: Mutex<Option<Timestamp>>,
@@ -220,10 +222,11 @@ impl<D: DeserializeOwned> Context<D> {
 
     /// The same for a document that was read, in a transaction of the handler's own: for extensions of stores.
     pub fn current(&self, document: Option<Json>) -> Result<D, NotCurrent> {
-        let Inner { definition, task, stale, hands, .. } = &*self.inner;
+        let Inner { definition, task, stale, current, hands, .. } = &*self.inner;
         let (seen, _) = definition.look(document.as_ref(), hands.now());
         match document {
             Some(document) if seen == Seen::Inside(task.watched.clone()) => {
+                current.store(true, Ordering::Relaxed);
                 document.to().map_err(NotCurrent::Undecodable)
             }
             _ => {

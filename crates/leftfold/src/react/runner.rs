@@ -109,6 +109,8 @@ pub(super) struct Finished {
     outcome: Outcome,
     /// The handler was to complete it itself.
     completes: bool,
+    /// It is about a document, and the handler has not found it to be what the task was planned for.
+    unseen: bool,
     took: Duration,
 }
 
@@ -233,8 +235,14 @@ async fn claim<S: Reactive>(shared: &Shared<S>) -> Result<(Vec<(Arc<Definition>,
         let is_outdated = definition.on.is_some() && due.codes.get(&key.reaction) > Some(&task.needs);
         if let Some(task) = task.claim(&shared.owner, &definition.rules, moment) {
             shared.count(|counts| counts.takeovers += u64::from(was_lost));
-            // Old code may have planned it after newer code had compared all: that one has the last word.
-            let task = if is_outdated { Task::look_again(Some(task), &key, moment) } else { task };
+            // Old code may have planned it after newer code had compared all: that one has the last word. And of what is given up, nobody has read the
+            // document.
+            let is_given_up = task.state == State::Failed;
+            let task = if is_outdated || is_given_up && definition.on.is_some() {
+                Task::look_again(Some(task), &key, moment)
+            } else {
+                task
+            };
             claimed.insert(key, task.clone());
             changes.push(Change::Update(seen, task));
         }
@@ -293,7 +301,8 @@ async fn handle<S: Reactive>(
         Ok(event) => event,
         Err(error) => {
             let outcome = Outcome::Failed(error.to_string());
-            let finished = Finished { key, epoch, outcome, completes: false, took: Duration::ZERO };
+            let (completes, unseen, took) = (false, false, Duration::ZERO);
+            let finished = Finished { key, epoch, outcome, completes, unseen, took };
             let _ = finish.send(finished).await;
             return;
         }
@@ -313,6 +322,7 @@ async fn handle<S: Reactive>(
         cancelled: cancelled.clone(),
         owner: shared.owner.clone(),
         stale: AtomicBool::new(false),
+        current: AtomicBool::new(false),
         completes: AtomicBool::new(false),
         deferred: Mutex::default(),
         throttles: AtomicBool::new(false),
@@ -358,8 +368,9 @@ async fn handle<S: Reactive>(
         outcome => tracing::debug!(parent: &span, ?took, ?outcome, "ended"),
     }
     let completes = inner.completes.load(Ordering::Relaxed);
+    let unseen = definition.on.is_some() && !inner.current.load(Ordering::Relaxed);
     shared.running.ends(&key, epoch);
-    let finished = Finished { key, epoch, outcome, completes, took };
+    let finished = Finished { key, epoch, outcome, completes, unseen, took };
     // Whoever finishes lives for as long as those who run.
     let _ = finish.send(finished).await;
 }
@@ -479,7 +490,14 @@ async fn finish_some<S: Reactive>(
 
 fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Option<Task> {
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
-    task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, shared.moment())
+    let moment = shared.moment();
+    let task = task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, moment)?;
+    // What planned it may have come late, when the document had left already. Who reads it sees that; if the handler has not, somebody else must.
+    let is_unsure = finished.unseen && matches!(finished.outcome, Outcome::Done | Outcome::Failed(_));
+    if is_unsure {
+        return Some(Task::look_again(Some(task), &finished.key, moment));
+    }
+    Some(task)
 }
 
 /// A run is over, and its task is this by now, if it still was ours.

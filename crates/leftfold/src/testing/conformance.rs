@@ -13,6 +13,7 @@
 #![expect(clippy::missing_panics_doc, reason = "a case panics where a store does not conform")]
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod contents;
 mod documents;
 mod log;
 mod reactive;
@@ -28,6 +29,7 @@ use crate::event::{EventId, EventKind, StreamId, Token};
 use crate::json::Json;
 use crate::log::{Entry, Expected};
 
+pub use contents::*;
 pub use documents::*;
 pub use log::*;
 pub use reactive::*;
@@ -150,6 +152,26 @@ macro_rules! conformance_of_reactive {
             leases_are_numbered_and_guard_places
             who_waits_is_stirred
             documents_are_reacted_to
+        }
+    };
+}
+
+/// The same for [documents without events](crate::content).
+#[macro_export]
+macro_rules! conformance_of_contents {
+    ($make:path) => {
+        $crate::conformance! { @cases $make, 1;
+            contents_are_guarded
+            many_contents_are_written_at_once
+            contents_keep_their_versions
+            updates_name_what_they_were_made_from
+            changes_are_retried
+            operations_are_applied_once
+            impossible_operations_change_nothing
+            concurrent_operations_all_count
+            operations_and_updates_meet
+            operations_do_the_same_everywhere
+            contents_are_reacted_to
         }
     };
 }

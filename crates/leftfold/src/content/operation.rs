@@ -1,0 +1,313 @@
+//! Operations: changes that need not know what a document is, each with an id, so that one that is repeated is applied once.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Invalid;
+use crate::event::Revision;
+use crate::json::Json;
+use crate::react::{Fields, Value};
+
+/// How many operations a document remembers: those with the highest ids.
+pub const REMEMBERED: usize = 32;
+
+/// The most steps of an operation.
+const STEPS: usize = 100;
+
+/// Tells an operation from others. Ids grow, as those that a [`Clock`](crate::revision::Clock) draws do: a document remembers the highest
+/// [32](REMEMBERED), and of one below these nobody can tell whether it was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OperationId(u64);
+
+impl OperationId {
+    /// Checks the number: from 1 to 2⁶³ - 1.
+    pub fn new(number: u64) -> Result<Self, Invalid> {
+        if number == 0 || i64::try_from(number).is_err() {
+            return Err(Invalid::new("operation id", &number.to_string(), "a number from 1 to 2⁶³ - 1"));
+        }
+        Ok(Self(number))
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<Revision> for OperationId {
+    type Error = Invalid;
+
+    fn try_from(revision: Revision) -> Result<Self, Invalid> {
+        Self::new(revision.0)
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The operations that a document remembers, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ids(Vec<OperationId>);
+
+/// What the remembered operations say of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recalled {
+    /// It was not applied.
+    New,
+    /// It was.
+    Applied,
+    /// It is as old as those that were forgotten.
+    TooOld,
+}
+
+impl Ids {
+    /// Takes back what a store kept, in whatever order.
+    pub fn stored(ids: impl IntoIterator<Item = u64>) -> Self {
+        let mut ids: Vec<_> = ids.into_iter().map(OperationId).collect();
+        ids.sort_unstable();
+        Self(ids)
+    }
+
+    /// The ids, the lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = OperationId> {
+        self.0.iter().copied()
+    }
+
+    /// What they say of an operation.
+    pub fn recall(&self, id: OperationId) -> Recalled {
+        if self.0.binary_search(&id).is_ok() {
+            return Recalled::Applied;
+        }
+        // What was forgotten was lower than what is remembered.
+        let is_too_old = self.0.len() >= REMEMBERED && self.0.first().is_some_and(|lowest| id < *lowest);
+        if is_too_old { Recalled::TooOld } else { Recalled::New }
+    }
+
+    /// Remembers an operation, and forgets the lowest where there are too many.
+    pub fn remember(&mut self, id: OperationId) {
+        if let Err(at) = self.0.binary_search(&id) {
+            self.0.insert(at, id);
+        }
+        let surplus = self.0.len().saturating_sub(REMEMBERED);
+        self.0.drain(..surplus);
+    }
+}
+
+/// A number that something is increased by; a negative one decreases it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// A whole number.
+    Whole(i64),
+    /// A floating-point number.
+    Double(f64),
+}
+
+impl From<i32> for Amount {
+    fn from(amount: i32) -> Self {
+        Self::Whole(amount.into())
+    }
+}
+
+impl From<i64> for Amount {
+    fn from(amount: i64) -> Self {
+        Self::Whole(amount)
+    }
+}
+
+impl From<f64> for Amount {
+    fn from(amount: f64) -> Self {
+        Self::Double(amount)
+    }
+}
+
+/// What is done with one field.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Increases a number, which must be there.
+    Increment(Amount),
+    /// Puts a value at the end of an array, which must be there.
+    Push(Json),
+    /// Takes all values out of an array, which must be there, that are equal to this one.
+    Pull(Json),
+    /// Makes a field this value, whatever it was; what it is a field of must be there.
+    Set(Json),
+}
+
+/// A change of some fields, applied as a whole, once.
+///
+/// ```
+/// use leftfold::content::{Operation, OperationId};
+/// use leftfold::revision::Clock;
+///
+/// let ids = Clock::new();
+/// let sell = Operation::new(OperationId::try_from(ids.next())?)
+///     .increment("stock", -1)?
+///     .push("sold_to", &"ann")?;
+/// # assert_eq!(sell.steps().count(), 2);
+/// # Ok::<(), leftfold::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    id: OperationId,
+    steps: Vec<(String, Step)>,
+}
+
+impl Operation {
+    /// One that does nothing yet.
+    pub fn new(id: OperationId) -> Self {
+        Self { id, steps: Vec::new() }
+    }
+
+    /// Increases a number, which must be there.
+    pub fn increment(self, path: &str, amount: impl Into<Amount>) -> Result<Self, Invalid> {
+        let amount = amount.into();
+        if let Amount::Double(number) = amount
+            && !number.is_finite()
+        {
+            return Err(Invalid::new("amount", &number.to_string(), "a finite number"));
+        }
+        self.step(path, Step::Increment(amount))
+    }
+
+    /// Puts a value at the end of an array, which must be there.
+    pub fn push(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
+        self.step(path, Step::Push(Json::of(value)?))
+    }
+
+    /// Takes all values out of an array, which must be there, that are equal to this one: numbers by what they are worth, objects with their
+    /// fields in the same order.
+    pub fn pull(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
+        self.step(path, Step::Pull(Json::of(value)?))
+    }
+
+    /// Makes a field this value, whatever it was; what it is a field of must be there.
+    pub fn set(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
+        self.step(path, Step::Set(Json::of(value)?))
+    }
+
+    /// Adds a step. No two may change the same field, or one a part of the other's.
+    pub fn step(mut self, path: &str, step: Step) -> Result<Self, Invalid> {
+        check_path(path)?;
+        let is_part = |one: &str, other: &str| {
+            one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        if let Some((other, _)) =
+            self.steps.iter().find(|(other, _)| is_part(path, other) || is_part(other, path))
+        {
+            let expected = format!("a field that is apart from {other}, which the operation changes, too");
+            return Err(Invalid::new("path", path, expected));
+        }
+        if self.steps.len() == STEPS {
+            return Err(Invalid::new("operation", &self.id.to_string(), format!("at most {STEPS} steps")));
+        }
+        self.steps.push((path.to_owned(), step));
+        Ok(self)
+    }
+
+    /// Its id.
+    pub fn id(&self) -> OperationId {
+        self.id
+    }
+
+    /// What it does, by path.
+    pub fn steps(&self) -> impl Iterator<Item = (&str, &Step)> {
+        self.steps.iter().map(|(path, step)| (path.as_str(), step))
+    }
+
+    /// The document as it is afterwards, or why it can't be applied.
+    pub fn apply(&self, document: &Json) -> Result<Json, Invalid> {
+        let mut value: Value = document.as_str().parse()?;
+        for (path, step) in self.steps() {
+            let (parents, name) = path.rsplit_once('.').map_or(("", path), |(parents, name)| (parents, name));
+            let mut fields = fields_of(&mut value, path)?;
+            for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
+                let inner = fields.iter_mut().find(|(field, _)| field == parent).map(|(_, value)| value);
+                let missing =
+                    || Invalid::new("path", path, format!("a field of an object: there is no {parent}"));
+                fields = fields_of(inner.ok_or_else(missing)?, path)?;
+            }
+            let at = fields.iter().position(|(field, _)| field == name);
+            step.apply(path, name, fields, at)?;
+        }
+        Json::parse(&value.to_string())
+    }
+}
+
+fn fields_of<'v>(value: &'v mut Value, path: &str) -> Result<&'v mut Fields, Invalid> {
+    match value {
+        Value::Object(fields) => Ok(fields),
+        other => {
+            Err(Invalid::new("path", path, format!("a field of an object: what should have it is {other}")))
+        }
+    }
+}
+
+impl Step {
+    fn apply(&self, path: &str, name: &str, fields: &mut Fields, at: Option<usize>) -> Result<(), Invalid> {
+        let found = at.and_then(|at| fields.get_mut(at)).map(|(_, value)| value);
+        let expected = |what: &str, found: Option<&Value>| {
+            let found = found.map_or_else(|| "missing".to_owned(), Value::to_string);
+            Err(Invalid::new("path", path, format!("{what}, which is {found}")))
+        };
+        match (self, found) {
+            (Self::Set(value), Some(found)) => *found = value.as_str().parse()?,
+            (Self::Set(value), None) => fields.push((name.to_owned(), value.as_str().parse()?)),
+            (Self::Push(value), Some(Value::Array(values))) => values.push(value.as_str().parse()?),
+            (Self::Pull(value), Some(Value::Array(values))) => {
+                let value: Value = value.as_str().parse()?;
+                values.retain(|one| *one != value);
+            }
+            (Self::Push(_) | Self::Pull(_), found) => return expected("an array", found.as_deref()),
+            (Self::Increment(amount), Some(found)) => match added(found, *amount) {
+                Some(sum) => *found = sum,
+                None => return expected("a number that stays within its range", Some(found)),
+            },
+            (Self::Increment(_), None) => return expected("a number", None),
+        }
+        Ok(())
+    }
+}
+
+/// A number and an amount, or `None` if one of them is no number, or the sum is none.
+fn added(number: &Value, amount: Amount) -> Option<Value> {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "that is what becomes of integers among floating-point numbers"
+    )]
+    let double = |number: i64| number as f64;
+    let sum = match (number, amount) {
+        (Value::Int32(number), Amount::Whole(amount)) => {
+            let sum = i64::from(*number).checked_add(amount)?;
+            i32::try_from(sum).map_or(Value::Int64(sum), Value::Int32)
+        }
+        (Value::Int64(number), Amount::Whole(amount)) => Value::Int64(number.checked_add(amount)?),
+        (Value::Int32(number), Amount::Double(amount)) => Value::Double(f64::from(*number) + amount),
+        (Value::Int64(number), Amount::Double(amount)) => Value::Double(double(*number) + amount),
+        (Value::Double(number), Amount::Whole(amount)) => Value::Double(number + double(amount)),
+        (Value::Double(number), Amount::Double(amount)) => Value::Double(number + amount),
+        _ => return None,
+    };
+    match sum {
+        Value::Double(sum) if !sum.is_finite() => None,
+        sum => Some(sum),
+    }
+}
+
+/// A path names a field of the document, or of an object in it: positions in arrays are not for those who do not know what is there.
+fn check_path(path: &str) -> Result<(), Invalid> {
+    let is_position = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let fits =
+        |name: &str| !name.is_empty() && !name.starts_with('$') && !is_position(name) && !name.contains('\0');
+    let first = path.split('.').next().unwrap_or_default();
+    if path.len() > 1_000 || !path.split('.').all(fits) || first.starts_with('_') {
+        let expected = "the names of fields with dots between them, none a position in an array, none beginning with $, the first not with _";
+        return Err(Invalid::new("path", path, expected));
+    }
+    Ok(())
+}

@@ -1,0 +1,359 @@
+//! Documents of one type, each guarded by its content.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
+use super::operation::Operation;
+use super::store::{Contents, Guard, Operated, Stored, Write, Wrote};
+use super::{Counted, Version};
+use crate::documents::MAX_BODY_BYTES;
+use crate::env::{Env, System};
+use crate::error::{Error, Invalid, Kind, Result};
+use crate::event::DocumentId;
+use crate::json::Json;
+use crate::react::Plain;
+use crate::retry::Backoff;
+
+/// Documents of one type that are written without events, each guarded by its content.
+///
+/// A write says what it was made from, by its version, and what it makes. Repeated, it finds its own content there and does nothing: so whoever did
+/// not hear an answer asks again, which this does by itself where a store can't be reached.
+///
+/// ```
+/// use leftfold::content::{Answer, Versioned};
+/// use leftfold::Memory;
+/// # use serde::{Deserialize, Serialize};
+///
+/// #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// struct Product { name: String, price: u64 }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
+/// let products = Versioned::<Product, _>::new(Memory::default(), "products").await?;
+/// let shoes = Product { name: "shoes".into(), price: 4900 };
+/// let Answer::Applied(first) = products.insert("shoes", &shoes).await? else { panic!() };
+/// assert_eq!(products.insert("shoes", &shoes).await?, Answer::AlreadyApplied(first));
+///
+/// let cheaper = Product { price: 3900, ..shoes.clone() };
+/// let Answer::Applied(second) = products.update("shoes", first, &cheaper).await? else { panic!() };
+/// assert_eq!(products.update("shoes", first, &cheaper).await?, Answer::AlreadyApplied(second));
+/// let dearer = Product { price: 5900, ..shoes };
+/// let Answer::Conflict(Some(current)) = products.update("shoes", first, &dearer).await? else { panic!() };
+/// assert_eq!((current.version, current.document), (second, cheaper));
+/// # Ok(()) }
+/// ```
+///
+/// What it does not promise: content that was there before has its old version again. Who goes from A to B does not see that it was A, C and A again
+/// in the meantime; where that matters, count something in the document. And all who write must do so in this way: other programs may read the
+/// collection, not write to it.
+#[derive(Clone)]
+pub struct Versioned<D, S> {
+    store: S,
+    env: Arc<dyn Env>,
+    collection: Plain,
+    counted: Counted,
+    retry: Backoff,
+    document: PhantomData<fn() -> D>,
+}
+
+/// A document, and the version of its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Current<D> {
+    /// What a change of it must be made from.
+    pub version: Version,
+    /// What it is.
+    pub document: D,
+}
+
+/// What became of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Answer<D> {
+    /// It is written, and this is its version. After a deletion, that of what was deleted.
+    Applied(Version),
+    /// It was like that already: somebody, maybe the same caller before an answer was lost, had brought it to this content.
+    AlreadyApplied(Version),
+    /// It is something else, or is not there. Nothing was written.
+    Conflict(Option<Current<D>>),
+}
+
+impl<D, S: fmt::Debug> fmt::Debug for Versioned<D, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, collection, counted, retry, .. } = self;
+        f.debug_struct("Versioned")
+            .field("store", store)
+            .field("collection", collection)
+            .field("counted", counted)
+            .field("retry", retry)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A write as it was asked for.
+struct Wanted {
+    write: Write,
+    /// The version it is made from.
+    from: Option<Version>,
+    /// The version it makes; that of what is deleted where it is to be gone.
+    to: Version,
+}
+
+impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
+    /// Documents in this collection or table, which is made if it is not there yet.
+    pub async fn new(store: S, collection: impl Into<String>) -> Result<Self> {
+        let collection = Plain::new(collection)?;
+        store.prepare_contents(&collection).await?;
+        let retry = Backoff::default().limit(10);
+        let (env, counted) = (Arc::new(System), Counted::All);
+        Ok(Self { store, env, collection, counted, retry, document: PhantomData })
+    }
+
+    /// What counts for versions; all if this is not called. What does not count is written nevertheless.
+    #[must_use]
+    pub fn counting(self, counted: Counted) -> Self {
+        Self { counted, ..self }
+    }
+
+    /// How often to try again where the store can't be reached, and on conflicts of [`change`](Self::change).
+    #[must_use]
+    pub fn retry(self, retry: Backoff) -> Self {
+        Self { retry, ..self }
+    }
+
+    /// Where chance comes from: for simulations.
+    #[must_use]
+    pub fn env(self, env: impl Env) -> Self {
+        Self { env: Arc::new(env), ..self }
+    }
+
+    /// A document, if it is there.
+    pub async fn get(&self, id: &str) -> Result<Option<Current<D>>> {
+        let id = DocumentId::new(id)?;
+        let ask = || self.store.contents(&self.collection, vec![id.clone()]);
+        let stored = self.patiently(ask).await?.0.pop();
+        stored.map(|stored| self.current(&stored)).transpose()
+    }
+
+    /// Inserts a document. One of the same content that is there already is the same.
+    pub async fn insert(&self, id: &str, document: &D) -> Result<Answer<D>> {
+        self.one(self.wanted(id, None, document)?).await
+    }
+
+    /// Changes a document that has this version.
+    pub async fn update(&self, id: &str, from: Version, to: &D) -> Result<Answer<D>> {
+        self.one(self.wanted(id, Some(from), to)?).await
+    }
+
+    /// Deletes a document that has this version.
+    pub async fn delete(&self, id: &str, from: Version) -> Result<Answer<D>> {
+        self.one(Self::deletion(id, from)?).await
+    }
+
+    /// Inserts or changes many documents, none twice, in as few calls of the store as possible. Each is written by itself.
+    pub async fn write_all<'d>(
+        &self,
+        writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
+    ) -> Result<Vec<Answer<D>>>
+    where
+        D: 'd,
+    {
+        let wanted = writes.into_iter().map(|(id, from, to)| self.wanted(id, from, to));
+        Ok(self.all(wanted.collect::<Result<_>>()?).await?.0)
+    }
+
+    /// Reads a document, has it changed by a function, and writes it, again and again where others are faster. The function is given what there is, and
+    /// gives what there is to be; `None` is no document. Answers with what there is then.
+    ///
+    /// If the store can't be reached right after a write, and others write before it can, nobody can tell whether that write happened, and the function
+    /// is asked once more. For what must count exactly once even then, [operate](Self::operate).
+    pub async fn change(
+        &self,
+        id: &str,
+        mut change: impl FnMut(Option<D>) -> Result<Option<D>>,
+    ) -> Result<Option<Current<D>>> {
+        let mut delays = self.retry.delays(self.env.random());
+        let mut current = self.get(id).await?;
+        loop {
+            let from = current.as_ref().map(|current| current.version);
+            let to = change(current.map(|current| current.document))?;
+            let wanted = match (from, &to) {
+                (None, None) => return Ok(None),
+                (Some(from), None) => Self::deletion(id, from)?,
+                (from, Some(to)) => self.wanted(id, from, to)?,
+            };
+            let is_change = from != Some(wanted.to) || to.is_none();
+            let (mut answers, is_in_doubt) = self.all(vec![wanted]).await?;
+            current = match answers.pop() {
+                Some(Answer::Applied(version)) => {
+                    return Ok(to.map(|document| Current { version, document }));
+                }
+                // Either this write was ours, or it changes nothing. Otherwise somebody else has made the same change, and ours is still to come.
+                Some(Answer::AlreadyApplied(version)) if is_in_doubt || !is_change => {
+                    return Ok(to.map(|document| Current { version, document }));
+                }
+                Some(Answer::AlreadyApplied(_)) => self.get(id).await?,
+                Some(Answer::Conflict(current)) => current,
+                None => None,
+            };
+            let Some(delay) = delays.next() else {
+                let message = format!("changing {id} in {}: others keep changing it; try again", self.name());
+                return Err(Error::new(Kind::Conflict, message));
+            };
+            sleep(delay).await;
+        }
+    }
+
+    /// Applies an operation. One that was applied before is not applied again. Fails if the document is not there or does not allow it, and if its id
+    /// is so old that nobody can tell.
+    pub async fn operate(&self, id: &str, operation: Operation) -> Result<Operated> {
+        let (id, number) = (DocumentId::new(id)?, operation.id());
+        let operated = self.operate_all(vec![(id.clone(), operation)]).await?.pop();
+        let operated = operated.unwrap_or(Operated::Missing);
+        let doing = format!("applying operation {number} to {id} in {}", self.name());
+        let fail = |why: String| Err(Error::new(Kind::Invalid, format!("{doing}: {why}")));
+        match operated {
+            Operated::Applied | Operated::AlreadyApplied => Ok(operated),
+            Operated::Missing => fail("there is no such document; insert it first".to_owned()),
+            Operated::Impossible(invalid) => fail(invalid.to_string()),
+            Operated::TooOld => fail(
+                "it is older than all that the document remembers, so nobody can tell whether it was applied; \
+                 look at the document, and give it a new id if it was not"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    /// Applies many operations in as few calls of the store as possible, each by itself, and answers in their order.
+    pub async fn operate_all(&self, operations: Vec<(DocumentId, Operation)>) -> Result<Vec<Operated>> {
+        Ok(self.patiently(|| self.store.operate(&self.collection, operations.clone())).await?.0)
+    }
+
+    fn name(&self) -> &str {
+        self.collection.as_str()
+    }
+
+    fn current(&self, stored: &Stored) -> Result<Current<D>> {
+        let version = Version::of(&stored.body, &self.counted)?;
+        Ok(Current { version, document: stored.body.to()? })
+    }
+
+    fn wanted(&self, id: &str, from: Option<Version>, to: &D) -> Result<Wanted> {
+        let (id, body) = (DocumentId::new(id)?, Json::of(to)?);
+        check(&body)?;
+        let to = Version::of(&body, &self.counted)?;
+        let write = Write { id, expected: from.map(Guard::from), to: Some((Guard::from(to), body)) };
+        Ok(Wanted { write, from, to })
+    }
+
+    fn deletion(id: &str, from: Version) -> Result<Wanted> {
+        let write = Write { id: DocumentId::new(id)?, expected: Some(from.into()), to: None };
+        Ok(Wanted { write, from: Some(from), to: from })
+    }
+
+    async fn one(&self, wanted: Wanted) -> Result<Answer<D>> {
+        let answer = self.all(vec![wanted]).await?.0.pop();
+        answer.ok_or_else(|| Error::new(Kind::Store, "writing a document: the store did not answer"))
+    }
+
+    /// Writes, and writes once more where only the guard is another one than expected: after operations it is. Answers also whether a write may have
+    /// happened before the one that was answered.
+    async fn all(&self, wanted: Vec<Wanted>) -> Result<(Vec<Answer<D>>, bool)> {
+        let mut answers: BTreeMap<usize, Answer<D>> = BTreeMap::new();
+        let mut left: Vec<(usize, Wanted)> = wanted.into_iter().enumerate().collect();
+        let mut delays = self.retry.delays(self.env.random());
+        let mut is_in_doubt = false;
+        while !left.is_empty() {
+            let writes: Vec<_> = left.iter().map(|(_, wanted)| wanted.write.clone()).collect();
+            let ask = || self.store.write_contents(&self.collection, writes.clone());
+            let (wrote, was_in_doubt) = self.patiently(ask).await?;
+            is_in_doubt |= was_in_doubt;
+            let mut again = Vec::new();
+            for ((at, mut wanted), wrote) in left.into_iter().zip(wrote) {
+                match self.judge(&wanted, wrote)? {
+                    Judged::Answer(answer) => drop(answers.insert(at, answer)),
+                    Judged::Expects(guard) => {
+                        wanted.write.expected = Some(guard);
+                        again.push((at, wanted));
+                    }
+                }
+            }
+            left = again;
+            if !left.is_empty() {
+                let busy = || {
+                    let message =
+                        format!("writing to {}: operations keep changing the same documents", self.name());
+                    Error::new(Kind::Unavailable, message)
+                };
+                sleep(delays.next().ok_or_else(busy)?).await;
+            }
+        }
+        Ok((answers.into_values().collect(), is_in_doubt))
+    }
+
+    fn judge(&self, wanted: &Wanted, wrote: Wrote) -> Result<Judged<D>> {
+        let is_deletion = wanted.write.to.is_none();
+        Ok(Judged::Answer(match wrote {
+            Wrote::Written => Answer::Applied(wanted.to),
+            Wrote::Refused(None) if is_deletion => Answer::AlreadyApplied(wanted.to),
+            Wrote::Refused(None) => Answer::Conflict(None),
+            Wrote::Refused(Some(stored)) => {
+                let version = Version::of(&stored.body, &self.counted)?;
+                if !is_deletion && version == wanted.to {
+                    return Ok(Judged::Answer(Answer::AlreadyApplied(version)));
+                }
+                // The content is what it was made from: operations have led there, or others count something else.
+                if Some(version) == wanted.from && wanted.write.expected.as_ref() != Some(&stored.guard) {
+                    return Ok(Judged::Expects(stored.guard));
+                }
+                Answer::Conflict(Some(Current { version, document: stored.body.to()? }))
+            }
+        }))
+    }
+
+    /// Asks a store, again and again where it can't be reached: all that is asked of it may be repeated. Answers also whether it may have heard it
+    /// before.
+    async fn patiently<T, F: Future<Output = Result<T>>>(
+        &self,
+        mut ask: impl FnMut() -> F,
+    ) -> Result<(T, bool)> {
+        let mut delays = self.retry.delays(self.env.random());
+        let mut is_in_doubt = false;
+        loop {
+            match ask().await {
+                Err(error) if error.is_transient() => {
+                    is_in_doubt |= error.is_unknown();
+                    sleep(delays.next().ok_or(error)?).await;
+                }
+                Err(error) => return Err(error),
+                Ok(answer) => return Ok((answer, is_in_doubt)),
+            }
+        }
+    }
+}
+
+enum Judged<D> {
+    Answer(Answer<D>),
+    /// It has the content that is wanted, and this guard.
+    Expects(Guard),
+}
+
+/// Refuses what can't be kept in every store.
+fn check(body: &Json) -> Result<(), Invalid> {
+    let text = body.as_str();
+    if !text.starts_with('{') {
+        return Err(Invalid::new("document", text, "an object with fields"));
+    }
+    if text.len() > MAX_BODY_BYTES {
+        return Err(Invalid::new(
+            "document",
+            text,
+            format!("at most {MAX_BODY_BYTES} bytes, not {}", text.len()),
+        ));
+    }
+    Ok(())
+}

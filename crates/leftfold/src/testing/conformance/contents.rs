@@ -1,0 +1,414 @@
+//! Documents that are written without events.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::{json, soon};
+use crate::content::{
+    Answer, Contents, Counted, Guard, Operated, Operation, OperationId, REMEMBERED, Stored, Version,
+    Versioned, Write, Wrote,
+};
+use crate::error::Kind;
+use crate::event::DocumentId;
+use crate::json::Json;
+use crate::memory::Memory;
+use crate::react::{Context, Plain, Reaction, Reactive, Reactor};
+use crate::retry::Backoff;
+
+const THINGS: &str = "things";
+
+fn things() -> Plain {
+    Plain::new(THINGS).unwrap()
+}
+
+fn id(name: &str) -> DocumentId {
+    DocumentId::new(name).unwrap()
+}
+
+fn guard(text: &str) -> Guard {
+    Guard::stored(text)
+}
+
+fn write(name: &str, expected: Option<&str>, to: Option<(&str, &str)>) -> Write {
+    let to = to.map(|(version, body)| (guard(version), json(body)));
+    Write { id: id(name), expected: expected.map(guard), to }
+}
+
+fn operation(number: u64) -> Operation {
+    Operation::new(OperationId::new(number).unwrap())
+}
+
+async fn stored(store: &impl Contents, name: &str) -> Option<Stored> {
+    store.contents(&things(), vec![id(name)]).await.unwrap().pop()
+}
+
+/// What a document is, whatever the order of its fields.
+fn canonical(body: &Json) -> String {
+    crate::content::canonical(body, &Counted::All).unwrap()
+}
+
+/// A write happens if the document has the guard that is expected, and says what is there otherwise.
+pub async fn contents_are_guarded<S: Contents>(store: S) {
+    store.prepare_contents(&things()).await.unwrap();
+    store.prepare_contents(&things()).await.unwrap();
+    let ask = async |write| store.write_contents(&things(), vec![write]).await.unwrap().pop().unwrap();
+    let refused = |found: Wrote| match found {
+        Wrote::Refused(stored) => stored.map(|stored| (stored.guard.to_string(), canonical(&stored.body))),
+        Wrote::Written => panic!("it was written"),
+    };
+    assert_eq!(stored(&store, "a").await, None);
+    assert_eq!(refused(ask(write("a", Some("x"), Some(("y", "{}")))).await), None);
+    assert_eq!(refused(ask(write("a", Some("x"), None)).await), None);
+    assert_eq!(ask(write("a", None, Some(("v1", r#"{"n":1}"#)))).await, Wrote::Written);
+    let first = Some(("v1".to_owned(), r#"{"n":1}"#.to_owned()));
+    assert_eq!(refused(ask(write("a", None, Some(("v1", r#"{"n":1}"#)))).await), first);
+    assert_eq!(refused(ask(write("a", Some("v0"), Some(("v2", r#"{"n":2}"#)))).await), first);
+    assert_eq!(refused(ask(write("a", Some("v0"), None)).await), first);
+    assert_eq!(ask(write("a", Some("v1"), Some(("v2", r#"{"m":2}"#)))).await, Wrote::Written);
+    let found = stored(&store, "a").await.unwrap();
+    assert_eq!(
+        (found.guard, canonical(&found.body)),
+        (guard("v2"), r#"{"m":2}"#.to_owned()),
+        "all of it is another one"
+    );
+    assert_eq!(found.operations.iter().count(), 0);
+    assert_eq!(ask(write("a", Some("v2"), None)).await, Wrote::Written);
+    assert_eq!(stored(&store, "a").await, None);
+    assert_eq!(ask(write("a", None, Some(("v1", r#"{"n":1}"#)))).await, Wrote::Written, "it is there anew");
+}
+
+/// Of many writes, each is answered by itself.
+pub async fn many_contents_are_written_at_once<S: Contents>(store: S) {
+    const MANY: usize = 300;
+    store.prepare_contents(&things()).await.unwrap();
+    let names: Vec<_> = (0..MANY).map(|number| format!("d{number}")).collect();
+    let inserts = names.iter().step_by(2).map(|name| write(name, None, Some(("v1", r#"{"n":1}"#))));
+    let wrote = store.write_contents(&things(), inserts.collect()).await.unwrap();
+    assert_eq!(wrote, vec![Wrote::Written; MANY / 2]);
+    let of = |at: usize| match at % 6 {
+        0 | 3 => write(&names[at], Some("v1"), Some(("v2", r#"{"n":2}"#))),
+        1 => write(&names[at], None, Some(("v2", r#"{"n":2}"#))),
+        2 => write(&names[at], Some("v0"), Some(("v2", r#"{"n":2}"#))),
+        // What is there already, as after an answer that was lost.
+        4 => write(&names[at], None, Some(("v1", r#"{"n":1}"#))),
+        _ => write(&names[at], Some("v1"), None),
+    };
+    let wrote = store.write_contents(&things(), (0..MANY).map(of).collect()).await.unwrap();
+    for (at, wrote) in wrote.into_iter().enumerate() {
+        let there = match wrote {
+            Wrote::Written => "written".to_owned(),
+            Wrote::Refused(None) => "missing".to_owned(),
+            Wrote::Refused(Some(stored)) => {
+                assert_eq!(stored.id, id(&names[at]));
+                stored.guard.to_string()
+            }
+        };
+        assert_eq!(there, ["written", "written", "v1", "missing", "v1", "missing"][at % 6], "{at}");
+    }
+    let found = store.contents(&things(), names.iter().map(|name| id(name)).collect()).await.unwrap();
+    let guards = found.iter().fold((0, 0), |(one, two), stored| match stored.guard.as_str() {
+        "v1" => (one + 1, two),
+        _ => (one, two + 1),
+    });
+    assert_eq!(guards, (MANY / 3, MANY / 3));
+    assert_eq!(store.write_contents(&things(), Vec::new()).await.unwrap(), []);
+}
+
+/// What is written comes back with the same version, whatever it is.
+pub async fn contents_keep_their_versions<S: Contents>(store: S) {
+    let bodies = [
+        r"{}",
+        r#"{"z":1,"a":{"y":[1,2.5,-0.0,1e300,9007199254740993,-9223372036854775808],"x":null}}"#,
+        r#"{"é":"ü\n\u0000x","":"empty","a.b":1,"$c":2,"_id":"other","nested":{"_id":1,"$set":{}}}"#,
+        r#"{"at":{"$date":"2026-11-16T08:00:00Z"},"id":{"$oid":"0123456789abcdef01234567"},"no":{"$date":"soon"}}"#,
+        r#"{"_content":{"guard":"mine"},"_fold":1}"#,
+    ];
+    store.prepare_contents(&things()).await.unwrap();
+    for (number, body) in bodies.iter().enumerate() {
+        let (name, version) = (format!("d{number}"), Version::of(&json(body), &Counted::All).unwrap());
+        let to = Some((version.into(), json(body)));
+        let wrote = store.write_contents(&things(), vec![Write { id: id(&name), expected: None, to }]).await;
+        assert_eq!(wrote.unwrap(), [Wrote::Written], "{body}");
+        let found = stored(&store, &name).await.unwrap();
+        assert_eq!(
+            Version::of(&found.body, &Counted::All).unwrap(),
+            version,
+            "{body} came back as {:?}",
+            found.body
+        );
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Thing {
+    n: i64,
+    seen: i64,
+}
+
+/// An update is applied, was applied before, or conflicts; what does not count does not matter.
+pub async fn updates_name_what_they_were_made_from<S: Contents>(store: S) {
+    let things = Versioned::<Thing, _>::new(store, THINGS).await.unwrap();
+    let one = Thing { n: 1, seen: 0 };
+    let Answer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
+    assert_eq!(things.insert("a", &one).await.unwrap(), Answer::AlreadyApplied(first));
+    assert_eq!(things.get("a").await.unwrap().unwrap().version, first);
+    let two = Thing { n: 2, ..one };
+    let Answer::Applied(second) = things.update("a", first, &two).await.unwrap() else { panic!("refused") };
+    assert_eq!(things.update("a", first, &two).await.unwrap(), Answer::AlreadyApplied(second));
+    let three = Thing { n: 3, ..one };
+    let Answer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
+        panic!("written")
+    };
+    assert_eq!((current.version, current.document), (second, two.clone()));
+    let Answer::Conflict(Some(_)) = things.insert("a", &three).await.unwrap() else { panic!("written") };
+    assert_eq!(things.update("b", first, &two).await.unwrap(), Answer::Conflict(None));
+
+    let unseen = things.clone().counting(Counted::except(["seen"]).unwrap());
+    let again = Thing { n: 2, seen: 9 };
+    let Answer::AlreadyApplied(counted) = unseen.insert("a", &again).await.unwrap() else {
+        panic!("it counts")
+    };
+    let Answer::Applied(_) = unseen.update("a", counted, &three).await.unwrap() else { panic!("refused") };
+
+    let third = things.get("a").await.unwrap().unwrap().version;
+    assert!(matches!(things.delete("a", second).await.unwrap(), Answer::Conflict(Some(_))));
+    assert_eq!(things.delete("a", third).await.unwrap(), Answer::Applied(third));
+    assert_eq!(things.delete("a", third).await.unwrap(), Answer::AlreadyApplied(third));
+    assert_eq!(things.get("a").await.unwrap(), None);
+
+    let writes = [("x", None, &one), ("y", Some(first), &two), ("z", None, &three)];
+    let answers = things.write_all(writes).await.unwrap();
+    assert!(
+        matches!(answers[..], [Answer::Applied(_), Answer::Conflict(None), Answer::Applied(_)]),
+        "{answers:?}"
+    );
+}
+
+/// Many who change one document lose nothing.
+pub async fn changes_are_retried<S: Contents>(store: S) {
+    const WRITERS: i64 = 6;
+    const EACH: i64 = 10;
+    let patient =
+        Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(50)).without_limit();
+    let things = Versioned::<Thing, _>::new(store, THINGS).await.unwrap().retry(patient);
+    let mut writers = JoinSet::new();
+    for _ in 0..WRITERS {
+        let things = things.clone();
+        writers.spawn(async move {
+            for _ in 0..EACH {
+                let more = |thing: Option<Thing>| {
+                    let Thing { n, seen } = thing.unwrap_or(Thing { n: 0, seen: 0 });
+                    Ok(Some(Thing { n: n + 1, seen }))
+                };
+                things.change("a", more).await.unwrap();
+            }
+        });
+    }
+    soon(writers.join_all()).await;
+    assert_eq!(things.get("a").await.unwrap().unwrap().document.n, WRITERS * EACH);
+    assert_eq!(things.change("a", |_| Ok(None)).await.unwrap(), None);
+    assert_eq!(things.get("a").await.unwrap(), None);
+}
+
+/// An operation is applied once, however often it comes, and not at all if it is too old to tell.
+pub async fn operations_are_applied_once<S: Contents>(store: S) {
+    let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
+    let body = json(r#"{"n":1,"list":["a","b","a"],"deep":{"n":0.5}}"#);
+    let Answer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let step = operation(1).increment("n", -3).unwrap().push("list", &"c").unwrap();
+    let step = step.increment("deep.n", 0.25).unwrap().set("deep.new", &[1, 2]).unwrap();
+    assert_eq!(things.operate("a", step.clone()).await.unwrap(), Operated::Applied);
+    assert_eq!(things.operate("a", step).await.unwrap(), Operated::AlreadyApplied);
+    assert_eq!(
+        things.operate("a", operation(2).pull("list", &"a").unwrap()).await.unwrap(),
+        Operated::Applied
+    );
+    let now = async || canonical(&things.get("a").await.unwrap().unwrap().document);
+    assert_eq!(now().await, r#"{"deep":{"n":0.75,"new":[1,2]},"list":["b","c"],"n":-2}"#);
+
+    let many = (3..).take(REMEMBERED).map(|number| (id("a"), operation(number).increment("n", 1).unwrap()));
+    let many: Vec<_> = many.collect();
+    assert_eq!(things.operate_all(many.clone()).await.unwrap(), vec![Operated::Applied; REMEMBERED]);
+    assert_eq!(things.operate_all(many).await.unwrap(), vec![Operated::AlreadyApplied; REMEMBERED]);
+    let (before, old) = (now().await, operation(2).increment("n", 1).unwrap());
+    let error = things.operate("a", old).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.to_string().contains("older than all that the document remembers"), "{error}");
+    assert_eq!(now().await, before, "it was applied");
+    let late = operation(1_000).increment("n", 1).unwrap();
+    let mixed = vec![
+        (id("a"), late.clone()),
+        (id("nobody"), late.clone()),
+        (id("a"), operation(4).increment("n", 1).unwrap()),
+        (id("a"), operation(1_001).push("n", &1).unwrap()),
+        (id("a"), late),
+    ];
+    let operated = things.operate_all(mixed).await.unwrap();
+    let [first, Operated::Missing, Operated::AlreadyApplied, Operated::Impossible(_), last] = &operated[..]
+    else {
+        panic!("{operated:?}");
+    };
+    let both = [first, last];
+    assert!(both.contains(&&Operated::Applied) && both.contains(&&Operated::AlreadyApplied), "{operated:?}");
+}
+
+/// What the document does not allow is refused, and leaves it as it is.
+pub async fn impossible_operations_change_nothing<S: Contents>(store: S) {
+    let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
+    let body =
+        json(r#"{"n":1,"max":9223372036854775807,"text":"x","list":[1],"deep":{},"objects":[{"n":1}]}"#);
+    let Answer::Applied(version) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let cases = [
+        (operation(1).increment("missing", 1), "missing"),
+        (operation(2).increment("text", 1), "text"),
+        (operation(3).increment("max", 1), "max"),
+        (operation(4).push("n", &1), "n"),
+        (operation(5).push("deep.list", &1), "deep.list"),
+        (operation(6).pull("text", &1), "text"),
+        (operation(7).set("text.x", &1), "text.x"),
+        (operation(8).set("none.x", &1), "none.x"),
+        (operation(9).increment("objects.n", 1), "objects.n"),
+        (operation(10).set("objects.n", &1), "objects.n"),
+        (operation(11).increment("n", 1).and_then(|step| step.increment("text", 1)), "text"),
+    ];
+    for (operation, path) in cases {
+        let error = things.operate("a", operation.unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{path}: {error}");
+        assert!(error.to_string().contains(&format!("{path:?}")), "{path}: {error}");
+    }
+    let current = things.get("a").await.unwrap().unwrap();
+    assert_eq!((current.version, canonical(&current.document)), (version, canonical(&body)));
+    let error = things.operate("nobody", operation(1).set("n", &1).unwrap()).await.unwrap_err();
+    assert!(error.to_string().contains("no such document"), "{error}");
+}
+
+/// Operations of many at once, on the same and on different fields, all count, and once though each comes twice.
+pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
+    const OPERATORS: u64 = 6;
+    const EACH: u64 = 4;
+    let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
+    let body = json(r#"{"all":0,"f0":0,"f1":0,"f2":0,"f3":0,"f4":0,"f5":0,"list":[]}"#);
+    let Answer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let mut operators = JoinSet::new();
+    for operator in 0..OPERATORS {
+        let things = things.clone();
+        operators.spawn(async move {
+            for number in 0..EACH {
+                let step = operation(1 + number * OPERATORS + operator).increment("all", 1).unwrap();
+                let step =
+                    step.increment(&format!("f{operator}"), 1).unwrap().push("list", &operator).unwrap();
+                assert_eq!(things.operate("a", step.clone()).await.unwrap(), Operated::Applied);
+                assert_eq!(things.operate("a", step).await.unwrap(), Operated::AlreadyApplied);
+            }
+        });
+    }
+    soon(operators.join_all()).await;
+    let found: serde_json::Value = things.get("a").await.unwrap().unwrap().document.to().unwrap();
+    assert_eq!(found["all"], OPERATORS * EACH);
+    assert_eq!(found["f3"], EACH);
+    assert_eq!(found["list"].as_array().unwrap().len() as u64, OPERATORS * EACH);
+}
+
+/// Operations change the version, and updates find what operations have led to.
+pub async fn operations_and_updates_meet<S: Contents>(store: S) {
+    let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
+    let one = Thing { n: 1, seen: 0 };
+    let Answer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
+    things.operate("a", operation(1).increment("n", 1).unwrap()).await.unwrap();
+    let three = Thing { n: 3, seen: 0 };
+    let Answer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
+        panic!("written")
+    };
+    assert_eq!(current.document, Thing { n: 2, seen: 0 });
+    let Answer::Applied(_) = things.update("a", current.version, &three).await.unwrap() else {
+        panic!("refused")
+    };
+    let remembers = operation(1).increment("n", 1).unwrap();
+    assert_eq!(
+        things.operate("a", remembers).await.unwrap(),
+        Operated::AlreadyApplied,
+        "an update forgets nothing"
+    );
+    // Back to what it was: that is the content it was inserted with.
+    things.operate("a", operation(2).increment("n", -2).unwrap()).await.unwrap();
+    assert_eq!(things.insert("a", &one).await.unwrap(), Answer::AlreadyApplied(first));
+    let guards = store.contents(&Plain::new(THINGS).unwrap(), vec![id("a")]).await.unwrap();
+    assert_ne!(guards[0].guard, Guard::from(first), "an operation has its own guard");
+}
+
+/// The same operations lead to the same document in all stores.
+pub async fn operations_do_the_same_everywhere<S: Contents>(store: S) {
+    let body = json(
+        r#"{"i":1,"l":{"$numberLong":"5"},"d":0.5,"list":[1,"1",{"a":1,"b":2},[1],1.0,null],"in":{"list":[],"n":2147483647}}"#,
+    );
+    let (ours, theirs) = (
+        Versioned::<Json, _>::new(Memory::default(), THINGS).await.unwrap(),
+        Versioned::<Json, _>::new(store, THINGS).await.unwrap(),
+    );
+    let Answer::Applied(_) = ours.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let Answer::Applied(_) = theirs.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let values = [
+        json("1"),
+        json("\"1\""),
+        json(r#"{"a":1,"b":2}"#),
+        json(r#"{"b":2,"a":1}"#),
+        json("[1]"),
+        json("null"),
+        json("2.5"),
+        json(r#"{"$date":"2026-11-16T08:00:00Z"}"#),
+        json(r#"{"a":{"$oid":"0123456789abcdef01234567"}}"#),
+        json("9007199254740993"),
+    ];
+    let paths = ["i", "l", "d", "list", "in", "in.list", "in.n", "new", "in.new", "new.new", "list.a"];
+    // Numbers that look like chance, and are the same every time.
+    let mut chance = 7_u64;
+    let mut draw = |below: usize| {
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(chance >> 33).unwrap() % below
+    };
+    let mut applied = 0;
+    for number in 1..400 {
+        let mut step = operation(number);
+        for _ in 0..=draw(2) {
+            let (path, value) = (paths[draw(paths.len())], &values[draw(values.len())]);
+            let next = match draw(5) {
+                0 => step.clone().increment(path, i64::try_from(draw(7)).unwrap() - 3),
+                1 => step.clone().increment(path, 0.25),
+                2 => step.clone().push(path, value),
+                3 => step.clone().pull(path, value),
+                _ if draw(4) > 0 => continue,
+                _ => step.clone().set(path, value),
+            };
+            step = next.unwrap_or(step);
+        }
+        let operate = |things: &Versioned<Json, _>| (things.clone(), step.clone());
+        let (things, same) = operate(&ours);
+        let expected = things.operate_all(vec![(id("a"), same)]).await.unwrap().pop().unwrap();
+        let found = theirs.operate_all(vec![(id("a"), step.clone())]).await.unwrap().pop().unwrap();
+        assert_eq!(found, expected, "{step:?}");
+        applied += usize::from(found == Operated::Applied);
+        let (ours, theirs) = (ours.get("a").await.unwrap().unwrap(), theirs.get("a").await.unwrap().unwrap());
+        assert_eq!(canonical(&theirs.document), canonical(&ours.document), "{step:?}");
+    }
+    assert!(applied > 100, "{applied} were applied");
+}
+
+/// Whoever reacts to such documents sees them as they are, without what guards them.
+pub async fn contents_are_reacted_to<S: Contents + Reactive>(store: S) {
+    let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let reaction = Reaction::on_plain(THINGS, "tell").run(move |ctx: Context<Json>| {
+        let tell = tell.clone();
+        async move { Ok(tell.send(canonical(&ctx.document().await?))?) }
+    });
+    let reacting = Reactor::on(store).reaction(reaction).start().await.unwrap();
+    let Answer::Applied(_) = things.insert("a", &Thing { n: 1, seen: 0 }).await.unwrap() else {
+        panic!("refused")
+    };
+    assert_eq!(soon(told.recv()).await.unwrap(), r#"{"n":1,"seen":0}"#);
+    things.operate("a", operation(1).increment("n", 1).unwrap()).await.unwrap();
+    assert_eq!(soon(told.recv()).await.unwrap(), r#"{"n":2,"seen":0}"#);
+    reacting.stop(Duration::from_secs(5)).await;
+}
