@@ -1,7 +1,7 @@
 //! Which tasks can be claimed, and which documents are to be looked at, by the server's clock.
 //!
-//! One command tells the time and what is known of the reactions, another one finds the tasks of all of them: for each
-//! reaction a walk along the index of due tasks that ends after as many as are wanted, and a look at its first entry.
+//! One command tells the time, what is known of the reactions, and the first entry of each in the index of due tasks. Only if one of these is due,
+//! another one finds the tasks: for each reaction a walk along that index that ends after as many as are wanted.
 
 use std::collections::HashMap;
 
@@ -21,48 +21,39 @@ const MAX_REACTIONS: usize = 100;
 impl Base {
     /// The server's time.
     pub(super) async fn now(&self) -> Result<Timestamp, Failure> {
-        Ok(self.now_and(Vec::new()).await?.0)
+        Ok(self.glance(Vec::new()).await?.now)
     }
 
-    /// The server's time, and what more stages find.
-    async fn now_and(&self, more: Vec<Document>) -> Result<(Timestamp, Vec<RawDocumentBuf>), Failure> {
+    /// A glance at the server's time, and at what more pipelines find in its collections.
+    async fn glance(&self, more: Vec<(&str, Vec<Document>)>) -> Result<Glance, Failure> {
         let mut pipeline = vec![doc! { "$documents": [{ "now": "$$NOW" }] }];
-        pipeline.extend(more);
+        pipeline.extend(
+            more.into_iter()
+                .map(|(from, stages)| doc! { "$unionWith": { "coll": from, "pipeline": stages } }),
+        );
         let mut found = self.db.aggregate(pipeline).await?;
-        let (mut now, mut others) = (None, Vec::new());
+        let (mut now, mut known, mut firsts) = (None, HashMap::new(), HashMap::new());
         while found.advance().await? {
-            match found.current().get("now")?.and_then(bson::RawBsonRef::as_datetime) {
-                Some(told) => now = Some(told),
-                None => others.push(found.current().to_owned()),
+            let stored = found.current();
+            if let Some(told) = stored.get("now")?.and_then(bson::RawBsonRef::as_datetime) {
+                now = Some(told);
+            } else if let Some(first) = stored.get("first")?.and_then(bson::RawBsonRef::as_i64) {
+                firsts.insert(stored.get_str("of")?.to_owned(), time(first)?);
+            } else {
+                let registered = reactions::decode(stored)?;
+                known.insert(registered.name.clone(), registered);
             }
         }
         let now = now.ok_or_else(|| Failure::damaged("the server did not tell its time"))?;
         let now = Timestamp::from_millisecond(now.timestamp_millis());
-        Ok((now.map_err(|error| Failure::damaged(error.to_string()))?, others))
+        let now = now.map_err(|error| Failure::damaged(error.to_string()))?;
+        Ok(Glance { now, known, firsts })
     }
 
     pub(super) async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due, Failure> {
-        let names: Vec<_> = wanted.iter().map(|wanted| wanted.reaction.as_str()).collect();
-        let known = doc! { "coll": REACTIONS, "pipeline": [{ "$match": { "_id": { "$in": names } } }] };
-        let (now, known) = self.now_and(vec![doc! { "$unionWith": known }]).await?;
-        let known: HashMap<String, Registered> = known
-            .iter()
-            .map(|stored| reactions::decode(stored).map(|known| (known.name.clone(), known)))
-            .collect::<Result<_, _>>()?;
-        let codes = known.iter().map(|(name, known)| (name.clone(), known.code)).collect();
-        let mut due = Due { now, codes, ..Due::default() };
-        let running: Vec<_> = wanted
-            .into_iter()
-            .filter(|wanted| {
-                wanted.most > 0 && !known.get(&wanted.reaction).is_some_and(|known| known.paused)
-            })
-            .map(|wanted| {
-                let until = known.get(&wanted.reaction).and_then(|known| known.throttled);
-                (wanted, until.filter(|until| *until > now))
-            })
-            .collect();
-        for running in running.chunks(MAX_REACTIONS) {
-            self.due_of(running, &mut due).await?;
+        let mut due = Due::default();
+        for wanted in wanted.chunks(MAX_REACTIONS) {
+            self.due_of(wanted, &mut due).await?;
         }
         if !due.tasks.is_empty() {
             point!("tasks-due");
@@ -70,79 +61,96 @@ impl Base {
         Ok(due)
     }
 
-    /// Finds the due tasks of reactions, each with the time until which it is throttled.
-    async fn due_of(&self, wanted: &[(Wanted, Option<Timestamp>)], due: &mut Due) -> Result<(), Failure> {
+    async fn due_of(&self, wanted: &[Wanted], due: &mut Due) -> Result<(), Failure> {
+        let names: Vec<_> = wanted.iter().map(|wanted| wanted.reaction.as_str()).collect();
+        let mut more = vec![(REACTIONS, vec![doc! { "$match": { "_id": { "$in": names } } }])];
+        more.extend(wanted.iter().map(|one| (TASKS, first_of(open(one), "due", &one.reaction))));
+        let Glance { now, known, firsts } = self.glance(more).await?;
+        due.now = now;
+        due.codes.extend(known.iter().map(|(name, known)| (name.clone(), known.code)));
+        let mut next = Vec::new();
         let mut pipelines = Vec::new();
-        for (Wanted { reaction, version, most }, throttled) in wanted {
-            let open =
-                doc! { "_id.reaction": reaction, "open": true, "needs": { "$lte": i64::from(*version) } };
-            if throttled.is_none() {
-                let mut now = open.clone();
-                now.insert("due", doc! { "$lte": micros(due.now) });
-                pipelines.push(first(now, "due", *most));
+        for one in wanted {
+            let Some(first) = firsts.get(&one.reaction) else { continue };
+            let known = known.get(&one.reaction);
+            if one.most == 0 || known.is_some_and(|known| known.paused) {
+                continue;
             }
-            let mut next = first(open, "due", 1);
-            next.push(doc! { "$project": { "_id": 0, "next": "$due", "of": "$_id.reaction" } });
-            pipelines.push(next);
-        }
-        let (tasks, firsts) = self.run_pipelines(pipelines).await?;
-        for (Wanted { reaction, .. }, throttled) in wanted {
-            let has_some = tasks.iter().any(|task| task.key.reaction == *reaction);
-            if !has_some && let Some(first) = firsts.get(reaction) {
-                let next = throttled.map_or(*first, |until| until.max(*first));
-                due.next = Some(due.next.map_or(next, |other| other.min(next)));
+            match known.and_then(|known| known.throttled).filter(|until| *until > now) {
+                Some(until) => next.push(until.max(*first)),
+                None if *first > now => next.push(*first),
+                None => {
+                    let mut due = open(one);
+                    due.insert("due", doc! { "$lte": micros(now) });
+                    pipelines.push(some_of(due, "due", one.most));
+                }
             }
         }
-        due.tasks.extend(tasks);
+        due.next = next.into_iter().chain(due.next).min();
+        due.tasks.extend(self.run_pipelines(pipelines).await?);
         Ok(())
     }
 
     pub(super) async fn tasks_to_check(&self, reactions: &[String], most: usize) -> Result<Due, Failure> {
-        let mut due = Due { now: self.now().await?, ..Due::default() };
+        const CHECK: &str = "check";
+        let mut due = Due::default();
         for reactions in reactions.chunks(MAX_REACTIONS) {
             let of = |at: Document| doc! { "_id.reaction": { "$in": reactions }, "check_at": at };
-            let mut pipelines = Vec::new();
-            if most > 0 {
-                pipelines.push(first(of(doc! { "$lte": micros(due.now) }), "check_at", most));
+            let first = first_of(of(doc! { "$exists": true }), "check_at", CHECK);
+            let Glance { now, firsts, .. } = self.glance(vec![(TASKS, first)]).await?;
+            due.now = now;
+            match firsts.get(CHECK) {
+                Some(first) if *first > now => due.next = due.next.into_iter().chain([*first]).min(),
+                Some(_) if most > 0 => {
+                    let pipeline = some_of(of(doc! { "$lte": micros(now) }), "check_at", most);
+                    due.tasks.extend(self.run_pipelines(vec![pipeline]).await?);
+                }
+                _ => {}
             }
-            let mut next = first(of(doc! { "$exists": true }), "check_at", 1);
-            next.push(doc! { "$project": { "_id": 0, "next": "$check_at", "of": "check" } });
-            pipelines.push(next);
-            let (tasks, firsts) = self.run_pipelines(pipelines).await?;
-            due.tasks.extend(tasks);
-            let next = firsts.into_values().filter(|first| *first > due.now);
-            due.next = next.chain(due.next).min();
         }
         due.tasks.sort_by_key(|task| task.check_at);
         due.tasks.truncate(most);
         Ok(due)
     }
 
-    /// The tasks that several pipelines find, one after the other, and when the next ones are, by what they are of.
-    async fn run_pipelines(
-        &self,
-        pipelines: Vec<Vec<Document>>,
-    ) -> Result<(Vec<Task>, HashMap<String, Timestamp>), Failure> {
-        let (mut tasks, mut firsts) = (Vec::new(), HashMap::new());
-        let Some(pipeline) = union(pipelines) else { return Ok((tasks, firsts)) };
+    /// The tasks that several pipelines find, one after the other.
+    async fn run_pipelines(&self, pipelines: Vec<Vec<Document>>) -> Result<Vec<Task>, Failure> {
+        let mut tasks = Vec::new();
+        let Some(pipeline) = union(pipelines) else { return Ok(tasks) };
         let collection = self.db.collection::<RawDocumentBuf>(TASKS);
         let mut found =
             collection.aggregate(pipeline).with_type::<RawDocumentBuf>().batch_size(batch(10_000)).await?;
         while found.advance().await? {
-            let stored = found.current();
-            match stored.get("next")?.and_then(bson::RawBsonRef::as_i64) {
-                Some(next) => {
-                    firsts.insert(stored.get_str("of")?.to_owned(), time(next)?);
-                }
-                None => tasks.push(decode(stored)?),
-            }
+            tasks.push(decode(found.current())?);
         }
-        Ok((tasks, firsts))
+        Ok(tasks)
     }
 }
 
+/// What one glance finds.
+struct Glance {
+    now: Timestamp,
+    /// What is known of reactions, by name.
+    known: HashMap<String, Registered>,
+    /// The first times, by what they are of.
+    firsts: HashMap<String, Timestamp>,
+}
+
+/// The tasks that can be claimed now or later.
+fn open(wanted: &Wanted) -> Document {
+    let Wanted { reaction, version, .. } = wanted;
+    doc! { "_id.reaction": reaction, "open": true, "needs": { "$lte": i64::from(*version) } }
+}
+
+/// The first time of what matches, at the beginning of an index.
+fn first_of(matching: Document, by: &str, of: &str) -> Vec<Document> {
+    let mut stages = some_of(matching, by, 1);
+    stages.push(doc! { "$project": { "_id": 0, "first": format!("${by}"), "of": { "$literal": of } } });
+    stages
+}
+
 /// The first of what matches, by a field that ends the index's walk.
-fn first(matching: Document, by: &str, most: usize) -> Vec<Document> {
+fn some_of(matching: Document, by: &str, most: usize) -> Vec<Document> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     vec![doc! { "$match": matching }, doc! { "$sort": { by: 1 } }, doc! { "$limit": most }]
 }

@@ -1,13 +1,13 @@
 //! Tasks for people who look at them: lists and counts. Each query walks along an index in the order of its answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document, RawDocumentBuf, Regex, doc};
 use leftfold::react::{Depth, Query, State, Task, TaskKey};
 use mongodb::options::Hint;
 
-use super::task::{decode, key, micros, state, state_of, time};
-use super::{DOCUMENT_INDEX, DUE_INDEX, STATE_INDEX};
+use super::task::{closed, decode, is_open, key, micros, state, state_of, time};
+use super::{CLOSED_INDEX, DUE_INDEX};
 use crate::error::Failure;
 use crate::schema::TASKS;
 use crate::{Base, batch};
@@ -23,7 +23,37 @@ impl Base {
         if most == 0 {
             return Ok(Vec::new());
         }
-        let Plan { filter, order, index } = plan(query, after)?;
+        let names = match query {
+            Query { document: Some(_), reaction: None, .. } => self.names_of_reactions().await?,
+            Query { reaction, .. } => reaction.iter().cloned().collect(),
+        };
+        if query.document.is_none() && query.states.len() > 1 && !query.states.iter().any(|one| is_open(*one))
+        {
+            return self.list_states(query, after, most).await;
+        }
+        self.list_some(plan(query, &names, after)?, most).await
+    }
+
+    /// Lists the tasks of several states, each where the index has them in order.
+    async fn list_states(
+        &self,
+        query: &Query,
+        after: Option<&TaskKey>,
+        most: usize,
+    ) -> Result<Vec<Task>, Failure> {
+        let states: BTreeSet<_> = query.states.iter().copied().collect();
+        let mut list = Vec::new();
+        for one in states {
+            let query = Query { states: vec![one], ..query.clone() };
+            list.extend(self.list_some(plan(&query, &[], after)?, most).await?);
+        }
+        list.sort_by(|one, other| one.key.cmp(&other.key));
+        list.truncate(most);
+        Ok(list)
+    }
+
+    async fn list_some(&self, plan: Plan, most: usize) -> Result<Vec<Task>, Failure> {
+        let Plan { filter, order, index } = plan;
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
         let find = tasks.find(filter).sort(order).hint(Hint::Name(index.to_owned()));
         let find = find.limit(i64::try_from(most).unwrap_or(i64::MAX));
@@ -39,22 +69,26 @@ impl Base {
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
         let by_state =
             doc! { "_id": { "reaction": "$_id.reaction", "state": "$state" }, "count": { "$sum": 1_i64 } };
-        let counted = tasks.aggregate([doc! { "$group": by_state }]).hint(Hint::Name(STATE_INDEX.to_owned()));
-        let mut counted = counted.with_type::<RawDocumentBuf>().await?;
+        // Whatever their reactions: without that, a server would not walk along the index alone.
+        let open = doc! { "_id.reaction": { "$gte": "" }, "open": true };
+        let ended = doc! { "state": { "$in": closed() } };
         let mut depths: BTreeMap<String, Depth> = BTreeMap::new();
-        while counted.advance().await? {
-            let group = counted.current().get_document("_id")?;
-            let count = counted.current().get_i64("count")?.unsigned_abs();
-            let depth = depths.entry(group.get_str("reaction")?.to_owned()).or_default();
-            depth.states.insert(state_of(group.get_str("state")?)?, count);
+        for (some, index) in [(open.clone(), DUE_INDEX), (ended, CLOSED_INDEX)] {
+            let counted = tasks.aggregate([doc! { "$match": some }, doc! { "$group": by_state.clone() }]);
+            let counted = counted.hint(Hint::Name(index.to_owned()));
+            let mut counted = counted.with_type::<RawDocumentBuf>().await?;
+            while counted.advance().await? {
+                let group = counted.current().get_document("_id")?;
+                let count = counted.current().get_i64("count")?.unsigned_abs();
+                let depth = depths.entry(group.get_str("reaction")?.to_owned()).or_default();
+                depth.states.insert(state_of(group.get_str("state")?)?, count);
+            }
         }
-        // Whatever its reaction: without that, a server would not walk along the index alone.
-        let due = doc! {
-            "_id.reaction": { "$gte": "" },
-            "open": true,
+        let mut due = open;
+        due.extend(doc! {
             "state": state(State::Pending),
             "due": { "$lte": micros(self.now().await?) },
-        };
+        });
         let oldest = doc! { "_id": "$_id.reaction", "due": { "$min": "$due" } };
         let oldest = tasks.aggregate([doc! { "$match": due }, doc! { "$group": oldest }]);
         let oldest = oldest.hint(Hint::Name(DUE_INDEX.to_owned()));
@@ -68,6 +102,10 @@ impl Base {
         }
         Ok(depths)
     }
+
+    async fn names_of_reactions(&self) -> Result<Vec<String>, Failure> {
+        Ok(self.registered().await?.into_iter().map(|registered| registered.name).collect())
+    }
 }
 
 /// How a list is read.
@@ -78,8 +116,10 @@ struct Plan {
     index: &'static str,
 }
 
-fn plan(query: &Query, after: Option<&TaskKey>) -> Result<Plan, Failure> {
+/// `names` are those of the reactions that are meant, if only one is, or if it is about one document.
+fn plan(query: &Query, names: &[String], after: Option<&TaskKey>) -> Result<Plan, Failure> {
     let Query { reaction, document, states, error, changed_before } = query;
+    let is_closed = |one: &State| !is_open(*one);
     let mut all = Vec::new();
     if !states.is_empty() {
         all.push(doc! { "state": { "$in": states.iter().map(|one| state(*one)).collect::<Vec<_>>() } });
@@ -91,14 +131,11 @@ fn plan(query: &Query, after: Option<&TaskKey>) -> Result<Plan, Failure> {
         all.push(doc! { "changed_at": { "$lt": micros(*before) } });
     }
     let (order, index) = if let Some(document) = document {
-        all.push(doc! { "_id.document": document.as_str() });
-        all.extend(reaction.as_ref().map(|reaction| doc! { "_id.reaction": reaction }));
-        if let Some(after) = after {
-            let beyond = if *document > after.document { "$gte" } else { "$gt" };
-            all.push(doc! { "_id.reaction": { beyond: &after.reaction } });
-        }
-        (doc! { "_id.reaction": 1 }, DOCUMENT_INDEX)
-    } else if states.is_empty() {
+        let of = |name: &String| doc! { "reaction": name, "document": document.as_str() };
+        all.push(doc! { "_id": { "$in": names.iter().map(of).collect::<Vec<_>>() } });
+        all.extend(after.map(|after| doc! { "_id": { "$gt": key(after) } }));
+        (doc! { "_id": 1 }, "_id_")
+    } else if states.is_empty() || !states.iter().all(is_closed) && !states.iter().all(|one| is_open(*one)) {
         if let Some(reaction) = reaction {
             let end = doc! { "reaction": reaction, "document": Bson::MaxKey };
             all.push(doc! { "_id": { "$gt": { "reaction": reaction }, "$lt": end } });
@@ -117,7 +154,11 @@ fn plan(query: &Query, after: Option<&TaskKey>) -> Result<Plan, Failure> {
                 all.push(doc! { "$or": [{ "_id.reaction": { "$gt": &after.reaction } }, same] });
             }
         }
-        (doc! { "_id.reaction": 1, "_id.document": 1 }, STATE_INDEX)
+        let are_closed = states.iter().all(is_closed);
+        if !are_closed {
+            all.push(doc! { "open": true });
+        }
+        (doc! { "_id.reaction": 1, "_id.document": 1 }, if are_closed { CLOSED_INDEX } else { DUE_INDEX })
     };
     let filter = if all.is_empty() {
         Document::new()

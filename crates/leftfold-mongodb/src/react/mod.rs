@@ -29,10 +29,8 @@ use crate::Mongo;
 const DUE_INDEX: &str = "leftfold_due";
 /// Tasks whose documents are to be looked at, by reaction and time.
 const CHECK_INDEX: &str = "leftfold_check";
-/// All tasks, by state.
-const STATE_INDEX: &str = "leftfold_state";
-/// All tasks, by document.
-const DOCUMENT_INDEX: &str = "leftfold_document";
+/// Tasks that have ended, by state.
+const CLOSED_INDEX: &str = "leftfold_closed";
 
 /// Reactions need a replica set, as only that tells of changes.
 ///

@@ -9,7 +9,8 @@ use mongodb::IndexModel;
 use mongodb::options::{IndexOptions, ReturnDocument};
 
 use super::documents::collection_of;
-use super::{CHECK_INDEX, DOCUMENT_INDEX, DUE_INDEX, STATE_INDEX};
+use super::task::closed;
+use super::{CHECK_INDEX, CLOSED_INDEX, DUE_INDEX};
 use crate::Base;
 use crate::error::{Failure, code, is_duplicate};
 use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, create};
@@ -76,10 +77,12 @@ async fn make(base: &Base) -> Result<(), Failure> {
             doc! { "_id.reaction": 1, "check_at": 1 },
             Some(doc! { "check_at": { "$exists": true } }),
         ),
-        // How many there are in which state, and which.
-        (STATE_INDEX, doc! { "state": 1, "_id.reaction": 1, "_id.document": 1 }, None),
-        // Those of one document.
-        (DOCUMENT_INDEX, doc! { "_id.document": 1, "_id.reaction": 1 }, None),
+        // How many have ended in which state, and which. The others are open: they go through several states, of which this index need not know.
+        (
+            CLOSED_INDEX,
+            doc! { "state": 1, "_id.reaction": 1, "_id.document": 1 },
+            Some(doc! { "state": { "$in": closed() } }),
+        ),
     ];
     let indexes = indexes.map(|(name, keys, partial)| {
         let mut options = IndexOptions::builder().name(name.to_owned()).build();

@@ -71,6 +71,16 @@ pub(super) fn state(state: State) -> &'static str {
     }
 }
 
+/// Whether a task in this state can be due: such a task is open.
+pub(super) fn is_open(state: State) -> bool {
+    matches!(state, State::Pending | State::Running | State::Changed)
+}
+
+/// The names of the other states.
+pub(super) fn closed() -> Vec<&'static str> {
+    STATES.into_iter().filter(|one| !is_open(*one)).map(state).collect()
+}
+
 const STATES: [State; 6] =
     [State::Pending, State::Running, State::Changed, State::Done, State::Stale, State::Failed];
 

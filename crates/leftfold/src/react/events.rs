@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::{sleep, timeout};
 
-use super::planner::LEASE;
+use super::planner::{LEASE, RENEW};
 use super::reaction::{Definition, Wanted};
 use super::reactor::Shared;
 use super::store::{Change, Reactive};
@@ -92,7 +92,7 @@ async fn lead<S: Reactive>(
         }
         tokio::select! { biased;
             () = shared.stopping() => return Ok(()),
-            grown = timeout(LEASE / 2, store.grown(&at)) => grown.unwrap_or(Ok(()))?,
+            grown = timeout(RENEW, store.grown(&at)) => grown.unwrap_or(Ok(()))?,
         }
     }
     Ok(())

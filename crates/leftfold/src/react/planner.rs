@@ -25,6 +25,8 @@ use crate::retry::Backoff;
 
 /// How long the lease of a collection lasts after its last renewal.
 pub(super) const LEASE: Duration = Duration::from_millis(3_500);
+/// When it is renewed: so early that there is time to try again.
+pub(super) const RENEW: Duration = Duration::from_millis(2_250);
 /// What stands for the document where there is none.
 const TIMED: &str = "time";
 /// How many changes are taken at once, and how many documents are compared at once.
@@ -34,7 +36,7 @@ const NOTE_EVERY: Duration = Duration::from_secs(30);
 /// How often to look for tasks that are to be forgotten.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// How long to wait before looking again whether something is to be checked or compared, if nobody says so.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Follows the documents of one place for as long as it has the lease, and stands by otherwise.
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
@@ -136,13 +138,13 @@ impl<S: Reactive> Leader<'_, S> {
         // There may be some already, as after as many as were asked for.
         let mut is_more = true;
         while !self.shared.is_stopping() {
-            if renewed.elapsed() >= LEASE / 2 {
+            if renewed.elapsed() >= RENEW {
                 if store.take_lease(self.name, &self.shared.owner, LEASE).await? != Some(self.number) {
                     return Ok(());
                 }
                 renewed = Instant::now();
             }
-            let patience = if is_more { Duration::ZERO } else { LEASE / 2 };
+            let patience = if is_more { Duration::ZERO } else { RENEW.saturating_sub(renewed.elapsed()) };
             let told = tokio::select! { biased;
                 () = self.shared.stopping() => return Ok(()),
                 told = feed.next(PIECE, patience) => told?,
@@ -235,8 +237,9 @@ pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
     let mut stirs = u64::MAX;
     while !shared.is_stopping() {
         let looked = async {
+            let registered = shared.refresh().await?;
             let next = shared.check().await?;
-            Ok((shared.compare().await?, next))
+            Ok((shared.compare(registered).await?, next))
         };
         let wait = match looked.await {
             Ok((true, _)) => Duration::ZERO,
@@ -365,7 +368,6 @@ impl<S: Reactive> Shared<S> {
 
     /// Looks at documents whose time has come. Answers how long it is until the next one's.
     async fn check(&self) -> Result<Option<Duration>> {
-        self.refresh().await?;
         loop {
             let names: Vec<_> = self.current().iter().map(|definition| definition.name.clone()).collect();
             if names.is_empty() {
@@ -390,9 +392,9 @@ impl<S: Reactive> Shared<S> {
     }
 
     /// Compares some documents with their tasks, if that is wanted and nobody else does. Answers whether there is more to compare.
-    async fn compare(&self) -> Result<bool> {
+    async fn compare(&self, registered: Vec<Registered>) -> Result<bool> {
         let mut is_more = false;
-        for registered in self.refresh().await? {
+        for registered in registered {
             let Some(definition) = self.known(&registered.name) else { continue };
             let Some(comparing) = &registered.comparing else { continue };
             let lease = format!("comparison for {}", definition.name);

@@ -26,7 +26,7 @@ use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
 /// How long to wait before looking again whether something is due, if nobody says so.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// How long to wait for more room where there is little.
 const GATHER: Duration = Duration::from_millis(2);
 /// How many finished runs are written at once.

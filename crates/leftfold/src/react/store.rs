@@ -280,7 +280,7 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     fn tasks_to_check(&self, reactions: Vec<String>, most: usize)
     -> impl Future<Output = Result<Due>> + Send;
 
-    /// Tasks, by reaction and document, after one of these.
+    /// Tasks, by reaction and document, after one of these. Their reactions are registered.
     fn list_tasks(
         &self,
         query: Query,

@@ -357,6 +357,9 @@ pub async fn tasks_are_listed_and_counted<S: Store + Reactive>(store: S) {
         Task { due: None, state: State::Stale, ..task("sync", "a", 5) },
     ];
     insert(&store, tasks).await;
+    for name in ["mail", "sync"] {
+        assert!(store.register(None, registered(name, 1)).await.unwrap());
+    }
     let list = async |query: Query| {
         let (mut after, mut all) = (None, Vec::new());
         loop {
@@ -370,7 +373,13 @@ pub async fn tasks_are_listed_and_counted<S: Store + Reactive>(store: S) {
     let mail = || Query { reaction: Some("mail".to_owned()), ..Query::default() };
     let failed = Query { states: vec![State::Failed, State::Done], ..mail() };
     assert_eq!(list(failed).await, ["mail b", "mail c", "mail d"]);
+    let states = |states: &[State]| Query { states: states.to_vec(), ..Query::default() };
+    assert_eq!(list(states(&[State::Pending, State::Changed])).await, ["mail a"]);
+    assert_eq!(list(states(&[State::Pending, State::Stale])).await, ["mail a", "sync a"]);
+    assert_eq!(list(states(&[State::Stale, State::Done])).await, ["mail d", "sync a"]);
     assert_eq!(list(Query { document: Some(id("a")), ..Query::default() }).await, ["mail a", "sync a"]);
+    assert_eq!(list(Query { document: Some(id("a")), ..mail() }).await, ["mail a"]);
+    assert_eq!(list(Query { document: Some(id("a")), ..states(&[State::Stale]) }).await, ["sync a"]);
     let error = |text: &str| Query { error: Some(text.to_owned()), ..mail() };
     assert_eq!(list(error("server SAID")).await, ["mail a", "mail b"]);
     assert_eq!(list(error("(.*)")).await, ["mail c"], "it is text, no pattern");
