@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bson::{RawDocument, RawDocumentBuf, Timestamp, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, Timestamp, doc};
 use leftfold::react::{Changes, Feed, On, Told};
 use leftfold::{Backoff, DocumentId, Env as _, Kind, Result, System};
 use mongodb::change_stream::ChangeStream;
@@ -329,7 +329,11 @@ impl Source {
             ] } },
             doc! { "$project": { "operationType": 1, "ns.coll": 1, "documentKey._id": 1, "clusterTime": 1 } },
         ];
-        let watch = db.watch().pipeline(pipeline).max_await_time(patience).batch_size(BATCH);
+        // What a server has to do for a stream over a single collection is less.
+        let only = self.on.keys().next().filter(|_| self.on.len() == 1);
+        let only = only.map(|name| db.collection::<Document>(name));
+        let watch = only.as_ref().map_or_else(|| db.watch(), |only| only.watch());
+        let watch = watch.pipeline(pipeline).max_await_time(patience).batch_size(BATCH);
         let watch = match after {
             Some(Place { of: Some(Of { collection, time, increment }), .. })
                 if !self.on.contains_key(&collection) =>
