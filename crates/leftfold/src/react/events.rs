@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::planner::{LEASE, RENEW};
 use super::reaction::{Definition, Wanted};
-use super::reactor::Shared;
+use super::shared::Shared;
 use super::store::{Change, Reactive};
 use super::task::{Task, TaskKey};
 use crate::error::{Error, Kind, Result};

@@ -9,10 +9,12 @@ mod events;
 mod filter;
 mod loader;
 mod planner;
+mod reacting;
 mod reaction;
 mod reactor;
 mod retry;
 mod runner;
+mod shared;
 mod store;
 mod task;
 mod value;
@@ -20,8 +22,9 @@ mod watch;
 
 pub use context::{Context, Lock, NotCurrent};
 pub use filter::Filter;
+pub use reacting::{Counts, Reacting};
 pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
-pub use reactor::{Counts, Reacting, Reactor};
+pub use reactor::Reactor;
 pub(crate) use retry::later;
 pub use retry::{Every, Retry};
 pub use store::{

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::reaction::{Cleanup, Definition};
-use super::reactor::Shared;
 use super::retry::Every;
+use super::shared::Shared;
 use super::store::{Change, Comparing, Feed as _, On, Query, Reactive, Registered, Told};
 use super::task::{State, Task, TaskKey};
 use crate::error::{Error, Kind, Result};

@@ -18,7 +18,7 @@ use super::events;
 use super::loader::Loader;
 use super::planner::until;
 use super::reaction::Definition;
-use super::reactor::{Hand, Shared};
+use super::shared::{Hand, Shared};
 use super::store::{Change, Reactive, Wanted};
 use super::task::{Outcome, State, Task, TaskKey};
 use crate::error::Result;

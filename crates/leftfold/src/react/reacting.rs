@@ -1,0 +1,319 @@
+//! Reactions at work, and what can be asked of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::{Mutex, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+use super::events;
+use super::filter::Filter;
+use super::planner;
+use super::shared::Shared;
+use super::store::{Change, Depth, On, Query, Reactive, Registered};
+use super::task::{State, Task, TaskKey};
+use super::value::Value;
+use crate::error::{Error, Invalid, Kind, Result};
+
+/// How many tasks are changed at once.
+const PIECE: usize = 500;
+
+/// What a reactor has done since it was started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Counts {
+    /// Changes of tasks because documents changed.
+    pub planned: u64,
+    /// Runs that were begun.
+    pub claimed: u64,
+    /// Runs that succeeded.
+    pub done: u64,
+    /// Runs that found another document than they were planned for.
+    pub stale: u64,
+    /// Tasks that failed too often.
+    pub failed: u64,
+    /// Runs that failed, and are tried again.
+    pub retried: u64,
+    /// Runs that asked for another time.
+    pub deferred: u64,
+    /// Runs that held up all others of their reaction.
+    pub throttled: u64,
+    /// Claims of others that had ended, and were taken over.
+    pub takeovers: u64,
+    /// Claims that others took over from here.
+    pub lost: u64,
+    /// Tasks that were forgotten.
+    pub swept: u64,
+    /// How often the store failed.
+    pub failures: u64,
+    /// How many handlers took up to so many milliseconds: 1, 10, 100, 1,000, 10,000, more.
+    pub took: [u64; 6],
+}
+
+impl Counts {
+    pub(super) fn handler(&mut self, took: Duration) {
+        const BOUNDS: [u128; 5] = [1, 10, 100, 1_000, 10_000];
+        let at = BOUNDS.iter().position(|bound| took.as_millis() < *bound).unwrap_or(BOUNDS.len());
+        self.took[at] += 1;
+    }
+}
+
+struct Handle<S> {
+    shared: Arc<Shared<S>>,
+    planners: Mutex<JoinSet<()>>,
+    runner: Mutex<Option<JoinHandle<()>>>,
+    end: watch::Sender<Option<Instant>>,
+}
+
+/// Reactions at work. Cloning gives another handle; when the last is gone, everything ends where it is.
+pub struct Reacting<S>(Arc<Handle<S>>);
+
+impl<S> Clone for Reacting<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<S> Drop for Handle<S> {
+    fn drop(&mut self) {
+        if let Some(runner) = self.runner.get_mut().take() {
+            runner.abort();
+        }
+    }
+}
+
+impl<S: Reactive> Reacting<S> {
+    pub(super) fn new(
+        shared: Arc<Shared<S>>,
+        planners: JoinSet<()>,
+        runner: Option<JoinHandle<()>>,
+        end: watch::Sender<Option<Instant>>,
+    ) -> Self {
+        let (planners, runner) = (Mutex::new(planners), Mutex::new(runner));
+        Self(Arc::new(Handle { shared, planners, runner, end }))
+    }
+
+    fn store(&self) -> &S {
+        &self.0.shared.store
+    }
+
+    /// What was done here so far.
+    pub fn counts(&self) -> Counts {
+        self.0.shared.counts()
+    }
+
+    /// How far the feeds of changes are behind that are followed here: for how long there has always been something that was told and is
+    /// not planned. Nothing if all is planned.
+    pub fn feed_lags(&self) -> BTreeMap<On, Duration> {
+        self.0.shared.lags()
+    }
+
+    /// How many tasks there are, by reaction and state, whoever made them.
+    pub async fn depths(&self) -> Result<BTreeMap<String, Depth>> {
+        self.store().task_depths().await
+    }
+
+    /// All reactions that anybody has registered.
+    pub async fn reactions(&self) -> Result<Vec<Registered>> {
+        self.store().registered().await
+    }
+
+    /// Tasks, by reaction and document, after one of these.
+    pub async fn tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
+        self.store().list_tasks(query, after, most).await
+    }
+
+    /// A task.
+    pub async fn task(&self, key: TaskKey) -> Result<Option<Task>> {
+        Ok(self.store().load_tasks(vec![key]).await?.pop())
+    }
+
+    /// Has tasks run again, now; those that are running, afterwards. Events that were handled are not handled again. Answers how many. With a filter, only those whose documents match it.
+    pub async fn retry(&self, query: Query, documents: Option<&Filter>) -> Result<u64> {
+        let shared = &self.0.shared;
+        if let Some(name) = &query.reaction
+            && !self.reactions().await?.iter().any(|one| one.name == *name)
+        {
+            return Err(Invalid::new("reaction", name, "one that is registered").into());
+        }
+        let (mut after, mut retried) = (None, 0);
+        loop {
+            let mut tasks = self.store().list_tasks(query.clone(), after, PIECE).await?;
+            let Some(last) = tasks.last() else { break };
+            after = Some(last.key.clone());
+            tasks.retain(Task::can_run_again);
+            if let Some(filter) = documents {
+                tasks = self.matching(tasks, filter).await?;
+            }
+            while !tasks.is_empty() {
+                let count = tasks.len() as u64;
+                let change = |task: Task| Change::Update(task.version, task.retry(shared.moment()));
+                let refused = self.store().save_tasks(tasks.into_iter().map(change).collect()).await?;
+                retried += count - refused.len() as u64;
+                tasks = self.store().load_tasks(refused).await?;
+                tasks.retain(|task| query.is(task) && task.can_run_again());
+            }
+        }
+        if retried > 0 {
+            shared.stir().await?;
+        }
+        Ok(retried)
+    }
+
+    /// Those of these tasks whose documents match.
+    async fn matching(&self, tasks: Vec<Task>, filter: &Filter) -> Result<Vec<Task>> {
+        let places: BTreeMap<_, _> =
+            self.reactions().await?.into_iter().filter_map(|one| Some((one.name, one.on?))).collect();
+        let mut by_place: BTreeMap<On, Vec<Task>> = BTreeMap::new();
+        for task in tasks {
+            if let Some(on) = places.get(&task.key.reaction) {
+                by_place.entry(on.clone()).or_default().push(task);
+            }
+        }
+        let (mut matching, now) = (Vec::new(), self.0.shared.now());
+        for (on, tasks) in by_place {
+            let ids = tasks.iter().map(|task| task.key.document.clone()).collect();
+            let documents: BTreeMap<_, _> =
+                self.store().current_documents(&on, ids).await?.into_iter().collect();
+            let is_meant = |task: &Task| {
+                let document = documents.get(&task.key.document);
+                let value = document.and_then(|document| document.as_str().parse::<Value>().ok());
+                value.is_some_and(|value| filter.matches(&value, now))
+            };
+            matching.extend(tasks.into_iter().filter(is_meant));
+        }
+        Ok(matching)
+    }
+
+    /// Has nobody begin a run of a reaction until it is [resumed](Self::resume). What runs goes on.
+    pub async fn pause(&self, reaction: &str) -> Result<()> {
+        self.set(reaction, |registered| registered.paused = true).await
+    }
+
+    /// Has a reaction run again that was paused or throttled.
+    pub async fn resume(&self, reaction: &str) -> Result<()> {
+        let run = |registered: &mut Registered| {
+            registered.paused = false;
+            registered.throttled = None;
+        };
+        self.set(reaction, run).await?;
+        self.0.shared.stir().await
+    }
+
+    async fn set(&self, reaction: &str, change: impl Fn(&mut Registered)) -> Result<()> {
+        if self.0.shared.change(reaction, change).await? {
+            return Ok(());
+        }
+        Err(Invalid::new("reaction", reaction, "one that is registered").into())
+    }
+
+    /// Forgets the tasks whose time is over, of the reactions that are here. Answers how many. This happens by itself, too.
+    pub async fn sweep(&self) -> Result<u64> {
+        let places: BTreeSet<_> = self.0.shared.definitions.iter().filter_map(|one| one.on.clone()).collect();
+        let mut swept = 0;
+        for on in places {
+            swept += self.0.shared.sweep(&on).await?;
+        }
+        Ok(swept)
+    }
+
+    /// Waits until nothing is left to do: every change so far is planned, and nothing is due or running. What handlers cause is waited for, too;
+    /// what is tried again later, or waits for quiet, is not. For tests.
+    pub async fn idle(&self) -> Result<()> {
+        self.idle_within(Duration::ZERO).await
+    }
+
+    /// The same, and nothing will be due within the horizon either: tries again and quiet times are waited for that long.
+    pub async fn idle_within(&self, horizon: Duration) -> Result<()> {
+        let mut quiet = 0;
+        while quiet < 2 {
+            // It is large, and those of callers would be as large.
+            if Box::pin(self.is_idle(horizon)).await? {
+                quiet += 1;
+            } else {
+                quiet = 0;
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_idle(&self, horizon: Duration) -> Result<bool> {
+        let shared = &self.0.shared;
+        if shared.running.count() > 0 {
+            return Ok(false);
+        }
+        let registered = self.reactions().await?;
+        let names: BTreeSet<_> = shared.definitions.iter().map(|one| one.name.as_str()).collect();
+        let ours: Vec<_> = registered.into_iter().filter(|one| names.contains(one.name.as_str())).collect();
+        if ours.iter().any(|one| one.comparing.is_some()) {
+            return Ok(false);
+        }
+        let places: BTreeSet<_> = ours.iter().filter_map(|one| one.on.clone()).collect();
+        for on in places {
+            let Some(place) = self.store().feed_place(&planner::place_name(&on)).await? else {
+                return Ok(false);
+            };
+            if self.store().has_changes(vec![on], place).await? {
+                return Ok(false);
+            }
+        }
+        for definition in shared.definitions.iter().filter(|one| one.events.is_some()) {
+            if !events::is_caught_up(self.store(), definition).await? {
+                return Ok(false);
+            }
+        }
+        let names: Vec<_> = ours.iter().map(|one| one.name.clone()).collect();
+        if !self.store().tasks_to_check(names.clone(), 1).await?.tasks.is_empty() {
+            return Ok(false);
+        }
+        let end = super::retry::later(self.store().time().await?, horizon);
+        for name in names {
+            let states = vec![State::Pending, State::Running, State::Changed];
+            let query = Query { reaction: Some(name.clone()), states, ..Query::default() };
+            let is_paused = ours.iter().any(|one| one.name == name && one.paused);
+            let mut after = None;
+            loop {
+                let open = self.store().list_tasks(query.clone(), after, PIECE).await?;
+                let Some(last) = open.last() else { break };
+                after = Some(last.key.clone());
+                let is_near = |task: &Task| {
+                    task.state != State::Pending || (!is_paused && task.due.is_some_and(|due| due <= end))
+                };
+                if open.iter().any(is_near) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Fails, and says which, if a task has failed. For tests.
+    pub async fn assert_no_failures(&self) -> Result<()> {
+        let query = Query { states: vec![State::Failed], ..Query::default() };
+        let failed = self.store().list_tasks(query, None, 3).await?;
+        if failed.is_empty() {
+            return Ok(());
+        }
+        let said = |task: &Task| {
+            let TaskKey { reaction, document } = &task.key;
+            format!("{reaction} for {document}: {}", task.error.as_deref().unwrap_or("no error is known"))
+        };
+        let said: Vec<_> = failed.iter().map(said).collect();
+        Err(Error::new(Kind::Store, format!("tasks have failed: {}", said.join("; "))))
+    }
+
+    /// Stops: nothing more is planned or begun here; what runs has until the deadline, and is then ended and given to others.
+    pub async fn stop(&self, deadline: Duration) {
+        let handle = &self.0;
+        handle.end.send_replace(Some(Instant::now() + deadline));
+        if let Some(runner) = handle.runner.lock().await.take() {
+            let _ = runner.await;
+        }
+        handle.shared.stop();
+        let mut planners = handle.planners.lock().await;
+        while planners.join_next().await.is_some() {}
+    }
+}

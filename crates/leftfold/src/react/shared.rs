@@ -1,0 +1,310 @@
+//! What all parts of a reactor have: the store, the reactions, the time, and what was counted.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::context::Hands;
+use super::planner::SWEEP_EVERY;
+use super::reacting::Counts;
+use super::reaction::Definition;
+use super::runner::Running;
+use super::store::{On, Reactive, Registered};
+use super::task::Moment;
+use crate::env::Env;
+use crate::error::{Error, Kind, Result};
+use crate::planted::{Bug, planted};
+use crate::retry::Backoff;
+
+/// How often the store's clock is looked at.
+const CLOCK_EVERY: Duration = Duration::from_secs(30);
+
+/// Whether everything is to stop. All who wait hear of it in the order in which they began to wait, so that the same happens every time.
+#[derive(Default)]
+struct Stop {
+    is_told: AtomicBool,
+    told: Notify,
+}
+
+impl Stop {
+    fn tell(&self) {
+        self.is_told.store(true, Ordering::Relaxed);
+        self.told.notify_waiters();
+    }
+}
+
+/// What all parts of a reactor have.
+pub(super) struct Shared<S> {
+    pub(super) store: S,
+    pub(super) env: Arc<dyn Env>,
+    pub(super) owner: String,
+    pub(super) definitions: Vec<Arc<Definition>>,
+    /// Those that run here.
+    pub(super) runs: Vec<Arc<Definition>>,
+    pub(super) concurrency: usize,
+    pub(super) sweep_every: Duration,
+    pub(super) running: Running,
+    /// What was registered when it was last looked at.
+    registry: Mutex<BTreeMap<String, Registered>>,
+    /// The feeds that are followed here, and since when something that they told is not planned.
+    behind: Mutex<BTreeMap<On, Option<Instant>>>,
+    counts: Mutex<Counts>,
+    /// The store's time, and when it was that.
+    clock: Mutex<(Timestamp, Instant)>,
+    stop: Stop,
+    to_stir: Notify,
+}
+
+impl<S: Reactive> Shared<S> {
+    /// What a reactor has that does nothing yet.
+    pub(super) async fn new(store: S, env: Arc<dyn Env>, owner: String) -> Result<Self> {
+        let now = ask_time(&store).await?;
+        Ok(Self {
+            store,
+            env,
+            owner,
+            definitions: Vec::new(),
+            runs: Vec::new(),
+            concurrency: 1,
+            sweep_every: SWEEP_EVERY,
+            running: Running::default(),
+            registry: Mutex::default(),
+            behind: Mutex::default(),
+            counts: Mutex::default(),
+            clock: Mutex::new(now),
+            stop: Stop::default(),
+            to_stir: Notify::new(),
+        })
+    }
+
+    /// The store's time, as far as it can be told without asking.
+    pub(super) fn now(&self) -> Timestamp {
+        let (time, at) = *lock(&self.clock);
+        super::retry::later(time, at.elapsed())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "chance need not be exact")]
+    pub(super) fn moment(&self) -> Moment {
+        let (version, chance) = (self.env.random() >> 1, self.env.random());
+        // Versions are never 0, which is what a task has that was never kept.
+        Moment {
+            now: self.now(),
+            version: version.max(1),
+            chance: (chance >> 11) as f64 / (1_u64 << 53) as f64,
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.tell();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.is_told.load(Ordering::Relaxed)
+    }
+
+    pub(super) async fn stopping(&self) {
+        // In this order: what is told from here on is heard.
+        let heard = self.stop.told.notified();
+        if !self.is_stopping() {
+            heard.await;
+        }
+    }
+
+    /// Waits, unless it is to stop.
+    pub(super) async fn wait(&self, time: Duration) {
+        let _ = timeout(time, self.stopping()).await;
+    }
+
+    pub(super) fn pauses(&self) -> impl Iterator<Item = Duration> + Send + use<S> {
+        let backoff =
+            Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(5)).without_limit();
+        backoff.delays(self.env.random())
+    }
+
+    pub(super) fn failed(&self, error: &Error, doing: &str) {
+        tracing::warn!(%error, "{doing}; trying again");
+        self.count(|counts| counts.failures += 1);
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut Counts)) {
+        count(&mut lock(&self.counts));
+    }
+
+    /// What was done here so far.
+    pub(super) fn counts(&self) -> Counts {
+        lock(&self.counts).clone()
+    }
+
+    /// How far the feeds are behind that are followed here.
+    pub(super) fn lags(&self) -> BTreeMap<On, Duration> {
+        let lag = |since: &Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
+        lock(&self.behind).iter().map(|(on, since)| (on.clone(), lag(since))).collect()
+    }
+
+    /// A feed has told what is still to be planned.
+    pub(super) fn falls_behind(&self, on: &On) {
+        lock(&self.behind).entry(on.clone()).or_default().get_or_insert_with(Instant::now);
+    }
+
+    /// All that a feed has told is planned.
+    pub(super) fn keeps_up(&self, on: &On) {
+        lock(&self.behind).insert(on.clone(), None);
+    }
+
+    /// Others follow it.
+    pub(super) fn follows_no_more(&self, on: &On) {
+        lock(&self.behind).remove(on);
+    }
+
+    pub(super) async fn refresh(&self) -> Result<Vec<Registered>> {
+        let registered = self.store.registered().await?;
+        *lock(&self.registry) = registered.iter().map(|one| (one.name.clone(), one.clone())).collect();
+        Ok(registered)
+    }
+
+    /// The reaction as it is here, if it is what is registered.
+    pub(super) fn known(&self, name: &str) -> Option<Arc<Definition>> {
+        let definition = self.definitions.iter().find(|definition| definition.name == name)?;
+        let registry = lock(&self.registry);
+        let registered = registry.get(name)?;
+        let is_same = definition.text == registered.definition
+            && definition.rules.version >= registered.code
+            && definition.on == registered.on;
+        is_same.then(|| Arc::clone(definition))
+    }
+
+    /// All reactions that are here as they are registered.
+    pub(super) fn current(&self) -> Vec<Arc<Definition>> {
+        self.definitions.iter().filter_map(|definition| self.known(&definition.name)).collect()
+    }
+
+    pub(super) async fn stir(&self) -> Result<()> {
+        self.store.stir().await
+    }
+
+    /// Has everybody look, soon.
+    pub(super) fn stir_soon(&self) {
+        self.to_stir.notify_one();
+    }
+
+    /// Changes what is known of a reaction. Answers whether it is known.
+    pub(super) async fn change(&self, name: &str, change: impl Fn(&mut Registered)) -> Result<bool> {
+        let mut pauses = self.pauses();
+        loop {
+            let registered = self.store.registered().await?;
+            let Some(before) = registered.into_iter().find(|one| one.name == name) else { return Ok(false) };
+            let seen = before.version;
+            let mut after = Registered { version: self.env.random() >> 1, ..before };
+            change(&mut after);
+            if self.store.register(Some(seen), after).await? {
+                return Ok(true);
+            }
+            sleep(pauses.next().unwrap_or_default()).await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The store's time, and when it was that. What takes long to be answered is asked again: it may be long past.
+async fn ask_time<S: Reactive>(store: &S) -> Result<(Timestamp, Instant)> {
+    const SOON: Duration = Duration::from_millis(100);
+    const TRIES: usize = 10;
+    let mut best = None;
+    for _ in 0..TRIES {
+        let asked = Instant::now();
+        let time = store.time().await?;
+        let (now, took) = (Instant::now(), asked.elapsed());
+        if best.is_none_or(|(least, _)| took < least) {
+            best = Some((took, (time, now)));
+        }
+        if took < SOON || planted(Bug::LateTime) {
+            break;
+        }
+    }
+    let nothing = || Error::new(Kind::Unavailable, "asking for the store's time: it was not told");
+    best.map(|(_, found)| found).ok_or_else(nothing)
+}
+
+pub(super) async fn keep_time<S: Reactive>(shared: Arc<Shared<S>>) {
+    while !shared.is_stopping() {
+        shared.wait(CLOCK_EVERY).await;
+        match ask_time(&shared.store).await {
+            Ok(now) => *lock(&shared.clock) = now,
+            Err(error) => shared.failed(&error, "asking for the store's time"),
+        }
+    }
+}
+
+pub(super) async fn stir_when_asked<S: Reactive>(shared: Arc<Shared<S>>) {
+    loop {
+        tokio::select! { biased;
+            () = shared.stopping() => return,
+            () = shared.to_stir.notified() => {}
+        }
+        if let Err(error) = shared.stir().await {
+            shared.failed(&error, "waking others up");
+        }
+    }
+}
+
+/// What handlers reach the store with.
+pub(super) struct Hand<S>(pub(super) Arc<Shared<S>>);
+
+impl<S: Reactive> Hands for Hand<S> {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.0.env.random()
+    }
+
+    fn throttle(
+        &self,
+        reaction: &str,
+        until: Timestamp,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> {
+        let (shared, reaction) = (Arc::clone(&self.0), reaction.to_owned());
+        Box::pin(async move {
+            if planted(Bug::ThrottleNobody) {
+                return Ok(());
+            }
+            let later = |registered: &mut Registered| {
+                registered.throttled = Some(registered.throttled.map_or(until, |before| before.max(until)));
+            };
+            shared.change(&reaction, later).await.map(drop)
+        })
+    }
+
+    fn take_lease(
+        &self,
+        name: String,
+        owner: String,
+        length: Duration,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Option<u64>>> + Send>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { shared.store.take_lease(&name, &owner, length).await })
+    }
+
+    fn give_lease(
+        &self,
+        name: String,
+        owner: String,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move { shared.store.give_lease(&name, &owner).await })
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        &self.0.store
+    }
+}
