@@ -41,7 +41,8 @@ pub(super) fn statement(
     let mut filter = doc! {
         "_id": { "$eq": Bson::try_from(key.clone())? },
         "_content.json": { "$exists": false },
-        "_content.operations": { "$ne": id },
+        // It must be there: other documents are not ours.
+        "_content.operations": { "$type": "array", "$ne": id },
         "$or": [
             { format!("_content.operations.{}", REMEMBERED - 1): { "$exists": false } },
             { "_content.operations.0": { "$lt": id } },

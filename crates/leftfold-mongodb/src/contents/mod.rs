@@ -90,7 +90,7 @@ impl Base {
         ids: impl Iterator<Item = &'i DocumentId>,
     ) -> Result<HashMap<DocumentId, Kept>, Failure> {
         let keys: Vec<_> = ids.filter_map(key).map(Bson::try_from).collect::<Result<_, _>>()?;
-        if self.has_transactions() {
+        if self.has_transactions() && !keys.is_empty() {
             self.catch_up().await?;
         }
         let documents = self.db.collection::<RawDocumentBuf>(plain.as_str());
