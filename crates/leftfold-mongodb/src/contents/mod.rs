@@ -64,7 +64,8 @@ impl Base {
         doing: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T> {
-        patiently(self.unblocked(work)).await.map_err(|failure| {
+        // The driver's futures are large, and so would be those of all who call this.
+        patiently(self.unblocked(Box::pin(work))).await.map_err(|failure| {
             let is_lost = failure.kind() == Kind::Unavailable;
             let failure = if is_lost { failure.unknown() } else { failure };
             failure.to_error(doing, &self.place)

@@ -52,9 +52,12 @@ impl Base {
                 Operated::Applied
             } else {
                 // What was found is no longer what is there, if an operation before this one had to change it.
-                match kept.filter(|_| !changed.contains(id)) {
-                    None if !changed.contains(id) => Operated::Missing,
-                    Some(kept) if let Err(why) = kept.stored.clone().operated(operation, 0) => why,
+                let is_stale = changed.contains(id);
+                match kept {
+                    None if !is_stale => Operated::Missing,
+                    Some(kept) if !is_stale && let Err(why) = kept.stored.clone().operated(operation, 0) => {
+                        why
+                    }
                     _ => {
                         changed.insert(id);
                         self.operate_under_guard(plain, id, operation).await?
