@@ -32,14 +32,14 @@ pub(crate) struct Encoded {
     pub(crate) exact: bool,
 }
 
-/// The BSON elements of a body.
-pub(crate) fn encode(body: &Json) -> Result<Encoded, Failure> {
+/// The BSON elements of a body that stands beside a field of ours with this name.
+pub(crate) fn encode(body: &Json, ours: &str) -> Result<Encoded, Failure> {
     let text = body.as_str();
     let mut writer =
         Writer { text, at: 0, out: Vec::with_capacity(text.len() + text.len() / 2), exact: true };
     writer.space();
     let bare = writer.peek() != Some(b'{') || writer.is_extended();
-    let done = if bare { writer.element(BARE.as_bytes(), 1) } else { writer.top() };
+    let done = if bare { writer.element(BARE.as_bytes(), 1) } else { writer.top(ours) };
     writer.space();
     match done {
         Some(()) if writer.at == text.len() => {
@@ -49,15 +49,15 @@ pub(crate) fn encode(body: &Json) -> Result<Encoded, Failure> {
     }
 }
 
-/// The text of a body that was stored without it.
-pub(crate) fn decode(document: &RawDocument, bare: bool) -> Result<Json, Failure> {
+/// The text of a body that was stored without it, beside a field of ours with this name.
+pub(crate) fn decode(document: &RawDocument, ours: &str, bare: bool) -> Result<Json, Failure> {
     let mut out = String::with_capacity(document.as_bytes().len());
     if bare {
         let value = document.get(BARE)?.ok_or_else(|| Failure::damaged("a bare body has no value"))?;
         write(&mut out, value, Style::Stored)?;
         return Ok(Json::stored(out));
     }
-    write_object(&mut out, document, Style::Stored, |key| key != "_id" && key != "_fold")?;
+    write_object(&mut out, document, Style::Stored, |key| key != "_id" && key != ours)?;
     Ok(Json::stored(out))
 }
 
@@ -120,8 +120,8 @@ impl<'a> Writer<'a> {
     }
 
     /// The elements of an object that is the whole body.
-    fn top(&mut self) -> Option<()> {
-        self.object(1, |key| key != "_id" && key != "_fold" && !key.starts_with('$'))
+    fn top(&mut self, ours: &str) -> Option<()> {
+        self.object(1, |key| key != "_id" && key != ours && !key.starts_with('$'))
     }
 
     /// The elements of an object. Fields that can't be kept are left out.
@@ -393,7 +393,7 @@ mod tests {
     }
 
     fn encoded(text: &str) -> (Document, bool) {
-        let body = encode(&Json::parse(text).unwrap()).unwrap();
+        let body = encode(&Json::parse(text).unwrap(), "_fold").unwrap();
         (document(&body), body.exact)
     }
 
@@ -465,10 +465,10 @@ mod tests {
         #[test]
         fn what_is_said_to_be_exact_comes_back_to_the_letter(value in any_json()) {
             let json = Json::of(&value).unwrap();
-            let body = encode(&json).unwrap();
+            let body = encode(&json, "_fold").unwrap();
             let stored = RawDocumentBuf::try_from(&document(&body)).unwrap();
             if body.exact {
-                prop_assert_eq!(decode(&stored, body.bare).unwrap(), json);
+                prop_assert_eq!(decode(&stored, "_fold", body.bare).unwrap(), json);
             }
         }
     }

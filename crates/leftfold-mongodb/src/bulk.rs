@@ -84,6 +84,29 @@ pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
     Ok(reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
 }
 
+/// What a command's reply says: how many guards held, and what the server refused to do, by the places of statements.
+pub(crate) struct Said {
+    pub(crate) held: usize,
+    pub(crate) refused: Vec<(usize, Failure)>,
+}
+
+/// Reads a reply of which each statement counts by itself.
+pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
+    let failure = |error: &Document| {
+        let code = error.get_i32("code").unwrap_or(0);
+        Failure::reported(code, error.get_str("errmsg").unwrap_or("a write failed"))
+    };
+    if let Ok(error) = reply.get_document("writeConcernError") {
+        return Err(failure(error).unknown());
+    }
+    let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+    let place = |error: &Document| error.get_i32("index").ok().and_then(|index| usize::try_from(index).ok());
+    let errors = errors.iter().filter_map(bson::Bson::as_document);
+    let refused = errors.filter_map(|error| Some((place(error)?, failure(error)))).collect();
+    let held = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    Ok(Said { held, refused })
+}
+
 /// Which of what was to be inserted is there already, by their places. `None` if something else went wrong.
 pub(crate) fn duplicates(error: &mongodb::error::Error) -> Option<Vec<usize>> {
     const DUPLICATE_KEY: i32 = 11_000;

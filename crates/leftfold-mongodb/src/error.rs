@@ -23,6 +23,7 @@ const DAMAGED: &str =
 /// Codes of servers that are not, or no longer, the primary, that shut down, or that can't be heard.
 const UNAVAILABLE: [i32; 14] = [6, 7, 50, 89, 91, 112, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
 const DUPLICATE_KEY: i32 = 11_000;
+const AGAIN: &str = "try again; if it stays, look at the server's log";
 
 impl Failure {
     pub(crate) fn new(kind: Kind, advice: &'static str, report: impl Into<String>) -> Self {
@@ -32,6 +33,12 @@ impl Failure {
     /// What is stored can't be read back.
     pub(crate) fn damaged(report: impl Into<String>) -> Self {
         Self::new(Kind::Format, DAMAGED, report)
+    }
+
+    /// What a server says of one statement among others.
+    pub(crate) fn reported(code: i32, message: &str) -> Self {
+        let (kind, advice, report) = judge_code(code, message.to_owned());
+        Self::new(kind, advice, report)
     }
 
     /// The server does not answer at all.
@@ -101,7 +108,6 @@ impl From<mongodb::error::Error> for Failure {
 }
 
 fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
-    let again = "try again; if it stays, look at the server's log";
     // What the driver knows of its own errors inside is of no use to anybody.
     let report = error.kind.to_string().replace(", labels: {}, source: None, server response: None", "");
     match &*error.kind {
@@ -119,23 +125,24 @@ fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
         ErrorKind::Shutdown => (Kind::Stopped, "open the store again", report),
         ErrorKind::BsonDeserialization(_) | ErrorKind::Bson(_) => (Kind::Format, DAMAGED, report),
         _ => match code(error) {
-            Some((13, message)) => (
-                Kind::Store,
-                "give the user the role `readWrite` on this database, and `dbAdmin` to make views",
-                message,
-            ),
-            Some((18, message)) => {
-                (Kind::Store, "check the user, the password and `authSource` in the URL", message)
-            }
-            Some((14_031, message)) => (Kind::Full, "make room on the server's disk, and try again", message),
-            Some((64, message)) => {
-                (Kind::Unknown, "whether it was written can't be told; repeat it as it was", message)
-            }
-            Some((code, message)) if UNAVAILABLE.contains(&code) => (Kind::Unavailable, again, message),
-            Some((_, message)) => (Kind::Store, again, message),
-            None => (Kind::Store, again, report),
+            Some((code, message)) => judge_code(code, message),
+            None => (Kind::Store, AGAIN, report),
         },
     }
+}
+
+fn judge_code(code: i32, message: String) -> (Kind, &'static str, String) {
+    let (kind, advice) = match code {
+        13 => {
+            (Kind::Store, "give the user the role `readWrite` on this database, and `dbAdmin` to make views")
+        }
+        18 => (Kind::Store, "check the user, the password and `authSource` in the URL"),
+        14_031 => (Kind::Full, "make room on the server's disk, and try again"),
+        64 => (Kind::Unknown, "whether it was written can't be told; repeat it as it was"),
+        code if UNAVAILABLE.contains(&code) => (Kind::Unavailable, AGAIN),
+        _ => (Kind::Store, AGAIN),
+    };
+    (kind, advice, message)
 }
 
 /// The code and the message of what a server reported.

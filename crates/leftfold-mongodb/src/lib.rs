@@ -32,6 +32,7 @@ mod append;
 mod body;
 mod bulk;
 mod commit;
+mod contents;
 mod counters;
 mod documents;
 mod error;

@@ -17,9 +17,11 @@ use crate::body::{self, Encoded};
 use crate::error::Failure;
 
 /// The largest record. A guarded write of it, as one command, stays below what servers accept.
-const MAX_RECORD_BYTES: usize = (16 << 20) - (64 << 10);
+pub(crate) const MAX_RECORD_BYTES: usize = (16 << 20) - (64 << 10);
 /// What a header, an id and the rest of `_fold` need at most.
-const MAX_HEADER_BYTES: usize = 32 << 10;
+pub(crate) const MAX_HEADER_BYTES: usize = 32 << 10;
+/// The field that holds what is ours.
+const FOLD: &str = "_fold";
 
 /// The texts of a header.
 pub(crate) fn guard(header: &Header) -> Result<(String, Option<String>), Failure> {
@@ -31,7 +33,7 @@ pub(crate) fn guard(header: &Header) -> Result<(String, Option<String>), Failure
 /// A record as it is stored, with the number of the write it is from, if it is to be told from others. A body that is too
 /// large in BSON is kept as text alone.
 pub(crate) fn encode(record: &Record, by: Option<i64>) -> Result<RawDocumentBuf, Failure> {
-    let mut body = record.body.as_ref().map(body::encode).transpose()?;
+    let mut body = record.body.as_ref().map(|body| body::encode(body, FOLD)).transpose()?;
     let (mark, parked) = guard(&record.header)?;
     let mut fold = RawDocumentBuf::new();
     fold.append(cstr!("mark"), mark);
@@ -75,7 +77,7 @@ pub(crate) fn decode(stored: &RawDocument) -> Result<Record, Failure> {
     let body = match (fold.get("gone")?, fold.get("json")?) {
         (Some(_), _) => None,
         (None, Some(text)) => text.as_str().map(Json::stored),
-        (None, None) => Some(body::decode(stored, fold.get("bare")?.is_some())?),
+        (None, None) => Some(body::decode(stored, FOLD, fold.get("bare")?.is_some())?),
     };
     Ok(Record { id: DocumentId::stored(id), header: header(fold)?, body })
 }

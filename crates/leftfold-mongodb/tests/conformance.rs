@@ -16,11 +16,16 @@ async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, Guard) {
     (Apart { log: Memory::new(partitions), documents }, guard)
 }
 
+async fn documents_alone(_: u16) -> (Mongo, Guard) {
+    STANDALONE.guarded(Mongo::options()).await
+}
+
 mod one_partition {
     leftfold::conformance!(super::replica_set, partitions: 1);
     leftfold::conformance_of_sequences!(super::replica_set, partitions: 1);
     leftfold::conformance_of_counters!(super::replica_set);
     leftfold::conformance_of_reactive!(super::replica_set);
+    leftfold::conformance_of_contents!(super::replica_set);
 }
 
 mod three_partitions {
@@ -31,4 +36,5 @@ mod three_partitions {
 mod without_transactions {
     leftfold::conformance!(super::standalone, partitions: 1, atomic: No);
     leftfold::conformance_of_counters!(super::standalone);
+    leftfold::conformance_of_contents!(super::documents_alone, reactive: No);
 }

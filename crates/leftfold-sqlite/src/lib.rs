@@ -38,6 +38,7 @@
 mod points;
 
 mod collections;
+mod contents;
 mod counters;
 mod documents;
 mod error;

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{cart, closed, entry, everything, insert, stream};
+use leftfold::content::Contents as _;
 use leftfold::documents::Commit;
 use leftfold::documents::{Changes, Outcome};
 use leftfold::log::{Entry, Limit};
-use leftfold::react::Reactive as _;
+use leftfold::react::{Plain, Reactive as _};
 use leftfold::{Append, AppendError, Documents, Expected, Json, Kind, Log, Partition, Position, Revision};
 use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
@@ -309,4 +310,28 @@ async fn a_full_store_loses_nothing_and_recovers() {
     assert!(matches!(store.commit(commit).await.unwrap(), Outcome::Applied));
     store.append(stream("s"), Expected::Any, vec![entry("room")]).await.unwrap();
     assert_eq!(store.scan(&cart(), None, 99).await.unwrap().len(), 50);
+}
+
+/// Documents without events are kept in tables that were made for them, and in no others.
+#[tokio::test]
+async fn tables_of_others_are_not_written_to() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store = Sqlite::open(&path).await.unwrap();
+    let others = Connection::open(&path).unwrap();
+    let tables = "CREATE TABLE books (title TEXT); CREATE TABLE notes (id TEXT PRIMARY KEY, body TEXT, guard TEXT); \
+                  CREATE VIEW seen AS SELECT 1 AS id";
+    others.execute_batch(tables).unwrap();
+    for (name, words) in [
+        ("books", ["no column `id TEXT PRIMARY KEY`", "name another one"]),
+        ("notes", ["no column `operations`", "name another collection"]),
+        ("seen", ["is a view", "name the table behind it"]),
+        ("Notes", ["is called notes", "name it as it is written there"]),
+        ("sqlite_x", ["belong to", "another name"]),
+        ("Leftfold_meta", ["belong to", "another name"]),
+    ] {
+        let error = store.prepare_contents(&Plain::new(name).unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid, "{error}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+    }
 }

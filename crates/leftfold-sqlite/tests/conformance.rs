@@ -16,6 +16,7 @@ mod one_partition {
     leftfold::conformance_of_sequences!(super::make, partitions: 1);
     leftfold::conformance_of_counters!(super::make);
     leftfold::conformance_of_reactive!(super::make);
+    leftfold::conformance_of_contents!(super::make);
 }
 
 mod three_partitions {

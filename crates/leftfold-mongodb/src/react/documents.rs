@@ -10,7 +10,7 @@ use super::ids;
 use crate::body::{self, Style};
 use crate::error::Failure;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, Mongo, batch, record};
+use crate::{Base, MAX_IDS, Mongo, batch, contents, record};
 
 /// The name of the collection in which documents are.
 pub(super) fn collection_of(on: &On) -> String {
@@ -34,8 +34,11 @@ pub(super) fn decode(on: &On, stored: &RawDocument) -> Result<Option<Found>, Fai
         On::Projection(_) => Ok(found(record::decode(stored)?)),
         On::Plain(_) => {
             let id = stored.get("_id")?.ok_or_else(|| Failure::damaged("a document has no _id"))?;
-            let body = body::text(bson::raw::RawBsonRef::Document(stored), Style::Relaxed)?;
-            Ok(Some((ids::of(id)?, Json::stored(body))))
+            let body = match contents::body(stored)? {
+                Some(body) => body,
+                None => Json::stored(body::text(bson::raw::RawBsonRef::Document(stored), Style::Relaxed)?),
+            };
+            Ok(Some((ids::of(id)?, body)))
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::body::{self, Style};
 use crate::error::Failure;
 
 /// The id that stands for an `_id`.
-pub(super) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
+pub(crate) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
     match value {
         RawBsonRef::String(text) if !is_special(text) && !text.contains(char::is_control) => {
             Ok(DocumentId::stored(text))
@@ -35,7 +35,7 @@ pub(super) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
 }
 
 /// The `_id` that an id stands for. `None` if no document can have it.
-pub(super) fn value(id: &DocumentId) -> Option<Bson> {
+pub(crate) fn value(id: &DocumentId) -> Option<Bson> {
     let text = id.as_str();
     if is_special(text) { body::value(text) } else { Some(Bson::String(text.to_owned())) }
 }

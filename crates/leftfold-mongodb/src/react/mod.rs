@@ -4,7 +4,7 @@ mod complete;
 mod documents;
 mod due;
 mod feed;
-mod ids;
+pub(crate) mod ids;
 mod leases;
 mod list;
 mod prepare;
@@ -37,7 +37,8 @@ const CLOSED_INDEX: &str = "leftfold_closed";
 /// Documents of [plain](leftfold::react::Plain) collections can have an `_id` of any type. The id of one is its `_id`, if that is a
 /// string, and otherwise the canonical extended JSON of it: `{"$oid":"…"}`, `{"$numberInt":"5"}`, `true`. A string that could be
 /// taken for one of those, as it begins with `{` or `"`, is `true`, `false`, `null` or empty, or has control characters, is given as
-/// JSON, in quotes. Their bodies are relaxed extended JSON, with the `_id`.
+/// JSON, in quotes. Their bodies are relaxed extended JSON, with the `_id`. Those that are kept as [contents](leftfold::content) have the
+/// bodies that were written, without the `_id`.
 impl Reactive for Mongo {
     type Feed = MongoFeed;
 

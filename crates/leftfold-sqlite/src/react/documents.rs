@@ -89,7 +89,7 @@ fn prepare<'c>(file: &'c Connection, on: &On, sql: &str) -> Result<CachedStateme
 }
 
 /// Refuses what is no table with documents.
-pub(super) fn check(connection: &Connection, plain: &Plain) -> Result<(), Failure> {
+pub(crate) fn check(connection: &Connection, plain: &Plain) -> Result<(), Failure> {
     let refuse = |advice, report| Err(Failure::refused(advice, report));
     let name = plain.as_str();
     let sql =

@@ -10,7 +10,12 @@ const DEPTH: usize = 100;
 
 /// The canonical text, or what is wrong with the value.
 pub(super) fn text(value: &Value) -> Result<String, Invalid> {
-    let mut text = Text { out: String::new(), depth: 0 };
+    text_within(value, 0)
+}
+
+/// The same for a value that is within so many objects and arrays.
+pub(super) fn text_within(value: &Value, levels: usize) -> Result<String, Invalid> {
+    let mut text = Text { out: String::new(), depth: levels };
     match text.value(value) {
         Ok(()) => Ok(text.out),
         Err(Wrong { mut path, found, expected }) => {
@@ -108,7 +113,7 @@ impl Text {
     }
 
     fn deeper(&mut self) -> Result<(), Wrong> {
-        if self.depth == DEPTH {
+        if self.depth >= DEPTH {
             return Err(Wrong::new("one level more", "at most 100 levels of objects and arrays"));
         }
         self.depth += 1;

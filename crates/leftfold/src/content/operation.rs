@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::canonical;
+use crate::documents::MAX_BODY_BYTES;
 use crate::error::Invalid;
 use crate::event::Revision;
 use crate::json::Json;
@@ -191,9 +193,14 @@ impl Operation {
         self.step(path, Step::Set(Json::of(value)?))
     }
 
-    /// Adds a step. No two may change the same field, or one a part of the other's.
+    /// Adds a step. No two may change the same field, or one a part of the other's. A value must be one that documents with a version can have.
     pub fn step(mut self, path: &str, step: Step) -> Result<Self, Invalid> {
         check_path(path)?;
+        if let Step::Push(value) | Step::Pull(value) | Step::Set(value) = &step {
+            // Objects for each name of the path, and maybe the array.
+            let levels = path.split('.').count() + usize::from(!matches!(step, Step::Set(_)));
+            canonical::text_within(&value.as_str().parse()?, levels)?;
+        }
         let is_part = |one: &str, other: &str| {
             one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -235,7 +242,13 @@ impl Operation {
             let at = fields.iter().position(|(field, _)| field == name);
             step.apply(path, name, fields, at)?;
         }
-        Json::parse(&value.to_string())
+        let body = Json::parse(&value.to_string())?;
+        let bytes = body.as_str().len();
+        if bytes > MAX_BODY_BYTES {
+            let expected = format!("a document of at most {MAX_BODY_BYTES} bytes, not {bytes}");
+            return Err(Invalid::new("operation", &self.id.to_string(), expected));
+        }
+        Ok(body)
     }
 }
 
@@ -243,8 +256,19 @@ fn fields_of<'v>(value: &'v mut Value, path: &str) -> Result<&'v mut Fields, Inv
     match value {
         Value::Object(fields) => Ok(fields),
         other => {
-            Err(Invalid::new("path", path, format!("a field of an object: what should have it is {other}")))
+            let found = shown(other);
+            Err(Invalid::new("path", path, format!("a field of an object: what should have it is {found}")))
         }
+    }
+}
+
+/// What was found, as all stores say it, and not at length.
+fn shown(value: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = canonical::text(value).unwrap_or_else(|_| value.to_string());
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 
@@ -252,7 +276,7 @@ impl Step {
     fn apply(&self, path: &str, name: &str, fields: &mut Fields, at: Option<usize>) -> Result<(), Invalid> {
         let found = at.and_then(|at| fields.get_mut(at)).map(|(_, value)| value);
         let expected = |what: &str, found: Option<&Value>| {
-            let found = found.map_or_else(|| "missing".to_owned(), Value::to_string);
+            let found = found.map_or_else(|| "missing".to_owned(), shown);
             Err(Invalid::new("path", path, format!("{what}, which is {found}")))
         };
         match (self, found) {
@@ -283,10 +307,10 @@ fn added(number: &Value, amount: Amount) -> Option<Value> {
     let double = |number: i64| number as f64;
     let sum = match (number, amount) {
         (Value::Int32(number), Amount::Whole(amount)) => {
-            let sum = i64::from(*number).checked_add(amount)?;
-            i32::try_from(sum).map_or(Value::Int64(sum), Value::Int32)
+            Value::of_int(i64::from(*number).checked_add(amount)?)
         }
-        (Value::Int64(number), Amount::Whole(amount)) => Value::Int64(number.checked_add(amount)?),
+        // However wide it was: it is written as the number it is, which programs can read that know of no widths.
+        (Value::Int64(number), Amount::Whole(amount)) => Value::of_int(number.checked_add(amount)?),
         (Value::Int32(number), Amount::Double(amount)) => Value::Double(f64::from(*number) + amount),
         (Value::Int64(number), Amount::Double(amount)) => Value::Double(double(*number) + amount),
         (Value::Double(number), Amount::Whole(amount)) => Value::Double(number + double(amount)),

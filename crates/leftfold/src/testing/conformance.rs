@@ -156,10 +156,14 @@ macro_rules! conformance_of_reactive {
     };
 }
 
-/// The same for [documents without events](crate::content).
+/// The same for [documents without events](crate::content). `reactive: No` is for stores that tell of no changes.
 #[macro_export]
 macro_rules! conformance_of_contents {
     ($make:path) => {
+        $crate::conformance_of_contents! { $make, reactive: No }
+        $crate::conformance! { @cases $make, 1; contents_are_reacted_to }
+    };
+    ($make:path, reactive: No) => {
         $crate::conformance! { @cases $make, 1;
             contents_are_guarded
             many_contents_are_written_at_once
@@ -171,7 +175,6 @@ macro_rules! conformance_of_contents {
             concurrent_operations_all_count
             operations_and_updates_meet
             operations_do_the_same_everywhere
-            contents_are_reacted_to
         }
     };
 }

@@ -23,7 +23,8 @@ impl Value {
         }
     }
 
-    fn of_int(number: i64) -> Self {
+    /// A whole number, as narrow as it can be.
+    pub(crate) fn of_int(number: i64) -> Self {
         i32::try_from(number).map_or(Self::Int64(number), Self::Int32)
     }
 }

@@ -116,7 +116,7 @@ pub async fn many_contents_are_written_at_once<S: Contents>(store: S) {
     assert_eq!(store.write_contents(&things(), Vec::new()).await.unwrap(), []);
 }
 
-/// What is written comes back with the same version, whatever it is.
+/// What is written comes back with the same version, whatever it is, and operations do the same to it everywhere.
 pub async fn contents_keep_their_versions<S: Contents>(store: S) {
     let bodies = [
         r"{}",
@@ -124,20 +124,65 @@ pub async fn contents_keep_their_versions<S: Contents>(store: S) {
         r#"{"é":"ü\n\u0000x","":"empty","a.b":1,"$c":2,"_id":"other","nested":{"_id":1,"$set":{}}}"#,
         r#"{"at":{"$date":"2026-11-16T08:00:00Z"},"id":{"$oid":"0123456789abcdef01234567"},"no":{"$date":"soon"}}"#,
         r#"{"_content":{"guard":"mine"},"_fold":1}"#,
+        r#"{"x.y":{"":{"$x":1,"a.b":[{"$id":1},{"$ref":"r"}]}},"z":"$z","n":{"$$ROOT":"$$ROOT"}}"#,
+        r#"{ "spaces" : [ 1.0 , -0, 12345678901234567890, 1e2 ] }"#,
+        r#"{"list":[],"in":{}}"#,
     ];
     store.prepare_contents(&things()).await.unwrap();
+    let version = |body: &Json| Version::of(body, &Counted::All).unwrap();
+    let is = async |name: &str, body: &Json| {
+        let found = stored(&store, name).await.unwrap();
+        assert_eq!(version(&found.body), version(body), "{body:?} came back as {:?}", found.body);
+        found
+    };
+    let put = async |name: &str, expected: Option<Guard>, body: &Json| {
+        let to = Some((version(body).into(), body.clone()));
+        let wrote = store.write_contents(&things(), vec![Write { id: id(name), expected, to }]).await;
+        assert_eq!(wrote.unwrap(), [Wrote::Written], "{body:?}");
+        let found = is(name, body).await;
+        assert_eq!(found.guard, Guard::from(version(body)));
+        found
+    };
     for (number, body) in bodies.iter().enumerate() {
-        let (name, version) = (format!("d{number}"), Version::of(&json(body), &Counted::All).unwrap());
-        let to = Some((version.into(), json(body)));
-        let wrote = store.write_contents(&things(), vec![Write { id: id(&name), expected: None, to }]).await;
-        assert_eq!(wrote.unwrap(), [Wrote::Written], "{body}");
-        let found = stored(&store, &name).await.unwrap();
-        assert_eq!(
-            Version::of(&found.body, &Counted::All).unwrap(),
-            version,
-            "{body} came back as {:?}",
-            found.body
-        );
+        let (name, mut body) = (format!("d{number}"), json(body));
+        let mut last = put(&name, None, &body).await;
+        for (number, value) in bodies.iter().enumerate() {
+            let step = operation(u64::try_from(number).unwrap() + 1);
+            let step = step.set("extra", &json(value)).unwrap().set("more", &number).unwrap();
+            let operated = store.operate(&things(), vec![(id(&name), step.clone())]).await.unwrap();
+            assert_eq!(operated, [Operated::Applied], "{step:?}");
+            body = step.apply(&body).unwrap();
+            let found = is(&name, &body).await;
+            assert_ne!(found.guard, last.guard);
+            last = found;
+        }
+        for (number, step) in [
+            operation(20).set("list", &[0; 0]),
+            operation(21).push("list", &json(bodies[2])),
+            operation(22).push("list", &json(bodies[5])),
+            operation(23).pull("list", &json(bodies[2])),
+            operation(24).push("in.list", &1),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let step = step.unwrap();
+            let operated = store.operate(&things(), vec![(id(&name), step.clone())]).await.unwrap();
+            match step.apply(&body) {
+                Ok(after) => {
+                    assert_eq!(operated, [Operated::Applied], "{step:?}");
+                    body = after;
+                }
+                Err(invalid) => assert_eq!(operated, [Operated::Impossible(invalid)], "{number}"),
+            }
+            last = is(&name, &body).await;
+        }
+        for next in bodies {
+            last = put(&name, Some(last.guard), &json(next)).await;
+        }
+        let remembered: Vec<_> = last.operations.iter().map(OperationId::get).collect();
+        let applied = (1..).take(bodies.len()).chain(20..24);
+        assert_eq!(remembered, applied.collect::<Vec<_>>(), "an update forgets nothing");
     }
 }
 

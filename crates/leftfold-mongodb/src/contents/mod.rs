@@ -1,0 +1,120 @@
+//! Documents that are written without events: a collection of that name, in which any program may read.
+
+mod direct;
+mod kept;
+mod operate;
+mod write;
+
+use std::collections::HashMap;
+
+use bson::{Bson, Document, RawBson, RawDocumentBuf, doc};
+use leftfold::content::{Contents, Operated, Operation, Stored, Write, Wrote};
+use leftfold::react::Plain;
+use leftfold::{DocumentId, Env as _, Error, Kind, Result, System};
+
+pub(crate) use self::kept::body;
+use self::kept::{Kept, decode};
+use crate::error::Failure;
+use crate::react::ids;
+use crate::schema::create;
+use crate::{Base, MAX_IDS, Mongo, batch, patiently};
+
+/// The `_id` of a document is its id, if that is not the text of [another type](crate::Mongo#impl-Reactive-for-Mongo). Body fields stand at the top
+/// level, and what is Leftfold's is in `_content`.
+impl Contents for Mongo {
+    async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
+        let base = &self.inner.base;
+        base.run("make a collection in", create(&base.db, collection.as_str())).await?;
+        let Some(kind) = base.run("look at the collections in", base.other_kind(collection)).await? else {
+            return Ok(());
+        };
+        let message = format!(
+            "could not keep documents in {} of {}: it is a {kind}; name another collection",
+            collection.as_str(),
+            base.place
+        );
+        Err(Error::new(Kind::Invalid, message))
+    }
+
+    async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
+        let base = &self.inner.base;
+        let found = base.run("load documents from", base.kept(collection, ids.iter())).await?;
+        Ok(found.into_values().map(|kept| kept.stored).collect())
+    }
+
+    async fn write_contents(&self, collection: &Plain, writes: Vec<Write>) -> Result<Vec<Wrote>> {
+        let base = &self.inner.base;
+        base.write_durably("write documents to", base.write_contents(collection, &writes)).await
+    }
+
+    async fn operate(
+        &self,
+        collection: &Plain,
+        operations: Vec<(DocumentId, Operation)>,
+    ) -> Result<Vec<Operated>> {
+        let base = &self.inner.base;
+        base.write_durably("apply operations in", base.operate(collection, &operations)).await
+    }
+}
+
+impl Base {
+    /// Does something that writes. If the server can't be heard, nobody knows how much of it was done.
+    async fn write_durably<T>(
+        &self,
+        doing: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T> {
+        // The driver's futures are large, and so would be those of all who call this.
+        patiently(self.unblocked(Box::pin(work))).await.map_err(|failure| {
+            let is_lost = failure.kind() == Kind::Unavailable;
+            let failure = if is_lost { failure.unknown() } else { failure };
+            failure.to_error(doing, &self.place)
+        })
+    }
+
+    /// What it is, if it is no collection.
+    async fn other_kind(&self, plain: &Plain) -> Result<Option<String>, Failure> {
+        let filter = doc! { "name": plain.as_str(), "type": { "$ne": "collection" } };
+        let mut found = self.db.list_collections().filter(filter).await?;
+        if !found.advance().await? {
+            return Ok(None);
+        }
+        let found = Document::try_from(found.current())?;
+        Ok(Some(found.get_str("type").unwrap_or_default().to_owned()))
+    }
+
+    /// Those of these documents that are there. A write that was refused sees nothing that this does not find: it has waited until the
+    /// majority has all that it saw.
+    async fn kept<'i>(
+        &self,
+        plain: &Plain,
+        ids: impl Iterator<Item = &'i DocumentId>,
+    ) -> Result<HashMap<DocumentId, Kept>, Failure> {
+        let keys: Vec<_> = ids.filter_map(key).map(Bson::try_from).collect::<Result<_, _>>()?;
+        if self.has_transactions() && !keys.is_empty() {
+            self.catch_up().await?;
+        }
+        let documents = self.db.collection::<RawDocumentBuf>(plain.as_str());
+        let mut all = HashMap::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_IDS) {
+            let find = documents.find(doc! { "_id": { "$in": keys } });
+            let mut found = find.batch_size(batch(keys.len())).await?;
+            while found.advance().await? {
+                let kept = decode(found.current())?;
+                all.insert(kept.stored.id.clone(), kept);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The `_id` of a document. `None` if none can have it, or only under another id.
+fn key(id: &DocumentId) -> Option<RawBson> {
+    let key = RawBson::try_from(ids::value(id)?).ok()?;
+    (ids::of(key.as_raw_bson_ref()).ok()? == *id).then_some(key)
+}
+
+/// A number that comes once.
+fn number() -> i64 {
+    System.random().cast_signed()
+}

@@ -1,0 +1,162 @@
+//! Guarded writes, in as many commands for many as for one.
+//!
+//! An insertion that is refused is named by the server. Of updates only their number is known: if some did not hold, one query tells which, by the number
+//! that each call leaves in what it writes. If somebody else has written since, nobody can tell; then the call fails, and who writes again finds out.
+//! Deletions leave nothing, so they go one by one.
+
+use bson::raw::cstr;
+use bson::{RawBson, RawDocumentBuf, rawdoc};
+use leftfold::Kind;
+use leftfold::content::{Guard, Ids, Write, Wrote};
+use leftfold::react::Plain;
+
+use super::kept::Body;
+use super::{key, number};
+use crate::Base;
+use crate::bulk::{Statements, Verb, duplicates, said};
+use crate::error::Failure;
+
+/// Writes, ready to be sent, with their places.
+#[derive(Default)]
+struct Batch {
+    inserts: Vec<RawDocumentBuf>,
+    inserted: Vec<usize>,
+    updates: Vec<Statements>,
+    updated: Vec<usize>,
+    deletes: Vec<(usize, Statements)>,
+}
+
+impl Base {
+    /// Makes those writes whose guards hold.
+    pub(super) async fn write_contents(
+        &self,
+        plain: &Plain,
+        writes: &[Write],
+    ) -> Result<Vec<Wrote>, Failure> {
+        let by = number();
+        let batch = pack(writes, by)?;
+        // Whether each was written; `None` if that is still to be found out.
+        let mut written = vec![None; writes.len()];
+        self.insert_contents(plain, &batch, &mut written).await?;
+        let held = self.send_statements(plain, Verb::Update, &batch.updates).await?;
+        for (place, delete) in &batch.deletes {
+            let held = self.send_statements(plain, Verb::Delete, std::slice::from_ref(delete)).await?;
+            written[*place] = Some(held == 1);
+        }
+        if held == batch.updated.len() {
+            batch.updated.iter().for_each(|place| written[*place] = Some(true));
+        }
+        let open = writes.iter().zip(&written).filter(|(_, written)| **written != Some(true));
+        let open: Vec<_> = open.map(|(write, _)| &write.id).collect();
+        if open.is_empty() {
+            return Ok(vec![Wrote::Written; writes.len()]);
+        }
+        let found = self.kept(plain, open.into_iter()).await?;
+        let mut ours = 0;
+        let mut wrote = Vec::with_capacity(writes.len());
+        for (write, written) in writes.iter().zip(written) {
+            let kept = found.get(&write.id);
+            let is_written = written.unwrap_or_else(|| {
+                if write.expected.is_none() {
+                    // It must not be there, and is not to be: there was nothing to write.
+                    return kept.is_none();
+                }
+                let is_ours = kept.is_some_and(|kept| kept.by == by);
+                ours += usize::from(is_ours);
+                is_ours
+            });
+            wrote.push(if is_written {
+                Wrote::Written
+            } else {
+                Wrote::Refused(kept.map(|kept| kept.stored.clone()))
+            });
+        }
+        if held < batch.updated.len() && ours < held {
+            let report = "others have changed the same documents right after they were written";
+            return Err(Failure::new(Kind::Unknown, "write again, which is harmless", report));
+        }
+        Ok(wrote)
+    }
+
+    async fn insert_contents(
+        &self,
+        plain: &Plain,
+        batch: &Batch,
+        written: &mut [Option<bool>],
+    ) -> Result<(), Failure> {
+        if batch.inserts.is_empty() {
+            return Ok(());
+        }
+        batch.inserted.iter().for_each(|place| written[*place] = Some(true));
+        let documents = self.db.collection::<RawDocumentBuf>(plain.as_str());
+        if let Err(error) = documents.insert_many(&batch.inserts).ordered(false).await {
+            let Some(there) = duplicates(&error) else { return Err(error.into()) };
+            for place in there.into_iter().filter_map(|there| batch.inserted.get(there)) {
+                written[*place] = Some(false);
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers with how many guards held.
+    pub(super) async fn send_statements(
+        &self,
+        plain: &Plain,
+        verb: Verb,
+        commands: &[Statements],
+    ) -> Result<usize, Failure> {
+        let mut held = 0;
+        for statements in commands {
+            let said =
+                said(&self.db.run_raw_command(statements.durable_command(verb, plain.as_str())).await?)?;
+            if let Some((_, failure)) = said.refused.into_iter().next() {
+                return Err(failure);
+            }
+            held += said.held;
+        }
+        Ok(held)
+    }
+}
+
+fn pack(writes: &[Write], by: i64) -> Result<Batch, Failure> {
+    let mut batch = Batch::default();
+    for (place, Write { id, expected, to }) in writes.iter().enumerate() {
+        let Some(key) = key(id) else {
+            if expected.is_some() || to.is_none() {
+                // It is not there.
+                continue;
+            }
+            let advice = "give it another id; a text that begins with { or \" is taken for JSON";
+            let report = format!("no document can have the id {id}");
+            return Err(Failure::new(Kind::Invalid, advice, report));
+        };
+        match (expected, to) {
+            (None, Some((guard, body))) => {
+                batch.inserts.push(Body::of(body)?.encode(&key, guard, by, &Ids::default())?);
+                batch.inserted.push(place);
+            }
+            (Some(expected), Some((guard, body))) => {
+                let mut update = RawDocumentBuf::new();
+                update.append(cstr!("q"), guarded(&key, expected));
+                update.append(cstr!("u"), Body::of(body)?.update(guard, by));
+                Statements::push(&mut batch.updates, update);
+                batch.updated.push(place);
+            }
+            (Some(expected), None) => {
+                let mut deletes = Vec::new();
+                Statements::push(&mut deletes, rawdoc! { "q": guarded(&key, expected), "limit": 1 });
+                batch.deletes.extend(deletes.into_iter().map(|delete| (place, delete)));
+            }
+            (None, None) => {}
+        }
+    }
+    Ok(batch)
+}
+
+/// What finds a document that has this guard.
+pub(super) fn guarded(key: &RawBson, guard: &Guard) -> RawDocumentBuf {
+    let mut filter = RawDocumentBuf::new();
+    filter.append(cstr!("_id"), rawdoc! { "$eq": key.clone() });
+    filter.append(cstr!("_content.guard"), guard.as_str());
+    filter
+}
