@@ -59,7 +59,19 @@ const TEST: &[Step] = &[
     ),
     Step::new(
         "the engine in simulated worlds",
-        &["run", "--release", "--package", "leftfold-sim", "--features", "planted", "--", "--seeds", "20000"],
+        &[
+            "run",
+            "--release",
+            "--package",
+            "leftfold-sim",
+            "--features",
+            "planted",
+            "--",
+            "--first-seed",
+            "1",
+            "--seeds",
+            "20000",
+        ],
     ),
 ];
 
