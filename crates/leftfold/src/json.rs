@@ -1,11 +1,14 @@
 //! JSON as text, known to be valid: what events carry and documents are stored as.
 
+mod finite;
+
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use self::finite::Finite;
 use crate::error::Invalid;
 
 /// A valid JSON text. It is parsed only where its content is needed.
@@ -26,9 +29,9 @@ impl Json {
         Self(text.into())
     }
 
-    /// Serializes a value.
+    /// Serializes a value. Numbers that are none, or infinite, are refused: JSON does not have them.
     pub fn of(value: &impl Serialize) -> Result<Self, Invalid> {
-        match serde_json::to_string(value) {
+        match serde_json::to_string(&Finite(value)) {
             Ok(text) => Ok(Self(text.into())),
             Err(error) => Err(Invalid::new("json", "", format!("a value that serializes to JSON: {error}"))),
         }
@@ -74,5 +77,59 @@ impl Serialize for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(Box::<RawValue>::deserialize(deserializer)?.get().into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(Serialize)]
+    enum Shape {
+        Dot,
+        Circle(f64),
+        Line(f32, f64),
+        Square { side: f64 },
+    }
+
+    #[derive(Serialize)]
+    struct Drawing {
+        shapes: Vec<Shape>,
+        scale: Option<f64>,
+        sizes: BTreeMap<u8, (f32, f64)>,
+        note: Json,
+    }
+
+    fn drawing(number: f64) -> Drawing {
+        Drawing {
+            shapes: vec![Shape::Dot, Shape::Circle(1.5), Shape::Line(0.5, 2.0), Shape::Square { side: 3.0 }],
+            scale: None,
+            sizes: BTreeMap::from([(1, (0.25, number))]),
+            note: Json::stored(r#"{"as":  "it is"}"#),
+        }
+    }
+
+    #[test]
+    fn finite_numbers_are_written_as_ever() {
+        let drawing = drawing(4.0);
+        assert_eq!(Json::of(&drawing).unwrap().as_str(), serde_json::to_string(&drawing).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused_wherever_it_is() {
+        let shapes = |shape| Drawing { shapes: vec![shape], ..drawing(1.0) };
+        let wrong = [
+            drawing(f64::NAN),
+            Drawing { scale: Some(f64::INFINITY), ..drawing(1.0) },
+            shapes(Shape::Circle(f64::NAN)),
+            shapes(Shape::Line(f32::NEG_INFINITY, 1.0)),
+            shapes(Shape::Square { side: f64::NAN }),
+        ];
+        for wrong in wrong {
+            let error = Json::of(&wrong).unwrap_err().to_string();
+            assert!(error.contains("is no number that JSON has"), "{error}");
+        }
     }
 }
