@@ -191,7 +191,11 @@ impl<P: Projection> Folder<P> {
 
     fn step(&self, event: Event) -> Option<Step<P::Event>> {
         let bytes = event.data.as_str().len();
-        let event = match decode(self.projection.upcast(event)) {
+        let event = self.projection.upcast(event);
+        if !self.projection.concerns(&event.kind) {
+            return None;
+        }
+        let event = match decode(event) {
             Decoded::Known(event) => event,
             Decoded::Ignored => return None,
             Decoded::Broken(event, error) => return Some(Step::Broken(event, Error::new(error))),

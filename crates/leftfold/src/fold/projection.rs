@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
 
 use crate::error::Invalid;
-use crate::event::{DocumentId, Event};
+use crate::event::{DocumentId, Event, EventKind};
 
 /// A pure function from events to documents.
 ///
@@ -57,6 +57,12 @@ pub trait Projection: Send + Sync + 'static {
     /// The name of the projection and of the collection it fills.
     fn name(&self) -> &str;
 
+    /// Which types of events it is about; others are ignored, whatever is in them. By default, those that [`Event`](Self::Event) has variants for.
+    fn concerns(&self, kind: &EventKind) -> bool {
+        let _ = kind;
+        true
+    }
+
     /// Which documents an event belongs to; by default the one named like its stream.
     fn route(&self) -> Route<Self::Event> {
         Route::Stream
@@ -82,6 +88,10 @@ impl<P: Projection> Projection for Arc<P> {
 
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn concerns(&self, kind: &EventKind) -> bool {
+        (**self).concerns(kind)
     }
 
     fn route(&self) -> Route<P::Event> {

@@ -28,7 +28,11 @@ impl Naive {
             if naive.parked_streams.contains_key(&event.stream) {
                 continue;
             }
-            let event = match decode::<P::Event>(projection.upcast(event.clone())) {
+            let event = projection.upcast(event.clone());
+            if !projection.concerns(&event.kind) {
+                continue;
+            }
+            let event = match decode::<P::Event>(event) {
                 Decoded::Known(event) => event,
                 Decoded::Ignored => continue,
                 Decoded::Broken(event, error) => {

@@ -1,0 +1,115 @@
+// What a script finds, and how it is called. Whatever could answer differently the next time is taken away first.
+(() => {
+  "use strict";
+  const refuse = (what, instead) => () => {
+    throw new TypeError(`${what} differs from run to run; ${instead}`);
+  };
+  const fromEvent = "take it from the event";
+  Math.random = refuse("Math.random", fromEvent);
+
+  const Native = Date;
+  const hasZone = /^\s*[+-]?\d{4,6}(-\d\d){0,2}\s*$|(Z|GMT|UTC|[+-]\d\d:?\d\d)\s*$/i;
+  const check = (args) => {
+    if (args.length === 0) refuse("the time of now", "use event.time")();
+    if (args.length > 1) refuse("a date by the clock of this machine", "use Date.UTC(…)")();
+    if (typeof args[0] === "string" && !hasZone.test(args[0])) {
+      refuse(`a date without a zone (${args[0]})`, "end it with Z")();
+    }
+  };
+  const Fixed = function Date(...args) {
+    check(args);
+    return new.target ? new Native(args[0]) : new Native(args[0]).toISOString();
+  };
+  Fixed.prototype = Native.prototype;
+  Fixed.prototype.constructor = Fixed;
+  Fixed.UTC = Native.UTC;
+  Fixed.parse = (text) => (check([`${text}`]), Native.parse(text));
+  Fixed.now = refuse("Date.now", "use event.time");
+  const proto = Native.prototype;
+  for (const part of ["Date", "Day", "FullYear", "Hours", "Milliseconds", "Minutes", "Month", "Seconds"]) {
+    proto[`get${part}`] = proto[`getUTC${part}`];
+    if (part !== "Day") proto[`set${part}`] = proto[`setUTC${part}`];
+  }
+  proto.getTimezoneOffset = () => 0;
+  proto.toString = proto.toLocaleString = proto.toISOString;
+  proto.toDateString = proto.toLocaleDateString = function () {
+    return this.toISOString().slice(0, 10);
+  };
+  proto.toTimeString = proto.toLocaleTimeString = function () {
+    return this.toISOString().slice(11);
+  };
+  globalThis.Date = Fixed;
+
+  const { parse, stringify } = JSON;
+  const isFinite = Number.isFinite;
+  const isArray = Array.isArray;
+  const entries = Object.entries;
+
+  /** Where there is a number that JSON writes as null. */
+  const notANumber = (value, path) => {
+    if (typeof value === "number") return isFinite(value) ? undefined : `${path} is ${value}`;
+    if (value === null || typeof value !== "object") return undefined;
+    for (const [name, inner] of entries(value)) {
+      const found = notANumber(inner, path === "" ? name : `${path}.${name}`);
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  };
+
+  const said = (value) => {
+    if (value === undefined) return "nothing";
+    if (isArray(value)) return "an array";
+    if (value instanceof Promise) return "a promise";
+    return value === null ? "null" : `a ${typeof value}`;
+  };
+
+  globalThis.__leftfold = (exports) => {
+    const handlers = exports.default;
+    if (handlers === null || typeof handlers !== "object") {
+      throw new TypeError("export default must be an object of functions by event type");
+    }
+    const types = [];
+    for (const [type, handler] of entries(handlers)) {
+      if (typeof handler !== "function") {
+        throw new TypeError(`what is exported for ${type} must be a function, not ${said(handler)}`);
+      }
+      types.push(type);
+    }
+    const { route, version = 1 } = exports;
+    if (route !== undefined && typeof route !== "function") {
+      throw new TypeError(`route must be a function, not ${said(route)}`);
+    }
+    if (!Number.isSafeInteger(version) || version < 1 || version > 0xffff_ffff) {
+      throw new TypeError("version must be a whole number from 1 on");
+    }
+    const fold = (type, document, event) => {
+      const before = document === undefined ? undefined : parse(document);
+      const after = handlers[type](before, parse(event));
+      if (after === null) return null;
+      if (typeof after !== "object" || isArray(after) || after instanceof Promise) {
+        throw new TypeError(
+          `the function for ${type} returned ${said(after)}; return the document, or null to delete it`,
+        );
+      }
+      const text = stringify(after);
+      if (text.includes("null")) {
+        const wrong = notANumber(after, "");
+        if (wrong !== undefined) throw new RangeError(`the function for ${type} returned a document in which ${wrong}`);
+      }
+      return text;
+    };
+    const routed = (event) => {
+      const ids = route(parse(event));
+      const all = ids === null || ids === undefined ? [] : isArray(ids) ? ids : [ids];
+      for (const id of all) {
+        if (typeof id !== "string") {
+          throw new TypeError(`route returned ${said(id)}; return an id, an array of ids, or null`);
+        }
+      }
+      return all;
+    };
+    globalThis.__leftfold = { fold, route: routed };
+    Object.freeze(globalThis);
+    return { types, version, routes: route !== undefined };
+  };
+})();
