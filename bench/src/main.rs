@@ -14,6 +14,7 @@ mod report;
 mod stores;
 mod subject;
 mod traffic;
+mod writes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -71,6 +72,18 @@ enum Command {
     },
     /// Reacting: documents that others write, each handled once.
     React {
+        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        #[arg(long, default_value = "sqlite")]
+        store: String,
+        /// How often each measurement is taken.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Print a list of figures as JSON, and nothing else, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writing documents without events, guarded by their content, against plain writes.
+    Writes {
         /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
         #[arg(long, default_value = "sqlite")]
         store: String,
@@ -157,6 +170,18 @@ async fn run(command: Command) -> Result<()> {
                 }
                 "mongodb" => react::on_mongodb(&Databases::private().await?, rounds).await?,
                 url => react::on_mongodb(&Databases::at(url).await?, rounds).await?,
+            };
+            report::print(&figures, json)
+        }
+        Command::Writes { store, rounds, json } => {
+            let temporary = tempfile::tempdir()?;
+            let rounds = rounds.max(1);
+            let figures = match store.as_str() {
+                "sqlite" => {
+                    writes::measure(&Files { directory: temporary.path().to_owned() }, rounds).await?
+                }
+                "mongodb" => writes::measure(&Databases::private().await?, rounds).await?,
+                url => writes::measure(&Databases::at(url).await?, rounds).await?,
             };
             report::print(&figures, json)
         }

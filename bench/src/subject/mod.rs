@@ -5,14 +5,16 @@ pub(crate) mod sqlite;
 
 use std::time::Duration;
 
+use leftfold::content::Contents;
 use leftfold::{Sequences, Store};
 
 use crate::Part;
 use crate::report::{Figure, Result};
+use crate::writes::Way;
 
 /// A store that can be measured. Its places are named, and made when they are opened.
 pub(crate) trait Subject {
-    type Store: Store + Sequences;
+    type Store: Store + Sequences + Contents;
 
     /// What is measured if nothing is named.
     const PARTS: &[Part];
@@ -49,6 +51,9 @@ pub(crate) trait Subject {
 
     /// Inserts events as plain rows or documents, each durable before the next; how many a second.
     async fn inserts(&self, place: &str) -> Result<f64>;
+
+    /// Writes documents as one does who trusts that nobody else does; how many a second.
+    async fn plain_writes(&self, place: &str, way: Way) -> Result<f64>;
 
     /// What a latency can't be below, so many times, in seconds.
     async fn bare_latencies(&self, place: &str, events: usize, every: Duration) -> Result<Vec<f64>>;

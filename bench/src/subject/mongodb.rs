@@ -19,6 +19,7 @@ use super::{DATA, Inserts, OneByOne, Subject};
 use crate::append::CALLERS;
 use crate::carts::{Cart, fold};
 use crate::report::{Figure, Result, float};
+use crate::writes::{DOCUMENTS, Product, Way, What, id};
 use crate::{Part, traffic};
 
 /// Databases of one server, all with names that begin with `leftfold_bench_`.
@@ -184,6 +185,45 @@ impl Subject for Databases {
     }
 
     /// From an insert until a change stream tells it.
+    async fn plain_writes(&self, place: &str, way: Way) -> Result<f64> {
+        let database = self.database(place);
+        let products = database.collection::<Document>("products");
+        let product = |number, round| -> Result<Document> {
+            let mut product = bson::serialize_to_document(&Product::new(number, round))?;
+            product.insert("_id", id(number));
+            Ok(product)
+        };
+        products
+            .insert_many((0..DOCUMENTS).map(|number| product(number, 0)).collect::<Result<Vec<_>>>()?)
+            .await?;
+        let sale = doc! { "$inc": { "stock": -1 } };
+        let begun = Instant::now();
+        for (round, numbers) in way.batches() {
+            match (way.what, &numbers[..]) {
+                (What::Content, &[number]) => {
+                    products.replace_one(doc! { "_id": id(number) }, product(number, round)?).await?;
+                }
+                (What::Operation, &[number]) => {
+                    products.update_one(doc! { "_id": id(number) }, sale.clone()).await?;
+                }
+                (what, many) => {
+                    let updates = many.iter().map(|number| {
+                        let update = match what {
+                            What::Content => product(*number, round)?,
+                            What::Operation => sale.clone(),
+                        };
+                        Ok(doc! { "q": { "_id": id(*number) }, "u": update })
+                    });
+                    let updates = updates.collect::<Result<Vec<_>>>()?;
+                    let concern = doc! { "w": "majority", "j": true };
+                    let command = doc! { "update": "products", "updates": updates, "ordered": false, "writeConcern": concern };
+                    database.run_command(command).await?;
+                }
+            }
+        }
+        Ok(way.per_second(begun))
+    }
+
     async fn bare_latencies(&self, place: &str, events: usize, every: Duration) -> Result<Vec<f64>> {
         let plain = self.database(place).collection::<Document>("raw_events");
         plain.insert_one(event("the first")).await?;

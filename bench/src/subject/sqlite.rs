@@ -11,6 +11,7 @@ use super::{DATA, Inserts, OneByOne, Subject};
 use crate::Part;
 use crate::carts::{Cart, fold};
 use crate::report::{Result, float};
+use crate::writes::{DOCUMENTS, Product, Way, What, id};
 
 /// Files in a directory.
 pub(crate) struct Files {
@@ -85,6 +86,10 @@ impl Subject for Files {
     async fn inserts(&self, place: &str) -> Result<f64> {
         let took: f64 = append_one_by_one(&self.file(place), INSERTED)?.iter().sum();
         Ok(float(INSERTED as u64) / took)
+    }
+
+    async fn plain_writes(&self, place: &str, way: Way) -> Result<f64> {
+        write(&self.file(place), way)
     }
 
     async fn bare_latencies(&self, place: &str, events: usize, _: Duration) -> Result<Vec<f64>> {
@@ -177,6 +182,39 @@ fn per_event(file: &Path, events: usize) -> Result<Duration> {
         transaction.commit()?;
     }
     Ok(begun.elapsed())
+}
+
+/// Writes documents, so many in a transaction.
+fn write(file: &Path, way: Way) -> Result<f64> {
+    let mut connection = open(file)?;
+    connection
+        .execute_batch("CREATE TABLE products (id TEXT PRIMARY KEY NOT NULL, body TEXT NOT NULL) STRICT")?;
+    let transaction = connection.transaction()?;
+    for number in 0..DOCUMENTS {
+        let body = serde_json::to_string(&Product::new(number, 0))?;
+        transaction
+            .prepare_cached("INSERT INTO products VALUES (?1, ?2)")?
+            .execute(params![id(number), body])?;
+    }
+    transaction.commit()?;
+    let begun = Instant::now();
+    for (round, numbers) in way.batches() {
+        let transaction = connection.transaction()?;
+        for number in numbers {
+            match way.what {
+                What::Content => transaction
+                    .prepare_cached("UPDATE products SET body = ?2 WHERE id = ?1")?
+                    .execute(params![id(number), serde_json::to_string(&Product::new(number, round))?])?,
+                What::Operation => transaction
+                    .prepare_cached(
+                        "UPDATE products SET body = json_set(body, '$.stock', body ->> '$.stock' - 1) WHERE id = ?1",
+                    )?
+                    .execute([id(number)])?,
+            };
+        }
+        transaction.commit()?;
+    }
+    Ok(way.per_second(begun))
 }
 
 /// Inserts events one by one, each in a commit of its own; how long each took, in seconds.

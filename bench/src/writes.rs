@@ -1,0 +1,173 @@
+//! Documents that are written without events, against plain writes that nothing guards.
+
+use std::fmt;
+use std::time::Instant;
+
+use leftfold::DocumentId;
+use leftfold::content::{Answer, Contents, Operated, Operation, OperationId, Version, Versioned};
+use leftfold::revision::Clock;
+use serde::{Deserialize, Serialize};
+
+use crate::report::{Figure, Result, float, median};
+use crate::subject::Subject;
+
+/// How many documents there are.
+pub(crate) const DOCUMENTS: usize = 2_000;
+/// How many are written at a time, in bulk.
+pub(crate) const BULK: usize = 1_000;
+const GOAL: f64 = 0.8;
+
+/// What is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Product {
+    name: String,
+    description: String,
+    price: u64,
+    pub(crate) stock: i64,
+    tags: Vec<String>,
+}
+
+impl Product {
+    pub(crate) fn new(number: usize, round: usize) -> Self {
+        Self {
+            name: format!("Product {number}"),
+            description: "Good for long walks, easy to clean, and not too heavy to carry along".to_owned(),
+            price: 4_900 + round as u64,
+            stock: 1_000,
+            tags: vec!["shoes".to_owned(), "outdoor".to_owned(), "new".to_owned()],
+        }
+    }
+}
+
+pub(crate) fn id(number: usize) -> String {
+    format!("product-{number:07}")
+}
+
+/// How documents are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) what: What,
+    /// How many are written at a time.
+    pub(crate) at_once: usize,
+    /// How often each document is written.
+    pub(crate) rounds: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum What {
+    /// The whole of it.
+    Content,
+    /// A number in it is increased.
+    Operation,
+}
+
+const WAYS: [Way; 4] = [
+    Way { what: What::Content, at_once: 1, rounds: 1 },
+    Way { what: What::Content, at_once: BULK, rounds: 20 },
+    Way { what: What::Operation, at_once: 1, rounds: 1 },
+    Way { what: What::Operation, at_once: BULK, rounds: 20 },
+];
+
+impl Way {
+    /// The documents that are written together, round by round.
+    pub(crate) fn batches(self) -> impl Iterator<Item = (usize, Vec<usize>)> {
+        let numbers: Vec<_> = (0..DOCUMENTS).collect();
+        let chunks: Vec<_> = numbers.chunks(self.at_once).map(<[_]>::to_vec).collect();
+        (1..=self.rounds).flat_map(move |round| chunks.clone().into_iter().map(move |chunk| (round, chunk)))
+    }
+
+    /// How many a second, if all took so long.
+    pub(crate) fn per_second(self, begun: Instant) -> f64 {
+        float((DOCUMENTS * self.rounds) as u64) / begun.elapsed().as_secs_f64()
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.what {
+            What::Content => "content updates",
+            What::Operation => "operations",
+        };
+        match self.at_once {
+            1 => write!(f, "{what}, one by one"),
+            many => write!(f, "{what}, {many} at a time"),
+        }
+    }
+}
+
+pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
+    let place = "writes";
+    let mut figures = Vec::new();
+    for way in WAYS {
+        let (mut ours, mut plain) = (Vec::new(), Vec::new());
+        for round in 1..=rounds {
+            eprintln!("{way}, round {round} of {rounds} …");
+            subject.remove(place).await?;
+            plain.push(subject.plain_writes(place, way).await?);
+            subject.remove(place).await?;
+            let store = subject.open(place).await?;
+            ours.push(guarded(store.clone(), way).await?);
+            subject.close(store).await;
+        }
+        let bench = format!("{way}, per second (unguarded)");
+        figures.push(Figure::more(bench, median(ours), median(plain), Some(GOAL)));
+    }
+    subject.remove(place).await?;
+    Ok(figures)
+}
+
+async fn guarded(store: impl Contents, way: Way) -> Result<f64> {
+    let products = Versioned::<Product, _>::new(store, "products").await?;
+    let mut versions = Vec::with_capacity(DOCUMENTS);
+    for numbers in (0..DOCUMENTS).collect::<Vec<_>>().chunks(BULK) {
+        let new: Vec<_> = numbers.iter().map(|number| (id(*number), Product::new(*number, 0))).collect();
+        let writes = new.iter().map(|(id, product)| (id.as_str(), None, product));
+        for answer in products.write_all(writes).await? {
+            versions.push(applied(answer)?);
+        }
+    }
+    let clock = Clock::new();
+    let begun = Instant::now();
+    for (round, numbers) in way.batches() {
+        match (way.what, &numbers[..]) {
+            (What::Content, &[number]) => {
+                let product = Product::new(number, round);
+                versions[number] = applied(products.update(&id(number), versions[number], &product).await?)?;
+            }
+            (What::Operation, &[number]) => check(&products.operate(&id(number), sell(&clock)?).await?)?,
+            (What::Content, many) => {
+                let new: Vec<_> =
+                    many.iter().map(|number| (id(*number), Product::new(*number, round))).collect();
+                let from = many.iter().map(|number| Some(versions[*number]));
+                let writes = new.iter().zip(from).map(|((id, product), from)| (id.as_str(), from, product));
+                for (answer, number) in products.write_all(writes).await?.into_iter().zip(many) {
+                    versions[*number] = applied(answer)?;
+                }
+            }
+            (What::Operation, many) => {
+                let operations = many.iter().map(|number| Ok((DocumentId::new(id(*number))?, sell(&clock)?)));
+                let operations = operations.collect::<Result<_>>()?;
+                products.operate_all(operations).await?.iter().try_for_each(check)?;
+            }
+        }
+    }
+    Ok(way.per_second(begun))
+}
+
+fn sell(clock: &Clock) -> Result<Operation> {
+    Ok(Operation::new(OperationId::try_from(clock.next())?).increment("stock", -1)?)
+}
+
+fn applied(answer: Answer<Product>) -> Result<Version> {
+    match answer {
+        Answer::Applied(version) => Ok(version),
+        other => Err(format!("a write was answered with {other:?}").into()),
+    }
+}
+
+fn check(operated: &Operated) -> Result<()> {
+    match operated {
+        Operated::Applied => Ok(()),
+        other => Err(format!("an operation was answered with {other:?}").into()),
+    }
+}
