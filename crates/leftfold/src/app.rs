@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{DocumentId, NewEvent, StreamId, Token};
+use crate::event::{DocumentId, Event, NewEvent, StreamId, Token};
 use crate::fold::{
     Explained, Folder, Mended, Options, Projection, Projector, Pulse, SharedPulse, Status, distance,
 };
@@ -391,6 +391,16 @@ impl<S: Store> App<S> {
         }
     }
 
+    /// The names of the projections.
+    pub fn projections(&self) -> impl Iterator<Item = &Collection> {
+        self.0.parts.iter().map(|part| part.collection())
+    }
+
+    /// Which documents of a projection an event belongs to; none, where that can't be told.
+    pub fn documents_of(&self, collection: &str, event: Event) -> Result<Vec<DocumentId>> {
+        Ok(self.part(collection)?.documents_of(event))
+    }
+
     /// Folds one document anew from its first event and swaps it in under guard; one whose fold fails stays as it is.
     pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
         self.part(collection)?.refold(&self.0, &DocumentId::new(id)?).await
@@ -442,6 +452,7 @@ trait Part<S>: Send + Sync {
     fn collection(&self) -> &Collection;
     fn pulse(&self) -> Pulse;
     fn run(self: Arc<Self>, app: &Inner<S>) -> Work<'static, ()>;
+    fn documents_of(&self, event: Event) -> Vec<DocumentId>;
     fn retry_documents<'a>(
         &'a self,
         app: &'a Inner<S>,
@@ -476,6 +487,10 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn pulse(&self) -> Pulse {
         self.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn documents_of(&self, event: Event) -> Vec<DocumentId> {
+        self.folder.documents_of(event).map(|ids| ids.as_slice().to_vec()).unwrap_or_default()
     }
 
     fn run(self: Arc<Self>, app: &Inner<S>) -> Work<'static, ()> {

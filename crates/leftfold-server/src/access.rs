@@ -1,0 +1,193 @@
+//! Who may do what: bearer tokens, of which only hashes are kept, each with scopes.
+
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::MethodRouter;
+use leftfold::{Error, Invalid, Kind};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// To bring events, and to draw numbers.
+    Ingest,
+    /// To read events and documents.
+    Read,
+    /// To look after what is parked, held, in conflict or rejected, and after tasks.
+    Operate,
+}
+
+impl Scope {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Ingest, Self::Read, Self::Operate];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ingest => "ingest",
+            Self::Read => "read",
+            Self::Operate => "operate",
+        }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let found = Self::ALL.into_iter().find(|scope| scope.name() == text);
+        found.ok_or_else(|| Invalid::new("scope", text, "ingest, read or operate"))
+    }
+}
+
+/// A token as it is kept: its hash, and what it allows.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// How operators call it.
+    pub name: String,
+    /// SHA-256 of the token, in hexadecimal.
+    pub sha256: String,
+    /// What it allows.
+    pub scopes: Vec<Scope>,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("name", &self.name)
+            .field("scopes", &self.scopes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Token {
+    /// Makes a new one: the secret, which is shown once, and what is kept of it.
+    pub fn generate(name: impl Into<String>, scopes: Vec<Scope>) -> leftfold::Result<(String, Self)> {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|error| {
+            Error::new(Kind::Store, format!("making a token: the system gives no random numbers: {error}"))
+        })?;
+        let secret = format!("lf_{}", hexadecimal(&random));
+        let sha256 = hash(&secret);
+        Ok((secret, Self { name: name.into(), sha256, scopes }))
+    }
+
+    /// Whether this is the secret. Takes as long for one as for another.
+    fn is(&self, hash: &str) -> bool {
+        let differences =
+            self.sha256.bytes().zip(hash.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
+        self.sha256.len() == hash.len() && differences == 0
+    }
+}
+
+fn hash(secret: &str) -> String {
+    hexadecimal(&Sha256::digest(secret))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// A route that only those may use who have the scope.
+pub(crate) fn guarded<S: Backend>(
+    route: MethodRouter<Shared<S>>,
+    scope: Scope,
+    shared: &Shared<S>,
+) -> MethodRouter<Shared<S>> {
+    route.route_layer(from_fn_with_state((shared.clone(), scope), check::<S>))
+}
+
+/// Routes that only those may use who have the scope.
+pub(crate) fn guarded_router<S: Backend>(router: Router, scope: Scope, shared: &Shared<S>) -> Router {
+    router.route_layer(from_fn_with_state((shared.clone(), scope), check::<S>))
+}
+
+async fn check<S: Backend>(
+    State((shared, scope)): State<(Shared<S>, Scope)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match allowed(&shared.tokens, request.headers(), scope) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Whether a request may do this. Without tokens everybody may do everything.
+fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<(), Problem> {
+    if tokens.is_empty() {
+        return Ok(());
+    }
+    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let secret = given.and_then(|given| given.strip_prefix("Bearer "));
+    let Some(secret) = secret else {
+        return Err(Problem::unauthorized("send the header Authorization: Bearer <token>"));
+    };
+    let hash = hash(secret);
+    // All are compared, so that the time tells nothing.
+    let found = tokens.iter().fold(None, |found, token| if token.is(&hash) { Some(token) } else { found });
+    match found {
+        None => Err(Problem::unauthorized("no such token is known")),
+        Some(token) if token.scopes.contains(&scope) => Ok(()),
+        Some(_) => Err(Problem::forbidden(format!("a token with the scope {} is needed", scope.name()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn status(tokens: &[Token], given: &str, scope: Scope) -> u16 {
+        let mut headers = HeaderMap::new();
+        if !given.is_empty() {
+            headers.insert(AUTHORIZATION, HeaderValue::from_str(given).unwrap());
+        }
+        allowed(tokens, &headers, scope)
+            .map_or_else(|problem| problem.into_response().status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn a_token_allows_its_scopes_and_nothing_else() {
+        let (secret, token) = Token::generate("shop", vec![Scope::Ingest]).unwrap();
+        let (other, _) = Token::generate("shop", vec![Scope::Ingest]).unwrap();
+        let tokens = [token];
+        assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Ingest), 200);
+        assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Read), 403);
+        for wrong in [
+            String::new(),
+            secret.clone(),
+            format!("Basic {secret}"),
+            format!("Bearer {other}"),
+            "Bearer ".into(),
+        ] {
+            assert_eq!(status(&tokens, &wrong, Scope::Ingest), 401, "{wrong}");
+        }
+        assert_eq!(status(&[], "", Scope::Operate), 200);
+    }
+
+    #[test]
+    fn a_secret_is_shown_once() {
+        let (secret, token) = Token::generate("shop", Scope::ALL.to_vec()).unwrap();
+        let kept = format!("{token:?} {}", serde_json::to_string(&token).unwrap());
+        assert!(secret.len() > 60 && !kept.contains(&secret), "{kept}");
+    }
+}

@@ -1,0 +1,433 @@
+//! Collections: their documents, how far each is, and looking after what could not be folded.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::{ETAG, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::sse::{KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response, sse};
+use futures_util::{StreamExt as _, stream};
+use leftfold::fold::{Explained, Mended};
+use leftfold::react::{Filter, Value as Bson};
+use leftfold::{Collection, DocumentId, Env as _, Json, StreamId, System, Token, Unit};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::extract::{Content, LONGEST, Named, Params, wait};
+use super::log::{Place, last_event_id, message};
+use super::streams::page;
+use super::{Answer, Operation, json_of, with_status, with_type};
+use crate::access::Scope;
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+/// How many documents are looked at for one page of those that match.
+const LOOKED_AT: usize = 10_000;
+/// How many events are followed at a time.
+const FOLLOWED: usize = 500;
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    vec![
+        Operation::get(
+            "/status",
+            "status",
+            "How far each projection is, what waits before the log, and what failed last",
+            status::<S>,
+        )
+        .scope(Scope::Read),
+        Operation::get("/collections/{collection}/documents/{id}", "getDocument", "A document", get::<S>)
+            .scope(Scope::Read)
+            .query("at_least", "The token of an event that must be folded first", "string")
+            .query("wait", "How long to wait for it; 5s if not said, at most 60s", "string")
+            .query(
+                "at",
+                "Its state at a revision of its stream, or at a time such as 2026-01-01T00:00:00Z",
+                "string",
+            )
+            .header("If-None-Match", "The ETag of what is known already")
+            .answers(304, "", "It is still the same")
+            .fails(404, "There is no such document")
+            .fails(409, "It is set aside: an event could not be folded")
+            .fails(503, "The event is not folded yet"),
+        Operation::get("/collections/{collection}/documents", "listDocuments", "Documents by id", list::<S>)
+            .scope(Scope::Read)
+            .query("filter", "A condition in MongoDB's query language, as JSON", "string")
+            .query("after", "The id to go on from", "string")
+            .query("limit", "The most documents; 100 if not said, at most 1000", "integer"),
+        Operation::get(
+            "/collections/{collection}/changes",
+            "watchCollection",
+            "Documents as they change, as a stream of messages",
+            watch::<S>,
+        )
+        .scope(Scope::Read)
+        .query(
+            "after",
+            "The place in the log to go on from, as a message named it; the end if not said",
+            "string",
+        )
+        .header("Last-Event-ID", "The same")
+        .answers(
+            200,
+            "text/event-stream",
+            "Messages `changed` with {id, document}; the document is null when it is gone",
+        ),
+        Operation::get(
+            "/collections/{collection}/documents/{id}/explanation",
+            "explainDocument",
+            "Every event that made a document, and what each changed",
+            explain::<S>,
+        )
+        .scope(Scope::Read)
+        .fails(404, "There is no such document and never was"),
+        Operation::post(
+            "/collections/{collection}/documents/{id}/refold",
+            "refoldDocument",
+            "Fold a document anew from its first event",
+            refold::<S>,
+        )
+        .scope(Scope::Operate),
+        Operation::get(
+            "/collections/{collection}/parked",
+            "listParked",
+            "What is set aside because an event could not be folded",
+            parked::<S>,
+        )
+        .scope(Scope::Operate)
+        .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
+        Operation::post(
+            "/collections/{collection}/parked/retry",
+            "retryParked",
+            "Try again what is set aside",
+            retry::<S>,
+        )
+        .scope(Scope::Operate)
+        .body(
+            "application/json",
+            json!({
+                "type": "object", "additionalProperties": false,
+                "description": "Which; all if none are named.",
+                "properties": {
+                    "documents": { "type": "array", "items": { "type": "string" } },
+                    "streams": { "type": "array", "items": { "type": "string" } },
+                    "dry_run": { "type": "boolean" },
+                },
+            }),
+        ),
+    ]
+}
+
+async fn status<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
+    let projections = shared.app.status().await?;
+    let sequence = shared.sequencer.status().await?;
+    json_of(&json!({ "projections": projections, "sequence": sequence }))
+}
+
+/// A collection that there is.
+fn known<S: Backend>(shared: &Shared<S>, name: &str) -> Result<Collection, Problem> {
+    let found = shared.app.projections().find(|collection| collection.as_str() == name);
+    found.cloned().ok_or_else(|| {
+        let names: Vec<_> = shared.app.projections().map(Collection::as_str).collect();
+        Problem::missing(format!("no collection is named {name:?}; there are: {}", names.join(", ")))
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Get {
+    at_least: Option<String>,
+    #[serde(default, deserialize_with = "wait")]
+    wait: Option<Duration>,
+    at: Option<String>,
+}
+
+async fn get<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named((collection, id)): Named<(String, String)>,
+    Params(params): Params<Get>,
+    headers: HeaderMap,
+) -> Answer {
+    known(&shared, &collection)?;
+    let mut get = shared.app.get_as::<Json>(&collection, &id);
+    if let Some(token) = &params.at_least {
+        get = get.at_least(token.parse::<Token>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
+    }
+    let document = match &params.at {
+        None => get.await?,
+        Some(at) => {
+            if params.at_least.is_some() {
+                get.await?;
+            }
+            past(&shared, &collection, &id, &At::parse(at)?).await?
+        }
+    };
+    let Some(document) = document else {
+        return Err(Problem::missing(format!("there is no document {id:?} in {collection}")));
+    };
+    let tag = etag(&document);
+    let is_known = headers.get_all(IF_NONE_MATCH).iter().any(|known| names(known, &tag));
+    let mut response = if is_known {
+        with_status(Response::default(), StatusCode::NOT_MODIFIED)
+    } else {
+        with_type(document.as_str().to_owned(), "application/json")
+    };
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+/// Tells a content from others.
+fn etag(document: &Json) -> String {
+    let hash = Sha256::digest(document.as_str());
+    format!("\"{}\"", hash[..16].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
+}
+
+/// Whether an `If-None-Match` names the tag.
+fn names(header: &HeaderValue, tag: &str) -> bool {
+    let Ok(header) = header.to_str() else { return false };
+    header.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
+}
+
+/// A moment in the life of a document.
+enum At {
+    Revision(u64),
+    Time(jiff::Timestamp),
+}
+
+impl At {
+    fn parse(text: &str) -> Result<Self, Problem> {
+        if let Ok(revision) = text.parse() {
+            return Ok(Self::Revision(revision));
+        }
+        let wrong = || {
+            Problem::invalid(format!(
+                "at: {text:?} is neither a revision nor a time such as 2026-01-01T00:00:00Z"
+            ))
+        };
+        Ok(Self::Time(text.parse().map_err(|_| wrong())?))
+    }
+
+    fn covers(&self, step: &Explained) -> bool {
+        match self {
+            Self::Revision(revision) => step.event.revision.0 <= *revision,
+            Self::Time(time) => step.event.time <= *time,
+        }
+    }
+}
+
+/// A document as it was.
+async fn past<S: Backend>(
+    shared: &Shared<S>,
+    collection: &str,
+    id: &str,
+    at: &At,
+) -> Result<Option<Json>, Problem> {
+    let (mut document, mut is_over) = (None, false);
+    let tell = |step: Explained| {
+        is_over |= !at.covers(&step);
+        if !is_over {
+            document = step.document;
+        }
+    };
+    shared.app.explain(collection, id, tell).await?;
+    Ok(document.map(|document: Value| Json::of(&document)).transpose()?)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    filter: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    Params(params): Params<List>,
+) -> Answer {
+    let collection = known(&shared, &collection)?;
+    let most = page(params.limit)?;
+    let filter: Option<Filter> = params.filter.as_deref().map(str::parse).transpose()?;
+    let mut after = params.after.map(DocumentId::new).transpose()?;
+    let (mut found, mut looked_at, mut is_over) = (Vec::new(), 0, false);
+    while found.len() < most && looked_at < LOOKED_AT && !is_over {
+        let wanted = if filter.is_some() { 500 } else { most };
+        let records = shared.app.store().scan(&collection, after.clone(), wanted).await?;
+        is_over = records.len() < wanted;
+        for record in records {
+            if found.len() == most {
+                is_over = false;
+                break;
+            }
+            looked_at += 1;
+            after = Some(record.id.clone());
+            let Some(body) = record.body else { continue };
+            let matches = match &filter {
+                None => true,
+                Some(filter) => filter.matches(&body.as_str().parse::<Bson>()?, System.now()),
+            };
+            if matches {
+                found.push(json!({ "id": record.id, "document": body }));
+            }
+        }
+    }
+    let after = after.filter(|_| !is_over);
+    json_of(&json!({ "documents": found, "after": after, "more": !is_over }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Watch {
+    after: Option<String>,
+}
+
+/// Follows the log, and tells of each document that was folded from its events. Who comes late is told the last state, not each in between.
+async fn watch<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    Params(params): Params<Watch>,
+    headers: HeaderMap,
+) -> Answer {
+    let collection = known(&shared, &collection)?;
+    let after = last_event_id(&headers).or(params.after).unwrap_or_else(|| "end".to_owned());
+    let place = Place::named(Some(&after), &shared).await?;
+    let changes = stream::unfold((shared, collection, place), |(shared, collection, mut place)| async move {
+        loop {
+            let changed = tokio::select! {
+                changed = changed(&shared, &collection, &mut place) => changed.ok()?,
+                () = shared.stopping() => return None,
+            };
+            if !changed.is_empty() {
+                return Some((stream::iter(changed), (shared, collection, place)));
+            }
+        }
+    });
+    Ok(Sse::new(changes.flatten()).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// The documents that the next events belong to, once these are folded.
+async fn changed<S: Backend>(
+    shared: &Shared<S>,
+    collection: &Collection,
+    place: &mut Place,
+) -> Result<Vec<Result<sse::Event, Infallible>>, Problem> {
+    let store = shared.app.store();
+    let (events, _) = place.read(shared, FOLLOWED).await?;
+    if events.is_empty() {
+        store.grown(&place.mark()).await?;
+        return Ok(Vec::new());
+    }
+    let mut ids = BTreeSet::new();
+    for event in events {
+        ids.extend(shared.app.documents_of(collection.as_str(), event)?);
+    }
+    let mut at = store.checkpoint(collection).await?.mark;
+    while !at.covers(&place.mark()) {
+        at = store.advanced(collection, &at).await?;
+    }
+    let ids: Vec<_> = ids.into_iter().collect();
+    let mut records = store.load_current(collection, ids.clone()).await?;
+    Ok(ids
+        .into_iter()
+        .map(|id| {
+            let found = records.iter().position(|record| record.id == id).map(|at| records.swap_remove(at));
+            let document = found.and_then(|record| record.body);
+            Ok(message(place, "changed", &json!({ "id": id, "document": document })))
+        })
+        .collect())
+}
+
+async fn explain<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named((collection, id)): Named<(String, String)>,
+) -> Answer {
+    known(&shared, &collection)?;
+    let mut steps = Vec::new();
+    let found = shared.app.explain(&collection, &id, |step| steps.push(json!(step))).await?;
+    if !found {
+        return Err(Problem::missing(format!("there is no document {id:?} in {collection} and never was")));
+    }
+    json_of(&json!({ "events": steps }))
+}
+
+async fn refold<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named((collection, id)): Named<(String, String)>,
+) -> Answer {
+    known(&shared, &collection)?;
+    json_of(&told(&shared.app.refold(&collection, &id).await?))
+}
+
+fn told(mended: &Mended) -> Value {
+    match mended {
+        Mended::Repaired => json!({ "outcome": "repaired" }),
+        Mended::StillFailing(error) => json!({ "outcome": "still-failing", "error": error }),
+        Mended::NotParked => json!({ "outcome": "not-parked" }),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limited {
+    limit: Option<usize>,
+}
+
+async fn parked<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    Params(params): Params<Limited>,
+) -> Answer {
+    known(&shared, &collection)?;
+    let parked = shared.app.parked(&collection, None, page(params.limit)?).await?;
+    let parked: Vec<_> =
+        parked.into_iter().map(|(unit, parked)| json!({ "unit": unit, "parked": parked })).collect();
+    json_of(&json!({ "parked": parked }))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Retry {
+    documents: Vec<String>,
+    streams: Vec<String>,
+    dry_run: bool,
+}
+
+async fn retry<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    content: Content,
+) -> Answer {
+    known(&shared, &collection)?;
+    let Retry { documents, streams, dry_run } = content.json_or_default()?;
+    let mut outcomes = Vec::new();
+    let tell = |unit: &Unit, mended: &Mended| {
+        let mut outcome = told(mended);
+        outcome["unit"] = json!(unit);
+        outcomes.push(outcome);
+    };
+    let documents = documents.into_iter().map(|id| Ok(Unit::Document(DocumentId::new(id)?)));
+    let streams = streams.into_iter().map(|stream| Ok(Unit::Stream(StreamId::new(stream)?)));
+    let units = streams.chain(documents).collect::<Result<Vec<_>, Problem>>()?;
+    let mending = async {
+        if units.is_empty() {
+            shared.app.retry_all(&collection, dry_run, tell).await
+        } else {
+            shared.app.retry_some(&collection, units, dry_run, tell).await
+        }
+    };
+    match tokio::time::timeout(LONGEST, mending).await {
+        Ok(done) => done?,
+        Err(_) => {
+            return Err(
+                Problem::unavailable("not all could be tried again in time; ask once more").retry_after(1)
+            );
+        }
+    }
+    json_of(&json!({ "outcomes": outcomes, "dry_run": dry_run }))
+}

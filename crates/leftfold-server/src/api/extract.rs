@@ -1,0 +1,92 @@
+//! What a request says, read strictly: what is not understood is refused, with what was expected.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use jiff::SignedDuration;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+/// What the path names.
+pub(super) struct Named<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(named)) => Ok(Self(named)),
+            Err(error) => Err(Problem::invalid(format!("the path: {}", error.body_text()))),
+        }
+    }
+}
+
+/// What the query says.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(params)) => Ok(Self(params)),
+            Err(error) => Err(Problem::invalid(format!("the query: {}", error.body_text()))),
+        }
+    }
+}
+
+/// The body, if it is not too large.
+pub(super) struct Content(pub(super) Bytes);
+
+impl<S: Backend> FromRequest<Shared<S>> for Content {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, shared: &Shared<S>) -> Result<Self, Problem> {
+        // Pages in a browser can send other types without asking first.
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_json = kind
+            .is_none_or(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json"));
+        if !is_json {
+            return Err(Problem::unsupported("send application/json"));
+        }
+        let most = shared.limits.body;
+        match Limited::new(request.into_body(), most).collect().await {
+            Ok(read) => Ok(Self(read.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(Problem::too_large(format!("at most {most} bytes are taken in one body")))
+            }
+            Err(error) => Err(Problem::invalid(format!("reading the body: {error}"))),
+        }
+    }
+}
+
+impl Content {
+    /// Reads it as JSON of a type.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        serde_json::from_slice(&self.0).map_err(|error| Problem::invalid(format!("the body: {error}")))
+    }
+
+    /// The same; an empty one is the default.
+    pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
+        if self.0.is_empty() { Ok(T::default()) } else { self.json() }
+    }
+}
+
+/// How long somebody is kept waiting at the most.
+pub(super) const LONGEST: Duration = Duration::from_mins(1);
+
+/// A duration such as `5s` or `500ms`, at most a minute.
+pub(super) fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 5s or 500ms, at most 60s"));
+    let wait = text.parse::<SignedDuration>().map_err(|_| wrong())?;
+    let wait = Duration::try_from(wait).map_err(|_| wrong())?;
+    if wait > LONGEST { Err(wrong()) } else { Ok(Some(wait)) }
+}

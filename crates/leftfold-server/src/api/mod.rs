@@ -1,0 +1,257 @@
+//! What can be asked for: each operation with its route, its description and the scope that a token needs for it, in one place. The router and
+//! the `OpenAPI` document are both made from that.
+
+mod collections;
+mod counters;
+mod extract;
+mod health;
+mod log;
+mod sequences;
+mod streams;
+mod tasks;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::handler::Handler;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::access::{Scope, guarded};
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+type Answer = Result<Response, Problem>;
+
+/// The largest page.
+const MOST: usize = 1_000;
+
+/// Something that can be asked for.
+pub(crate) struct Operation<S: Backend> {
+    path: &'static str,
+    described: Described,
+    route: MethodRouter<Shared<S>>,
+}
+
+/// What is said of an operation.
+struct Described {
+    method: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    scope: Option<Scope>,
+    query: Vec<(&'static str, &'static str, Value)>,
+    headers: Vec<(&'static str, &'static str)>,
+    body: Option<(&'static str, Value)>,
+    answers: Vec<(u16, &'static str, &'static str)>,
+}
+
+impl<S: Backend> Operation<S> {
+    fn new<H: Handler<T, Shared<S>>, T: 'static>(
+        method: MethodFilter,
+        path: &'static str,
+        name: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self {
+        let method_name = if method == MethodFilter::GET { "get" } else { "post" };
+        let described = Described {
+            method: method_name,
+            name,
+            summary,
+            scope: None,
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: None,
+            answers: Vec::new(),
+        };
+        Self { path, described, route: on(method, handler) }
+    }
+
+    fn get<H: Handler<T, Shared<S>>, T: 'static>(
+        path: &'static str,
+        name: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self {
+        Self::new(MethodFilter::GET, path, name, summary, handler).answers(
+            200,
+            "application/json",
+            "Here it is",
+        )
+    }
+
+    fn post<H: Handler<T, Shared<S>>, T: 'static>(
+        path: &'static str,
+        name: &'static str,
+        summary: &'static str,
+        handler: H,
+    ) -> Self {
+        Self::new(MethodFilter::POST, path, name, summary, handler).answers(
+            200,
+            "application/json",
+            "It is done",
+        )
+    }
+
+    fn scope(mut self, scope: Scope) -> Self {
+        self.described.scope = Some(scope);
+        self
+    }
+
+    fn query(mut self, name: &'static str, summary: &'static str, kind: &str) -> Self {
+        self.described.query.push((name, summary, json!({ "type": kind })));
+        self
+    }
+
+    fn header(mut self, name: &'static str, summary: &'static str) -> Self {
+        self.described.headers.push((name, summary));
+        self
+    }
+
+    fn body(mut self, kind: &'static str, schema: Value) -> Self {
+        self.described.body = Some((kind, schema));
+        self
+    }
+
+    fn answers(mut self, status: u16, kind: &'static str, summary: &'static str) -> Self {
+        self.described.answers.retain(|(other, ..)| *other != status);
+        self.described.answers.push((status, kind, summary));
+        self
+    }
+
+    /// Another way it can end, which is told as a problem.
+    fn fails(self, status: u16, summary: &'static str) -> Self {
+        self.answers(status, PROBLEM, summary)
+    }
+}
+
+const PROBLEM: &str = "application/problem+json";
+
+/// All there are.
+fn operations<S: Backend>() -> Vec<Operation<S>> {
+    [
+        streams::operations(),
+        log::operations(),
+        collections::operations(),
+        sequences::operations(),
+        tasks::operations(),
+        counters::operations(),
+        health::operations(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The routes of all operations, and of their description.
+pub(crate) fn router<S: Backend>(shared: Shared<S>) -> Router {
+    let operations = operations::<S>();
+    let description = Arc::new(description(&operations).to_string());
+    let describe = move || async move { with_type(description.to_string(), "application/json") };
+    let mut routes: BTreeMap<&'static str, MethodRouter<Shared<S>>> = BTreeMap::new();
+    for Operation { path, described, route } in operations {
+        let route = match described.scope {
+            Some(scope) => guarded(route, scope, &shared),
+            None => route,
+        };
+        let others = routes.remove(path).unwrap_or_default();
+        routes.insert(path, others.merge(route));
+    }
+    let refused = || async { Problem::not_allowed("see /openapi.json for what can be done here") };
+    let missing = || async { Problem::missing("see /openapi.json for what there is") };
+    let all = Router::new().route("/openapi.json", axum::routing::get(describe));
+    let all = routes.into_iter().fold(all, |all, (path, route)| all.route(path, route.fallback(refused)));
+    all.fallback(missing).with_state(shared)
+}
+
+/// The `OpenAPI` document.
+fn description<S: Backend>(operations: &[Operation<S>]) -> Value {
+    let mut paths: BTreeMap<&str, BTreeMap<&str, Value>> = BTreeMap::new();
+    for Operation { path, described, .. } in operations {
+        paths.entry(path).or_default().insert(described.method, described.in_openapi(path));
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Leftfold",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Events in, documents out, each event folded exactly once and in order.",
+        },
+        "paths": paths,
+        "components": {
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "schemas": {
+                "Problem": {
+                    "type": "object",
+                    "description": "What went wrong (RFC 9457).",
+                    "required": ["type", "title", "status", "detail"],
+                    "properties": {
+                        "type": { "type": "string" }, "title": { "type": "string" },
+                        "status": { "type": "integer" }, "detail": { "type": "string" },
+                    },
+                },
+            },
+        },
+    })
+}
+
+impl Described {
+    fn in_openapi(&self, path: &str) -> Value {
+        let segments = path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let in_path = segments.map(
+            |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
+        );
+        let in_query = self.query.iter().map(|(name, summary, schema)| {
+            json!({ "name": name, "in": "query", "description": summary, "schema": schema })
+        });
+        let in_headers = self.headers.iter().map(|(name, summary)| {
+            json!({ "name": name, "in": "header", "description": summary, "schema": { "type": "string" } })
+        });
+        let mut responses: BTreeMap<String, Value> = BTreeMap::new();
+        for (status, kind, summary) in &self.answers {
+            let schema =
+                if *kind == PROBLEM { json!({ "$ref": "#/components/schemas/Problem" }) } else { json!({}) };
+            let content = if kind.is_empty() { json!({}) } else { json!({ *kind: { "schema": schema } }) };
+            responses.insert(status.to_string(), json!({ "description": summary, "content": content }));
+        }
+        let problem = json!({ PROBLEM: { "schema": { "$ref": "#/components/schemas/Problem" } } });
+        responses.insert("default".to_owned(), json!({ "description": "It failed", "content": problem }));
+        let mut operation = json!({
+            "operationId": self.name,
+            "summary": self.summary,
+            "parameters": in_path.chain(in_query).chain(in_headers).collect::<Vec<_>>(),
+            "responses": responses,
+        });
+        if let Some((kind, schema)) = &self.body {
+            operation["requestBody"] =
+                json!({ "required": true, "content": { *kind: { "schema": schema } } });
+        }
+        if let Some(scope) = self.scope {
+            operation["security"] = json!([{ "token": [scope.name()] }]);
+        }
+        operation
+    }
+}
+
+/// Answers with JSON.
+fn json_of(value: &impl Serialize) -> Answer {
+    let body = serde_json::to_string(value).map_err(|error| Problem::failed(error.to_string()))?;
+    Ok(with_type(body, "application/json"))
+}
+
+fn with_type(body: impl Into<Body>, kind: &'static str) -> Response {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn with_status(mut response: Response, status: StatusCode) -> Response {
+    *response.status_mut() = status;
+    response
+}

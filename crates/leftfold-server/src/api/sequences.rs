@@ -1,0 +1,209 @@
+//! Before the log: events that wait, events that contradict, and messages that are no events.
+
+use axum::extract::State;
+use leftfold::sequence::{Conflict, Decided, Rejected};
+use leftfold::{Env as _, Policy, Revision, StreamId, System};
+use leftfold_sources::{Mapping, Resubmitted, resubmit};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::extract::{Content, Named, Params};
+use super::streams::page;
+use super::{Answer, Operation, json_of};
+use crate::access::Scope;
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    let reason = json!({
+        "type": "object", "additionalProperties": false, "required": ["reason"],
+        "properties": { "reason": { "type": "string" } },
+    });
+    let skip = json!({
+        "type": "object", "additionalProperties": false, "required": ["through", "reason"],
+        "properties": { "through": { "type": "integer" }, "reason": { "type": "string" } },
+    });
+    vec![
+        Operation::get("/held", "listHeld", "Streams that wait for events which have not come", held::<S>)
+            .scope(Scope::Operate)
+            .query("after", "The stream to go on from", "string")
+            .query("limit", "The most streams; 100 if not said, at most 1000", "integer"),
+        Operation::post(
+            "/held/{stream}/skip",
+            "skipHeld",
+            "Say that what a stream waits for does not exist",
+            skip_held::<S>,
+        )
+        .scope(Scope::Operate)
+        .body("application/json", skip),
+        Operation::get("/conflicts", "listConflicts", "Events that contradict what is there", conflicts::<S>)
+            .scope(Scope::Operate)
+            .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
+        Operation::post(
+            "/conflicts/{id}/keep",
+            "keepStored",
+            "Decide that what is there is right",
+            keep::<S>,
+        )
+        .scope(Scope::Operate)
+        .body("application/json", reason)
+        .fails(404, "There is no such conflict"),
+        Operation::post(
+            "/conflicts/{id}/discard",
+            "discardConflict",
+            "Forget the event that came",
+            discard::<S>,
+        )
+        .scope(Scope::Operate)
+        .fails(404, "There is no such conflict"),
+        Operation::get("/rejected", "listRejected", "Messages that are no events", rejected::<S>)
+            .scope(Scope::Operate)
+            .query("after", "The id to go on from", "string")
+            .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
+        Operation::post(
+            "/rejected/{id}/resubmit",
+            "resubmitRejected",
+            "Try once more to read a message as an event",
+            again::<S>,
+        )
+        .scope(Scope::Operate)
+        .fails(404, "There is no such message"),
+        Operation::post("/rejected/{id}/forget", "forgetRejected", "Forget a message", forget::<S>)
+            .scope(Scope::Operate)
+            .fails(404, "There is no such message"),
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paged {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn held<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
+    let after = params.after.map(StreamId::new).transpose()?;
+    let found = shared.app.store().waiting(after, page(params.limit)?).await?;
+    let held = found.iter().map(|(stream, standing)| {
+        let wanted = standing.waiting.as_ref().map(|waiting| (standing.after().0 + 1, waiting.until.0));
+        let waiting = standing.waiting.as_ref();
+        json!({
+            "stream": stream,
+            "last": standing.last,
+            "waits_for": wanted.filter(|(first, last)| first <= last),
+            "since": waiting.map(|waiting| waiting.since),
+            "held": waiting.map(|waiting| waiting.events),
+            "bytes": waiting.map(|waiting| waiting.bytes),
+            "highest": waiting.map(|waiting| waiting.highest),
+            "asked": waiting.map(|waiting| waiting.asked),
+            "trouble": waiting.and_then(|waiting| waiting.trouble.as_deref()),
+        })
+    });
+    json_of(&json!({ "held": held.collect::<Vec<_>>(), "after": found.last().map(|(stream, _)| stream) }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Skip {
+    through: u64,
+    reason: String,
+}
+
+async fn skip_held<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(stream): Named<String>,
+    content: Content,
+) -> Answer {
+    let Skip { through, reason } = content.json()?;
+    let released = shared.sequencer.skip(&StreamId::new(stream)?, Revision(through), &reason).await?;
+    json_of(&json!({ "released": released }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Limited {
+    limit: Option<usize>,
+}
+
+async fn conflicts<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Limited>) -> Answer {
+    let found = shared.app.store().conflicts(None, page(params.limit)?).await?;
+    json_of(&json!({ "conflicts": found.iter().map(shown).collect::<Vec<_>>() }))
+}
+
+fn shown(conflict: &Conflict) -> Value {
+    let entry = &conflict.entry;
+    json!({
+        "id": conflict.id(), "stream": conflict.stream, "revision": conflict.revision, "why": conflict.why,
+        "since": conflict.since,
+        "event": {
+            "id": entry.id, "type": entry.kind, "time": entry.time, "data": entry.data, "metadata": entry.metadata,
+        },
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    reason: String,
+}
+
+async fn keep<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(id): Named<String>,
+    content: Content,
+) -> Answer {
+    let Reason { reason } = content.json()?;
+    resolve(&shared, &id, Some(Decided { reason, at: System.now() })).await
+}
+
+async fn discard<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {
+    resolve(&shared, &id, None).await
+}
+
+async fn resolve<S: Backend>(shared: &Shared<S>, id: &str, decided: Option<Decided>) -> Answer {
+    const PAGE: usize = 1_000;
+    let store = shared.app.store();
+    let mut after = None;
+    loop {
+        let found = store.conflicts(after, PAGE).await?;
+        if let Some(conflict) = found.iter().find(|conflict| conflict.id() == id) {
+            let is_done = store.resolve(conflict, decided).await?;
+            return json_of(&json!({ "id": id, "resolved": is_done }));
+        }
+        if found.len() < PAGE {
+            return Err(Problem::missing(format!("there is no conflict {id}")));
+        }
+        after = found.into_iter().next_back();
+    }
+}
+
+async fn rejected<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
+    let found = shared.app.store().rejected(params.after, page(params.limit)?).await?;
+    let rejected = found.iter().map(|rejected| {
+        json!({
+            "id": rejected.id(), "source": rejected.source, "reason": rejected.reason, "since": rejected.since,
+            "attributes": rejected.attributes, "bytes": rejected.content.len(),
+            "text": str::from_utf8(&rejected.content).ok(),
+        })
+    });
+    json_of(&json!({ "rejected": rejected.collect::<Vec<_>>(), "after": found.last().map(Rejected::id) }))
+}
+
+async fn again<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {
+    let answer = match resubmit(&shared.sequencer, &id, &Mapping::default(), Policy::Contiguous).await? {
+        Resubmitted::NotThere => return Err(Problem::missing(format!("there is no rejected message {id}"))),
+        Resubmitted::StillRejected(invalid) => {
+            json!({ "outcome": "still-rejected", "error": invalid.to_string() })
+        }
+        Resubmitted::Answered(answer) => json!({ "outcome": "submitted", "answer": format!("{answer:?}") }),
+    };
+    json_of(&answer)
+}
+
+async fn forget<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {
+    if shared.app.store().forget(&id).await? {
+        json_of(&json!({ "id": id, "forgotten": true }))
+    } else {
+        Err(Problem::missing(format!("there is no rejected message {id}")))
+    }
+}

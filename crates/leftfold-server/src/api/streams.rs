@@ -1,0 +1,177 @@
+//! Streams: appending to them, and reading them.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use leftfold::log::Limit;
+use leftfold::{Event, EventId, Expected, Invalid, Json, NewEvent, Revision, StreamId};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::extract::{Content, Named, Params};
+use super::{Answer, MOST, Operation, json_of, with_status};
+use crate::access::Scope;
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    let event = json!({
+        "type": "object",
+        "required": ["type", "data"],
+        "additionalProperties": false,
+        "properties": {
+            "type": { "type": "string" }, "data": {}, "id": { "type": "string" },
+            "time": { "type": "string", "format": "date-time" }, "metadata": { "type": "object" },
+        },
+    });
+    vec![
+        Operation::post("/streams/{stream}", "append", "Append events to a stream, all or none", append::<S>)
+            .scope(Scope::Ingest)
+            .query("expected", "The revision that the stream must be at; 0 for a new one", "integer")
+            .header(
+                "Idempotency-Key",
+                "Makes the ids of events that have none; the same request again is answered as before",
+            )
+            .body(
+                "application/json",
+                json!({ "oneOf": [event.clone(), { "type": "array", "items": event }] }),
+            )
+            .answers(200, "application/json", "They were there already")
+            .answers(201, "application/json", "They are in the log")
+            .fails(409, "The stream is at another revision, or an id is taken"),
+        Operation::get("/streams/{stream}", "readStream", "The events of a stream, in order", read::<S>)
+            .scope(Scope::Read)
+            .query("after", "The revision to read on from", "integer")
+            .query("limit", "The most events; 100 if not said, at most 1000", "integer"),
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Append {
+    expected: Option<u64>,
+}
+
+/// An event as it is posted.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Posted {
+    r#type: String,
+    data: Json,
+    id: Option<String>,
+    time: Option<jiff::Timestamp>,
+    metadata: Option<Json>,
+}
+
+/// An event as it is shown.
+#[derive(Serialize)]
+pub(super) struct Shown<'e> {
+    id: &'e str,
+    stream: &'e str,
+    revision: u64,
+    r#type: &'e str,
+    time: jiff::Timestamp,
+    data: &'e Json,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<&'e Json>,
+    token: String,
+}
+
+impl<'e> From<&'e Event> for Shown<'e> {
+    fn from(event: &'e Event) -> Self {
+        Self {
+            id: event.id.as_str(),
+            stream: event.stream.as_str(),
+            revision: event.revision.0,
+            r#type: event.kind.as_str(),
+            time: event.time,
+            data: &event.data,
+            metadata: event.metadata.as_ref(),
+            token: event.token().to_string(),
+        }
+    }
+}
+
+async fn append<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(stream): Named<String>,
+    Params(params): Params<Append>,
+    headers: HeaderMap,
+    content: Content,
+) -> Answer {
+    let key = idempotency_key(&headers)?;
+    let is_list = content.0.trim_ascii_start().starts_with(b"[");
+    let posted: Vec<Posted> = if is_list { content.json()? } else { vec![content.json()?] };
+    if posted.is_empty() || posted.len() > MOST {
+        return Err(Problem::invalid(format!("{} events; send 1 to {MOST}", posted.len())));
+    }
+    let count = posted.len();
+    let events =
+        posted.into_iter().zip(1..).map(|(posted, number)| posted.into_event(key.as_deref(), number));
+    let events = events.collect::<Result<Vec<_>, _>>()?;
+    let expected = params.expected.map_or(Expected::Any, |revision| Expected::Revision(Revision(revision)));
+    let appended = shared.app.append_events(&stream, expected, events).await?;
+    let is_new = matches!(appended, leftfold::Appended::New(_));
+    let token = appended.into_token();
+    let answer = json_of(&json!({
+        "stream": token.stream, "revision": token.revision, "events": count, "token": token.to_string(),
+        "duplicate": !is_new,
+    }))?;
+    Ok(with_status(answer, if is_new { StatusCode::CREATED } else { StatusCode::OK }))
+}
+
+impl Posted {
+    /// The event; its id is made from the key of the request, if it has none of its own.
+    fn into_event(self, key: Option<&str>, number: usize) -> Result<NewEvent, Invalid> {
+        let mut event = NewEvent::new(&self.r#type, self.data)?;
+        match (self.id, key) {
+            (Some(id), _) => event = event.with_id(id)?,
+            (None, Some(key)) => event = event.with_id(format!("{key}-{number}"))?,
+            (None, None) => {}
+        }
+        if let Some(time) = self.time {
+            event = event.at(time);
+        }
+        match self.metadata {
+            Some(metadata) => event.with_metadata(&metadata),
+            None => Ok(event),
+        }
+    }
+}
+
+/// What names a request, so that it can be repeated.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let wrong = || Problem::invalid("Idempotency-Key: 1 to 200 visible characters were expected");
+    let key = key.to_str().map_err(|_| wrong())?.trim_matches('"');
+    // It must be possible to make ids of events from it.
+    let fits = (1..=200).contains(&key.len()) && EventId::new(key).is_ok();
+    if fits { Ok(Some(key.to_owned())) } else { Err(wrong()) }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Read {
+    #[serde(default)]
+    after: u64,
+    limit: Option<usize>,
+}
+
+async fn read<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(stream): Named<String>,
+    Params(params): Params<Read>,
+) -> Answer {
+    let stream = StreamId::new(stream)?;
+    let limit = Limit { events: page(params.limit)?, ..Limit::default() };
+    let events = shared.app.store().read_stream(&stream, Revision(params.after), limit).await?;
+    json_of(&json!({ "events": events.iter().map(Shown::from).collect::<Vec<_>>() }))
+}
+
+/// How many are wanted.
+pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit {
+        None => Ok(100),
+        Some(limit) if (1..=MOST).contains(&limit) => Ok(limit),
+        Some(limit) => Err(Problem::invalid(format!("limit: 1 to {MOST} was expected, not {limit}"))),
+    }
+}

@@ -1,0 +1,161 @@
+//! Tasks of reactions: what they have done, and have still to do.
+
+use axum::extract::State;
+use leftfold::DocumentId;
+use leftfold::react::{Filter, Query, State as TaskState, TaskKey};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::extract::{Content, Named, Params};
+use super::streams::page;
+use super::{Answer, Operation, json_of};
+use crate::access::Scope;
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    let selection = json!({
+        "type": "object", "additionalProperties": false,
+        "description": "Which; with nothing named, `all` must be true.",
+        "properties": {
+            "reaction": { "type": "string" }, "document": { "type": "string" },
+            "states": { "type": "array", "items": { "type": "string" } }, "error": { "type": "string" },
+            "filter": { "type": "object" }, "all": { "type": "boolean" },
+        },
+    });
+    vec![
+        Operation::get(
+            "/reactions",
+            "listReactions",
+            "Reactions, how many tasks of each are in which state, and the oldest that is due",
+            reactions::<S>,
+        )
+        .scope(Scope::Operate),
+        Operation::post(
+            "/reactions/{reaction}/pause",
+            "pauseReaction",
+            "Begin no run of a reaction until it is resumed",
+            pause::<S>,
+        )
+        .scope(Scope::Operate),
+        Operation::post(
+            "/reactions/{reaction}/resume",
+            "resumeReaction",
+            "Let a reaction run again",
+            resume::<S>,
+        )
+        .scope(Scope::Operate),
+        Operation::get("/tasks", "listTasks", "Tasks, by reaction and document", list::<S>)
+            .scope(Scope::Operate)
+            .query("reaction", "Of this reaction", "string")
+            .query("document", "Of this document", "string")
+            .query("state", "In this state: pending, running, changed, done, stale or failed", "string")
+            .query("error", "With this text in the last error", "string")
+            .query("after", "The document to go on from, of the same reaction", "string")
+            .query("limit", "The most tasks; 100 if not said, at most 1000", "integer"),
+        Operation::get(
+            "/tasks/{reaction}/{document}",
+            "getTask",
+            "A task, with what it did lately",
+            get::<S>,
+        )
+        .scope(Scope::Operate)
+        .fails(404, "There is no such task"),
+        Operation::post("/tasks/retry", "retryTasks", "Run tasks once more", retry::<S>)
+            .scope(Scope::Operate)
+            .body("application/json", selection),
+    ]
+}
+
+async fn reactions<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
+    let (registered, depths) = (shared.reacting.reactions().await?, shared.reacting.depths().await?);
+    let reactions = registered.iter().map(|registered| {
+        let depth = depths.get(&registered.name).cloned().unwrap_or_default();
+        json!({
+            "reaction": registered.name, "on": registered.on.as_ref().map(ToString::to_string),
+            "states": depth.states, "oldest_due": depth.oldest_due, "paused": registered.paused,
+            "throttled": registered.throttled, "comparing": registered.comparing,
+        })
+    });
+    json_of(&json!({ "reactions": reactions.collect::<Vec<_>>() }))
+}
+
+async fn pause<S: Backend>(State(shared): State<Shared<S>>, Named(reaction): Named<String>) -> Answer {
+    shared.reacting.pause(&reaction).await?;
+    json_of(&json!({ "reaction": reaction, "paused": true }))
+}
+
+async fn resume<S: Backend>(State(shared): State<Shared<S>>, Named(reaction): Named<String>) -> Answer {
+    shared.reacting.resume(&reaction).await?;
+    json_of(&json!({ "reaction": reaction, "paused": false }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    reaction: Option<String>,
+    document: Option<String>,
+    state: Option<TaskState>,
+    error: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<List>) -> Answer {
+    let List { reaction, document, state, error, after, limit } = params;
+    let after = match (after, &reaction) {
+        (None, _) => None,
+        (Some(document), Some(reaction)) => {
+            Some(TaskKey { reaction: reaction.clone(), document: DocumentId::new(document)? })
+        }
+        (Some(_), None) => return Err(Problem::invalid("after: name the reaction, too")),
+    };
+    let query = Query {
+        reaction,
+        document: document.map(DocumentId::new).transpose()?,
+        states: state.into_iter().collect(),
+        error,
+        changed_before: None,
+    };
+    let tasks = shared.reacting.tasks(query, after, page(limit)?).await?;
+    json_of(&json!({ "tasks": tasks }))
+}
+
+async fn get<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named((reaction, document)): Named<(String, String)>,
+) -> Answer {
+    let key = TaskKey { reaction, document: DocumentId::new(document)? };
+    match shared.reacting.task(key.clone()).await? {
+        Some(task) => json_of(&task),
+        None => Err(Problem::missing(format!("{} has no task for {}", key.reaction, key.document))),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Selection {
+    reaction: Option<String>,
+    document: Option<String>,
+    states: Vec<TaskState>,
+    error: Option<String>,
+    filter: Option<serde_json::Value>,
+    all: bool,
+}
+
+async fn retry<S: Backend>(State(shared): State<Shared<S>>, content: Content) -> Answer {
+    let selected: Selection = content.json_or_default()?;
+    let filter = selected.filter.as_ref().map(Filter::parse).transpose()?;
+    let query = Query {
+        reaction: selected.reaction,
+        document: selected.document.map(DocumentId::new).transpose()?,
+        states: selected.states.into_iter().collect(),
+        error: selected.error,
+        changed_before: None,
+    };
+    if query == Query::default() && filter.is_none() && !selected.all {
+        return Err(Problem::invalid("say which tasks to run once more, or \"all\": true"));
+    }
+    let retried = shared.reacting.retry(query, filter.as_ref()).await?;
+    json_of(&json!({ "retried": retried }))
+}

@@ -1,0 +1,112 @@
+//! Leftfold over HTTP: events in, documents out, and looking after both.
+//!
+//! [`Service`] is what is served; [`router`](Service::router) gives its routes, to be served by axum or put beside other routes. What there is, is
+//! described at `/openapi.json`. Failures are problem details (RFC 9457).
+
+mod access;
+mod api;
+mod problem;
+
+use std::sync::Arc;
+
+use axum::Router;
+use leftfold::react::{Reacting, Reactive, Reactor};
+use leftfold::revision::Counters;
+use leftfold::{App, Policy, Sequencer, Sequences, Store};
+use leftfold_sources::Mapping;
+use leftfold_sources::http::Ingest;
+use tokio::sync::watch;
+
+pub use self::access::{Scope, Token};
+
+/// A store that can do all that is served.
+pub trait Backend: Store + Sequences + Reactive + Counters {}
+
+impl<S: Store + Sequences + Reactive + Counters> Backend for S {}
+
+/// What a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest body, in bytes; 8 MiB if not said.
+    pub body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body: 8 << 20 }
+    }
+}
+
+/// What is served: an application, and the way into its log.
+pub struct Service<S: Backend> {
+    app: App<S>,
+    sequencer: Sequencer<S>,
+    reacting: Reacting<S>,
+    policy: Policy,
+    limits: Limits,
+    tokens: Vec<Token>,
+    stop: watch::Sender<bool>,
+}
+
+pub(crate) type Shared<S> = Arc<Service<S>>;
+
+impl<S: Backend> Service<S> {
+    /// Serves an application. Without [tokens](Self::tokens) everybody may do everything.
+    pub async fn new(app: App<S>) -> leftfold::Result<Self> {
+        let sequencer = Sequencer::new(app.store().clone());
+        // A handle on all reactions of the store, also on those that run elsewhere; none runs here.
+        let reacting = Reactor::on(app.store().clone()).plans(false).start().await?;
+        let (stop, _) = watch::channel(false);
+        let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
+        Ok(Self { app, sequencer, reacting, policy, limits, tokens, stop })
+    }
+
+    /// Only those may do something who have a token with the scope for it.
+    #[must_use]
+    pub fn tokens(self, tokens: Vec<Token>) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// How posted events are put in order; by contiguous revisions if not said.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// What a request may take.
+    #[must_use]
+    pub fn limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// The routes, and a handle to end what never ends by itself: streams of messages.
+    pub fn router(self) -> (Router, Stop) {
+        let shared = Arc::new(self);
+        let stop = Stop(shared.stop.clone());
+        let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
+        let ingest = ingest.max_bytes(shared.limits.body).router("/events");
+        let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
+        (api::router(shared).merge(ingest), stop)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Waits until the server is about to stop.
+    pub(crate) async fn stopping(&self) {
+        // The sender lives as long as this.
+        let _ = self.stop.subscribe().wait_for(|stops| *stops).await;
+    }
+}
+
+/// Ends streams of messages, and lets `/readyz` say no.
+#[derive(Clone, Debug)]
+pub struct Stop(watch::Sender<bool>);
+
+impl Stop {
+    /// The server is about to stop.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}

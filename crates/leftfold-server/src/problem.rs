@@ -1,0 +1,134 @@
+//! What went wrong, as RFC 9457 has it.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use leftfold::{AppendError, Error, Invalid, Kind, ReadError};
+use serde_json::{Map, Value, json};
+
+/// A failure of a request: `application/problem+json`.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    kind: &'static str,
+    title: &'static str,
+    status: StatusCode,
+    detail: String,
+    /// What else there is to say, by name.
+    more: Map<String, Value>,
+    retry_after: Option<u64>,
+}
+
+macro_rules! problems {
+    ($($name:ident = $status:ident $kind:literal $title:literal;)*) => {
+        impl Problem {
+            $(
+                pub(crate) fn $name(detail: impl Into<String>) -> Self {
+                    let (status, detail, more) = (StatusCode::$status, detail.into(), Map::new());
+                    Self { kind: $kind, title: $title, status, detail, more, retry_after: None }
+                }
+            )*
+        }
+    };
+}
+
+problems! {
+    invalid = BAD_REQUEST "invalid" "The request can't be understood";
+    unauthorized = UNAUTHORIZED "unauthorized" "A token is needed";
+    forbidden = FORBIDDEN "forbidden" "The token does not allow this";
+    missing = NOT_FOUND "not-found" "There is no such thing";
+    not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "This can't be done here";
+    conflict = CONFLICT "conflict" "It contradicts what is there";
+    wrong_revision = CONFLICT "wrong-revision" "Somebody else was faster";
+    parked = CONFLICT "parked" "An event could not be folded";
+    too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
+    unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
+    full = TOO_MANY_REQUESTS "full" "There is no room now";
+    lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
+    unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
+    failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
+}
+
+impl Problem {
+    /// Says more, under a name.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// In seconds; at least one.
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after: Some(seconds.max(1)), ..self }
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        Self::invalid(invalid.to_string())
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let said = error.to_string();
+        match error.kind() {
+            Kind::Invalid => return Self::invalid(said),
+            Kind::Conflict => return Self::conflict(said),
+            _ => tracing::warn!(%error, "a request failed"),
+        }
+        match error.kind() {
+            Kind::Full => Self::full(said).retry_after(5),
+            Kind::Unavailable | Kind::Unknown | Kind::Stopped => Self::unavailable(said).retry_after(1),
+            _ => Self::failed(said),
+        }
+    }
+}
+
+impl From<AppendError> for Problem {
+    fn from(error: AppendError) -> Self {
+        let said = error.to_string();
+        match error {
+            AppendError::WrongRevision { actual, .. } => {
+                Self::wrong_revision(said).with("revision", actual.0)
+            }
+            AppendError::IdTaken { stored, .. } | AppendError::PartlyThere { stored, .. } => {
+                Self::conflict(said).with("stored", stored.to_string())
+            }
+            AppendError::Store(error) => error.into(),
+            _ => Self::invalid(said),
+        }
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        let said = error.to_string();
+        match error {
+            ReadError::Lagging { behind, .. } => Self::lagging(said).with("behind", behind).retry_after(1),
+            ReadError::Parked { parked, .. } => Self::parked(said).with("parked", json!(parked)),
+            ReadError::Store(error) => error.into(),
+            _ => Self::invalid(said),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut body = self.more;
+        body.insert("type".to_owned(), format!("urn:leftfold:problem:{}", self.kind).into());
+        body.insert("title".to_owned(), self.title.into());
+        body.insert("status".to_owned(), self.status.as_u16().into());
+        body.insert("detail".to_owned(), self.detail.into());
+        let mut response = Response::new(Body::from(Value::Object(body).to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,377 @@
+//! The API as a client sees it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use leftfold::{Leftfold, Memory};
+use leftfold_server::{Limits, Scope, Service, Stop, Token};
+use serde_json::{Value, json};
+use shopping_cart::{CartDetails, ClientSummary};
+use tower::ServiceExt as _;
+
+/// A server in front of a shop.
+async fn shop(tokens: Vec<Token>) -> (Router, Stop) {
+    let app = Leftfold::on(Memory::default()).projection(CartDetails).projection(ClientSummary);
+    let service = Service::new(app.start().await.unwrap()).await.unwrap();
+    service.tokens(tokens).limits(Limits { body: 10_000 }).router()
+}
+
+struct Answer {
+    status: u16,
+    headers: axum::http::HeaderMap,
+    text: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    #[track_caller]
+    fn is(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}", self.text);
+        if status >= 400 {
+            assert_eq!(self.headers["content-type"], "application/problem+json");
+            let problem = self.json();
+            assert_eq!(problem["status"], status);
+            assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
+        }
+        if self.text.is_empty() { Value::Null } else { self.json() }
+    }
+}
+
+async fn send(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response: Response<Body> =
+        router.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    Answer { status: parts.status.as_u16(), headers: parts.headers, text }
+}
+
+async fn get(router: &Router, path: &str) -> Answer {
+    send(router, "GET", path, &[], "").await
+}
+
+async fn post(router: &Router, path: &str, body: &Value) -> Answer {
+    send(router, "POST", path, &[("content-type", "application/json")], &body.to_string()).await
+}
+
+fn opened() -> Value {
+    json!({ "type": "shopping-cart-opened", "data": { "clientId": "ann" } })
+}
+
+fn added(quantity: u32) -> Value {
+    let data = json!({ "productId": "shoes", "name": "Shoes", "quantity": quantity, "unitPrice": 4900 });
+    json!({ "type": "product-item-added", "data": data })
+}
+
+#[tokio::test]
+async fn what_is_appended_is_read_back_as_a_document() {
+    let (router, _) = shop(Vec::new()).await;
+    let first = post(&router, "/streams/cart-1?expected=0", &json!([opened(), added(2)])).await.is(201);
+    assert_eq!((&first["revision"], &first["events"]), (&json!(2), &json!(2)));
+    let second = post(&router, "/streams/cart-1?expected=2", &added(1)).await.is(201);
+    let token = second["token"].as_str().unwrap();
+    let read = get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await;
+    assert_eq!(read.is(200)["items"]["shoes"]["quantity"], 3);
+
+    let tag = read.headers["etag"].to_str().unwrap();
+    let path = "/collections/cart_details/documents/cart-1";
+    for known in [tag.to_owned(), format!("\"other\", W/{tag}"), "*".to_owned()] {
+        let again = send(&router, "GET", path, &[("if-none-match", &known)], "").await;
+        assert_eq!(
+            (again.status, again.text.as_str(), &again.headers["etag"]),
+            (304, "", &read.headers["etag"])
+        );
+    }
+    send(&router, "GET", path, &[("if-none-match", "\"other\"")], "").await.is(200);
+
+    assert_eq!(get(&router, &format!("{path}?at=2")).await.is(200)["items"]["shoes"]["quantity"], 2);
+    assert_eq!(get(&router, &format!("{path}?at=1")).await.is(200)["items"], json!({}));
+    get(&router, &format!("{path}?at=0")).await.is(404);
+    get(&router, &format!("{path}?at=2020-01-01T00:00:00Z")).await.is(404);
+    get(&router, &format!("{path}?at=yesterday")).await.is(400);
+
+    let events = get(&router, "/streams/cart-1?after=1&limit=1").await.is(200);
+    assert_eq!(events["events"].as_array().unwrap().len(), 1);
+    assert_eq!(events["events"][0]["revision"], 2);
+    let explained = get(&router, &format!("{path}/explanation")).await.is(200);
+    assert_eq!(explained["events"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_repeated_append_is_one() {
+    let (router, _) = shop(Vec::new()).await;
+    let keyed = [("content-type", "application/json"), ("idempotency-key", "k1")];
+    let body = json!([opened(), added(2)]).to_string();
+    let first = send(&router, "POST", "/streams/cart-1", &keyed, &body).await.is(201);
+    let again = send(&router, "POST", "/streams/cart-1", &keyed, &body).await.is(200);
+    assert_eq!((&again["duplicate"], &again["token"]), (&json!(true), &first["token"]));
+    let other = json!([opened(), added(3)]).to_string();
+    send(&router, "POST", "/streams/cart-1", &keyed, &other).await.is(409);
+    let refused = post(&router, "/streams/cart-1?expected=7", &added(1)).await.is(409);
+    assert_eq!(
+        (&refused["type"], &refused["revision"]),
+        (&json!("urn:leftfold:problem:wrong-revision"), &json!(2))
+    );
+}
+
+#[tokio::test]
+async fn posted_cloud_events_are_put_in_order() {
+    let (router, _) = shop(Vec::new()).await;
+    let event = |revision: u64, event: Value| {
+        json!({
+            "specversion": "1.0", "id": format!("e{revision}"), "source": "shop", "subject": "cart-1",
+            "type": event["type"], "data": event["data"], "sequence": revision.to_string(),
+        })
+    };
+    let batch = json!([event(2, added(2)), event(1, opened()), event(2, added(2))]).to_string();
+    let kind = [("content-type", "application/cloudevents-batch+json")];
+    let answers = send(&router, "POST", "/events", &kind, &batch).await.is(200);
+    assert_eq!(answers.as_array().unwrap().len(), 3, "{answers}");
+    let events = get(&router, "/log").await.is(200);
+    assert_eq!(events["events"].as_array().unwrap().len(), 2, "{events}");
+    let after = events["after"].as_str().unwrap();
+    let waiting = get(&router, &format!("/log?after={after}&wait=10ms")).await.is(200);
+    assert_eq!(waiting["events"], json!([]));
+    let metrics = get(&router, "/metrics").await;
+    assert!(metrics.text.contains("leftfold_deliveries_total{became=\"duplicates\"} 1"), "{}", metrics.text);
+}
+
+#[tokio::test]
+async fn who_waits_for_the_log_is_woken() {
+    let (router, _) = shop(Vec::new()).await;
+    let waiting = tokio::spawn({
+        let router = router.clone();
+        async move { get(&router, "/log?wait=60s").await.is(200) }
+    });
+    post(&router, "/streams/cart-1", &opened()).await.is(201);
+    assert_eq!(waiting.await.unwrap()["events"].as_array().unwrap().len(), 1);
+}
+
+/// The next message of a stream: its id, its kind and its data.
+async fn message(body: &mut Body) -> Option<(String, String, Value)> {
+    let frame = body.frame().await?.unwrap();
+    let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.unwrap_or_default().to_owned()
+    };
+    Some((field("id"), field("event"), serde_json::from_str(&field("data")).unwrap()))
+}
+
+async fn stream(router: &Router, path: &str, last: Option<&str>) -> Body {
+    let mut request = Request::builder().uri(path).header("accept", "text/event-stream");
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.into_body()
+}
+
+#[tokio::test]
+async fn the_log_can_be_followed_and_taken_up_again() {
+    let (router, stop) = shop(Vec::new()).await;
+    post(&router, "/streams/cart-1", &json!([opened(), added(1)])).await.is(201);
+    let mut following = stream(&router, "/log", None).await;
+    let (place, kind, event) = message(&mut following).await.unwrap();
+    assert_eq!((kind.as_str(), &event["stream"]), ("shopping-cart-opened", &json!("cart-1")));
+    drop(following);
+    let mut following = stream(&router, "/log", Some(&place)).await;
+    assert_eq!(message(&mut following).await.unwrap().1, "product-item-added");
+    post(&router, "/streams/cart-2", &opened()).await.is(201);
+    assert_eq!(message(&mut following).await.unwrap().2["stream"], "cart-2");
+    stop.stop();
+    assert!(message(&mut following).await.is_none());
+    get(&router, "/readyz").await.is(503);
+}
+
+#[tokio::test]
+async fn changes_of_a_collection_can_be_watched() {
+    let (router, _) = shop(Vec::new()).await;
+    let mut watching = stream(&router, "/collections/cart_details/changes?after=0", None).await;
+    post(&router, "/streams/cart-1", &json!([opened(), added(1)])).await.is(201);
+    let (_, kind, changed) = message(&mut watching).await.unwrap();
+    assert_eq!((kind.as_str(), &changed["id"]), ("changed", &json!("cart-1")));
+    assert_eq!(changed["document"]["items"]["shoes"]["quantity"], 1);
+}
+
+#[tokio::test]
+async fn documents_are_listed_and_filtered_in_pages() {
+    let (router, _) = shop(Vec::new()).await;
+    let mut token = String::new();
+    for number in 0..25 {
+        let events = json!([opened(), added(1 + number % 5)]);
+        let answer = post(&router, &format!("/streams/cart-{number:02}"), &events).await.is(201);
+        token = answer["token"].as_str().unwrap().to_owned();
+    }
+    get(&router, &format!("/collections/cart_details/documents/cart-24?at_least={token}")).await.is(200);
+    let filter = "%7B%22items.shoes.quantity%22%3A%7B%22%24gte%22%3A4%7D%7D"; // {"items.shoes.quantity":{"$gte":4}}
+    for (query, expected) in [(String::new(), 25), (format!("&filter={filter}"), 10)] {
+        let (mut found, mut after) = (BTreeSet::new(), String::new());
+        loop {
+            let page = get(&router, &format!("/collections/cart_details/documents?limit=4{after}{query}"))
+                .await
+                .is(200);
+            let documents = page["documents"].as_array().unwrap();
+            assert!(documents.len() <= 4);
+            found.extend(documents.iter().map(|one| one["id"].as_str().unwrap().to_owned()));
+            match page["after"].as_str() {
+                Some(last) => after = format!("&after={last}"),
+                None => break,
+            }
+        }
+        assert_eq!(found.len(), expected, "{query}");
+    }
+    get(&router, "/collections/cart_details/documents?filter=%7B%22a%22%3A%7B%22%24near%22%3A1%7D%7D")
+        .await
+        .is(400);
+}
+
+#[tokio::test]
+async fn what_could_not_be_folded_is_told_and_tried_again() {
+    let (router, _) = shop(Vec::new()).await;
+    let answer = post(&router, "/streams/cart-1", &json!([added(1)])).await.is(201);
+    let token = answer["token"].as_str().unwrap();
+    let read =
+        get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await.is(409);
+    assert_eq!(read["type"], "urn:leftfold:problem:parked");
+    let parked = get(&router, "/collections/cart_details/parked").await.is(200);
+    assert_eq!(parked["parked"][0]["unit"], json!({ "document": "cart-1" }));
+    let retried =
+        post(&router, "/collections/cart_details/parked/retry", &json!({ "documents": ["cart-1"] }))
+            .await
+            .is(200);
+    assert_eq!(retried["outcomes"][0]["outcome"], "still-failing");
+    let status = get(&router, "/status").await.is(200);
+    assert_eq!(status["projections"][0]["parked_documents"], 1);
+}
+
+#[tokio::test]
+async fn numbers_are_drawn_once() {
+    let (router, _) = shop(Vec::new()).await;
+    let draw = |key: &'static str| {
+        let router = router.clone();
+        async move {
+            send(&router, "POST", "/counters/prices?count=3", &[("idempotency-key", key)], "").await.is(200)
+        }
+    };
+    assert_eq!(draw("a").await, json!({ "first": 1, "last": 3 }));
+    assert_eq!(draw("b").await, json!({ "first": 4, "last": 6 }));
+    assert_eq!(draw("a").await, json!({ "first": 1, "last": 3 }), "the same request again");
+    post(&router, "/counters/prices?count=0", &Value::Null).await.is(400);
+}
+
+#[tokio::test]
+async fn bad_requests_say_what_was_expected() {
+    let (router, _) = shop(Vec::new()).await;
+    let json = [("content-type", "application/json")];
+    for (method, path, body, status, said) in [
+        ("GET", "/nothing", "", 404, "/openapi.json"),
+        ("DELETE", "/streams/a", "", 405, "/openapi.json"),
+        ("GET", "/collections/nothing/documents/a", "", 404, "cart_details, client_summary"),
+        ("GET", "/collections/cart_details/documents/a", "", 404, "there is no document"),
+        ("GET", "/streams/a?limit=0", "", 400, "1 to 1000"),
+        ("GET", "/streams/a?limits=3", "", 400, "limits"),
+        ("GET", "/log?wait=1h", "", 400, "at most 60s"),
+        ("GET", "/log?after=1-2-3", "", 400, "no place in this log"),
+        (
+            "GET",
+            "/collections/cart_details/documents/a?at_least=x",
+            "",
+            400,
+            "partition:position:revision:stream",
+        ),
+        ("GET", "/streams/a%FF", "", 400, "UTF-8"),
+        ("POST", "/streams/a", "{", 400, "EOF"),
+        ("POST", "/streams/a", "[]", 400, "0 events"),
+        ("POST", "/streams/a", r#"{"type":"a","data":1,"stray":2}"#, 400, "stray"),
+        ("POST", "/streams/a", r#"{"type":"","data":1}"#, 400, "event type"),
+        ("POST", "/tasks/retry", "{}", 400, "all"),
+        ("GET", "/tasks/a/b", "", 404, "has no task"),
+        ("POST", "/conflicts/x/discard", "", 404, "no conflict"),
+        ("POST", "/rejected/x/forget", "", 404, "no rejected message"),
+    ] {
+        let answer = send(&router, method, path, &json, body).await;
+        let problem = answer.is(status);
+        assert!(problem["detail"].as_str().unwrap().contains(said), "{method} {path}: {problem}");
+    }
+    let large = format!("{{\"type\":\"a\",\"data\":\"{}\"}}", "x".repeat(20_000));
+    send(&router, "POST", "/streams/a", &json, &large).await.is(413);
+    send(&router, "POST", "/streams/a", &[("content-type", "text/plain")], "{}").await.is(415);
+    send(&router, "POST", "/streams/a", &[("idempotency-key", "")], "{\"type\":\"a\",\"data\":1}")
+        .await
+        .is(400);
+}
+
+#[tokio::test]
+async fn every_operation_that_is_described_is_there_and_guarded() {
+    let (secret, token) = Token::generate("nobody", Vec::new()).unwrap();
+    let (router, _) = shop(vec![token]).await;
+    let description = get(&router, "/openapi.json").await.is(200);
+    let mut guarded = 0;
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        let uri = path.replace(['{', '}'], "");
+        for (method, operation) in operations.as_object().unwrap() {
+            let method = method.to_uppercase();
+            let answer = send(&router, &method, &uri, &[], "").await;
+            if operation.get("security").is_none() {
+                answer_is_described(&answer, operation);
+                continue;
+            }
+            guarded += 1;
+            answer.is(401);
+            let allowed = operation["security"][0]["token"][0].as_str().unwrap().parse::<Scope>();
+            assert!(allowed.is_ok());
+            let bearer = format!("Bearer {secret}");
+            send(&router, &method, &uri, &[("authorization", &bearer)], "").await.is(403);
+        }
+    }
+    assert!(guarded > 25, "{guarded}");
+    send(&router, "POST", "/events", &[], "").await.is(401);
+}
+
+#[track_caller]
+fn answer_is_described(answer: &Answer, operation: &Value) {
+    let responses = operation["responses"].as_object().unwrap();
+    assert!(responses.contains_key(&answer.status.to_string()), "{}: {operation}", answer.status);
+}
+
+#[tokio::test]
+async fn what_is_answered_is_described() {
+    let (router, _) = shop(Vec::new()).await;
+    post(&router, "/streams/stream", &json!([opened(), added(1)])).await.is(201);
+    let description = get(&router, "/openapi.json").await.is(200);
+    for (path, operations) in description["paths"].as_object().unwrap() {
+        let uri =
+            path.replace("{collection}", "cart_details").replace("{id}", "stream").replace(['{', '}'], "");
+        let is_endless = path.ends_with("/changes");
+        for (method, operation) in operations.as_object().unwrap().iter().filter(|_| !is_endless) {
+            let names = operation["parameters"].as_array().unwrap().iter().filter(|one| one["in"] == "query");
+            for name in names {
+                // Each parameter that is described is known: what is wrong with it is its value.
+                let uri = format!("{uri}?{}=%00", name["name"].as_str().unwrap());
+                let answer = send(&router, &method.to_uppercase(), &uri, &[], "").await;
+                assert!(!answer.text.contains("unknown field"), "{uri}: {}", answer.text);
+            }
+            let answer = send(&router, &method.to_uppercase(), &uri, &[], "").await;
+            let is_described =
+                operation["responses"].as_object().unwrap().contains_key(&answer.status.to_string());
+            assert!(
+                is_described || answer.status == 400,
+                "{method} {uri}: {} {}",
+                answer.status,
+                answer.text
+            );
+        }
+    }
+}
