@@ -5,6 +5,7 @@
 
 mod access;
 mod api;
+mod listen;
 mod problem;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use leftfold_sources::http::Ingest;
 use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
+pub use self::listen::Listen;
 
 /// A store that can do all that is served.
 pub trait Backend: Store + Sequences + Reactive + Counters {}
