@@ -122,23 +122,31 @@ impl<P: Projection> Spec<P> {
     /// The document is this one: the projection's own type, or whatever serializes to the same JSON.
     #[track_caller]
     pub fn then(self, id: impl AsRef<str>, expected: impl Serialize) -> Self {
-        let id = id.as_ref();
-        match self.bodies().get(id) {
-            Some(actual) => self.compare(&format!("document {id}"), &value(&expected), actual),
-            None => panic!("{}: there is no document {id}{}", self.projection.name(), self.story()),
-        }
+        must(self.check(id.as_ref(), Some(&value(&expected))));
         self
     }
 
     /// There is no such document: it never was, or it was deleted.
     #[track_caller]
     pub fn then_nothing(self, id: impl AsRef<str>) -> Self {
-        let id = id.as_ref();
-        if let Some(actual) = self.bodies().get(id) {
-            let name = self.projection.name();
-            panic!("{name}: there should be no document {id}, but there is\n\n{actual:#}{}", self.story());
-        }
+        must(self.check(id.as_ref(), None));
         self
+    }
+
+    /// Whether the document is this one, or there is none. Otherwise says what it is: for those who want to hear of it rather than to panic.
+    pub fn check(&self, id: &str, expected: Option<&Value>) -> Result<(), String> {
+        match (self.bodies()?.get(id), expected) {
+            (Some(actual), Some(expected)) => self.compare(&format!("document {id}"), expected, actual),
+            (None, Some(_)) => {
+                Err(format!("{}: there is no document {id}{}", self.projection.name(), self.story()))
+            }
+            (Some(actual), None) => {
+                let name = self.projection.name();
+                let story = self.story();
+                Err(format!("{name}: there should be no document {id}, but there is\n\n{actual:#}{story}"))
+            }
+            (None, None) => Ok(()),
+        }
     }
 
     /// These are all the documents there are.
@@ -146,34 +154,44 @@ impl<P: Projection> Spec<P> {
     pub fn then_only<I: AsRef<str>, D: Serialize>(self, expected: impl IntoIterator<Item = (I, D)>) -> Self {
         let expected: Value =
             expected.into_iter().map(|(id, document)| (id.as_ref().to_owned(), value(&document))).collect();
-        let actual: Value = self.bodies().into_iter().collect();
-        self.compare("the collection", &expected, &actual);
+        let actual: Value = must(self.bodies()).into_iter().collect();
+        must(self.compare("the collection", &expected, &actual));
         self
     }
 
     /// The last event can't be decoded, routed or folded, and the error contains this text.
     #[track_caller]
     pub fn then_fails(mut self, text: &str) -> Self {
+        must(self.check_fails(text));
+        self
+    }
+
+    /// Whether the last event fails with an error that contains this text, which is then expected of it.
+    pub fn check_fails(&mut self, text: &str) -> Result<(), String> {
         let name = self.projection.name();
         let Some(last) = self.events.last().map(|event| event.position) else {
-            panic!("{name}: no event is given that could fail");
+            return Err(format!("{name}: no event is given that could fail"));
         };
         self.failures.insert(last);
-        self.bodies();
+        self.bodies()?;
         let failures = self.fold().failures;
         let errors: Vec<_> =
             failures.iter().filter(|(position, _)| *position == last).map(|(_, error)| error).collect();
         let expected = format!("{name}: the last event should fail with {text:?}");
-        assert!(!errors.is_empty(), "{expected}, but does not{}", self.story());
-        assert!(errors.iter().any(|error| error.contains(text)), "{expected}, but fails with {errors:?}");
-        self
+        if errors.is_empty() {
+            return Err(format!("{expected}, but does not{}", self.story()));
+        }
+        if !errors.iter().any(|error| error.contains(text)) {
+            return Err(format!("{expected}, but fails with {errors:?}"));
+        }
+        Ok(())
     }
 
     /// The documents as they are now, by id, for checks of your own.
     #[track_caller]
     pub fn documents(&self) -> BTreeMap<String, P::Document> {
         let read = |body| serde_json::from_value(body).expect("the fold has read it back already");
-        self.bodies().into_iter().map(|(id, body)| (id, read(body))).collect()
+        must(self.bodies()).into_iter().map(|(id, body)| (id, read(body))).collect()
     }
 
     /// The contract of projections: whatever is delivered again, however the events are cut into batches, and wherever
@@ -181,34 +199,36 @@ impl<P: Projection> Spec<P> {
     /// chance or on what they did before, and documents that do not survive being stored.
     #[track_caller]
     pub fn holds_under_chaos(self) -> Self {
+        must(self.check_chaos());
+        self
+    }
+
+    /// Whether the contract [holds under chaos](Self::holds_under_chaos).
+    pub fn check_chaos(&self) -> Result<(), String> {
         let naive = self.fold();
         let all = |documents: &BTreeMap<DocumentId, Json>| -> Value {
             documents.iter().map(|(id, body)| (id.to_string(), value(body))).collect()
         };
-        let (documents, streams): (Vec<_>, Vec<_>) = (
-            naive.parked.keys().map(AsRef::as_ref).collect(),
-            naive.parked_streams.keys().map(AsRef::as_ref).collect(),
-        );
+        let documents: Vec<_> = naive.parked.keys().map(AsRef::as_ref).collect();
+        let streams: Vec<_> = naive.parked_streams.keys().map(AsRef::as_ref).collect();
+        let parked: [Vec<&str>; 2] = [documents, streams];
         for way in chaos::ways(self.events.len()) {
-            let found = match chaos::fold(&self.projection, &self.events, way) {
-                Ok(found) => found,
-                Err(error) => panic!("{error}"),
-            };
+            let found =
+                chaos::fold(&self.projection, &self.events, way).map_err(|error| error.to_string())?;
             self.compare(
                 &format!("the collection, given {way},"),
                 &all(&naive.documents),
                 &all(&found.bodies()),
-            );
-            let name = self.projection.name();
-            let parked: [Vec<&str>; 2] = [documents.clone(), streams.clone()];
-            assert_eq!(
-                found.parked(),
-                parked,
-                "{name}: other documents or streams fail, given {way}{}",
-                self.story()
-            );
+            )?;
+            if found.parked() != parked {
+                let (name, story) = (self.projection.name(), self.story());
+                let found = found.parked();
+                return Err(format!(
+                    "{name}: other documents or streams fail, given {way}: {found:?}, not {parked:?}{story}"
+                ));
+            }
         }
-        self
+        Ok(())
     }
 
     #[track_caller]
@@ -237,26 +257,25 @@ impl<P: Projection> Spec<P> {
     }
 
     /// The documents, unless an event failed of which that was not said.
-    #[track_caller]
-    fn bodies(&self) -> BTreeMap<String, Value> {
+    fn bodies(&self) -> Result<BTreeMap<String, Value>, String> {
         let Naive { documents, failures, .. } = self.fold();
         let surprise = failures.iter().find(|(position, _)| !self.failures.contains(position));
         if let Some((position, error)) = surprise {
-            panic!("{}: event {position} failed: {error}{}", self.projection.name(), self.story());
+            let name = self.projection.name();
+            return Err(format!("{name}: event {position} failed: {error}{}", self.story()));
         }
-        documents.into_iter().map(|(id, body)| (id.to_string(), value(&body))).collect()
+        Ok(documents.into_iter().map(|(id, body)| (id.to_string(), value(&body))).collect())
     }
 
-    #[track_caller]
-    fn compare(&self, what: &str, expected: &Value, actual: &Value) {
+    fn compare(&self, what: &str, expected: &Value, actual: &Value) -> Result<(), String> {
         if expected == actual {
-            return;
+            return Ok(());
         }
         let (expected, actual) = (format!("{expected:#}\n"), format!("{actual:#}\n"));
         let difference = TextDiff::from_lines(&expected, &actual);
         let difference = difference.unified_diff().context_radius(5).header("expected", "actual").to_string();
         let name = self.projection.name();
-        panic!("{name}: {what} is not as expected\n\n{}{}", difference.trim_end(), self.story());
+        Err(format!("{name}: {what} is not as expected\n\n{}{}", difference.trim_end(), self.story()))
     }
 
     /// The events that led here, the last ones if they are many.
@@ -272,6 +291,14 @@ impl<P: Projection> Spec<P> {
             let _ = writeln!(story, "  {position} {stream} {kind} {data:?}");
         }
         story
+    }
+}
+
+#[track_caller]
+fn must<T>(checked: Result<T, String>) -> T {
+    match checked {
+        Ok(value) => value,
+        Err(said) => panic!("{said}"),
     }
 }
 
