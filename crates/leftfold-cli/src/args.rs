@@ -1,12 +1,15 @@
 //! What can be said on the command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use leftfold::{Invalid, Revision, StreamId, Token};
+use leftfold::{Invalid, Revision, StreamId};
+use leftfold_server::Scope;
 use leftfold_sources::Mapping;
 
+use crate::daemon::FILE;
 use crate::place::Named;
 
 const EXIT_STATUS: &str = "\
@@ -40,6 +43,17 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Fold many events while the workers are killed again and again, then check every document
     Demo(Demo),
+    /// Make a leftfold.toml with a sample projection
+    Init(Init),
+    /// Run what leftfold.toml says, over HTTP, until told to stop
+    Serve(Serve),
+    /// Look over leftfold.toml: compile its scripts, try its store
+    Check(Configured),
+    /// Run the specifications next to the scripts
+    Test(Test),
+    /// Tokens for those who use the server
+    #[command(subcommand)]
+    Token(Token),
     /// How far each projection is, and what is parked
     Status(Status),
     /// A document
@@ -76,6 +90,7 @@ impl Command {
     pub(crate) fn store(&self) -> Option<&Named> {
         let store = match self {
             Self::Demo(args) => return args.store.as_ref(),
+            Self::Init(_) | Self::Serve(_) | Self::Check(_) | Self::Test(_) | Self::Token(_) => return None,
             Self::Status(args) => &args.store,
             Self::Get(args) => &args.document.store,
             Self::Parked(Parked::List(args)) => &args.store,
@@ -100,6 +115,52 @@ impl Command {
         };
         Some(&store.named)
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Where; here, if left out
+    #[arg(default_value = ".")]
+    pub(crate) directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Configured {
+    /// The file
+    #[arg(long, value_name = "FILE", default_value = FILE)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) file: Configured,
+    /// Let everybody do everything, also from other machines
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Test {
+    #[command(flatten)]
+    pub(crate) file: Configured,
+    /// Only this projection's
+    pub(crate) projection: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a token: shows it once, and what to put into leftfold.toml
+    New(NewToken),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewToken {
+    /// How you call it
+    pub(crate) name: String,
+    /// What it allows: ingest, read, operate; all, if left out
+    #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
+    pub(crate) scopes: Vec<Scope>,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -424,7 +485,7 @@ fn mapping(text: &str) -> Result<Box<Mapping>, String> {
 /// What to wait for: an event's token, or its stream and revision.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Token(Token),
+    Token(leftfold::Token),
     At(StreamId, Revision),
 }
 

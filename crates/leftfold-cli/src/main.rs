@@ -1,6 +1,7 @@
 //! The command `leftfold`.
 
 mod args;
+mod daemon;
 mod demo;
 mod exit;
 mod ops;
@@ -16,6 +17,7 @@ use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
+use crate::daemon::Config;
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
 use crate::place::{Named, Place, without_secrets};
@@ -53,6 +55,29 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
     match (command.store().cloned(), command) {
+        (None, Command::Init(args)) => daemon::init(&args.directory, out),
+        (None, Command::Token(args::Token::New(args))) => daemon::new_token(&args.name, &args.scopes, out),
+        (None, Command::Test(args)) => {
+            daemon::test(&Config::read(&args.file.config)?, args.projection.as_deref(), out)
+        }
+        (None, Command::Check(args)) => {
+            let config = Config::read(&args.config)?;
+            match config.place()? {
+                Named::File(file) => daemon::check(&file, &config, out).await,
+                #[cfg(feature = "mongodb")]
+                Named::MongoDb(database) => daemon::check(&database, &config, out).await,
+                Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
+            }
+        }
+        (None, Command::Serve(args)) => {
+            let config = Config::read(&args.file.config)?;
+            match config.place()? {
+                Named::File(file) => daemon::serve(&file, &config, args.insecure, out).await,
+                #[cfg(feature = "mongodb")]
+                Named::MongoDb(database) => daemon::serve(&database, &config, args.insecure, out).await,
+                Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
+            }
+        }
         (Some(Named::File(file)), command) => run_on(&file, command, out).await,
         #[cfg(feature = "mongodb")]
         (Some(Named::MongoDb(database)), command) => run_on(&database, command, out).await,
@@ -64,6 +89,10 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
 
 async fn run_on<P: Place>(place: &P, command: Command, out: &mut Out) -> Result<Exit, Failure> {
     match command {
+        // These name no store.
+        Command::Init(_) | Command::Serve(_) | Command::Check(_) | Command::Test(_) | Command::Token(_) => {
+            Ok(Exit::Usage)
+        }
         Command::Demo(args) => demo::run(place, &args, out).await,
         Command::Status(args) => ops::status(place, &args, out).await,
         Command::Get(args) => ops::get(place, args, out).await,

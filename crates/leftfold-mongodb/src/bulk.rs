@@ -7,7 +7,7 @@ use bson::{Document, RawArrayBuf, RawDocumentBuf};
 use leftfold::Kind;
 use mongodb::error::ErrorKind;
 
-use crate::error::{Failure, is_duplicate};
+use crate::error::{DUPLICATE_KEY, Failure, is_duplicate};
 
 /// A command is a BSON document itself, and may not be larger than one.
 const COMMAND_BYTES: usize = 12 << 20;
@@ -16,11 +16,12 @@ const COMMAND_STATEMENTS: usize = 50_000;
 /// What a command does with its statements.
 #[derive(Clone, Copy)]
 pub(crate) enum Verb {
+    Insert,
     Update,
     Delete,
 }
 
-/// Updates, or deletions, that go in one command.
+/// Insertions, or updates, or deletions, that go in one command.
 #[derive(Default)]
 pub(crate) struct Statements {
     list: RawArrayBuf,
@@ -51,6 +52,7 @@ impl Statements {
     /// The command, as it is sent in a transaction.
     pub(crate) fn command(&self, verb: Verb, collection: &str) -> RawDocumentBuf {
         let (name, list) = match verb {
+            Verb::Insert => (cstr!("insert"), cstr!("documents")),
             Verb::Update => (cstr!("update"), cstr!("updates")),
             Verb::Delete => (cstr!("delete"), cstr!("deletes")),
         };
@@ -84,17 +86,19 @@ pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
     Ok(reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
 }
 
-/// What a command's reply says: how many guards held, and what the server refused to do, by the places of statements.
+/// What a command's reply says: how many guards held, and by the places of statements what was to be inserted and is there already, and what the
+/// server refused to do for other reasons.
 pub(crate) struct Said {
     pub(crate) held: usize,
+    pub(crate) there: Vec<usize>,
     pub(crate) refused: Vec<(usize, Failure)>,
 }
 
 /// Reads a reply of which each statement counts by itself.
 pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
+    let code = |error: &Document| error.get_i32("code").unwrap_or(0);
     let failure = |error: &Document| {
-        let code = error.get_i32("code").unwrap_or(0);
-        Failure::reported(code, error.get_str("errmsg").unwrap_or("a write failed"))
+        Failure::reported(code(error), error.get_str("errmsg").unwrap_or("a write failed"))
     };
     if let Ok(error) = reply.get_document("writeConcernError") {
         return Err(failure(error).unknown());
@@ -102,14 +106,15 @@ pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
     let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
     let place = |error: &Document| error.get_i32("index").ok().and_then(|index| usize::try_from(index).ok());
     let errors = errors.iter().filter_map(bson::Bson::as_document);
-    let refused = errors.filter_map(|error| Some((place(error)?, failure(error)))).collect();
+    let (there, refused): (Vec<_>, Vec<_>) = errors.partition(|error| code(error) == DUPLICATE_KEY);
+    let there = there.into_iter().filter_map(place).collect();
+    let refused = refused.into_iter().filter_map(|error| Some((place(error)?, failure(error)))).collect();
     let held = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-    Ok(Said { held, refused })
+    Ok(Said { held, there, refused })
 }
 
 /// Which of what was to be inserted is there already, by their places. `None` if something else went wrong.
 pub(crate) fn duplicates(error: &mongodb::error::Error) -> Option<Vec<usize>> {
-    const DUPLICATE_KEY: i32 = 11_000;
     match &*error.kind {
         ErrorKind::InsertMany(error) if error.write_concern_error.is_none() => {
             let errors = error.write_errors.as_ref()?;

@@ -13,6 +13,7 @@ use mongodb::options::Hint;
 
 use crate::error::Failure;
 use crate::schema::{self, CHECKPOINTS, records};
+use crate::watch::Scope;
 use crate::{Base, MAX_IDS, Mongo, batch, record};
 
 impl Documents for Mongo {
@@ -80,12 +81,12 @@ impl Documents for Mongo {
     }
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
-        let (_waiting, mut known) = self.inner.base.wait();
+        let (_waiting, mut known) = self.inner.base.wait(Scope::All);
         loop {
             let (mark, changes, is_told) = {
                 let known = known.borrow_and_update();
                 let (mark, changes) = known.checkpoint(projection);
-                (mark, changes, known.is_told())
+                (mark, changes, known.is_told(Scope::All))
             };
             if mark != *from && mark.covers(from) {
                 return Ok(mark);

@@ -22,7 +22,7 @@ const DAMAGED: &str =
 
 /// Codes of servers that are not, or no longer, the primary, that shut down, or that can't be heard.
 const UNAVAILABLE: [i32; 14] = [6, 7, 50, 89, 91, 112, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
-const DUPLICATE_KEY: i32 = 11_000;
+pub(crate) const DUPLICATE_KEY: i32 = 11_000;
 const AGAIN: &str = "try again; if it stays, look at the server's log";
 
 impl Failure {

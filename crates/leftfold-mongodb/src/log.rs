@@ -21,6 +21,7 @@ use mongodb::options::ReadConcern;
 
 use crate::error::Failure;
 use crate::schema::{EVENTS, HEADS, META};
+use crate::watch::Scope;
 use crate::{Base, MAX_IDS, Mongo, batch};
 
 const POSITION_BITS: u32 = 48;
@@ -84,7 +85,7 @@ impl Log for Mongo {
 
     async fn grown(&self, beyond: &Mark) -> Result<()> {
         let base = self.logged()?;
-        let (_waiting, mut known) = base.wait();
+        let (_waiting, mut known) = base.wait(Scope::All);
         // The board outlives the wait, as this handle does.
         let _ = known.wait_for(|known| known.is_beyond(beyond)).await;
         Ok(())

@@ -1,8 +1,8 @@
 //! The board: what the last commits reached, for those who wait for more.
 //!
-//! Commits of this process are put up at once. Those of other processes come through a change stream on the heads, the
-//! checkpoints, and the number of stirs of those who run tasks, which is open only while somebody waits, or did a moment ago. Where it fails, as on a standalone
-//! server, all are read again and again instead.
+//! Commits of this process are put up at once. Those of other processes come through a change stream, which is open only while somebody waits, or did
+//! a moment ago: on the number of stirs alone while only those wait who run tasks, which is cheaper for the server; on the heads and the checkpoints as
+//! well once somebody waits for these. Where it fails, as on a standalone server, all are read again and again instead.
 //!
 //! **No wake-up is lost**: the stream is opened first and then all is read, so that whatever is not in what was read
 //! comes through the stream.
@@ -46,8 +46,17 @@ pub(crate) struct Known {
     partitions: u16,
     /// How often those who run tasks were stirred.
     stirs: u64,
-    /// Whether every step that others take comes through the change stream.
-    is_told: bool,
+    /// What comes through the change stream, every step that others take.
+    told: Option<Scope>,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    /// That those who run tasks are stirred.
+    Stirs,
+    /// That, and commits of events and documents.
+    All,
 }
 
 /// Where a checkpoint is.
@@ -75,8 +84,8 @@ impl Known {
     }
 
     /// Whether whatever is not here yet will come by itself.
-    pub(crate) fn is_told(&self) -> bool {
-        self.is_told
+    pub(crate) fn is_told(&self, scope: Scope) -> bool {
+        self.told >= Some(scope)
     }
 
     /// Where a checkpoint is known to be, and how often it was seen to change.
@@ -96,7 +105,8 @@ pub(crate) struct Board {
 
 #[derive(Default)]
 struct Waiting {
-    waiters: usize,
+    for_stirs: usize,
+    for_all: usize,
     /// The task that looks for commits of others.
     watcher: Option<AbortHandle>,
 }
@@ -177,10 +187,10 @@ impl Board {
         })
     }
 
-    /// Whether every step that others take will be put up.
-    fn is_told(&self, is_told: bool) {
+    /// Of what every step that others take will be put up.
+    fn is_told(&self, told: Option<Scope>) {
         self.known.send_if_modified(|known| {
-            known.is_told = is_told;
+            known.told = told;
             false
         });
     }
@@ -189,25 +199,50 @@ impl Board {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_awaited(&self) -> bool {
-        self.lock().waiters > 0
+    /// What is waited for, if anything is.
+    fn awaited(&self) -> Option<Scope> {
+        let waiting = self.lock();
+        match (waiting.for_stirs, waiting.for_all) {
+            (0, 0) => None,
+            (_, 0) => Some(Scope::Stirs),
+            _ => Some(Scope::All),
+        }
+    }
+
+    /// Waits until more is waited for than this.
+    async fn wanted_beyond(&self, scope: Scope) {
+        while self.awaited() <= Some(scope) {
+            self.bell.notified().await;
+        }
+    }
+}
+
+impl Waiting {
+    fn waiters(&mut self, scope: Scope) -> &mut usize {
+        match scope {
+            Scope::Stirs => &mut self.for_stirs,
+            Scope::All => &mut self.for_all,
+        }
     }
 }
 
 /// Somebody waits.
-pub(crate) struct Guard(Arc<Board>);
+pub(crate) struct Guard {
+    board: Arc<Board>,
+    scope: Scope,
+}
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.lock().waiters -= 1;
+        *self.board.lock().waiters(self.scope) -= 1;
     }
 }
 
 impl Base {
-    /// Starts to wait. Until the guard is dropped, commits of other processes are looked for.
-    pub(crate) fn wait(self: &Arc<Self>) -> (Guard, watch::Receiver<Known>) {
+    /// Starts to wait. Until the guard is dropped, what other processes do is looked for.
+    pub(crate) fn wait(self: &Arc<Self>, scope: Scope) -> (Guard, watch::Receiver<Known>) {
         let mut waiting = self.board.lock();
-        waiting.waiters += 1;
+        *waiting.waiters(scope) += 1;
         // It may have ended with the runtime it was started in.
         if waiting.watcher.as_ref().is_none_or(AbortHandle::is_finished) {
             let watcher = tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&self.board)));
@@ -215,7 +250,7 @@ impl Base {
         }
         drop(waiting);
         self.board.bell.notify_one();
-        (Guard(Arc::clone(&self.board)), self.board.known.subscribe())
+        (Guard { board: Arc::clone(&self.board), scope }, self.board.known.subscribe())
     }
 
     /// Reads all heads, checkpoints and stirs, and puts them up. Answers whether there is news.
@@ -237,18 +272,23 @@ impl Base {
         Ok(self.board.found(checkpoints, &published) || news)
     }
 
-    /// A stream of all changes of heads, checkpoints and stirs from now on.
-    async fn changes(&self) -> Result<ChangeStream<Document>, Failure> {
-        let pipeline = [
-            doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, STIRS] } } },
-            doc! { "$project": {
-                "ns": 1, "documentKey": 1,
-                "position": { "$ifNull": ["$updateDescription.updatedFields.position", "$fullDocument.position"] },
-                "mark": { "$ifNull": ["$updateDescription.updatedFields.mark", "$fullDocument.mark"] },
-                "stirs": { "$ifNull": ["$updateDescription.updatedFields.stirs", "$fullDocument.stirs"] },
-            } },
-        ];
-        Ok(self.db.watch().pipeline(pipeline).max_await_time(AWAIT).await?.with_type())
+    /// A stream of all changes from now on.
+    async fn changes(&self, scope: Scope) -> Result<ChangeStream<Document>, Failure> {
+        let told = doc! { "$project": {
+            "documentKey": 1,
+            "position": { "$ifNull": ["$updateDescription.updatedFields.position", "$fullDocument.position"] },
+            "mark": { "$ifNull": ["$updateDescription.updatedFields.mark", "$fullDocument.mark"] },
+            "stirs": { "$ifNull": ["$updateDescription.updatedFields.stirs", "$fullDocument.stirs"] },
+        } };
+        let stirs = self.db.collection::<Document>(STIRS);
+        let changes = match scope {
+            Scope::Stirs => stirs.watch().pipeline([told]),
+            Scope::All => {
+                let ours = doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, STIRS] } } };
+                self.db.watch().pipeline([ours, told])
+            }
+        };
+        Ok(changes.max_await_time(AWAIT).await?.with_type())
     }
 
     /// Puts up what a change tells.
@@ -275,17 +315,20 @@ impl Base {
 async fn watch(store: Weak<Base>, board: Arc<Board>) {
     let mut failed_at: Option<Instant> = None;
     loop {
-        while !board.is_awaited() {
+        let scope = loop {
+            if let Some(scope) = board.awaited() {
+                break scope;
+            }
             // Woken now and then to see whether the store is gone.
             let _ = timeout(LINGER, board.bell.notified()).await;
             if store.strong_count() == 0 {
                 return;
             }
-        }
+        };
         let Some(base) = store.upgrade() else { return };
         let streams = base.has_transactions() && failed_at.is_none_or(|at| at.elapsed() > RETRY);
-        let watched = if streams { follow(base).await } else { poll(base).await };
-        board.is_told(false);
+        let watched = if streams { follow(base, scope).await } else { poll(base).await };
+        board.is_told(None);
         if let Err(failure) = watched {
             // Those who wait are still woken by this process; the next look tries again.
             tracing::warn!(?failure, "could not watch for commits of others; looking for them instead");
@@ -295,26 +338,32 @@ async fn watch(store: Weak<Base>, board: Arc<Board>) {
     }
 }
 
-/// Follows a change stream until it fails, or nobody waits any more.
-async fn follow(base: Arc<Base>) -> Result<(), Failure> {
+/// Follows a change stream until it fails, or nobody waits any more, or somebody waits for more.
+async fn follow(base: Arc<Base>, scope: Scope) -> Result<(), Failure> {
     // What was put up before the stream is open it will never tell.
     base.board.known.send_if_modified(|known| {
         known.checkpoints.values_mut().for_each(|stand| stand.echoes.clear());
         false
     });
-    let mut changes = patiently(base.changes()).await?;
+    let mut changes = patiently(base.changes(scope)).await?;
     patiently(base.look()).await?;
-    base.board.is_told(true);
+    base.board.is_told(Some(scope));
     let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
     drop(base);
     let mut idle_since = None;
     loop {
-        let Ok(next) = timeout(SILENCE, changes.next_if_any()).await else {
-            return Err(Failure::silent());
+        let next = tokio::select! {
+            next = timeout(SILENCE, changes.next_if_any()) => next,
+            () = board.wanted_beyond(scope) => return Ok(()),
         };
+        let Ok(next) = next else { return Err(Failure::silent()) };
         let Some(base) = store.upgrade() else { return Ok(()) };
         next?.iter().for_each(|change| base.see(change));
-        if board.is_awaited() {
+        // What is watched was dropped; another stream tells what comes in its place.
+        if !changes.is_alive() {
+            return Ok(());
+        }
+        if board.awaited().is_some() {
             idle_since = None;
         } else if idle_since.get_or_insert_with(Instant::now).elapsed() > LINGER {
             return Ok(());
@@ -328,7 +377,7 @@ async fn poll(base: Arc<Base>) -> Result<(), Failure> {
     drop(base);
     let begun = Instant::now();
     let mut stirred = begun;
-    while board.is_awaited() && begun.elapsed() < RETRY {
+    while board.awaited().is_some() && begun.elapsed() < RETRY {
         let Some(base) = store.upgrade() else { return Ok(()) };
         if patiently(base.look()).await? {
             stirred = Instant::now();

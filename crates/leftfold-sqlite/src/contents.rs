@@ -1,15 +1,20 @@
 //! Documents that are written without events: a table of their own for each collection, with the collection's name.
 //!
 //! A row has the document's `id` and `body`, which any program may read and reactions follow, the `guard` of its next write, and the ids of the
-//! `operations` that it remembers, as JSON. Writes are guarded statements; what is there is only read where a guard did not hold.
+//! `operations` that it remembers, eight bytes each, in order. Writes are guarded statements; what is there is only read where a guard did not hold, and
+//! for operations that SQLite can't carry out by itself.
 
-use leftfold::content::{Contents, Guard, Operated, Operation, Stored, Write, Wrote};
+use std::fmt::Write as _;
+
+use leftfold::content::{
+    Amount, Contents, Guard, Ids, Operated, Operation, REMEMBERED, Step, Stored, Write, Wrote,
+};
+use leftfold::documents::MAX_BODY_BYTES;
 use leftfold::react::Plain;
 use leftfold::{DocumentId, Env as _, Error, Json, Result, System};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, ToSql, params};
 
 use crate::Sqlite;
-use crate::documents::{json, text};
 use crate::error::Failure;
 use crate::react::check_plain;
 use crate::writer::{Ran, Tx, Work};
@@ -61,8 +66,18 @@ fn find(file: &Connection, collection: &Plain, id: DocumentId) -> Result<Option<
         id,
         body: Json::stored(row.get_ref(0)?.as_str()?),
         guard: Guard::stored(row.get_ref(1)?.as_str()?),
-        operations: json(row, 2)?,
+        operations: remembered(row.get_ref(2)?.as_blob()?),
     }))
+}
+
+fn remembered(bytes: &[u8]) -> Ids {
+    let ids =
+        bytes.chunks_exact(8).map(|id| id.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    Ids::stored(ids)
+}
+
+fn bytes(operations: &Ids) -> Vec<u8> {
+    operations.iter().flat_map(|id| id.get().to_be_bytes()).collect()
 }
 
 struct PrepareWork(Plain);
@@ -88,7 +103,7 @@ impl Work for PrepareWork {
         if tx.connection.prepare_cached(exists)?.query_row([name], |_| Ok(())).optional()?.is_none() {
             let sql = format!(
                 "CREATE TABLE \"{name}\" (\n  id TEXT PRIMARY KEY NOT NULL,\n  body TEXT NOT NULL,\n  guard TEXT NOT NULL,\n  \
-                 operations TEXT NOT NULL DEFAULT '[]'\n) STRICT"
+                 operations BLOB NOT NULL DEFAULT x''\n) STRICT"
             );
             tx.connection.execute_batch(&sql)?;
             return Ok(Ran::Keep(Ok(())));
@@ -116,31 +131,60 @@ struct WriteWork {
     writes: Vec<Write>,
 }
 
-impl WriteWork {
+/// The statements of many writes, each prepared when it is needed first.
+struct Writes<'c> {
+    connection: &'c Connection,
+    collection: &'c Plain,
+    insert: Option<CachedStatement<'c>>,
+    update: Option<CachedStatement<'c>>,
+    delete: Option<CachedStatement<'c>>,
+}
+
+impl<'c> Writes<'c> {
+    fn new(connection: &'c Connection, collection: &'c Plain) -> Self {
+        Self { connection, collection, insert: None, update: None, delete: None }
+    }
+
     /// Makes a write, if its guard holds. Answers whether it did.
-    fn write(&self, connection: &Connection, write: &Write) -> Result<bool, Failure> {
-        let (table, id) = (self.collection.as_str(), write.id.as_str());
+    fn write(&mut self, write: &Write) -> Result<bool, Failure> {
+        let (connection, table, id) = (self.connection, self.collection.as_str(), write.id.as_str());
         let written = match (&write.expected, &write.to) {
             (None, Some((guard, body))) => {
-                let sql = format!(
-                    "INSERT INTO \"{table}\" (id, body, guard) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO NOTHING"
-                );
-                connection.prepare_cached(&sql)?.execute([id, body.as_str(), guard.as_str()])?
+                let insert = prepared(connection, &mut self.insert, || {
+                    format!(
+                        "INSERT INTO \"{table}\" (id, body, guard) VALUES (?1, ?2, ?3) ON CONFLICT (id) DO NOTHING"
+                    )
+                })?;
+                insert.execute([id, body.as_str(), guard.as_str()])?
             }
             (Some(expected), Some((guard, body))) => {
-                let sql =
-                    format!("UPDATE \"{table}\" SET body = ?2, guard = ?3 WHERE id = ?1 AND guard = ?4");
-                let values = [id, body.as_str(), guard.as_str(), expected.as_str()];
-                connection.prepare_cached(&sql)?.execute(values)?
+                let update = prepared(connection, &mut self.update, || {
+                    format!("UPDATE \"{table}\" SET body = ?2, guard = ?3 WHERE id = ?1 AND guard = ?4")
+                })?;
+                update.execute([id, body.as_str(), guard.as_str(), expected.as_str()])?
             }
             (Some(expected), None) => {
-                let sql = format!("DELETE FROM \"{table}\" WHERE id = ?1 AND guard = ?2");
-                connection.prepare_cached(&sql)?.execute([id, expected.as_str()])?
+                let delete = prepared(connection, &mut self.delete, || {
+                    format!("DELETE FROM \"{table}\" WHERE id = ?1 AND guard = ?2")
+                })?;
+                delete.execute([id, expected.as_str()])?
             }
             // It must not be there, and is not to be: there is nothing to write.
-            (None, None) => return Ok(find(connection, &self.collection, write.id.clone())?.is_none()),
+            (None, None) => return Ok(find(connection, self.collection, write.id.clone())?.is_none()),
         };
         Ok(written == 1)
+    }
+}
+
+/// A statement that may have been prepared before.
+fn prepared<'s, 'c>(
+    connection: &'c Connection,
+    kept: &'s mut Option<CachedStatement<'c>>,
+    sql: impl FnOnce() -> String,
+) -> Result<&'s mut CachedStatement<'c>, Failure> {
+    match kept {
+        Some(statement) => Ok(statement),
+        None => Ok(kept.insert(connection.prepare_cached(&sql())?)),
     }
 }
 
@@ -160,8 +204,9 @@ impl Work for WriteWork {
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let mut wrote = Vec::with_capacity(self.writes.len());
+        let mut writes = Writes::new(tx.connection, &self.collection);
         for write in &self.writes {
-            let has_written = self.write(tx.connection, write)?;
+            let has_written = writes.write(write)?;
             wrote.push(if has_written {
                 Wrote::Written
             } else {
@@ -197,14 +242,21 @@ impl Work for OperateWork {
             self.collection.as_str()
         );
         let mut operated = Vec::with_capacity(self.operations.len());
+        let mut direct = None;
         for (id, operation) in &self.operations {
+            if let Some(increments) = increments(operation)
+                && increase(tx.connection, &self.collection, &mut direct, id, operation, &increments)?
+            {
+                operated.push(Operated::Applied);
+                continue;
+            }
             let Some(stored) = find(tx.connection, &self.collection, id.clone())? else {
                 operated.push(Operated::Missing);
                 continue;
             };
             operated.push(match stored.operated(operation, System.random()) {
                 Ok(Stored { id, body, guard, operations }) => {
-                    let values = params![id.as_str(), body.as_str(), guard.as_str(), text(&operations)?];
+                    let values = params![id.as_str(), body.as_str(), guard.as_str(), bytes(&operations)];
                     tx.connection.prepare_cached(&sql)?.execute(values)?;
                     Operated::Applied
                 }
@@ -218,4 +270,75 @@ impl Work for OperateWork {
     fn failed(error: Error) -> Self::Answer {
         Err(error)
     }
+}
+
+/// What an operation does, if it does nothing but to increase numbers at the top level by whole ones. SQLite does that by itself.
+fn increments(operation: &Operation) -> Option<Vec<(&str, i64)>> {
+    const MOST: usize = 4;
+    let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let increments: Option<Vec<_>> = operation
+        .steps()
+        .map(|(path, step)| match step {
+            Step::Increment(Amount::Whole(amount)) if is_plain(path) => Some((path, *amount)),
+            _ => None,
+        })
+        .collect();
+    increments.filter(|increments| (1..=MOST).contains(&increments.len()))
+}
+
+/// The statement that increases fields of these names.
+struct Direct<'c> {
+    names: Vec<String>,
+    statement: CachedStatement<'c>,
+}
+
+impl<'c> Direct<'c> {
+    fn new(
+        connection: &'c Connection,
+        collection: &Plain,
+        increments: &[(&str, i64)],
+    ) -> Result<Self, Failure> {
+        let (mut sets, mut holds) = (String::new(), String::new());
+        for ((name, _), parameter) in increments.iter().zip(4..) {
+            // A string takes everything.
+            let _ = write!(sets, ", '$.{name}', (body ->> '$.{name}') + ?{parameter}");
+            let _ = write!(
+                holds,
+                " AND json_type(body, '$.{name}') = 'integer' AND typeof(body ->> '$.{name}') = 'integer' \
+                 AND typeof((body ->> '$.{name}') + ?{parameter}) = 'integer'"
+            );
+        }
+        // It is new if it is higher than all that are remembered. A number is at most twenty bytes longer than before.
+        let (kept, most) = (8 * REMEMBERED, MAX_BODY_BYTES - 20 * increments.len());
+        let sql = format!(
+            "UPDATE \"{}\" SET body = json_set(body{sets}), guard = ?2, \
+             operations = substr(CAST(operations || ?3 AS BLOB), -{kept}) \
+             WHERE id = ?1 AND (operations = x'' OR substr(operations, -8) < ?3) AND octet_length(body) <= {most}{holds}",
+            collection.as_str()
+        );
+        let names = increments.iter().map(|(name, _)| (*name).to_owned()).collect();
+        Ok(Self { names, statement: connection.prepare_cached(&sql)? })
+    }
+}
+
+/// Has SQLite increase numbers. Answers whether it could: if not, whoever reads the document finds out why.
+fn increase<'c>(
+    connection: &'c Connection,
+    collection: &Plain,
+    direct: &mut Option<Direct<'c>>,
+    id: &DocumentId,
+    operation: &Operation,
+    increments: &[(&str, i64)],
+) -> Result<bool, Failure> {
+    let fits = |direct: &Direct<'_>| direct.names.iter().eq(increments.iter().map(|(name, _)| *name));
+    if !direct.as_ref().is_some_and(fits) {
+        *direct = Some(Direct::new(connection, collection, increments)?);
+    }
+    let Some(direct) = direct else { return Ok(false) };
+    let guard = Guard::once(System.random());
+    let (id, guard, number) = (id.as_str(), guard.as_str(), operation.id().get().to_be_bytes());
+    let number = number.as_slice();
+    let mut values: Vec<&dyn ToSql> = vec![&id, &guard, &number];
+    values.extend(increments.iter().map(|(_, amount)| -> &dyn ToSql { amount }));
+    Ok(direct.statement.execute(values.as_slice())? == 1)
 }

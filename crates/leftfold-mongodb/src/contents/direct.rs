@@ -51,7 +51,7 @@ pub(super) fn statement(
     filter.extend(needs.into_iter().map(|(path, need)| (path.to_owned(), need.into())));
     let does: Document =
         does.into_iter().map(|(operator, fields)| (operator.to_owned(), fields.into())).collect();
-    Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does })?))
+    Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does, "hint": "_id_" })?))
 }
 
 /// What a field must be. An array that has numbers in it passes for one, too.

@@ -4,7 +4,7 @@
 //! their number is known; if some did not hold, one query tells which, as no version is ever there twice. A task that somebody else has
 //! changed right after us is named, too: whoever looks again finds out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use bson::raw::cstr;
 use bson::{RawDocumentBuf, doc};
@@ -12,7 +12,7 @@ use leftfold::Result;
 use leftfold::react::{Change, Task, TaskKey};
 
 use super::task::{any_of, decode, decode_key, encode, guard};
-use crate::bulk::{Statements, Verb, duplicates, held};
+use crate::bulk::{Statements, Verb, held, said};
 use crate::error::Failure;
 use crate::schema::TASKS;
 use crate::{Base, MAX_IDS, batch, patiently};
@@ -20,7 +20,7 @@ use crate::{Base, MAX_IDS, batch, patiently};
 /// Changes of tasks, ready to be sent.
 #[derive(Default)]
 struct Batch {
-    inserts: Vec<RawDocumentBuf>,
+    inserts: Vec<Statements>,
     updates: Vec<Statements>,
     deletes: Vec<Statements>,
 }
@@ -84,15 +84,19 @@ impl Base {
         if batch.inserts.is_empty() {
             return Ok(Vec::new());
         }
-        let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
-        let Err(error) = tasks.insert_many(&batch.inserts).ordered(false).await else {
-            return Ok(Vec::new());
-        };
-        let Some(there) = duplicates(&error) else { return Err(error.into()) };
-        let there: HashSet<_> = there.into_iter().collect();
-        let inserts = changes.iter().filter(|change| matches!(change, Change::Insert(_))).enumerate();
-        let refused = inserts.filter(|(place, _)| there.contains(place));
-        Ok(refused.map(|(_, change)| change.key().clone()).collect())
+        let inserts: Vec<_> =
+            changes.iter().filter(|change| matches!(change, Change::Insert(_))).map(Change::key).collect();
+        let (mut sent, mut there) = (0, Vec::new());
+        for statements in &batch.inserts {
+            let command = statements.durable_command(Verb::Insert, TASKS);
+            let said = said(&self.db.run_raw_command(command).await?)?;
+            if let Some((_, failure)) = said.refused.into_iter().next() {
+                return Err(failure);
+            }
+            there.extend(said.there.iter().filter_map(|place| inserts.get(sent + place).copied().cloned()));
+            sent += statements.count();
+        }
+        Ok(there)
     }
 
     /// Answers with how many guards held.
@@ -142,7 +146,7 @@ fn pack(changes: &[Change]) -> Result<Batch, Failure> {
     let mut batch = Batch::default();
     for change in changes {
         match change {
-            Change::Insert(task) => batch.inserts.push(encode(task)?),
+            Change::Insert(task) => Statements::push(&mut batch.inserts, encode(task)?),
             Change::Update(seen, task) => {
                 let mut update = RawDocumentBuf::new();
                 update.append(cstr!("q"), RawDocumentBuf::try_from(&guard(&task.key, *seen))?);

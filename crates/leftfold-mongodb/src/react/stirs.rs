@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::{Failure, is_duplicate};
 use crate::schema::STIRS;
+use crate::watch::Scope;
 use crate::{Base, patiently};
 
 /// The only document there.
@@ -43,10 +44,10 @@ impl Base {
     /// Waits until the number is another one, or for so long. Answers with the number.
     pub(super) async fn stirred(self: &Arc<Self>, since: u64, patience: Duration) -> Result<u64, Failure> {
         let end = Instant::now().checked_add(patience);
-        let (_waiting, mut known) = self.wait();
+        let (_waiting, mut known) = self.wait(Scope::Stirs);
         let (stirs, is_told) = {
             let known = known.borrow_and_update();
-            (known.stirs(), known.is_told())
+            (known.stirs(), known.is_told(Scope::Stirs))
         };
         // Where the board is told of every step, the next one comes to it.
         let stirs = if is_told { stirs } else { patiently(self.stirs()).await? };

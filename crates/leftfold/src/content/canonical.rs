@@ -94,7 +94,12 @@ impl Text {
     fn object(&mut self, fields: &Fields) -> Result<(), Wrong> {
         self.deeper()?;
         let mut sorted: Vec<_> = fields.iter().collect();
-        sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+        // Of ASCII, bytes and UTF-16 have the same order.
+        if sorted.iter().all(|(name, _)| name.is_ascii()) {
+            sorted.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        } else {
+            sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+        }
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(Wrong::new(format!("the field {} twice", twice[0].0), "each field once"));
         }
@@ -127,6 +132,11 @@ impl Text {
 
     fn quote(&mut self, text: &str) {
         self.out.push('"');
+        if !text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\')) {
+            self.out.push_str(text);
+            self.out.push('"');
+            return;
+        }
         for c in text.chars() {
             match c {
                 '"' => self.out.push_str("\\\""),

@@ -242,7 +242,7 @@ impl Operation {
             let at = fields.iter().position(|(field, _)| field == name);
             step.apply(path, name, fields, at)?;
         }
-        let body = Json::parse(&value.to_string())?;
+        let body = Json::stored(value.to_string());
         let bytes = body.as_str().len();
         if bytes > MAX_BODY_BYTES {
             let expected = format!("a document of at most {MAX_BODY_BYTES} bytes, not {bytes}");

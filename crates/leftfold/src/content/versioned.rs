@@ -1,12 +1,15 @@
 //! Documents of one type, each guarded by its content.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::operation::Operation;
@@ -51,7 +54,6 @@ use crate::retry::Backoff;
 /// What it does not promise: content that was there before has its old version again. Who goes from A to B does not see that it was A, C and A again
 /// in the meantime; where that matters, count something in the document. And all who write must do so in this way: other programs may read the
 /// collection, not write to it.
-#[derive(Clone)]
 pub struct Versioned<D, S> {
     store: S,
     env: Arc<dyn Env>,
@@ -60,6 +62,23 @@ pub struct Versioned<D, S> {
     retry: Backoff,
     document: PhantomData<fn() -> D>,
 }
+
+impl<D, S: Clone> Clone for Versioned<D, S> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            env: self.env.clone(),
+            collection: self.collection.clone(),
+            counted: self.counted.clone(),
+            retry: self.retry,
+            document: PhantomData,
+        }
+    }
+}
+
+/// How many documents are written in one call of a store, if there are many, and how many calls are under way at the same time.
+const PIECE: usize = 250;
+const AT_ONCE: usize = 4;
 
 /// A document, and the version of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +122,7 @@ struct Wanted {
     to: Version,
 }
 
-impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
+impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D, S> {
     /// Documents in this collection or table, which is made if it is not there yet.
     pub async fn new(store: S, collection: impl Into<String>) -> Result<Self> {
         let collection = Plain::new(collection)?;
@@ -162,8 +181,39 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
     where
         D: 'd,
     {
-        let wanted = writes.into_iter().map(|(id, from, to)| self.wanted(id, from, to));
-        Ok(self.all(wanted.collect::<Result<_>>()?).await?.0)
+        let mut writes = writes.into_iter();
+        let pieces = std::iter::from_fn(|| {
+            let piece = writes.by_ref().take(PIECE).map(|(id, from, to)| self.wanted(id, from, to));
+            let piece: Result<Vec<_>> = piece.collect();
+            piece.map(|piece| (!piece.is_empty()).then_some(piece)).transpose()
+        });
+        let write = async |this: Self, piece: Vec<Wanted>| Ok(this.all(piece).await?.0);
+        self.in_pieces(pieces, |this, piece| Box::pin(write(this, piece))).await
+    }
+
+    /// Does something piece by piece: while some are under way, the next one is made ready. Answers in their order.
+    async fn in_pieces<P, T: Send + 'static>(
+        &self,
+        pieces: impl Iterator<Item = Result<P>>,
+        work: impl Fn(Self, P) -> Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>,
+    ) -> Result<Vec<T>> {
+        let mut pieces = pieces.enumerate().peekable();
+        let mut answers: BTreeMap<usize, Vec<T>> = BTreeMap::new();
+        let mut under_way = JoinSet::new();
+        while let Some((at, piece)) = pieces.next() {
+            let piece = work(self.clone(), piece?);
+            if at == 0 && pieces.peek().is_none() {
+                return piece.await;
+            }
+            under_way.spawn(async move { (at, piece.await) });
+            if under_way.len() == AT_ONCE {
+                answers.extend(next(&mut under_way).await?);
+            }
+        }
+        while !under_way.is_empty() {
+            answers.extend(next(&mut under_way).await?);
+        }
+        Ok(answers.into_values().flatten().collect())
     }
 
     /// Reads a document, has it changed by a function, and writes it, again and again where others are faster. The function is given what there is, and
@@ -230,7 +280,18 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
 
     /// Applies many operations in as few calls of the store as possible, each by itself, and answers in their order.
     pub async fn operate_all(&self, operations: Vec<(DocumentId, Operation)>) -> Result<Vec<Operated>> {
-        Ok(self.patiently(|| self.store.operate(&self.collection, operations.clone())).await?.0)
+        let documents: HashSet<_, RandomState> = operations.iter().map(|(id, _)| id).collect();
+        // Operations on the same document stay in their order.
+        let most = if documents.len() == operations.len() { PIECE } else { operations.len() };
+        let mut operations = operations.into_iter();
+        let pieces = std::iter::from_fn(|| {
+            let piece: Vec<_> = operations.by_ref().take(most).collect();
+            (!piece.is_empty()).then_some(Ok(piece))
+        });
+        let operate = async |this: Self, piece: Vec<(DocumentId, Operation)>| {
+            Ok(this.patiently(|| this.store.operate(&this.collection, piece.clone())).await?.0)
+        };
+        self.in_pieces(pieces, |this, piece| Box::pin(operate(this, piece))).await
     }
 
     fn name(&self) -> &str {
@@ -333,6 +394,18 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
                 Ok(answer) => return Ok((answer, is_in_doubt)),
             }
         }
+    }
+}
+
+/// What the next of several pieces answers, with its place.
+async fn next<T: 'static>(under_way: &mut JoinSet<(usize, Result<T>)>) -> Result<Option<(usize, T)>> {
+    match under_way.join_next().await {
+        None => Ok(None),
+        Some(Ok((at, answer))) => Ok(Some((at, answer?))),
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Error::new(Kind::Stopped, "writing documents: the runtime was shut down")),
+        },
     }
 }
 

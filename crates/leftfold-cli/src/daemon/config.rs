@@ -1,0 +1,226 @@
+//! The file `leftfold.toml`: what is served, and how.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use leftfold_script::{Limits, Script};
+use leftfold_server::Token;
+use serde::{Deserialize, Deserializer};
+
+use crate::exit::{Exit, Failure};
+
+/// The file, if none is named.
+pub(crate) const FILE: &str = "leftfold.toml";
+
+/// All that the file says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) store: Store,
+    #[serde(default)]
+    pub(crate) server: Server,
+    #[serde(default, rename = "token")]
+    pub(crate) tokens: Vec<Token>,
+    #[serde(default, rename = "projection")]
+    pub(crate) projections: Vec<Projection>,
+    /// Where the file is: what it names is found from there.
+    #[serde(skip)]
+    pub(super) directory: PathBuf,
+}
+
+/// Where everything is kept.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Store {
+    pub(crate) url: Secret,
+}
+
+/// How it is served.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Server {
+    pub(crate) listen: SocketAddr,
+    pub(crate) connections: usize,
+    pub(crate) max_body_bytes: usize,
+    pub(crate) policy: Policy,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7_777)),
+            connections: 1_024,
+            max_body_bytes: 8 << 20,
+            policy: Policy::Contiguous,
+        }
+    }
+}
+
+/// How posted events are put in order.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Policy {
+    Contiguous,
+    Latest,
+    Arrival,
+}
+
+impl From<Policy> for leftfold::Policy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Contiguous => Self::Contiguous,
+            Policy::Latest => Self::Latest,
+            Policy::Arrival => Self::Arrival,
+        }
+    }
+}
+
+/// A projection in JavaScript.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Projection {
+    pub(crate) name: String,
+    pub(crate) script: PathBuf,
+    #[serde(default, deserialize_with = "duration")]
+    time_limit: Option<Duration>,
+    memory_limit_mib: Option<usize>,
+}
+
+/// A text in which `${NAME}` stands for a variable of the environment, or a file that holds it.
+#[derive(Clone)]
+pub(crate) enum Secret {
+    Text(String),
+    File(PathBuf),
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a text, or { file = \"…\" }")]
+        enum Said {
+            Text(String),
+            File { file: PathBuf },
+        }
+        Ok(match Said::deserialize(deserializer)? {
+            Said::Text(text) => Self::Text(expanded(&text).map_err(serde::de::Error::custom)?),
+            Said::File { file } => Self::File(file),
+        })
+    }
+}
+
+/// Puts in variables of the environment.
+fn expanded(text: &str) -> Result<String, String> {
+    let mut parts = text.split("${");
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let Some((name, rest)) = part.split_once('}') else {
+            return Err("`${` without `}`; write ${NAME}".to_owned());
+        };
+        match std::env::var(name) {
+            Ok(value) => whole.push_str(&value),
+            Err(_) => return Err(format!("the environment has no variable {name}")),
+        }
+        whole.push_str(rest);
+    }
+    Ok(whole)
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 1s or 500ms"));
+    let time = text.parse::<SignedDuration>().map_err(|_| wrong())?;
+    Duration::try_from(time).map(Some).map_err(|_| wrong())
+}
+
+impl Config {
+    /// Reads the file.
+    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let hint = "make one with `leftfold init`, or name one with --config";
+            Failure::new(Exit::Usage, format!("reading {}: {error}; {hint}", file.display()))
+        })?;
+        let mut config: Self = toml::from_str(&text)
+            .map_err(|error| Failure::new(Exit::Usage, format!("reading {}: {error}", file.display())))?;
+        config.directory = file.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(config)
+    }
+
+    /// What a secret holds.
+    pub(crate) fn reveal(&self, what: &str, secret: &Secret) -> Result<String, Failure> {
+        match secret {
+            Secret::Text(text) => Ok(text.clone()),
+            Secret::File(file) => {
+                let file = self.directory.join(file);
+                let read = std::fs::read_to_string(&file);
+                let failed = |error| {
+                    Failure::new(Exit::Usage, format!("reading {what} from {}: {error}", file.display()))
+                };
+                Ok(read.map_err(failed)?.trim_end().to_owned())
+            }
+        }
+    }
+
+    /// The file of a script.
+    pub(crate) fn script_file(&self, projection: &Projection) -> PathBuf {
+        self.directory.join(&projection.script)
+    }
+
+    /// The projections, compiled.
+    pub(crate) fn scripts(&self) -> Result<Vec<Script>, Failure> {
+        self.projections.iter().map(|projection| self.script(projection)).collect()
+    }
+
+    /// One of them.
+    pub(crate) fn script(&self, projection: &Projection) -> Result<Script, Failure> {
+        let Projection { name, script, time_limit, memory_limit_mib } = projection;
+        let file = self.script_file(projection);
+        let failed = |said: String| {
+            Failure::new(Exit::Usage, format!("projection {name}: {}: {said}", file.display()))
+        };
+        let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
+        let usual = Limits::default();
+        let limits = Limits {
+            time: time_limit.unwrap_or(usual.time),
+            memory: memory_limit_mib.map_or(usual.memory, |mib| mib << 20),
+        };
+        let shown = script.display().to_string();
+        Script::compile(name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> String {
+        toml::from_str::<Config>(text).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_the_line_the_key_and_what_was_expected() {
+        let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[server]\nlisten = \"here\"\n");
+        assert!(
+            said.contains("line 4") && said.contains("listen") && said.contains("socket address"),
+            "{said}"
+        );
+        let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[[projection]]\nname = \"a\"\nscrpt = \"a.js\"\n");
+        assert!(said.contains("line 5") && said.contains("scrpt") && said.contains("`script`"), "{said}");
+        let said = wrong("[store]\nurl = \"${LEFTFOLD_NO_SUCH_VARIABLE}\"\n");
+        assert!(said.contains("line 2") && said.contains("LEFTFOLD_NO_SUCH_VARIABLE"), "{said}");
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown() {
+        let config: Config = toml::from_str("[store]\nurl = \"mongodb://ann:hidden@host/shop\"\n").unwrap();
+        assert!(!format!("{config:?}").contains("hidden"));
+    }
+}

@@ -1,0 +1,45 @@
+//! `leftfold init`: a working file with a sample projection.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::FILE;
+use crate::exit::{Exit, Failure};
+use crate::output::Out;
+
+const SAMPLE: [(&str, &str); 3] = [
+    (FILE, include_str!("sample/leftfold.toml")),
+    ("projections/carts.js", include_str!("sample/carts.js")),
+    ("projections/carts.spec.json", include_str!("sample/carts.spec.json")),
+];
+
+/// Writes the files. None that is there is written over.
+pub(crate) fn init(directory: &Path, out: &mut Out) -> Result<Exit, Failure> {
+    let failed = |file: &Path, error: std::io::Error| {
+        Failure::new(Exit::Usage, format!("making {}: {error}", file.display()))
+    };
+    for (name, _) in SAMPLE {
+        let file = directory.join(name);
+        if file.exists() {
+            let message =
+                format!("{} is there already; choose another directory, or move it away", file.display());
+            return Err(Failure::new(Exit::Usage, message));
+        }
+    }
+    for (name, content) in SAMPLE {
+        let file = directory.join(name);
+        if let Some(parent) = file.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| failed(parent, error))?;
+        }
+        let made = OpenOptions::new().write(true).create_new(true).open(&file);
+        made.and_then(|mut made| made.write_all(content.as_bytes())).map_err(|error| failed(&file, error))?;
+    }
+    let names = SAMPLE.map(|(name, _)| name);
+    out.value(&json!({ "made": names }))?;
+    out.line(format_args!("made {}", names.join(", ")))?;
+    out.line("next: `leftfold test` folds the sample's events, `leftfold serve` runs it")?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,93 @@
+//! `leftfold serve` and `leftfold check`.
+
+use leftfold::{App, Leftfold};
+use leftfold_server::{Backend, Limits, Listen, Service};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Config;
+use crate::exit::{Exit, Failure};
+use crate::output::Out;
+use crate::place::Place;
+
+/// Compiles the scripts and tries the store.
+pub(crate) async fn check<P: Place<Store: Backend>>(
+    place: &P,
+    config: &Config,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let scripts = config.scripts()?;
+    may_listen(config, false)?;
+    let store = place.open().await?;
+    leftfold::Log::heads(&store).await?;
+    out.value(&json!({ "projections": config.projections.len(), "store": place.to_string() }))?;
+    out.line(format_args!("{} of projections compile, the store {place} answers", scripts.len()))?;
+    Ok(Exit::Done)
+}
+
+/// Whether it may be reached from where the file says.
+fn may_listen(config: &Config, insecure: bool) -> Result<(), Failure> {
+    let address = config.server.listen;
+    if address.ip().is_loopback() || insecure || !config.tokens.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "server.listen: {address} can be reached from other machines, and anybody there could do anything; make a token \
+         with `leftfold token new`, listen at 127.0.0.1, or say --insecure"
+    );
+    Err(Failure::new(Exit::Usage, message))
+}
+
+/// Runs all that the file names until it is told to stop.
+pub(crate) async fn serve<P: Place<Store: Backend>>(
+    place: &P,
+    config: &Config,
+    insecure: bool,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    may_listen(config, insecure)?;
+    let scripts = config.scripts()?;
+    let app = Leftfold::on(place.open().await?);
+    let app = scripts.into_iter().fold(app, Leftfold::projection).start().await?;
+    let address = config.server.listen;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        Failure::new(
+            Exit::Usage,
+            format!("listening at {address}: {error}; name another address in server.listen"),
+        )
+    })?;
+    let shown = listener.local_addr().unwrap_or(address);
+    out.value(&json!({ "listening": shown }))?;
+    out.line(format_args!("listening at http://{shown}, on {place}; see http://{shown}/openapi.json"))?;
+    out.flush()?;
+    answer(app.clone(), config, listener).await?;
+    app.stop().await;
+    out.line("stopped")?;
+    Ok(Exit::Done)
+}
+
+async fn answer<S: Backend>(app: App<S>, config: &Config, listener: TcpListener) -> Result<(), Failure> {
+    let service = Service::new(app).await?.tokens(config.tokens.clone()).policy(config.server.policy.into());
+    let (routes, stop) = service.limits(Limits { body: config.server.max_body_bytes }).router();
+    let failed = |error| Failure::new(Exit::Store, format!("listening for signals: {error}"));
+    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut told = async move || {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let until = async move {
+        told().await;
+        // Who says it twice means it. Nothing is lost: what is not committed was not acknowledged.
+        tokio::spawn(async move {
+            told().await;
+            std::process::exit(Exit::Interrupted as i32);
+        });
+    };
+    let listen = Listen { connections: config.server.connections, ..Listen::default() };
+    listen.serve(listener, routes, stop, until).await;
+    Ok(())
+}
