@@ -70,27 +70,10 @@ impl Base {
         let mut delays = backoff.without_limit().delays(System.random());
         let mut looked = begun;
         loop {
-            let mut session = self.client.start_session().causal_consistency(false).await?;
-            session
-                .start_transaction()
-                .read_concern(ReadConcern::snapshot())
-                .write_concern(durable())
-                .max_commit_time(Duration::from_secs(5))
-                .await?;
-            let failure = match patiently(work.run(&mut session)).await {
-                Ok(Step::CallOff(answer)) => {
-                    // What is not ended here ends when the session is dropped.
-                    let _ = session.abort_transaction().await;
-                    return Ok(Ended::CalledOff(answer));
-                }
-                Ok(Step::Keep(answer)) => match commit(&mut session).await {
-                    Committed::Yes => return Ok(Ended::Committed(answer)),
-                    Committed::Unknown(failure) => return Ok(Ended::Unknown(failure)),
-                    Committed::No(failure) => failure,
-                },
+            let failure = match self.transact_once(&work).await {
+                Ok(ended) => return Ok(ended),
                 Err(failure) => failure,
             };
-            drop(session);
             if !failure.is_repeatable() || begun.elapsed() > PATIENCE {
                 return Err(failure);
             }
@@ -101,6 +84,29 @@ impl Base {
                 }
             }
             sleep(delays.next().unwrap_or_default()).await;
+        }
+    }
+
+    /// Runs work in a transaction, but not again. `Err` means that nothing was written.
+    pub(crate) async fn transact_once<W: Work>(&self, work: &W) -> Result<Ended<W::Answer>, Failure> {
+        let mut session = self.client.start_session().causal_consistency(false).await?;
+        session
+            .start_transaction()
+            .read_concern(ReadConcern::snapshot())
+            .write_concern(durable())
+            .max_commit_time(Duration::from_secs(5))
+            .await?;
+        match patiently(work.run(&mut session)).await? {
+            Step::CallOff(answer) => {
+                // What is not ended here ends when the session is dropped.
+                let _ = session.abort_transaction().await;
+                Ok(Ended::CalledOff(answer))
+            }
+            Step::Keep(answer) => match commit(&mut session).await {
+                Committed::Yes => Ok(Ended::Committed(answer)),
+                Committed::Unknown(failure) => Ok(Ended::Unknown(failure)),
+                Committed::No(failure) => Err(failure),
+            },
         }
     }
 

@@ -286,6 +286,11 @@ fn increments(operation: &Operation) -> Option<Vec<(&str, i64)>> {
     increments.filter(|increments| (1..=MOST).contains(&increments.len()))
 }
 
+/// An amount, and the lowest and the highest number that it can be added to.
+fn bounds(amount: i64) -> [i64; 3] {
+    [amount, i64::MIN - amount.min(0), i64::MAX - amount.max(0)]
+}
+
 /// The statement that increases fields of these names.
 struct Direct<'c> {
     names: Vec<String>,
@@ -299,13 +304,13 @@ impl<'c> Direct<'c> {
         increments: &[(&str, i64)],
     ) -> Result<Self, Failure> {
         let (mut sets, mut holds) = (String::new(), String::new());
-        for ((name, _), parameter) in increments.iter().zip(4..) {
+        for ((name, _), parameter) in increments.iter().zip(0..) {
             // A string takes everything.
-            let _ = write!(sets, ", '$.{name}', (body ->> '$.{name}') + ?{parameter}");
+            let [amount, lowest, highest] = [4, 5, 6].map(|first| first + 3 * parameter);
+            let _ = write!(sets, ", '$.{name}', (body ->> '$.{name}') + ?{amount}");
             let _ = write!(
                 holds,
-                " AND json_type(body, '$.{name}') = 'integer' AND typeof(body ->> '$.{name}') = 'integer' \
-                 AND typeof((body ->> '$.{name}') + ?{parameter}) = 'integer'"
+                " AND json_type(body, '$.{name}') = 'integer' AND (body ->> '$.{name}') BETWEEN ?{lowest} AND ?{highest}"
             );
         }
         // It is new if it is higher than all that are remembered. A number is at most twenty bytes longer than before.
@@ -339,6 +344,7 @@ fn increase<'c>(
     let (id, guard, number) = (id.as_str(), guard.as_str(), operation.id().get().to_be_bytes());
     let number = number.as_slice();
     let mut values: Vec<&dyn ToSql> = vec![&id, &guard, &number];
-    values.extend(increments.iter().map(|(_, amount)| -> &dyn ToSql { amount }));
+    let bounds: Vec<[i64; 3]> = increments.iter().map(|(_, amount)| bounds(*amount)).collect();
+    values.extend(bounds.iter().flatten().map(|number| -> &dyn ToSql { number }));
     Ok(direct.statement.execute(values.as_slice())? == 1)
 }

@@ -16,6 +16,7 @@
 
 mod canonical;
 mod operation;
+mod plain;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,11 @@ impl Version {
 
 /// The text that a version is made from.
 pub fn canonical(document: &Json, counted: &Counted) -> Result<String, Invalid> {
+    if *counted == Counted::All
+        && let Some(text) = plain::text(document.as_str())
+    {
+        return Ok(text);
+    }
     let value: Value = document.as_str().parse()?;
     canonical::text(&counted.part_of(value))
 }

@@ -38,7 +38,8 @@ impl Base {
                 sent.insert(place);
             }
         }
-        let are_applied = self.send_operations(plain, &commands).await? == sent.len();
+        let are_applied = self.update_together(plain, &commands).await?
+            || self.send_operations(plain, &commands).await? == sent.len();
         if are_applied && sent.len() == operations.len() {
             return Ok(vec![Operated::Applied; operations.len()]);
         }

@@ -9,12 +9,14 @@ use bson::{RawBson, RawDocumentBuf, rawdoc};
 use leftfold::Kind;
 use leftfold::content::{Guard, Ids, Write, Wrote};
 use leftfold::react::Plain;
+use mongodb::ClientSession;
 
 use super::kept::Body;
 use super::{key, number};
 use crate::Base;
-use crate::bulk::{Statements, Verb, duplicates, said};
+use crate::bulk::{Statements, Verb, duplicates, held, said};
 use crate::error::Failure;
+use crate::transaction::{Ended, Step, Work};
 
 /// Writes, ready to be sent, with their places.
 #[derive(Default)]
@@ -38,7 +40,11 @@ impl Base {
         // Whether each was written; `None` if that is still to be found out.
         let mut written = vec![None; writes.len()];
         self.insert_contents(plain, &batch, &mut written).await?;
-        let held = self.send_statements(plain, Verb::Update, &batch.updates).await?;
+        let held = if self.update_together(plain, &batch.updates).await? {
+            batch.updated.len()
+        } else {
+            self.send_statements(plain, Verb::Update, &batch.updates).await?
+        };
         for (place, delete) in &batch.deletes {
             let held = self.send_statements(plain, Verb::Delete, std::slice::from_ref(delete)).await?;
             written[*place] = Some(held == 1);
@@ -98,6 +104,25 @@ impl Base {
         Ok(())
     }
 
+    /// Makes many updates together, which takes a server half as long as one by one, if all their guards hold and nobody is in the way. Answers whether
+    /// it did.
+    pub(super) async fn update_together(
+        &self,
+        plain: &Plain,
+        commands: &[Statements],
+    ) -> Result<bool, Failure> {
+        let count: usize = commands.iter().map(Statements::count).sum();
+        if count < MANY || !self.has_transactions() {
+            return Ok(false);
+        }
+        match self.transact_once(&Together { base: self, plain, commands }).await {
+            Ok(Ended::Committed(())) => Ok(true),
+            Ok(Ended::Unknown(failure)) => Err(failure.unknown()),
+            // One by one it shows what is the matter.
+            Ok(Ended::CalledOff(())) | Err(_) => Ok(false),
+        }
+    }
+
     /// Answers with how many guards held.
     pub(super) async fn send_statements(
         &self,
@@ -115,6 +140,31 @@ impl Base {
             held += said.held;
         }
         Ok(held)
+    }
+}
+
+/// So many updates are worth a transaction.
+const MANY: usize = 16;
+
+/// Updates in a transaction, all or none.
+struct Together<'a> {
+    base: &'a Base,
+    plain: &'a Plain,
+    commands: &'a [Statements],
+}
+
+impl Work for Together<'_> {
+    type Answer = ();
+
+    async fn run(&self, session: &mut ClientSession) -> Result<Step<()>, Failure> {
+        for statements in self.commands {
+            let command = statements.command(Verb::Update, self.plain.as_str());
+            let reply = self.base.db.run_raw_command(command).session(&mut *session).await?;
+            if held(&reply)? < statements.count() {
+                return Ok(Step::CallOff(()));
+            }
+        }
+        Ok(Step::Keep(()))
     }
 }
 

@@ -75,6 +75,37 @@ fn a_value_has_one_text() {
 }
 
 #[test]
+fn what_is_not_plain_is_left_to_the_thorough_way() {
+    for plain in [
+        r#"{"name":"Product 7","description":"Good, and light","price":4900,"stock":1000,"tags":["shoes","new"]}"#,
+        r#"{"b":[1,{"d":"é","c":-7}], "a":null}"#,
+        "[]",
+        "{}",
+        "0",
+        r#""text""#,
+    ] {
+        let value: Value = plain.parse().unwrap();
+        assert_eq!(plain::text(plain), canonical::text(&value).ok(), "{plain}");
+    }
+    for special in [
+        r#"{"$date":"1970-01-01T00:00:01Z"}"#,
+        r#"{"a":1,"a":2}"#,
+        r#"{"é":1,"a":2}"#,
+        r#"{"a":"\u0041"}"#,
+        "[1.0]",
+        "[-0]",
+        "[1e3]",
+        "[1234567890123456789]",
+        &format!("{}{}", "[".repeat(40), "]".repeat(40)),
+        "[1,]",
+        "{\"a\"}",
+        "[1] 2",
+    ] {
+        assert_eq!(plain::text(special), None, "{special}");
+    }
+}
+
+#[test]
 fn what_has_no_version_says_where() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert!(canonical(&Json::parse(&deep(100)).unwrap(), &Counted::All).is_ok());
@@ -169,6 +200,17 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
 }
 
 proptest! {
+    /// What is made straight from the text is what the thorough way makes.
+    #[test]
+    fn both_ways_lead_to_the_same_text(document in any_json(), spaces in "[ \\n]{0,2}") {
+        let spaced = document.to_string().replace(',', &format!(",{spaces}")).replace(':', &format!("{spaces}:"));
+        for written in [document.to_string(), spaced, format!("{document:#}")] {
+            if let (Some(plain), Ok(value)) = (plain::text(&written), written.parse::<Value>()) {
+                prop_assert_eq!(Ok(plain), canonical::text(&value));
+            }
+        }
+    }
+
     /// The text means what the document means, is its own text, and does not depend on the order of fields.
     #[test]
     fn a_text_is_its_own(document in any_json()) {

@@ -1,0 +1,275 @@
+//! The daemon as a user meets it: the built binary in a directory of its own, driven over HTTP.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+fn leftfold(directory: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_leftfold")).current_dir(directory).args(args).output().unwrap()
+}
+
+#[track_caller]
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A directory with what `init` makes, that listens at any port.
+fn initialized() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let made = leftfold(directory.path(), &["init"]);
+    assert!(made.status.success(), "{}", said(&made));
+    change(directory.path(), "127.0.0.1:7777", "127.0.0.1:0");
+    directory
+}
+
+/// Changes a text in the file.
+fn change(directory: &Path, from: &str, to: &str) {
+    let file = directory.join("leftfold.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(file, text.replacen(from, to, 1)).unwrap();
+}
+
+/// A daemon, killed when it is dropped.
+struct Daemon {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    fn start(directory: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
+        let mut process = command.current_dir(directory).arg("serve").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening at http://").and_then(|rest| rest.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("it said {line:?}")).parse().unwrap();
+        Self { process, address }
+    }
+
+    /// The status and the body; `None` if it can't be reached or dies.
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_mins(1))).ok()?;
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    #[track_caller]
+    fn get(&self, path: &str) -> Value {
+        let (status, body) = self.send("GET", path, &[], "").unwrap();
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn signal(&self, signal: &str) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[test]
+fn what_init_makes_works() {
+    let directory = initialized();
+    let again = leftfold(directory.path(), &["init"]);
+    assert!(!again.status.success() && said(&again).contains("is there already"), "{}", said(&again));
+    for (command, expected) in [("check", "answers"), ("test", "2 cases held, 0 failed")] {
+        let output = leftfold(directory.path(), &[command]);
+        assert!(output.status.success() && said(&output).contains(expected), "{}", said(&output));
+    }
+    let daemon = Daemon::start(directory.path());
+    let events = json!([
+        { "type": "cart-opened", "data": { "client": "ann" }, "time": "2026-01-01T10:00:00Z" },
+        { "type": "item-added", "data": { "product": "shoes", "quantity": 2 } },
+    ]);
+    let (status, body) = daemon.send("POST", "/streams/cart-1", &[JSON], &events.to_string()).unwrap();
+    assert_eq!(status, 201, "{body}");
+    let token = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+    let cart = daemon.get(&format!("/collections/carts/documents/cart-1?at_least={token}"));
+    assert_eq!(cart, json!({ "client": "ann", "items": 2, "opened": "2026-01-01T10:00:00Z" }));
+    assert_eq!(daemon.send("GET", "/healthz", &[], "").unwrap().0, 200);
+}
+
+#[test]
+fn what_a_script_throws_is_told_with_its_place() {
+    let directory = initialized();
+    let daemon = Daemon::start(directory.path());
+    let event = json!({ "type": "item-added", "data": { "quantity": 1 } }).to_string();
+    let (_, body) = daemon.send("POST", "/streams/cart-1", &[JSON], &event).unwrap();
+    let token = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+    let path = format!("/collections/carts/documents/cart-1?at_least={token}");
+    let (status, body) = daemon.send("GET", &path, &[], "").unwrap();
+    assert!(status == 409 && body.contains("TypeError") && body.contains("projections/carts.js:7"), "{body}");
+}
+
+#[test]
+fn mistakes_in_the_file_are_named() {
+    for (from, to, expected) in [
+        ("sqlite:leftfold.db", "${LEFTFOLD_TEST_NO_SUCH_VARIABLE}", "line 6"),
+        ("name = \"carts\"", "nmae = \"carts\"", "nmae"),
+        ("projections/carts.js", "projections/none.js", "projections/none.js"),
+        ("127.0.0.1:0", "0.0.0.0:0", "token new"),
+    ] {
+        let directory = initialized();
+        change(directory.path(), from, to);
+        for command in ["check", "serve"] {
+            let output = leftfold(directory.path(), &[command]);
+            assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+            assert!(said(&output).contains(expected), "{}", said(&output));
+        }
+    }
+    let directory = initialized();
+    std::fs::write(directory.path().join("projections/carts.js"), "export default {\n  a: (\n").unwrap();
+    let output = leftfold(directory.path(), &["check"]);
+    assert!(
+        said(&output).contains("SyntaxError") && said(&output).contains("carts.js:"),
+        "{}",
+        said(&output)
+    );
+    std::fs::write(directory.path().join("projections/carts.js"), "export default { a: () => ({}) };")
+        .unwrap();
+    let output = leftfold(directory.path(), &["test"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("FAILED  carts: items are counted"), "{}", said(&output));
+}
+
+#[test]
+fn only_those_with_a_token_are_let_in() {
+    let directory = initialized();
+    let made = leftfold(directory.path(), &["--json", "token", "new", "shop", "--scope", "ingest"]);
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let (secret, hash) = (made["secret"].as_str().unwrap(), made["token"]["sha256"].as_str().unwrap());
+    let token =
+        format!("[[token]]\nname = \"shop\"\nsha256 = \"{hash}\"\nscopes = [\"ingest\"]\n\n[[projection]]");
+    change(directory.path(), "[[projection]]", &token);
+    let daemon = Daemon::start(directory.path());
+    let event = json!({ "type": "cart-opened", "data": { "client": "ann" } }).to_string();
+    let bearer = format!("Bearer {secret}");
+    assert_eq!(daemon.send("POST", "/streams/a", &[JSON], &event).unwrap().0, 401);
+    assert_eq!(
+        daemon.send("POST", "/streams/a", &[JSON, ("authorization", &bearer)], &event).unwrap().0,
+        201
+    );
+    assert_eq!(daemon.send("GET", "/log", &[("authorization", &bearer)], "").unwrap().0, 403);
+}
+
+#[test]
+fn it_stops_in_order_and_goes_on_where_it_was() {
+    let directory = initialized();
+    let mut daemon = Daemon::start(directory.path());
+    let event = json!({ "type": "cart-opened", "data": { "client": "ann" } }).to_string();
+    assert_eq!(daemon.send("POST", "/streams/cart-1", &[JSON], &event).unwrap().0, 201);
+    daemon.signal("-TERM");
+    assert!(daemon.process.wait().unwrap().success());
+    let daemon = Daemon::start(directory.path());
+    assert_eq!(daemon.get("/streams/cart-1")["events"][0]["data"]["client"], "ann");
+}
+
+/// Several clients post the events of their carts, twice and out of order, while the daemon is killed again and again. Then each document is what
+/// its events say.
+#[test]
+fn every_document_is_right_however_often_it_is_killed() {
+    const CARTS: u64 = 12;
+    const EVENTS: u64 = 20;
+    const KILLS: usize = 6;
+    let directory = initialized();
+    let file = directory.path().to_owned();
+    let event = |cart: u64, revision: u64| {
+        let (kind, data) = match revision {
+            1 => ("cart-opened", json!({ "client": format!("client-{cart}") })),
+            _ => ("item-added", json!({ "product": "shoes", "quantity": cart + revision })),
+        };
+        json!({
+            "specversion": "1.0", "id": format!("{cart}-{revision}"), "source": "test", "subject": format!("cart-{cart}"),
+            "type": kind, "data": data, "sequence": revision.to_string(), "time": "2026-01-01T10:00:00Z",
+        })
+    };
+    let mut expected = BTreeMap::new();
+    for cart in 0..CARTS {
+        let items: u64 = (2..=EVENTS).map(|revision| cart + revision).sum();
+        let document =
+            json!({ "client": format!("client-{cart}"), "items": items, "opened": "2026-01-01T10:00:00Z" });
+        expected.insert(format!("cart-{cart}"), document);
+    }
+    let batch = [("content-type", "application/cloudevents-batch+json")];
+    let mut left: Vec<Vec<Value>> = (0..CARTS)
+        .flat_map(|cart| {
+            // Each pair of events the wrong way round, and each twice.
+            let pairs = (1..=EVENTS)
+                .step_by(2)
+                .map(move |revision| vec![event(cart, revision + 1), event(cart, revision)]);
+            pairs.flat_map(|pair| [pair.clone(), pair])
+        })
+        .collect();
+    for kill in 0..=KILLS {
+        let mut daemon = Daemon::start(&file);
+        let many = left.len() / (KILLS + 1 - kill);
+        let mut posted = left.split_off(left.len() - many);
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = posted
+                .chunks_mut(many.div_ceil(3).max(1))
+                .map(|chunk| {
+                    let daemon = &daemon;
+                    scope.spawn(move || {
+                        let sent = |events: &Vec<Value>| {
+                            let body = Value::from(events.clone()).to_string();
+                            daemon
+                                .send("POST", "/events", &batch, &body)
+                                .is_some_and(|(status, _)| status == 200)
+                        };
+                        chunk.iter().filter(|events| !sent(events)).cloned().collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            // The last one stays.
+            if kill < KILLS {
+                daemon.signal("-KILL");
+            }
+            // What was not acknowledged is posted again.
+            clients.into_iter().for_each(|client| left.extend(client.join().unwrap()));
+        });
+        if kill == KILLS {
+            for events in std::mem::take(&mut left) {
+                let body = Value::from(events).to_string();
+                assert_eq!(daemon.send("POST", "/events", &batch, &body).unwrap().0, 200);
+            }
+            let events = daemon.get("/log?limit=1000");
+            let events = events["events"].as_array().unwrap();
+            assert_eq!(events.len() as u64, CARTS * EVENTS);
+            for (id, document) in &expected {
+                let last = events.iter().rfind(|event| event["stream"] == id.as_str()).unwrap();
+                let token = last["token"].as_str().unwrap();
+                assert_eq!(
+                    &daemon.get(&format!("/collections/carts/documents/{id}?at_least={token}")),
+                    document
+                );
+            }
+        }
+        let _ = daemon.process.kill();
+        let _ = daemon.process.wait();
+    }
+}
