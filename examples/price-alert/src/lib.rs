@@ -23,3 +23,18 @@ mod watch;
 pub use alerts::Alerts;
 pub use price::{Price, PriceEvent, Prices, Quote};
 pub use watch::{Limit, Watch, Watches};
+
+/// The guide's code about prices is compiled and run with this crate's documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/revision-numbers.md")]
+struct RevisionNumbers;
+
+/// So is that of deliveries,
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/re-sequencing.md")]
+struct ReSequencing;
+
+/// and that of documents without events.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/idempotent-writes.md")]
+struct IdempotentWrites;
