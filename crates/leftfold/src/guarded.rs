@@ -55,7 +55,7 @@ pub enum Rule {
 pub enum Answer<D> {
     /// It is folded; this is the document now.
     Applied(Option<D>),
-    /// It was folded before.
+    /// It was folded before; or, with [`Rule::Growing`], it is stale: a later one was. Nothing was changed.
     Skipped,
     /// It came too early; hold it back until this one was folded.
     Gap {
@@ -106,6 +106,27 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     /// Folds one event into one document, exactly once: loads it, decides by its mark, applies `change`, and
     /// writes under guard; tries again if somebody else was faster. `change` may be called several times, and gets
     /// and gives `None` for a document that is not there.
+    ///
+    /// The answer tells what is applied from what is stale, or came before:
+    ///
+    /// ```
+    /// use leftfold::{Guarded, Lane, Memory, Rule, guarded::Answer, revision::Clock};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
+    /// let prices = Guarded::<u64, _>::new(Memory::default(), "prices").await?;
+    /// let (shop, clock) = (Lane::named("shop"), Clock::new());
+    /// let (first, second) = (clock.next().0, clock.next().0);
+    /// // The second price overtakes the first. Gaps are normal, so it is not waited for anything.
+    /// let answer = prices.fold("shoes", &shop, second, Rule::Growing, |_| Ok(Some(4_900))).await?;
+    /// assert_eq!(answer, Answer::Applied(Some(4_900)));
+    /// let answer = prices.fold("shoes", &shop, first, Rule::Growing, |_| Ok(Some(5_500))).await?;
+    /// assert_eq!(answer, Answer::Skipped);
+    /// assert_eq!(prices.get("shoes").await?, Some(4_900));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// If the answer to a write was lost, what the document has folded decides: then a write that others have built upon is told as
+    /// skipped, and two who fold the same event at the same time may both hear that it is applied. It is applied once all the same.
     pub async fn fold(
         &self,
         id: &str,

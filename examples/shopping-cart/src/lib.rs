@@ -44,7 +44,12 @@ pub enum CartEvent {
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So is that of the guide.
+/// So is that of the guide: what is about carts and orders here, the rest in `price-alert`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/guarded-projections.md")]
+struct GuardedProjections;
+
+/// The last page of it.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/reactions.md")]
 struct Reactions;

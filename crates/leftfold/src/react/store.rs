@@ -260,9 +260,17 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// Whether any of these documents was written or deleted after a place that a feed named, up to this call; also if that can't be told any more.
     fn has_changes(&self, on: Vec<On>, after: String) -> impl Future<Output = Result<bool>> + Send {
         async move {
-            let mut feed = self.follow(on, Some(after)).await?;
-            let told = feed.next(1, Duration::ZERO).await?;
-            Ok(!matches!(told, Told::Changes(changes) if changes.documents.is_empty()))
+            let mut feed = self.follow(on, Some(after.clone())).await?;
+            let mut place = after;
+            loop {
+                match feed.next(100, Duration::ZERO).await? {
+                    Told::Changes(changes) if !changes.documents.is_empty() => return Ok(true),
+                    Told::Changes(changes) if changes.through == place => return Ok(false),
+                    // What it has passed were changes of other documents: these may be behind.
+                    Told::Changes(changes) => place = changes.through,
+                    Told::Lost(_) => return Ok(true),
+                }
+            }
         }
     }
 

@@ -140,6 +140,7 @@ macro_rules! conformance_of_reactive {
     ($make:path) => {
         $crate::conformance! { @cases $make, 1;
             changes_are_told
+            changes_behind_those_of_others_are_seen
             a_waiting_feed_wakes_up
             many_changes_come_in_pieces
             documents_are_read_and_paged

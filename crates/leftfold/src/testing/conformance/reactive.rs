@@ -33,14 +33,18 @@ fn id(name: &str) -> DocumentId {
 
 /// Writes documents of a projection, one commit each; no body is a deletion.
 async fn write<S: Store>(store: &S, documents: &[(&str, Option<&str>)]) {
+    write_to(store, &carts(), documents).await;
+}
+
+async fn write_to<S: Store>(store: &S, collection: &Collection, documents: &[(&str, Option<&str>)]) {
     for (name, body) in documents {
-        let before = store.load_current(&carts(), vec![id(name)]).await.unwrap().pop();
+        let before = store.load_current(collection, vec![id(name)]).await.unwrap().pop();
         let at =
             before.as_ref().map_or(0, |record| record.header.mark.lanes().map(|(_, number)| number).sum());
         let mark: Mark = [(crate::event::Partition(0).into(), at + 1)].into_iter().collect();
         let record = Record { id: id(name), header: Header { mark, parked: None }, body: body.map(json) };
         let write = Write { expected: before.map(|record| record.header), record };
-        let changes = vec![Written { collection: carts(), writes: vec![write] }];
+        let changes = vec![Written { collection: collection.clone(), writes: vec![write] }];
         let outcome = store.commit(Arc::new(Commit { advance: None, changes })).await.unwrap();
         assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
     }
@@ -96,6 +100,22 @@ pub async fn changes_are_told<S: Store + Reactive>(store: S) {
     told::<S>(&mut again, &["a", "b", "c"]).await;
     let mut later = store.follow(vec![on()], Some(middle)).await.unwrap();
     told::<S>(&mut later, &["b", "c"]).await;
+}
+
+/// Whether something has changed is not hidden by changes of other documents before it.
+pub async fn changes_behind_those_of_others_are_seen<S: Store + Reactive>(store: S) {
+    prepared(&store).await;
+    let others = Collection::new("others").unwrap();
+    store.prepare(&others).await.unwrap();
+    store.prepare_reactions(&[On::Projection(others.clone())]).await.unwrap();
+    let mut feed = store.follow(vec![on()], None).await.unwrap();
+    let Told::Changes(begin) = feed.next(100, Duration::ZERO).await.unwrap() else { panic!("lost") };
+    for number in 0..150 {
+        write_to(&store, &others, &[(&format!("o{number}"), Some("1"))]).await;
+    }
+    assert!(!store.has_changes(vec![on()], begin.through.clone()).await.unwrap());
+    write(&store, &[("a", Some("1"))]).await;
+    assert!(store.has_changes(vec![on()], begin.through).await.unwrap());
 }
 
 /// A wait ends with a change, also if it began before; one that is given up loses nothing.

@@ -1,0 +1,119 @@
+//! All of it together: what is folded, and what reacts to what.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use leftfold::content::Contents;
+use leftfold::react::{Reaction, Reactive, Retry};
+use leftfold::{Answer, App, Leftfold, Policy, ReadError, Result, Sequencer, Sequences, Store};
+
+use crate::mail::{self, Mail};
+use crate::price::{Price, Prices, Quote};
+use crate::watch::{Limit, WATCHES, Watch, Watches};
+
+/// A process that takes quotes and limits, and sends mails. Any number of them may work on the same store.
+pub struct Alerts<S> {
+    app: App<S>,
+    sequencer: Sequencer<S>,
+    watches: Watches<S>,
+}
+
+impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
+    /// Begins to work on a store, with a mail server at this address.
+    pub async fn start(store: S, server: SocketAddr) -> Result<Self> {
+        // What is reacted to must be there: so this comes first.
+        let watches = Watches::open(store.clone()).await?;
+        let app = Leftfold::on(store.clone())
+            .projection(Prices)
+            .reaction(show_price(watches.clone()))
+            .reaction(send_mail(server))
+            .start()
+            .await?;
+        Ok(Self { app, sequencer: Sequencer::new(store), watches })
+    }
+
+    /// Takes quotes, however often and in whatever order they come. When it answers, they are safe.
+    pub async fn deliver(&self, quotes: &[Quote]) -> Result<Vec<Answer>> {
+        let deliveries = quotes.iter().map(Quote::delivery).collect::<Result<_>>()?;
+        self.sequencer.ingest(Policy::Latest, deliveries).await
+    }
+
+    /// Takes what a customer asks for, for the first time or anew, and holds it against the price that there is. If it fails, ask again.
+    pub async fn limit(&self, limit: &Limit) -> Result<(), ReadError> {
+        self.watches.limit(limit).await?;
+        if let Some(price) = self.price(&limit.product).await? {
+            self.watches.show_to(&limit.customer, &limit.product, price).await?;
+        }
+        Ok(())
+    }
+
+    /// What a product costs, if that is known.
+    pub async fn price(&self, product: &str) -> Result<Option<Price>, ReadError> {
+        self.app.get(Prices, product).await
+    }
+
+    /// A customer's watch of a product.
+    pub async fn watch(&self, customer: &str, product: &str) -> Result<Option<Watch>> {
+        self.watches.get(customer, product).await
+    }
+
+    /// Waits until all that was taken has been folded, shown and mailed, by whatever process: for tests. Fails if a mail could not be sent.
+    pub async fn settled(&self) -> Result<()> {
+        self.app.caught_up().await?;
+        if let Some(reacting) = self.app.reacting() {
+            reacting.idle_within(Duration::from_secs(10)).await?;
+            reacting.assert_no_failures().await?;
+        }
+        Ok(())
+    }
+
+    /// Ends when what runs has ended.
+    pub async fn stop(&self) {
+        self.app.stop().await;
+    }
+}
+
+/// Shows each price to all who watch the product. Of prices that follow each other quickly it may see the last one alone.
+fn show_price<S: Contents>(watches: Watches<S>) -> Reaction {
+    Reaction::on(Prices, "show-price").watch(|price| price.revision).retry(patiently()).run(move |ctx| {
+        let watches = watches.clone();
+        async move {
+            // From here on the price may become another one. Then this one is shown late, which does no harm.
+            let price = ctx.document().await?;
+            watches.show(ctx.id().as_str(), price).await?;
+            Ok(())
+        }
+    })
+}
+
+/// Sends a mail for each drop. A mail that is tried again is the same mail: its id is that of the drop, not that of the attempt.
+fn send_mail(server: SocketAddr) -> Reaction {
+    Reaction::on_plain(WATCHES, "mail")
+        .when(|watch: &Watch| watch.below)
+        .watch(|watch| watch.drops)
+        .retry(patiently())
+        .run(move |ctx| async move {
+            let watch = ctx.document().await?;
+            mail::send(server, &letter(&watch, &ctx.idempotency_key())).await?;
+            Ok(())
+        })
+}
+
+fn patiently() -> Retry {
+    Retry::exponential(Duration::from_millis(100), Duration::from_mins(10)).attempts(20)
+}
+
+fn letter(watch: &Watch, key: &str) -> Mail {
+    let Watch { email, product, limit, seen, drops, .. } = watch;
+    let cents = seen.map_or(0, |price| price.cents);
+    Mail {
+        id: format!("{key}@price-alert"),
+        to: email.clone(),
+        subject: format!("{product} is below your limit (drop {drops})"),
+        text: format!("It costs {}, your limit is {}.", money(cents), money(*limit)),
+    }
+}
+
+fn money(cents: u64) -> String {
+    format!("{}.{:02}", cents / 100, cents % 100)
+}
