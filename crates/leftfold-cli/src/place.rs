@@ -51,6 +51,9 @@ impl From<OsString> for Named {
 pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
     type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive;
 
+    /// Whether all who use it are on this machine.
+    const IS_LOCAL: bool;
+
     /// Opens the store, and makes what is missing.
     async fn open(&self) -> Result<Self::Store, Failure>;
 
@@ -67,6 +70,8 @@ pub(crate) struct File(pub(crate) PathBuf);
 
 impl Place for File {
     type Store = Sqlite;
+
+    const IS_LOCAL: bool = true;
 
     async fn open(&self) -> Result<Sqlite, Failure> {
         Ok(Sqlite::open(&self.0).await?)
@@ -111,6 +116,8 @@ pub(crate) struct MongoDb(String);
 #[cfg(feature = "mongodb")]
 impl Place for MongoDb {
     type Store = leftfold_mongodb::Mongo;
+
+    const IS_LOCAL: bool = false;
 
     async fn open(&self) -> Result<Self::Store, Failure> {
         Ok(leftfold_mongodb::Mongo::connect(&self.0).await?)

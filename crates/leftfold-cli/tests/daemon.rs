@@ -264,7 +264,7 @@ fn every_document_is_right_however_often_it_is_killed() {
                 let last = events.iter().rfind(|event| event["stream"] == id.as_str()).unwrap();
                 let token = last["token"].as_str().unwrap();
                 assert_eq!(
-                    &daemon.get(&format!("/collections/carts/documents/{id}?at_least={token}")),
+                    &daemon.get(&format!("/collections/carts/documents/{id}?at_least={token}&wait=60s")),
                     document
                 );
             }

@@ -48,16 +48,18 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
 ) -> Result<Exit, Failure> {
     may_listen(config, insecure)?;
     let scripts = config.scripts()?;
-    let app = Leftfold::on(place.open().await?);
-    let app = scripts.into_iter().fold(app, Leftfold::projection).start().await?;
     let address = config.server.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::new(
-            Exit::Usage,
-            format!("listening at {address}: {error}; name another address in server.listen"),
-        )
+        let message = format!("listening at {address}: {error}; name another address in server.listen");
+        Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
+    let mut app = Leftfold::on(place.open().await?);
+    if P::IS_LOCAL {
+        // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
+        app = app.worker(format!("leftfold serve at {shown}"));
+    }
+    let app = scripts.into_iter().fold(app, Leftfold::projection).start().await?;
     out.value(&json!({ "listening": shown }))?;
     out.line(format_args!("listening at http://{shown}, on {place}; see http://{shown}/openapi.json"))?;
     out.flush()?;
