@@ -20,6 +20,9 @@ use crate::json::Json;
 use crate::react::Plain;
 use crate::retry::Backoff;
 
+/// How often a write is made, while operations change what it is guarded by and not what it was made from.
+const TRIES: usize = 50;
+
 /// Documents of one type that are written without events, each guarded by its content.
 ///
 /// A write says what it was made from, by its version, and what it makes. Repeated, it finds its own content there and does nothing: so whoever did
@@ -78,7 +81,8 @@ pub enum Answer<D> {
     Applied(Version),
     /// It was like that already: somebody, maybe the same caller before an answer was lost, had brought it to this content.
     AlreadyApplied(Version),
-    /// It is something else, or is not there. Nothing was written.
+    /// It is something else, or is not there. Nothing was written; but where the store could not be reached in between, it may have been, and others
+    /// may have changed it since.
     Conflict(Option<Current<D>>),
 }
 
@@ -177,6 +181,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
         mut change: impl FnMut(Option<D>) -> Result<Option<D>>,
     ) -> Result<Option<Current<D>>> {
         let mut delays = self.retry.delays(self.env.random());
+        let mut was_in_doubt = false;
         let mut current = self.get(id).await?;
         loop {
             let from = current.as_ref().map(|current| current.version);
@@ -187,8 +192,10 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
                 (from, Some(to)) => self.wanted(id, from, to)?,
             };
             let is_change = from != Some(wanted.to) || to.is_none();
-            let (mut answers, is_in_doubt) = self.all(vec![wanted]).await?;
-            current = match answers.pop() {
+            let all = self.all(vec![wanted]).await;
+            let (mut answers, is_in_doubt) = all.map_err(|error| doubted(error, was_in_doubt))?;
+            was_in_doubt |= is_in_doubt;
+            match answers.pop() {
                 Some(Answer::Applied(version)) => {
                     return Ok(to.map(|document| Current { version, document }));
                 }
@@ -196,15 +203,15 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
                 Some(Answer::AlreadyApplied(version)) if is_in_doubt || !is_change => {
                     return Ok(to.map(|document| Current { version, document }));
                 }
-                Some(Answer::AlreadyApplied(_)) => self.get(id).await?,
-                Some(Answer::Conflict(current)) => current,
-                None => None,
-            };
+                Some(Answer::AlreadyApplied(_) | Answer::Conflict(_)) | None => {}
+            }
             let Some(delay) = delays.next() else {
                 let message = format!("changing {id} in {}: others keep changing it; try again", self.name());
-                return Err(Error::new(Kind::Conflict, message));
+                return Err(doubted(Error::new(Kind::Conflict, message), was_in_doubt));
             };
             sleep(delay).await;
+            // What was there before the wait is old by now.
+            current = self.get(id).await.map_err(|error| doubted(error, was_in_doubt))?;
         }
     }
 
@@ -265,13 +272,19 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
     async fn all(&self, wanted: Vec<Wanted>) -> Result<(Vec<Answer<D>>, bool)> {
         let mut answers: BTreeMap<usize, Answer<D>> = BTreeMap::new();
         let mut left: Vec<(usize, Wanted)> = wanted.into_iter().enumerate().collect();
-        let mut delays = self.retry.delays(self.env.random());
-        let mut is_in_doubt = false;
+        let (mut tries, mut is_in_doubt, mut has_written) = (0..TRIES, false, false);
         while !left.is_empty() {
+            if tries.next().is_none() {
+                let message =
+                    format!("writing to {}: operations keep changing the same documents", self.name());
+                return Err(doubted(Error::new(Kind::Unavailable, message), is_in_doubt || has_written));
+            }
             let writes: Vec<_> = left.iter().map(|(_, wanted)| wanted.write.clone()).collect();
             let ask = || self.store.write_contents(&self.collection, writes.clone());
-            let (wrote, was_in_doubt) = self.patiently(ask).await?;
+            let asked = self.patiently(ask).await;
+            let (wrote, was_in_doubt) = asked.map_err(|error| doubted(error, is_in_doubt || has_written))?;
             is_in_doubt |= was_in_doubt;
+            has_written |= wrote.contains(&Wrote::Written);
             let mut again = Vec::new();
             for ((at, mut wanted), wrote) in left.into_iter().zip(wrote) {
                 match self.judge(&wanted, wrote)? {
@@ -283,14 +296,6 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
                 }
             }
             left = again;
-            if !left.is_empty() {
-                let busy = || {
-                    let message =
-                        format!("writing to {}: operations keep changing the same documents", self.name());
-                    Error::new(Kind::Unavailable, message)
-                };
-                sleep(delays.next().ok_or_else(busy)?).await;
-            }
         }
         Ok((answers.into_values().collect(), is_in_doubt))
     }
@@ -327,13 +332,22 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
             match ask().await {
                 Err(error) if error.is_transient() => {
                     is_in_doubt |= error.is_unknown();
-                    sleep(delays.next().ok_or(error)?).await;
+                    sleep(delays.next().ok_or_else(|| doubted(error, is_in_doubt))?).await;
                 }
                 Err(error) => return Err(error),
                 Ok(answer) => return Ok((answer, is_in_doubt)),
             }
         }
     }
+}
+
+/// What an error comes to if something may have been written before it, whatever it says itself.
+fn doubted(error: Error, is_in_doubt: bool) -> Error {
+    let says_nothing_written = matches!(error.kind(), Kind::Unavailable | Kind::Full | Kind::Conflict);
+    if !(is_in_doubt && says_nothing_written) {
+        return error;
+    }
+    Error::new(Kind::Unknown, "nobody can tell whether it was written before that").with_source(error)
 }
 
 enum Judged<D> {
