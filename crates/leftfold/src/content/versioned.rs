@@ -17,6 +17,7 @@ use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
+use crate::planted::{Bug, planted};
 use crate::react::Plain;
 use crate::retry::Backoff;
 
@@ -200,7 +201,9 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
                     return Ok(to.map(|document| Current { version, document }));
                 }
                 // Either this write was ours, or it changes nothing. Otherwise somebody else has made the same change, and ours is still to come.
-                Some(Answer::AlreadyApplied(version)) if is_in_doubt || !is_change => {
+                Some(Answer::AlreadyApplied(version))
+                    if is_in_doubt && !planted(Bug::ChangeAgain) || !is_change =>
+                {
                     return Ok(to.map(|document| Current { version, document }));
                 }
                 Some(Answer::AlreadyApplied(_) | Answer::Conflict(_)) | None => {}
@@ -308,11 +311,13 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
             Wrote::Refused(None) => Answer::Conflict(None),
             Wrote::Refused(Some(stored)) => {
                 let version = Version::of(&stored.body, &self.counted)?;
-                if !is_deletion && version == wanted.to {
-                    return Ok(Judged::Answer(Answer::AlreadyApplied(version)));
+                let is_same = version == wanted.to && !planted(Bug::SameIsConflict);
+                if !is_deletion && (is_same || planted(Bug::OtherIsSame)) {
+                    return Ok(Judged::Answer(Answer::AlreadyApplied(wanted.to)));
                 }
                 // The content is what it was made from: operations have led there, or others count something else.
-                if Some(version) == wanted.from && wanted.write.expected.as_ref() != Some(&stored.guard) {
+                let is_from = Some(version) == wanted.from || planted(Bug::WriteOverOthers);
+                if is_from && wanted.write.expected.as_ref() != Some(&stored.guard) {
                     return Ok(Judged::Expects(stored.guard));
                 }
                 Answer::Conflict(Some(Current { version, document: stored.body.to()? }))
@@ -344,7 +349,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Contents> Versioned<D, S> {
 /// What an error comes to if something may have been written before it, whatever it says itself.
 fn doubted(error: Error, is_in_doubt: bool) -> Error {
     let says_nothing_written = matches!(error.kind(), Kind::Unavailable | Kind::Full | Kind::Conflict);
-    if !(is_in_doubt && says_nothing_written) {
+    if !(is_in_doubt && says_nothing_written) || planted(Bug::DoubtForgotten) {
         return error;
     }
     Error::new(Kind::Unknown, "nobody can tell whether it was written before that").with_source(error)
