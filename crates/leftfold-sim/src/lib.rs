@@ -6,6 +6,7 @@
 
 mod actors;
 pub mod checker;
+mod contents;
 pub mod crashes;
 pub mod dice;
 pub mod faults;

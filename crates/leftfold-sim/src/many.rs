@@ -148,12 +148,17 @@ fn progress(count: u64, what: &str) -> ProgressBar {
 }
 
 /// What all seeds together met and reached.
-#[derive(Default)]
 struct Totals {
     met: [u64; Fault::ALL.len()],
     events: u64,
     /// In how many seeds it happened, and how often in all.
     sometimes: [(u64, u64); SOMETIMES.len()],
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self { met: [0; Fault::ALL.len()], events: 0, sometimes: [(0, 0); SOMETIMES.len()] }
+    }
 }
 
 impl Totals {

@@ -3,10 +3,11 @@
 
 use std::sync::{Arc, PoisonError};
 
+use leftfold::content::{Contents as _, Write};
 use leftfold::documents::{Commit, Outcome};
 use leftfold::log::{Entry, Page};
 use leftfold::planted::{Bug, planted};
-use leftfold::react::{Change, Registered, Task};
+use leftfold::react::{Change, Plain, Registered, Task};
 use leftfold::sequence::{Settled, Settlement, Totals};
 use leftfold::{
     AppendError, Documents, Error, EventId, Kind, Position, Result, Revision, Sequences, StreamId,
@@ -172,6 +173,24 @@ pub(crate) fn registered(mut reaction: Registered) -> Registered {
         reaction.paused = false;
     }
     reaction
+}
+
+/// A write of a document without events as it is sent.
+pub(crate) async fn content(store: &SimStore, on: &Plain, mut write: Write) -> Result<Write> {
+    let unguarded = planted(Bug::ContentUnguarded) || planted(Bug::DeleteUnseen) && write.to.is_none();
+    if !(unguarded || planted(Bug::OperationsForgotten)) {
+        return Ok(write);
+    }
+    let stored = store.inner().contents(on, vec![write.id.clone()]).await?.pop();
+    let guard = stored.map(|stored| stored.guard);
+    if unguarded {
+        write.expected = guard;
+    } else if write.to.is_some() && write.expected == guard {
+        let gone = Write { to: None, ..write.clone() };
+        store.inner().write_contents(on, [gone].into()).await?;
+        write.expected = None;
+    }
+    Ok(write)
 }
 
 /// The number of a lease.

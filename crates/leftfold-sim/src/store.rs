@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::checker::Checker;
+use crate::contents::ledger::Ledger as ContentLedger;
 use crate::faults::{Fault, Faults};
 use crate::feed::Feed;
 use crate::fuse::Fuse;
@@ -51,6 +52,8 @@ pub struct Shared {
     /// Who sees every task and what it leads to.
     pub(crate) ledger: Ledger,
     pub(crate) lease_holders: Mutex<BTreeMap<String, String>>,
+    /// Who sees every document without events.
+    pub(crate) contents: ContentLedger,
     down: AtomicBool,
 }
 
@@ -104,6 +107,7 @@ impl SimStore {
             holders: Mutex::default(),
             ledger: Ledger::default(),
             lease_holders: Mutex::default(),
+            contents: ContentLedger::default(),
             down: AtomicBool::new(false),
         };
         shared.trace.note(|| {

@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::actors::{Clock, Producer, Told, meddle, read, read_own};
+use crate::contents;
+use crate::contents::ledger::SOMETIMES as OF_CONTENTS;
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
 use crate::feed::{Feed, Ingester};
@@ -37,14 +39,23 @@ pub struct Run {
 }
 
 /// What happens in some runs: a set of seeds in which one of these never does tests too little.
-pub const SOMETIMES: [&str; OF_EVENTS.len() + OF_REACTIONS.len()] = {
-    let (mut all, mut at) = ([""; OF_EVENTS.len() + OF_REACTIONS.len()], 0);
+pub const SOMETIMES: [&str; BEFORE_CONTENTS + OF_CONTENTS.len()] = {
+    let (mut all, mut at) = ([""; BEFORE_CONTENTS + OF_CONTENTS.len()], 0);
     while at < all.len() {
-        all[at] = if at < OF_EVENTS.len() { OF_EVENTS[at] } else { OF_REACTIONS[at - OF_EVENTS.len()] };
+        all[at] = if at < OF_EVENTS.len() {
+            OF_EVENTS[at]
+        } else if at < BEFORE_CONTENTS {
+            OF_REACTIONS[at - OF_EVENTS.len()]
+        } else {
+            OF_CONTENTS[at - BEFORE_CONTENTS]
+        };
         at += 1;
     }
     all
 };
+
+/// Where that of documents without events begins.
+const BEFORE_CONTENTS: usize = OF_EVENTS.len() + OF_REACTIONS.len();
 
 const OF_EVENTS: [&str; 14] = [
     "conflicts",
@@ -63,22 +74,27 @@ const OF_EVENTS: [&str; 14] = [
     "deliveries without room",
 ];
 
-/// Runs a seed, in worlds and times of their own: one of events and documents, and for every other seed one of reactions.
+/// Runs a seed, in worlds and times of their own: one of events and documents, and one of reactions for every other seed, of documents without
+/// events for the rest.
 pub fn run(seed: u64, trace: bool) -> Result<Run, std::io::Error> {
     let mut run = in_own_time(async move { World::drawn(seed, trace).live().await })?;
-    if !seed.is_multiple_of(2) {
-        return Ok(run);
-    }
-    let (store, sometimes) = in_own_time(async move {
-        let world = reactions::World::drawn(seed, trace);
-        world.live().await;
-        (world.store.clone(), world.store.shared().ledger.sometimes())
+    let store = in_own_time(async move {
+        if seed.is_multiple_of(2) {
+            let world = reactions::World::drawn(seed, trace);
+            world.live().await;
+            world.store
+        } else {
+            let world = contents::World::drawn(seed, trace);
+            world.live().await;
+            world.store
+        }
     })?;
     let shared = store.shared();
     run.violations.extend(shared.checker.violations());
     run.trace.extend(shared.trace.take());
     run.met.iter_mut().zip(shared.faults.met()).for_each(|(sum, met)| *sum += met);
-    run.sometimes[OF_EVENTS.len()..].copy_from_slice(&sometimes);
+    run.sometimes[OF_EVENTS.len()..BEFORE_CONTENTS].copy_from_slice(&shared.ledger.sometimes());
+    run.sometimes[BEFORE_CONTENTS..].copy_from_slice(&shared.contents.sometimes());
     Ok(run)
 }
 

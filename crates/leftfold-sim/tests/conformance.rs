@@ -12,6 +12,7 @@ mod one_partition {
     leftfold::conformance!(super::make, partitions: 1);
     leftfold::conformance_of_sequences!(super::make, partitions: 1);
     leftfold::conformance_of_reactive!(super::make);
+    leftfold::conformance_of_contents!(super::make);
 }
 
 mod three_partitions {

@@ -5,6 +5,7 @@
 //! for operations that SQLite can't carry out by itself.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use leftfold::content::{
     Amount, Contents, Guard, Ids, Operated, Operation, REMEMBERED, Step, Stored, Write, Wrote,
@@ -37,7 +38,7 @@ impl Contents for Sqlite {
         self.inner.readers.read("load documents from", read).await
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Vec<Write>) -> Result<Vec<Wrote>> {
+    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
         if writes.is_empty() {
             return Ok(Vec::new());
         }
@@ -47,7 +48,7 @@ impl Contents for Sqlite {
     async fn operate(
         &self,
         collection: &Plain,
-        operations: Vec<(DocumentId, Operation)>,
+        operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         if operations.is_empty() {
             return Ok(Vec::new());
@@ -128,7 +129,7 @@ impl Work for PrepareWork {
 
 struct WriteWork {
     collection: Plain,
-    writes: Vec<Write>,
+    writes: Arc<[Write]>,
 }
 
 /// The statements of many writes, each prepared when it is needed first.
@@ -205,7 +206,7 @@ impl Work for WriteWork {
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let mut wrote = Vec::with_capacity(self.writes.len());
         let mut writes = Writes::new(tx.connection, &self.collection);
-        for write in &self.writes {
+        for write in &*self.writes {
             let has_written = writes.write(write)?;
             wrote.push(if has_written {
                 Wrote::Written
@@ -224,7 +225,7 @@ impl Work for WriteWork {
 
 struct OperateWork {
     collection: Plain,
-    operations: Vec<(DocumentId, Operation)>,
+    operations: Arc<[(DocumentId, Operation)]>,
 }
 
 impl Work for OperateWork {
@@ -243,7 +244,7 @@ impl Work for OperateWork {
         );
         let mut operated = Vec::with_capacity(self.operations.len());
         let mut direct = None;
-        for (id, operation) in &self.operations {
+        for (id, operation) in &*self.operations {
             if let Some(increments) = increments(operation)
                 && increase(tx.connection, &self.collection, &mut direct, id, operation, &increments)?
             {

@@ -154,6 +154,28 @@ bugs! {
     OldCodeRuns,
     /// A time that was told late is taken for that of now.
     LateTime,
+    /// Content is written whatever the document is by then.
+    ContentUnguarded,
+    /// A document is deleted whatever it is by then.
+    DeleteUnseen,
+    /// A write of content forgets the operations that the document remembers.
+    OperationsForgotten,
+    /// A document that remembers too many operations forgets the highest.
+    HighestForgotten,
+    /// An operation that is too old to tell is taken for a new one.
+    OldIsNew,
+    /// An operation is not remembered.
+    OperationUnremembered,
+    /// Content that is there already is taken for another.
+    SameIsConflict,
+    /// Content that somebody else wrote is taken for what was to be written.
+    OtherIsSame,
+    /// A write that was refused is made over what is there instead.
+    WriteOverOthers,
+    /// A change of which nothing is known is made again, though it is there.
+    ChangeAgain,
+    /// A write that may have happened is said not to have, if the store can't be reached afterwards.
+    DoubtForgotten,
 }
 
 #[cfg(feature = "planted")]

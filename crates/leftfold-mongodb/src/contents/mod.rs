@@ -6,6 +6,7 @@ mod operate;
 mod write;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bson::{Bson, Document, RawBson, RawDocumentBuf, doc};
 use leftfold::content::{Contents, Operated, Operation, Stored, Write, Wrote};
@@ -42,7 +43,7 @@ impl Contents for Mongo {
         Ok(found.into_values().map(|kept| kept.stored).collect())
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Vec<Write>) -> Result<Vec<Wrote>> {
+    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
         let base = &self.inner.base;
         base.write_durably("write documents to", base.write_contents(collection, &writes)).await
     }
@@ -50,7 +51,7 @@ impl Contents for Mongo {
     async fn operate(
         &self,
         collection: &Plain,
-        operations: Vec<(DocumentId, Operation)>,
+        operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         let base = &self.inner.base;
         base.write_durably("apply operations in", base.operate(collection, &operations)).await

@@ -9,6 +9,7 @@ use crate::documents::MAX_BODY_BYTES;
 use crate::error::Invalid;
 use crate::event::Revision;
 use crate::json::Json;
+use crate::planted::{Bug, planted};
 use crate::react::{Fields, Value};
 
 /// How many operations a document remembers: those with the highest ids.
@@ -88,13 +89,16 @@ impl Ids {
         }
         // What was forgotten was lower than what is remembered.
         let is_too_old = self.0.len() >= REMEMBERED && self.0.first().is_some_and(|lowest| id < *lowest);
-        if is_too_old { Recalled::TooOld } else { Recalled::New }
+        if is_too_old && !planted(Bug::OldIsNew) { Recalled::TooOld } else { Recalled::New }
     }
 
     /// Remembers an operation, and forgets the lowest where there are too many.
     pub fn remember(&mut self, id: OperationId) {
         if let Err(at) = self.0.binary_search(&id) {
             self.0.insert(at, id);
+        }
+        if planted(Bug::HighestForgotten) {
+            self.0.truncate(REMEMBERED);
         }
         let surplus = self.0.len().saturating_sub(REMEMBERED);
         self.0.drain(..surplus);

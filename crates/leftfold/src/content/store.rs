@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 
 use super::Version;
 use super::operation::{Ids, Operation, Recalled};
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
+use crate::planted::{Bug, planted};
 use crate::react::Plain;
 
 /// What a write is guarded by: another text after each change of the document. After a write of content it is the content's version; after an
@@ -67,7 +69,9 @@ impl Stored {
         }
         self.body = operation.apply(&self.body).map_err(Operated::Impossible)?;
         self.guard = Guard::once(number);
-        self.operations.remember(operation.id());
+        if !planted(Bug::OperationUnremembered) {
+            self.operations.remember(operation.id());
+        }
         Ok(self)
     }
 }
@@ -125,13 +129,13 @@ pub trait Contents: Clone + Send + Sync + 'static {
     fn write_contents(
         &self,
         collection: &Plain,
-        writes: Vec<Write>,
+        writes: Arc<[Write]>,
     ) -> impl Future<Output = Result<Vec<Wrote>>> + Send;
 
     /// Applies operations, each by itself. Answers in their order. On an error nobody knows: operate again.
     fn operate(
         &self,
         collection: &Plain,
-        operations: Vec<(DocumentId, Operation)>,
+        operations: Arc<[(DocumentId, Operation)]>,
     ) -> impl Future<Output = Result<Vec<Operated>>> + Send;
 }

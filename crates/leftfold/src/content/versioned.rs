@@ -20,8 +20,12 @@ use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
+use crate::planted::{Bug, planted};
 use crate::react::Plain;
 use crate::retry::Backoff;
+
+/// How often a write is made, while operations change what it is guarded by and not what it was made from.
+const TRIES: usize = 50;
 
 /// Documents of one type that are written without events, each guarded by its content.
 ///
@@ -97,7 +101,8 @@ pub enum Answer<D> {
     Applied(Version),
     /// It was like that already: somebody, maybe the same caller before an answer was lost, had brought it to this content.
     AlreadyApplied(Version),
-    /// It is something else, or is not there. Nothing was written.
+    /// It is something else, or is not there. Nothing was written; but where the store could not be reached in between, it may have been, and others
+    /// may have changed it since.
     Conflict(Option<Current<D>>),
 }
 
@@ -116,6 +121,12 @@ impl<D, S: fmt::Debug> fmt::Debug for Versioned<D, S> {
 /// A write as it was asked for.
 struct Wanted {
     write: Write,
+    made: Made,
+}
+
+/// What a write makes of what.
+#[derive(Clone, Copy)]
+struct Made {
     /// The version it is made from.
     from: Option<Version>,
     /// The version it makes; that of what is deleted where it is to be gone.
@@ -207,11 +218,12 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
             }
             under_way.spawn(async move { (at, piece.await) });
             if under_way.len() == AT_ONCE {
-                answers.extend(next(&mut under_way).await?);
+                // The others may have written.
+                answers.extend(next(&mut under_way).await.map_err(|error| doubted(error, true))?);
             }
         }
         while !under_way.is_empty() {
-            answers.extend(next(&mut under_way).await?);
+            answers.extend(next(&mut under_way).await.map_err(|error| doubted(error, true))?);
         }
         Ok(answers.into_values().flatten().collect())
     }
@@ -227,6 +239,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         mut change: impl FnMut(Option<D>) -> Result<Option<D>>,
     ) -> Result<Option<Current<D>>> {
         let mut delays = self.retry.delays(self.env.random());
+        let mut was_in_doubt = false;
         let mut current = self.get(id).await?;
         loop {
             let from = current.as_ref().map(|current| current.version);
@@ -236,25 +249,29 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 (Some(from), None) => Self::deletion(id, from)?,
                 (from, Some(to)) => self.wanted(id, from, to)?,
             };
-            let is_change = from != Some(wanted.to) || to.is_none();
-            let (mut answers, is_in_doubt) = self.all(vec![wanted]).await?;
-            current = match answers.pop() {
+            let is_change = from != Some(wanted.made.to) || to.is_none();
+            let all = self.all(vec![wanted]).await;
+            let (mut answers, is_in_doubt) = all.map_err(|error| doubted(error, was_in_doubt))?;
+            was_in_doubt |= is_in_doubt;
+            match answers.pop() {
                 Some(Answer::Applied(version)) => {
                     return Ok(to.map(|document| Current { version, document }));
                 }
                 // Either this write was ours, or it changes nothing. Otherwise somebody else has made the same change, and ours is still to come.
-                Some(Answer::AlreadyApplied(version)) if is_in_doubt || !is_change => {
+                Some(Answer::AlreadyApplied(version))
+                    if is_in_doubt && !planted(Bug::ChangeAgain) || !is_change =>
+                {
                     return Ok(to.map(|document| Current { version, document }));
                 }
-                Some(Answer::AlreadyApplied(_)) => self.get(id).await?,
-                Some(Answer::Conflict(current)) => current,
-                None => None,
-            };
+                Some(Answer::AlreadyApplied(_) | Answer::Conflict(_)) | None => {}
+            }
             let Some(delay) = delays.next() else {
                 let message = format!("changing {id} in {}: others keep changing it; try again", self.name());
-                return Err(Error::new(Kind::Conflict, message));
+                return Err(doubted(Error::new(Kind::Conflict, message), was_in_doubt));
             };
             sleep(delay).await;
+            // What was there before the wait is old by now.
+            current = self.get(id).await.map_err(|error| doubted(error, was_in_doubt))?;
         }
     }
 
@@ -285,11 +302,11 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         let most = if documents.len() == operations.len() { PIECE } else { operations.len() };
         let mut operations = operations.into_iter();
         let pieces = std::iter::from_fn(|| {
-            let piece: Vec<_> = operations.by_ref().take(most).collect();
+            let piece: Arc<[_]> = operations.by_ref().take(most).collect();
             (!piece.is_empty()).then_some(Ok(piece))
         });
-        let operate = async |this: Self, piece: Vec<(DocumentId, Operation)>| {
-            Ok(this.patiently(|| this.store.operate(&this.collection, piece.clone())).await?.0)
+        let operate = async |this: Self, piece: Arc<[(DocumentId, Operation)]>| {
+            Ok(this.patiently(|| this.store.operate(&this.collection, Arc::clone(&piece))).await?.0)
         };
         self.in_pieces(pieces, |this, piece| Box::pin(operate(this, piece))).await
     }
@@ -308,12 +325,12 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         check(&body)?;
         let to = Version::of(&body, &self.counted)?;
         let write = Write { id, expected: from.map(Guard::from), to: Some((Guard::from(to), body)) };
-        Ok(Wanted { write, from, to })
+        Ok(Wanted { write, made: Made { from, to } })
     }
 
     fn deletion(id: &str, from: Version) -> Result<Wanted> {
         let write = Write { id: DocumentId::new(id)?, expected: Some(from.into()), to: None };
-        Ok(Wanted { write, from: Some(from), to: from })
+        Ok(Wanted { write, made: Made { from: Some(from), to: from } })
     }
 
     async fn one(&self, wanted: Wanted) -> Result<Answer<D>> {
@@ -324,51 +341,51 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     /// Writes, and writes once more where only the guard is another one than expected: after operations it is. Answers also whether a write may have
     /// happened before the one that was answered.
     async fn all(&self, wanted: Vec<Wanted>) -> Result<(Vec<Answer<D>>, bool)> {
-        let mut answers: BTreeMap<usize, Answer<D>> = BTreeMap::new();
-        let mut left: Vec<(usize, Wanted)> = wanted.into_iter().enumerate().collect();
-        let mut delays = self.retry.delays(self.env.random());
-        let mut is_in_doubt = false;
-        while !left.is_empty() {
-            let writes: Vec<_> = left.iter().map(|(_, wanted)| wanted.write.clone()).collect();
-            let ask = || self.store.write_contents(&self.collection, writes.clone());
-            let (wrote, was_in_doubt) = self.patiently(ask).await?;
+        let mut answers: Vec<Option<Answer<D>>> = wanted.iter().map(|_| None).collect();
+        let mut made: Vec<(usize, Made)> = wanted.iter().map(|wanted| wanted.made).enumerate().collect();
+        let mut writes: Arc<[Write]> = wanted.into_iter().map(|wanted| wanted.write).collect();
+        let (mut tries, mut is_in_doubt, mut has_written) = (0..TRIES, false, false);
+        while !writes.is_empty() {
+            if tries.next().is_none() {
+                let message =
+                    format!("writing to {}: operations keep changing the same documents", self.name());
+                return Err(doubted(Error::new(Kind::Unavailable, message), is_in_doubt || has_written));
+            }
+            let ask = || self.store.write_contents(&self.collection, Arc::clone(&writes));
+            let asked = self.patiently(ask).await;
+            let (wrote, was_in_doubt) = asked.map_err(|error| doubted(error, is_in_doubt || has_written))?;
             is_in_doubt |= was_in_doubt;
-            let mut again = Vec::new();
-            for ((at, mut wanted), wrote) in left.into_iter().zip(wrote) {
-                match self.judge(&wanted, wrote)? {
-                    Judged::Answer(answer) => drop(answers.insert(at, answer)),
+            has_written |= wrote.contains(&Wrote::Written);
+            let (mut made_again, mut again) = (Vec::new(), Vec::new());
+            for (((at, made), write), wrote) in made.into_iter().zip(writes.iter()).zip(wrote) {
+                match self.judge(write, made, wrote)? {
+                    Judged::Answer(answer) => answers[at] = Some(answer),
                     Judged::Expects(guard) => {
-                        wanted.write.expected = Some(guard);
-                        again.push((at, wanted));
+                        again.push(Write { expected: Some(guard), ..write.clone() });
+                        made_again.push((at, made));
                     }
                 }
             }
-            left = again;
-            if !left.is_empty() {
-                let busy = || {
-                    let message =
-                        format!("writing to {}: operations keep changing the same documents", self.name());
-                    Error::new(Kind::Unavailable, message)
-                };
-                sleep(delays.next().ok_or_else(busy)?).await;
-            }
+            (made, writes) = (made_again, again.into());
         }
-        Ok((answers.into_values().collect(), is_in_doubt))
+        Ok((answers.into_iter().flatten().collect(), is_in_doubt))
     }
 
-    fn judge(&self, wanted: &Wanted, wrote: Wrote) -> Result<Judged<D>> {
-        let is_deletion = wanted.write.to.is_none();
-        Ok(Judged::Answer(match wrote {
-            Wrote::Written => Answer::Applied(wanted.to),
-            Wrote::Refused(None) if is_deletion => Answer::AlreadyApplied(wanted.to),
+    fn judge(&self, write: &Write, made: Made, outcome: Wrote) -> Result<Judged<D>> {
+        let is_deletion = write.to.is_none();
+        Ok(Judged::Answer(match outcome {
+            Wrote::Written => Answer::Applied(made.to),
+            Wrote::Refused(None) if is_deletion => Answer::AlreadyApplied(made.to),
             Wrote::Refused(None) => Answer::Conflict(None),
             Wrote::Refused(Some(stored)) => {
                 let version = Version::of(&stored.body, &self.counted)?;
-                if !is_deletion && version == wanted.to {
-                    return Ok(Judged::Answer(Answer::AlreadyApplied(version)));
+                let is_same = version == made.to && !planted(Bug::SameIsConflict);
+                if !is_deletion && (is_same || planted(Bug::OtherIsSame)) {
+                    return Ok(Judged::Answer(Answer::AlreadyApplied(made.to)));
                 }
                 // The content is what it was made from: operations have led there, or others count something else.
-                if Some(version) == wanted.from && wanted.write.expected.as_ref() != Some(&stored.guard) {
+                let is_from = Some(version) == made.from || planted(Bug::WriteOverOthers);
+                if is_from && write.expected.as_ref() != Some(&stored.guard) {
                     return Ok(Judged::Expects(stored.guard));
                 }
                 Answer::Conflict(Some(Current { version, document: stored.body.to()? }))
@@ -388,7 +405,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
             match ask().await {
                 Err(error) if error.is_transient() => {
                     is_in_doubt |= error.is_unknown();
-                    sleep(delays.next().ok_or(error)?).await;
+                    sleep(delays.next().ok_or_else(|| doubted(error, is_in_doubt))?).await;
                 }
                 Err(error) => return Err(error),
                 Ok(answer) => return Ok((answer, is_in_doubt)),
@@ -407,6 +424,15 @@ async fn next<T: 'static>(under_way: &mut JoinSet<(usize, Result<T>)>) -> Result
             Err(_) => Err(Error::new(Kind::Stopped, "writing documents: the runtime was shut down")),
         },
     }
+}
+
+/// What an error comes to if something may have been written before it, whatever it says itself.
+fn doubted(error: Error, is_in_doubt: bool) -> Error {
+    let says_nothing_written = matches!(error.kind(), Kind::Unavailable | Kind::Full | Kind::Conflict);
+    if !(is_in_doubt && says_nothing_written) || planted(Bug::DoubtForgotten) {
+        return error;
+    }
+    Error::new(Kind::Unknown, "nobody can tell whether it was written before that").with_source(error)
 }
 
 enum Judged<D> {

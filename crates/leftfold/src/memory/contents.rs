@@ -1,6 +1,7 @@
 //! Documents without events, in memory.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Memory;
 use crate::content::{Contents, Guard, Ids, Operated, Operation, Stored, Write, Wrote};
@@ -36,11 +37,11 @@ impl Contents for Memory {
         Ok(ids.iter().filter_map(|id| state.content(collection, id)).collect())
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Vec<Write>) -> Result<Vec<Wrote>> {
+    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
         let mut wrote = Vec::with_capacity(writes.len());
         {
             let mut state = self.state();
-            for Write { id, expected, to } in writes {
+            for Write { id, expected, to } in writes.iter().cloned() {
                 let stored = state.content(collection, &id);
                 if stored.as_ref().map(|stored| &stored.guard) != expected.as_ref() {
                     wrote.push(Wrote::Refused(stored));
@@ -63,16 +64,16 @@ impl Contents for Memory {
     async fn operate(
         &self,
         collection: &Plain,
-        operations: Vec<(DocumentId, Operation)>,
+        operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         let mut operated = Vec::with_capacity(operations.len());
         {
             let mut state = self.state();
-            for (id, operation) in operations {
-                let stored = state.content(collection, &id);
+            for (id, operation) in operations.iter() {
+                let stored = state.content(collection, id);
                 operated.push(match stored {
                     None => Operated::Missing,
-                    Some(stored) => match stored.operated(&operation, System.random()) {
+                    Some(stored) => match stored.operated(operation, System.random()) {
                         Ok(stored) => {
                             state.put_content(collection, stored);
                             Operated::Applied

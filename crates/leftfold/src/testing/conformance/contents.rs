@@ -53,7 +53,7 @@ fn canonical(body: &Json) -> String {
 pub async fn contents_are_guarded<S: Contents>(store: S) {
     store.prepare_contents(&things()).await.unwrap();
     store.prepare_contents(&things()).await.unwrap();
-    let ask = async |write| store.write_contents(&things(), vec![write]).await.unwrap().pop().unwrap();
+    let ask = async |write| store.write_contents(&things(), [write].into()).await.unwrap().pop().unwrap();
     let refused = |found: Wrote| match found {
         Wrote::Refused(stored) => stored.map(|stored| (stored.guard.to_string(), canonical(&stored.body))),
         Wrote::Written => panic!("it was written"),
@@ -113,7 +113,7 @@ pub async fn many_contents_are_written_at_once<S: Contents>(store: S) {
         _ => (one, two + 1),
     });
     assert_eq!(guards, (MANY / 3, MANY / 3));
-    assert_eq!(store.write_contents(&things(), Vec::new()).await.unwrap(), []);
+    assert_eq!(store.write_contents(&things(), [].into()).await.unwrap(), []);
 }
 
 /// What is written comes back with the same version, whatever it is, and operations do the same to it everywhere.
@@ -137,7 +137,7 @@ pub async fn contents_keep_their_versions<S: Contents>(store: S) {
     };
     let put = async |name: &str, expected: Option<Guard>, body: &Json| {
         let to = Some((version(body).into(), body.clone()));
-        let wrote = store.write_contents(&things(), vec![Write { id: id(name), expected, to }]).await;
+        let wrote = store.write_contents(&things(), [Write { id: id(name), expected, to }].into()).await;
         assert_eq!(wrote.unwrap(), [Wrote::Written], "{body:?}");
         let found = is(name, body).await;
         assert_eq!(found.guard, Guard::from(version(body)));
@@ -149,7 +149,7 @@ pub async fn contents_keep_their_versions<S: Contents>(store: S) {
         for (number, value) in bodies.iter().enumerate() {
             let step = operation(u64::try_from(number).unwrap() + 1);
             let step = step.set("extra", &json(value)).unwrap().set("more", &number).unwrap();
-            let operated = store.operate(&things(), vec![(id(&name), step.clone())]).await.unwrap();
+            let operated = store.operate(&things(), [(id(&name), step.clone())].into()).await.unwrap();
             assert_eq!(operated, [Operated::Applied], "{step:?}");
             body = step.apply(&body).unwrap();
             let found = is(&name, &body).await;
@@ -167,7 +167,7 @@ pub async fn contents_keep_their_versions<S: Contents>(store: S) {
         .enumerate()
         {
             let step = step.unwrap();
-            let operated = store.operate(&things(), vec![(id(&name), step.clone())]).await.unwrap();
+            let operated = store.operate(&things(), [(id(&name), step.clone())].into()).await.unwrap();
             match step.apply(&body) {
                 Ok(after) => {
                     assert_eq!(operated, [Operated::Applied], "{step:?}");

@@ -1,0 +1,254 @@
+//! Whether what writers were told is true, at once and in the end.
+
+use std::collections::BTreeMap;
+
+use leftfold::content::{Amount, Answer, Counted, Current, Operated, Operation, REMEMBERED, Step, Version};
+use leftfold::{DocumentId, Error, Json, Kind};
+use serde_json::Value;
+
+use super::{Call, CallId, Ledger, Sometimes, State, Wanted, higher, shown};
+use crate::contents::naive;
+use crate::contents::writer::{Sheet, value};
+
+impl State {
+    /// Whether a document was like this at some time during a call.
+    fn was(&self, call: CallId, id: &DocumentId, mut is: impl FnMut(Option<&Value>) -> bool) -> bool {
+        match self.documents.get(id) {
+            Some(history) => history.since(self.calls[call].began).any(is),
+            None => is(None),
+        }
+    }
+}
+
+/// The version of some content.
+fn version(content: Option<&Value>) -> Option<Version> {
+    Version::of(&Json::of(content?).ok()?, &Counted::All).ok()
+}
+
+impl Ledger {
+    /// A writer was told what became of one of the writes that it asked for.
+    pub(in crate::contents) fn wrote(&self, call: CallId, at: usize, answer: &Answer<Sheet>) -> Vec<String> {
+        let mut state = self.state();
+        let of = &state.calls[call];
+        let Some(Wanted::Write { id, from, to }) = of.wanted.get(at) else { return Vec::new() };
+        let (has_written, is_certain) = (of.wrote(id), of.doubts == 0);
+        let made = version(to.as_ref().or(from.as_ref()));
+        let mut wrong = Vec::new();
+        let mut told = |is_wrong: bool, what: &str| {
+            if is_wrong {
+                wrong.push(format!("I11: call {call} was told {answer:?} of {id}, {what}"));
+            }
+        };
+        let mut happened = None;
+        match answer {
+            Answer::Applied(version) => {
+                told(!has_written, "and did not write it");
+                told(Some(*version) != made, "which is not the version of that");
+            }
+            Answer::AlreadyApplied(version) => {
+                happened = Some(Sometimes::Already);
+                told(!state.was(call, id, |body| body == to.as_ref()), "which it was not");
+                told(is_certain && has_written, "and has written it");
+                told(Some(*version) != made, "which is not the version of that");
+            }
+            Answer::Conflict(found) => {
+                happened = Some(Sometimes::Conflict);
+                let is = found.as_ref().and_then(|found| value(&found.document));
+                told(!state.was(call, id, |body| body == is.as_ref()), "which it was not");
+                told(is == *to, "which is what it was to be");
+                told(is == *from, "which is what it was made from");
+                told(is_certain && has_written, "and has written it");
+                let found = found.as_ref().map(|found| found.version);
+                told(found != version(is.as_ref()), "which is not the version of that");
+            }
+        }
+        if let Some(happened) = happened {
+            state.sometimes[happened as usize] += 1;
+        }
+        wrong
+    }
+
+    /// A writer was told what a document is that it has changed.
+    pub(in crate::contents) fn changed(
+        &self,
+        call: CallId,
+        id: &DocumentId,
+        now: Option<&Current<Sheet>>,
+    ) -> Vec<String> {
+        let state = self.state();
+        let (of, is) = (&state.calls[call], now.and_then(|now| value(&now.document)));
+        let mut wrong = Vec::new();
+        if !(of.is_misled && is.is_none() || state.was(call, id, |body| body == is.as_ref())) {
+            let is = shown(is.as_ref());
+            wrong.push(format!("I11: call {call} was told that it made {id} {is}, which it was not"));
+        }
+        if is.is_some() && !of.wrote(id) {
+            wrong.push(format!("I11: call {call} was told that it changed {id}, and did not"));
+        }
+        wrong
+    }
+
+    /// A writer was told what a document is.
+    pub(in crate::contents) fn read(
+        &self,
+        call: CallId,
+        id: &DocumentId,
+        found: Option<&Current<Sheet>>,
+    ) -> Vec<String> {
+        let state = self.state();
+        let is = found.and_then(|found| value(&found.document));
+        let mut wrong = Vec::new();
+        if !state.calls[call].is_misled && !state.was(call, id, |body| body == is.as_ref()) {
+            wrong.push(format!("I11: call {call} read {id} as {}, which it was not", shown(is.as_ref())));
+        }
+        if found.map(|found| found.version) != version(is.as_ref()) {
+            wrong.push(format!("I11: call {call} read {id} with a version that is not its own"));
+        }
+        wrong
+    }
+
+    /// A writer was told what became of one of its operations.
+    pub(in crate::contents) fn operated(&self, call: CallId, at: usize, answer: &Operated) -> Vec<String> {
+        let mut state = self.state();
+        let of = &state.calls[call];
+        let Some(Wanted::Operate { id, operation }) = of.wanted.get(at) else { return Vec::new() };
+        let number = operation.id().get();
+        let has_applied = of.applied(id, number);
+        let lives = || state.documents.get(id).into_iter().flat_map(|history| history.lives_since(of.began));
+        let (is_true, happened) = match answer {
+            Operated::Applied => (has_applied, None),
+            Operated::AlreadyApplied => {
+                (lives().any(|applied| applied.contains(&number)), Some(Sometimes::Repeated))
+            }
+            Operated::TooOld => {
+                (lives().any(|applied| higher(applied, number) >= REMEMBERED), Some(Sometimes::TooOld))
+            }
+            Operated::Missing => (state.was(call, id, |body| body.is_none()), Some(Sometimes::Missing)),
+            Operated::Impossible(_) => {
+                let is_impossible = |body: Option<&Value>| {
+                    body.is_some_and(|body| naive::operated(body, operation).is_none())
+                };
+                (state.was(call, id, is_impossible), Some(Sometimes::Impossible))
+            }
+        };
+        let told = format!("I11: call {call} was told {answer:?} of operation {number} on {id}");
+        let mut wrong = Vec::new();
+        if !is_true {
+            wrong.push(format!("{told}, which is not so"));
+        }
+        if *answer != Operated::Applied && of.doubts == 0 && has_applied {
+            wrong.push(format!("{told}, and has applied it"));
+        }
+        let known = (id.clone(), number);
+        if matches!(answer, Operated::Applied | Operated::AlreadyApplied) {
+            state.calls[call].known.push(known);
+        }
+        if let Some(happened) = happened {
+            state.sometimes[happened as usize] += 1;
+        }
+        wrong
+    }
+
+    /// A writer was told that a call failed.
+    pub(in crate::contents) fn failed(&self, call: CallId, error: &Error) -> Vec<String> {
+        let mut state = self.state();
+        let changes = state.changes;
+        let of = &mut state.calls[call];
+        of.failed = Some(error.kind());
+        let mut wrong: Vec<_> = of.denied(call).into_iter().collect();
+        let is_refused = error.kind() == Kind::Invalid;
+        let is_overtaken = error.is_conflict() && changes > of.began;
+        if of.is_calm && !is_refused && !is_overtaken {
+            wrong.push(format!("I10: call {call} failed, and nothing goes wrong: {error}"));
+        }
+        if error.is_unknown() && of.doubts == 0 && of.effects.is_empty() {
+            wrong.push(format!("I11: call {call} was told that it can't be told, and it can: {error}"));
+        }
+        if is_refused && of.doubts == 0 && !of.effects.is_empty() {
+            wrong.push(format!("I11: call {call} was refused, and has changed something: {error}"));
+        }
+        wrong
+    }
+
+    /// What is wrong in the end, when these documents are there.
+    pub(in crate::contents) fn finally(
+        &self,
+        kept: &DocumentId,
+        stored: &[(DocumentId, Json)],
+    ) -> Vec<String> {
+        let state = self.state();
+        let mut wrong: Vec<_> =
+            state.calls.iter().enumerate().filter_map(|(call, of)| of.denied(call)).collect();
+        let truth: BTreeMap<_, _> = stored.iter().map(|(id, body)| (id, naive::parsed(body))).collect();
+        for (id, history) in &state.documents {
+            let is = truth.get(id).and_then(Option::as_ref);
+            if is != history.body() {
+                let (is, was) = (shown(is), shown(history.body()));
+                wrong.push(format!("I14: {id} is {is} in the end, and was made {was}"));
+            }
+        }
+        let sheet = truth.get(kept).cloned().flatten().and_then(|is| serde_json::from_value(is).ok());
+        match sheet {
+            Some(sheet) => wrong.extend(state.counts(kept, &sheet)),
+            None => wrong.push(format!("I14: {kept} is not there in the end, and nobody deleted it")),
+        }
+        wrong
+    }
+}
+
+impl Call {
+    /// What is wrong if it has changed something, though its writer was told that nothing was written.
+    fn denied(&self, call: CallId) -> Option<String> {
+        let kind = self.failed.filter(|kind| matches!(kind, Kind::Unavailable | Kind::Conflict))?;
+        let (id, _) = self.effects.first()?;
+        Some(format!("I11: call {call} failed as {kind:?}, which is to write nothing, and has changed {id}"))
+    }
+}
+
+/// What an operation adds to the count.
+fn amount(operation: &Operation) -> Option<i64> {
+    operation.steps().find_map(|(path, step)| match (path, step) {
+        ("count", Step::Increment(Amount::Whole(amount))) => Some(*amount),
+        _ => None,
+    })
+}
+
+impl State {
+    /// A document that nobody deletes, and whose lists nobody shortens, has everything exactly as often as it was told.
+    fn counts(&self, kept: &DocumentId, sheet: &Sheet) -> Vec<String> {
+        let (mut amounts, mut wrong) = (BTreeMap::new(), Vec::new());
+        for wanted in self.calls.iter().flat_map(|call| &call.wanted) {
+            if let Wanted::Operate { id, operation } = wanted
+                && id == kept
+                && let Some(amount) = amount(operation)
+            {
+                amounts.insert(operation.id().get(), amount);
+            }
+        }
+        let mut pushed = sheet.pushed.clone();
+        pushed.sort_unstable();
+        if let Some([twice, ..]) = pushed.windows(2).find(|pair| pair[0] == pair[1]) {
+            wrong.push(format!("I15: operation {twice} is in {kept} twice"));
+        }
+        let sum: i64 = pushed.iter().filter_map(|number| amounts.get(number)).sum();
+        if sum != sheet.count {
+            wrong.push(format!("I15: {kept} counts {}, and its operations come to {sum}", sheet.count));
+        }
+        for (id, number) in self.calls.iter().flat_map(|call| &call.known) {
+            if id == kept && amounts.contains_key(number) && pushed.binary_search(number).is_err() {
+                wrong.push(format!("I15: operation {number} is not in {kept}, and was said to be applied"));
+            }
+        }
+        for (call, of) in self.calls.iter().enumerate() {
+            let Some(mark) = &of.mark else { continue };
+            let wrote = of.effects.iter().filter(|(id, _)| id == kept).count();
+            let times = sheet.marks.iter().filter(|one| *one == mark).count();
+            if wrote != times {
+                wrong.push(format!(
+                    "I14: call {call} changed {kept} {wrote} times, and is in it {times} times"
+                ));
+            }
+        }
+        wrong
+    }
+}

@@ -1,0 +1,103 @@
+//! A world of documents without events: writers that insert, update, change, delete and operate on the same few, die, and try again what others
+//! tried, on a store that breaks; then all heals, and every document must have what its writers were told.
+
+pub(crate) mod ledger;
+mod naive;
+mod store;
+mod writer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leftfold::content::Contents as _;
+use leftfold::react::Plain;
+use leftfold::{DocumentId, Error, Kind, Result};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use self::writer::{ALL, Common, KEPT, SHEETS, Writer};
+use crate::dice::Dice;
+use crate::faults::{Fault, Faults};
+use crate::store::{LATE, SimStore};
+
+const HURT: Duration = Duration::from_secs(12);
+const BOUND: Duration = Duration::from_mins(5);
+
+/// A world of documents without events.
+pub(crate) struct World {
+    dice: Dice,
+    pub(crate) store: SimStore,
+    common: Arc<Common>,
+}
+
+impl World {
+    pub(crate) fn drawn(seed: u64, trace: bool) -> Self {
+        let dice = Dice::new(seed ^ 0xd0c5_0de5);
+        let mut faults = if dice.happens(50) { Faults::none() } else { Faults::drawn(&dice) };
+        // In some worlds hardly anybody is told what they need to know.
+        if dice.happens(200) {
+            faults = faults.with(&[(Fault::Fails, 300), (Fault::AppliedUnknown, 250)]);
+        }
+        let store = SimStore::new(1, true, faults, trace);
+        Self { dice, store, common: Arc::default() }
+    }
+
+    pub(crate) async fn live(&self) {
+        if let Err(error) = self.hurt_and_heal().await {
+            self.store.violated(format!("I10: {error}"));
+        }
+    }
+
+    async fn hurt_and_heal(&self) -> Result<()> {
+        let (healthy, healed) = watch::channel(false);
+        let mut writers = JoinSet::new();
+        for _ in 0..2 + self.dice.below(3) {
+            writers.spawn(self.writer().await?.write(healed.clone()));
+        }
+        sleep(HURT).await;
+        self.store.shared().faults.heal();
+        self.store.shared().trace.note(|| "all heals".to_owned());
+        healthy.send_replace(true);
+        let ended = async {
+            while let Some(ended) = writers.join_next().await {
+                ended.map_err(|_| late("a writer panicked"))??;
+            }
+            Ok::<_, Error>(())
+        };
+        timeout(BOUND, ended).await.map_err(|_| late("a writer did not end"))??;
+        // What was under way for long arrives at last.
+        sleep(LATE).await;
+        timeout(BOUND, self.come_right()).await.map_err(|_| late("not all was answered in time"))??;
+        self.check().await
+    }
+
+    async fn writer(&self) -> Result<Writer> {
+        Writer::new(&self.store, self.dice.split(), &self.common).await
+    }
+
+    /// When nothing goes wrong any more, everything can be told, and whatever is tried works.
+    async fn come_right(&self) -> Result<()> {
+        let mut last = self.writer().await?;
+        last.operate(self.common.operations()).await?;
+        for id in ALL {
+            last.change(id).await?;
+            last.get(id).await?;
+        }
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<()> {
+        let ids = ALL.into_iter().map(DocumentId::new).collect::<Result<_, _>>()?;
+        let stored = self.store.inner().contents(&Plain::new(SHEETS)?, ids).await?;
+        let stored: Vec<_> = stored.into_iter().map(|stored| (stored.id, stored.body)).collect();
+        for violation in self.store.shared().contents.finally(&DocumentId::new(KEPT)?, &stored) {
+            self.store.violated(violation);
+        }
+        Ok(())
+    }
+}
+
+fn late(what: &str) -> Error {
+    Error::new(Kind::Store, what)
+}

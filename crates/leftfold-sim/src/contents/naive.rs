@@ -1,0 +1,29 @@
+//! What an operation does to a document, on plain JSON.
+
+use leftfold::Json;
+use leftfold::content::{Amount, Operation, Step};
+use serde_json::Value;
+
+/// The document as it must be afterwards; `None` if the operation is impossible.
+pub(super) fn operated(document: &Value, operation: &Operation) -> Option<Value> {
+    let mut document = document.clone();
+    for (path, step) in operation.steps() {
+        let field = document.pointer_mut(&format!("/{}", path.replace('.', "/")))?;
+        match step {
+            Step::Increment(Amount::Whole(amount)) => *field = (field.as_i64()? + amount).into(),
+            Step::Increment(Amount::Double(amount)) => *field = (field.as_f64()? + amount).into(),
+            Step::Push(value) => field.as_array_mut()?.push(parsed(value)?),
+            Step::Pull(value) => {
+                let value = parsed(value)?;
+                field.as_array_mut()?.retain(|one| *one != value);
+            }
+            Step::Set(value) => *field = parsed(value)?,
+        }
+    }
+    Some(document)
+}
+
+/// A text as what it says.
+pub(super) fn parsed(json: &Json) -> Option<Value> {
+    serde_json::from_str(json.as_str()).ok()
+}
