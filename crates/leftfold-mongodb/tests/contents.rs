@@ -156,9 +156,10 @@ async fn ids_stand_for_values_of_any_type() {
         let error = things.insert(none, &json("{}")).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
         assert_eq!(things.get(none).await.unwrap(), None);
-        let wrote = store.write_contents(&self::things(), vec![write(none, Some("v"), None)]).await.unwrap();
+        let wrote =
+            store.write_contents(&self::things(), [write(none, Some("v"), None)].into()).await.unwrap();
         assert_eq!(wrote, [Wrote::Refused(None)]);
-        let operated = store.operate(&self::things(), vec![(id(none), operation(1))]).await.unwrap();
+        let operated = store.operate(&self::things(), [(id(none), operation(1))].into()).await.unwrap();
         assert_eq!(operated, [Operated::Missing]);
     }
 }
@@ -267,7 +268,7 @@ async fn what_is_repeated_is_done_once() {
     .enumerate()
     {
         server.fail_point(failing(&[command], doc! { "times": 1 }, unheard.clone())).await.unwrap();
-        let error = others.write_contents(&self::things(), vec![write]).await.unwrap_err();
+        let error = others.write_contents(&self::things(), [write].into()).await.unwrap_err();
         assert!(error.is_unknown(), "{command}: {error}");
         heal(&server).await;
         // The majority of one has it, a moment later.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
@@ -190,42 +189,23 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
     ) -> Result<Vec<Answer<D>>>
     where
-        D: 'd,
+        D: Sync + 'd,
     {
-        let mut writes = writes.into_iter();
-        let pieces = std::iter::from_fn(|| {
-            let piece = writes.by_ref().take(PIECE).map(|(id, from, to)| self.wanted(id, from, to));
-            let piece: Result<Vec<_>> = piece.collect();
-            piece.map(|piece| (!piece.is_empty()).then_some(piece)).transpose()
-        });
-        let write = async |this: Self, piece: Vec<Wanted>| Ok(this.all(piece).await?.0);
-        self.in_pieces(pieces, |this, piece| Box::pin(write(this, piece))).await
-    }
-
-    /// Does something piece by piece: while some are under way, the next one is made ready. Answers in their order.
-    async fn in_pieces<P, T: Send + 'static>(
-        &self,
-        pieces: impl Iterator<Item = Result<P>>,
-        work: impl Fn(Self, P) -> Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>,
-    ) -> Result<Vec<T>> {
-        let mut pieces = pieces.enumerate().peekable();
-        let mut answers: BTreeMap<usize, Vec<T>> = BTreeMap::new();
-        let mut under_way = JoinSet::new();
-        while let Some((at, piece)) = pieces.next() {
-            let piece = work(self.clone(), piece?);
-            if at == 0 && pieces.peek().is_none() {
-                return piece.await;
+        let writes: Vec<_> = writes.into_iter().collect();
+        let mut pieces = Pieces::default();
+        // While some are written, the next ones are made ready.
+        for piece in writes.chunks(PIECE) {
+            let mut wanted = Vec::with_capacity(piece.len());
+            for (id, from, to) in piece {
+                wanted.push(self.wanted(id, *from, to)?);
             }
-            under_way.spawn(async move { (at, piece.await) });
-            if under_way.len() == AT_ONCE {
-                // The others may have written.
-                answers.extend(next(&mut under_way).await.map_err(|error| doubted(error, true))?);
+            if writes.len() <= PIECE {
+                return Ok(self.all(wanted).await?.0);
             }
+            let this = self.clone();
+            pieces.begin(async move { Ok(this.all(wanted).await?.0) }).await?;
         }
-        while !under_way.is_empty() {
-            answers.extend(next(&mut under_way).await.map_err(|error| doubted(error, true))?);
-        }
-        Ok(answers.into_values().flatten().collect())
+        pieces.end().await
     }
 
     /// Reads a document, has it changed by a function, and writes it, again and again where others are faster. The function is given what there is, and
@@ -300,15 +280,19 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         let documents: HashSet<_, RandomState> = operations.iter().map(|(id, _)| id).collect();
         // Operations on the same document stay in their order.
         let most = if documents.len() == operations.len() { PIECE } else { operations.len() };
-        let mut operations = operations.into_iter();
-        let pieces = std::iter::from_fn(|| {
-            let piece: Arc<[_]> = operations.by_ref().take(most).collect();
-            (!piece.is_empty()).then_some(Ok(piece))
-        });
-        let operate = async |this: Self, piece: Arc<[(DocumentId, Operation)]>| {
-            Ok(this.patiently(|| this.store.operate(&this.collection, Arc::clone(&piece))).await?.0)
-        };
-        self.in_pieces(pieces, |this, piece| Box::pin(operate(this, piece))).await
+        let mut pieces = Pieces::default();
+        let is_one = operations.len() <= most;
+        for piece in operations.chunks(most.max(1)) {
+            let (this, piece): (Self, Arc<[_]>) = (self.clone(), piece.into());
+            let operate = async move {
+                Ok(this.patiently(|| this.store.operate(&this.collection, Arc::clone(&piece))).await?.0)
+            };
+            if is_one {
+                return operate.await;
+            }
+            pieces.begin(operate).await?;
+        }
+        pieces.end().await
     }
 
     fn name(&self) -> &str {
@@ -414,15 +398,50 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     }
 }
 
-/// What the next of several pieces answers, with its place.
-async fn next<T: 'static>(under_way: &mut JoinSet<(usize, Result<T>)>) -> Result<Option<(usize, T)>> {
-    match under_way.join_next().await {
-        None => Ok(None),
-        Some(Ok((at, answer))) => Ok(Some((at, answer?))),
-        Some(Err(error)) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Error::new(Kind::Stopped, "writing documents: the runtime was shut down")),
-        },
+/// Pieces of work, some of which are under way.
+struct Pieces<T> {
+    under_way: JoinSet<(usize, Result<Vec<T>>)>,
+    begun: usize,
+    answers: BTreeMap<usize, Vec<T>>,
+}
+
+impl<T> Default for Pieces<T> {
+    fn default() -> Self {
+        Self { under_way: JoinSet::new(), begun: 0, answers: BTreeMap::new() }
+    }
+}
+
+impl<T: Send + 'static> Pieces<T> {
+    /// Begins another one, and waits for one to end if there are many.
+    async fn begin(&mut self, piece: impl Future<Output = Result<Vec<T>>> + Send + 'static) -> Result<()> {
+        let at = self.begun;
+        self.begun += 1;
+        self.under_way.spawn(async move { (at, piece.await) });
+        if self.under_way.len() < AT_ONCE { Ok(()) } else { self.wait().await }
+    }
+
+    async fn wait(&mut self) -> Result<()> {
+        let Some(done) = self.under_way.join_next().await else { return Ok(()) };
+        let (at, answers) = match done {
+            Ok(done) => done,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => {
+                    return Err(Error::new(Kind::Stopped, "writing documents: the runtime was shut down"));
+                }
+            },
+        };
+        // Others may have written.
+        self.answers.insert(at, answers.map_err(|error| doubted(error, true))?);
+        Ok(())
+    }
+
+    /// All answers, in the order of the pieces.
+    async fn end(mut self) -> Result<Vec<T>> {
+        while !self.under_way.is_empty() {
+            self.wait().await?;
+        }
+        Ok(self.answers.into_values().flatten().collect())
     }
 }
 
