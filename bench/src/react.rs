@@ -22,6 +22,8 @@ use crate::subject::sqlite::Files;
 use crate::traffic;
 
 const DOCUMENTS: u64 = 20_000;
+/// How many handlers run at the same time: as many as serve us best, as the reference has its own.
+const AT_ONCE: usize = 512;
 const PER_SECOND: u64 = 100;
 const LATENCIES: u64 = 1_000;
 const IDLE: Duration = Duration::from_secs(20);
@@ -98,7 +100,7 @@ struct Handled {
 impl Handled {
     fn reaction(&self) -> Reaction {
         let handled = self.clone();
-        Reaction::on_plain("orders", "bench").concurrency(256).run(move |ctx: Context<Order>| {
+        Reaction::on_plain("orders", "bench").concurrency(AT_ONCE).run(move |ctx: Context<Order>| {
             let handled = handled.clone();
             async move {
                 let order = ctx.document().await?;
@@ -125,7 +127,7 @@ async fn start<S: Plain>(subject: &S, place: &str, handled: &Handled) -> Result<
     subject.remove(place).await?;
     let store = subject.open(place).await?;
     subject.make(place).await?;
-    let reacting = Reactor::on(store).reaction(handled.reaction()).start().await?;
+    let reacting = Reactor::on(store).concurrency(AT_ONCE).reaction(handled.reaction()).start().await?;
     reacting.idle().await?;
     Ok(reacting)
 }

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use bson::{Bson, Document, RawBson, RawDocumentBuf, doc};
+use bson::raw::CString;
+use bson::{Bson, Document, RawBson, RawDocumentBuf, doc, rawdoc};
 use leftfold::content::{Amount, Guard, Operation, REMEMBERED, Step};
 
 use super::kept::value;
@@ -37,6 +38,7 @@ pub(super) fn statement(
     let remember = doc! { "$each": [id], "$sort": 1, "$slice": -most };
     does.entry("$push").or_default().insert("_content.operations", remember);
     does.entry("$set").or_default().insert("_content.guard", guard.as_str());
+    does.entry("$max").or_default().insert("_content.last", id);
 
     let mut filter = doc! {
         "_id": { "$eq": Bson::try_from(key.clone())? },
@@ -52,6 +54,33 @@ pub(super) fn statement(
     let does: Document =
         does.into_iter().map(|(operator, fields)| (operator.to_owned(), fields.into())).collect();
     Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does, "hint": "_id_" })?))
+}
+
+/// The statement that applies an operation which increases numbers, if it is newer than all that the document remembers: then there is less to look at.
+pub(super) fn newest(key: &RawBson, operation: &Operation, guard: &Guard) -> Option<RawDocumentBuf> {
+    let id = operation.id().get().cast_signed();
+    let mut filter = rawdoc! { "_id": { "$eq": key.clone() }, "_content.last": { "$lt": id }, "_content.guard": { "$exists": true } };
+    let mut amounts = RawDocumentBuf::new();
+    for (path, step) in operation.steps() {
+        let Step::Increment(Amount::Whole(amount)) = step else { return None };
+        // Of a field in an object more must be known.
+        if path.contains('.') {
+            return None;
+        }
+        let name = CString::try_from(path.to_owned()).ok()?;
+        filter.append(&name, rawdoc! { "$type": ["int", "long", "double"], "$not": { "$type": "array" } });
+        match i32::try_from(*amount) {
+            Ok(narrow) => amounts.append(&name, narrow),
+            Err(_) => amounts.append(&name, *amount),
+        }
+    }
+    let most = i32::try_from(REMEMBERED).unwrap_or(i32::MAX);
+    let does = rawdoc! {
+        "$inc": amounts,
+        "$push": { "_content.operations": { "$each": [id], "$slice": -most } },
+        "$set": { "_content.guard": guard.as_str(), "_content.last": id },
+    };
+    Some(rawdoc! { "q": filter, "u": does, "hint": "_id_" })
 }
 
 /// What a field must be. An array that has numbers in it passes for one, too.

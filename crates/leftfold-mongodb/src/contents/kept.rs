@@ -1,11 +1,11 @@
 //! Documents as they are kept: the body's fields at the top level, and everything else under `_content`.
 //!
 //! ```text
-//! { _id: "shoes", price: 4900, …, _content: { guard: "44136f…", by: 42, operations: [7, 9] } }
+//! { _id: "shoes", price: 4900, …, _content: { guard: "44136f…", by: 42, operations: [7, 9], last: 9 } }
 //! ```
 //!
 //! `guard` is what the next write is guarded by, `by` the call that wrote the content last, and `operations` the ids of those that are remembered,
-//! the lowest first. `json` is the body's text where its fields alone would not give back the same content; most documents have none.
+//! the lowest first; `last` is the highest, where operations can be carried out by the server. `json` is the body's text where its fields alone would not give back the same content; most documents have none.
 
 use bson::raw::cstr;
 use bson::{Bson, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
@@ -61,6 +61,9 @@ impl Body {
         let mut content = rawdoc! { "guard": guard.as_str(), "by": by, "operations": all };
         if let Some(json) = &self.json {
             content.append(cstr!("json"), json.as_str());
+        } else {
+            let last = operations.iter().last().map_or(0, |last| last.get().cast_signed());
+            content.append(cstr!("last"), last);
         }
         let mut whole = RawDocumentBuf::new();
         whole.append(cstr!("_id"), key.clone());
@@ -79,8 +82,10 @@ impl Body {
             "by": { "$literal": by },
             "operations": "$_content.operations",
         };
-        if let Some(json) = &self.json {
-            content.append(cstr!("json"), rawdoc! { "$literal": json.as_str() });
+        match &self.json {
+            Some(json) => content.append(cstr!("json"), rawdoc! { "$literal": json.as_str() }),
+            None => content
+                .append(cstr!("last"), rawdoc! { "$ifNull": [{ "$last": "$_content.operations" }, 0_i64] }),
         }
         let fields = rawdoc! { "$literal": self.fields.clone() };
         let rest = rawdoc! { "_id": "$_id", "_content": content };

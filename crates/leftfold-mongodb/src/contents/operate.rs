@@ -15,7 +15,7 @@ use leftfold::{Backoff, DocumentId, Env as _, Kind, System};
 use tokio::time::sleep;
 
 use super::kept::{Body, Kept};
-use super::write::guarded;
+use super::write::{MANY, guarded};
 use super::{direct, key};
 use crate::Base;
 use crate::bulk::{Statements, Verb, said};
@@ -29,6 +29,9 @@ impl Base {
         operations: &[(DocumentId, Operation)],
     ) -> Result<Vec<Operated>, Failure> {
         let guards: Vec<_> = operations.iter().map(|_| Guard::once(System.random())).collect();
+        if self.apply_together(plain, operations, &guards).await? {
+            return Ok(vec![Operated::Applied; operations.len()]);
+        }
         let (mut commands, mut sent) = (Vec::new(), HashSet::new());
         for (place, ((id, operation), guard)) in operations.iter().zip(&guards).enumerate() {
             if let Some(key) = key(id)
@@ -38,8 +41,7 @@ impl Base {
                 sent.insert(place);
             }
         }
-        let are_applied = self.update_together(plain, &commands).await?
-            || self.send_operations(plain, &commands).await? == sent.len();
+        let are_applied = self.send_operations(plain, &commands).await? == sent.len();
         if are_applied && sent.len() == operations.len() {
             return Ok(vec![Operated::Applied; operations.len()]);
         }
@@ -67,6 +69,25 @@ impl Base {
             });
         }
         Ok(operated)
+    }
+
+    /// Applies many operations together, if nothing speaks against any. Answers whether it did.
+    async fn apply_together(
+        &self,
+        plain: &Plain,
+        operations: &[(DocumentId, Operation)],
+        guards: &[Guard],
+    ) -> Result<bool, Failure> {
+        if operations.len() < MANY {
+            return Ok(false);
+        }
+        let mut commands = Vec::new();
+        for ((id, operation), guard) in operations.iter().zip(guards) {
+            let Some(key) = key(id) else { return Ok(false) };
+            let Some(statement) = direct::newest(&key, operation, guard) else { return Ok(false) };
+            Statements::push(&mut commands, statement);
+        }
+        self.update_together(plain, &commands).await
     }
 
     /// Answers with how many were applied. What the server refuses to do was not.

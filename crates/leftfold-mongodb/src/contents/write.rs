@@ -144,7 +144,7 @@ impl Base {
 }
 
 /// So many updates are worth a transaction.
-const MANY: usize = 16;
+pub(super) const MANY: usize = 16;
 
 /// Updates in a transaction, all or none.
 struct Together<'a> {

@@ -80,7 +80,7 @@ impl<D, S: Clone> Clone for Versioned<D, S> {
 }
 
 /// How many documents are written in one call of a store, if there are many, and how many calls are under way at the same time.
-const PIECE: usize = 500;
+const PIECE: usize = 250;
 const AT_ONCE: usize = 4;
 
 /// A document, and the version of its content.
