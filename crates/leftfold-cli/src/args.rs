@@ -24,7 +24,8 @@ Exit status:
 const ABOUT: &str = "\
 Folds events into documents, each exactly once and in order.
 
-The read models are those of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
+`init`, `test`, `check` and `serve` are about read models of your own, in JavaScript, as leftfold.toml names them. Where other commands name a
+read model, it is one of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
 
 /// The variable that names the store where `--store` does not: other users of a machine can't see it.
 pub(crate) const STORE: &str = "LEFTFOLD_STORE";
