@@ -58,7 +58,8 @@ impl Daemon {
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.address).ok()?;
         stream.set_read_timeout(Some(Duration::from_mins(1))).ok()?;
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = headers.concat();
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
@@ -250,7 +251,9 @@ fn every_document_is_right_however_often_it_is_killed() {
                 daemon.signal("-KILL");
             }
             // What was not acknowledged is posted again.
-            clients.into_iter().for_each(|client| left.extend(client.join().unwrap()));
+            for client in clients {
+                left.extend(client.join().unwrap());
+            }
         });
         if kill == KILLS {
             for events in std::mem::take(&mut left) {
