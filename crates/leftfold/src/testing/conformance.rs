@@ -172,6 +172,7 @@ macro_rules! conformance_of_contents {
             updates_name_what_they_were_made_from
             changes_are_retried
             operations_are_applied_once
+            many_are_judged_one_by_one
             impossible_operations_change_nothing
             concurrent_operations_all_count
             operations_and_updates_meet

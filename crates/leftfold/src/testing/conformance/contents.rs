@@ -299,6 +299,63 @@ pub async fn operations_are_applied_once<S: Contents>(store: S) {
     assert!(both.contains(&&Operated::Applied) && both.contains(&&Operated::AlreadyApplied), "{operated:?}");
 }
 
+/// Of many that come together, each is judged by itself, and answered in its place.
+pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
+    const MANY: u64 = 600;
+    let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
+    let names: Vec<_> = (0..MANY).map(|number| format!("d{number:04}")).collect();
+    let bodies: Vec<_> =
+        (0..MANY).map(|number| json(&format!(r#"{{"n":{number},"wide":{{"in":1}}}}"#))).collect();
+    let new = names.iter().zip(&bodies).map(|(name, body)| (name.as_str(), None, body));
+    let mut versions = Vec::new();
+    for answer in things.write_all(new).await.unwrap() {
+        let Answer::Applied(version) = answer else { panic!("{answer:?}") };
+        versions.push(version);
+    }
+    // One was made from what is not there, one is there already, one is of a type that can't be increased, one of another.
+    let mut next: Vec<_> = (0..MANY).map(|number| json(&format!(r#"{{"n":{}}}"#, number * 2))).collect();
+    next[300] = bodies[300].clone();
+    next[400] = json(r#"{"n":true}"#);
+    next[500] = json(r#"{"n":1.5}"#);
+    next[501] = json(r#"{"n":{"$numberLong":"7"}}"#);
+    versions[200] = versions[201];
+    let updates =
+        names.iter().zip(&versions).zip(&next).map(|((name, from), to)| (name.as_str(), Some(*from), to));
+    for (number, answer) in things.write_all(updates).await.unwrap().into_iter().enumerate() {
+        match number {
+            200 => assert!(matches!(answer, Answer::Conflict(Some(_))), "{answer:?}"),
+            // It is written once more, or found to be the same.
+            300 => assert!(!matches!(answer, Answer::Conflict(_)), "{answer:?}"),
+            _ => assert!(matches!(answer, Answer::Applied(_)), "{number}: {answer:?}"),
+        }
+    }
+    let increments = |id: u64| -> Vec<_> {
+        let step = operation(id).increment("n", 10).unwrap();
+        names.iter().map(|name| (self::id(name), step.clone())).collect()
+    };
+    // The second is older than the first, and comes later.
+    for (number, is_again) in [(7, false), (5, false), (7, true), (5, true), (9, false)] {
+        for (at, operated) in things.operate_all(increments(number)).await.unwrap().into_iter().enumerate() {
+            match (at, is_again) {
+                (400, _) => assert!(matches!(operated, Operated::Impossible(_)), "{operated:?}"),
+                (_, true) => assert_eq!(operated, Operated::AlreadyApplied, "{at}"),
+                (_, false) => assert_eq!(operated, Operated::Applied, "{at}"),
+            }
+        }
+    }
+    for (name, expected) in [
+        ("d0007", r#"{"n":44}"#),
+        ("d0200", r#"{"n":230,"wide":{"in":1}}"#),
+        ("d0300", r#"{"n":330,"wide":{"in":1}}"#),
+        ("d0400", r#"{"n":true}"#),
+        ("d0500", r#"{"n":31.5}"#),
+        ("d0501", r#"{"n":37}"#),
+    ] {
+        let found = things.get(name).await.unwrap().unwrap().document;
+        assert_eq!(canonical(&found), canonical(&json(expected)), "{name}");
+    }
+}
+
 /// What the document does not allow is refused, and leaves it as it is.
 pub async fn impossible_operations_change_nothing<S: Contents>(store: S) {
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
