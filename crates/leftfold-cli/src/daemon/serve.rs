@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Config;
 use crate::exit::{Exit, Failure};
-use crate::output::Out;
+use crate::output::{Out, count};
 use crate::place::Place;
 
 /// Compiles the scripts and tries the store.
@@ -22,7 +22,10 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
     let store = place.open().await?;
     leftfold::Log::heads(&store).await?;
     out.value(&json!({ "projections": config.projections.len(), "store": place.to_string() }))?;
-    out.line(format_args!("{} of projections compile, the store {place} answers", scripts.len()))?;
+    out.line(format_args!(
+        "{} can run, and the store {place} answers",
+        count(scripts.len() as u64, "projection")
+    ))?;
     Ok(Exit::Done)
 }
 

@@ -189,21 +189,19 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
     ) -> Result<Vec<Answer<D>>>
     where
-        D: Sync + 'd,
+        D: 'd,
     {
-        let writes: Vec<_> = writes.into_iter().collect();
+        // If one of them can't be accepted, none is written.
+        let wanted = writes.into_iter().map(|(id, from, to)| self.wanted(id, from, to));
+        let mut wanted = wanted.collect::<Result<Vec<_>>>()?;
+        if wanted.len() <= PIECE {
+            return Ok(self.all(wanted).await?.0);
+        }
         let mut pieces = Pieces::default();
-        // While some are written, the next ones are made ready.
-        for piece in writes.chunks(PIECE) {
-            let mut wanted = Vec::with_capacity(piece.len());
-            for (id, from, to) in piece {
-                wanted.push(self.wanted(id, *from, to)?);
-            }
-            if writes.len() <= PIECE {
-                return Ok(self.all(wanted).await?.0);
-            }
-            let this = self.clone();
-            pieces.begin(async move { Ok(this.all(wanted).await?.0) }).await?;
+        while !wanted.is_empty() {
+            let rest = wanted.split_off(PIECE.min(wanted.len()));
+            let (this, piece) = (self.clone(), std::mem::replace(&mut wanted, rest));
+            pieces.begin(async move { Ok(this.all(piece).await?.0) }).await?;
         }
         pieces.end().await
     }

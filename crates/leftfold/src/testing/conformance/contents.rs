@@ -307,6 +307,10 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
     let bodies: Vec<_> =
         (0..MANY).map(|number| json(&format!(r#"{{"n":{number},"wide":{{"in":1}}}}"#))).collect();
     let new = names.iter().zip(&bodies).map(|(name, body)| (name.as_str(), None, body));
+    let number = json("7");
+    let error = things.write_all(new.clone().chain([("no-object", None, &number)])).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid, "{error}");
+    assert_eq!(things.get(&names[0]).await.unwrap(), None, "if one can't be accepted, none is written");
     let mut versions = Vec::new();
     for answer in things.write_all(new).await.unwrap() {
         let Answer::Applied(version) = answer else { panic!("{answer:?}") };
