@@ -136,7 +136,7 @@ pub(crate) struct Configured {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) file: Configured,
-    /// Let everybody do everything, also from other machines
+    /// Listen also where other machines can reach it, without encryption; without tokens everybody may do everything
     #[arg(long)]
     pub(crate) insecure: bool,
 }

@@ -29,15 +29,15 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
     Ok(Exit::Done)
 }
 
-/// Whether it may be reached from where the file says.
+/// Whether it may be reached from where the file says. What goes to other machines is not encrypted.
 fn may_listen(config: &Config, insecure: bool) -> Result<(), Failure> {
     let address = config.server.listen;
-    if address.ip().is_loopback() || insecure || !config.tokens.is_empty() {
+    if address.ip().is_loopback() || insecure {
         return Ok(());
     }
     let message = format!(
-        "server.listen: {address} can be reached from other machines, and anybody there could do anything; make a token \
-         with `leftfold token new`, listen at 127.0.0.1, or say --insecure"
+        "server.listen: {address} can be reached from other machines, and tokens and events would go there unencrypted; listen \
+         at 127.0.0.1, behind a proxy that encrypts, or say --insecure, with tokens (`leftfold token new`)"
     );
     Err(Failure::new(Exit::Usage, message))
 }

@@ -53,7 +53,7 @@ pub(super) fn statement(
     filter.extend(needs.into_iter().map(|(path, need)| (path.to_owned(), need.into())));
     let does: Document =
         does.into_iter().map(|(operator, fields)| (operator.to_owned(), fields.into())).collect();
-    Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does, "hint": "_id_" })?))
+    Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does, "hint": { "_id": 1 } })?))
 }
 
 /// The statement that applies an operation which increases numbers, if it is newer than all that the document remembers: then there is less to look at.
@@ -80,7 +80,7 @@ pub(super) fn newest(key: &RawBson, operation: &Operation, guard: &Guard) -> Opt
         "$push": { "_content.operations": { "$each": [id], "$slice": -most } },
         "$set": { "_content.guard": guard.as_str(), "_content.last": id },
     };
-    Some(rawdoc! { "q": filter, "u": does, "hint": "_id_" })
+    Some(rawdoc! { "q": filter, "u": does, "hint": { "_id": 1 } })
 }
 
 /// What a field must be. An array that has numbers in it passes for one, too.

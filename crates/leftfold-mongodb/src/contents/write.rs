@@ -190,7 +190,7 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch, Failure> {
                 update.append(cstr!("q"), guarded(&key, expected));
                 update.append(cstr!("u"), Body::of(body)?.update(guard, by));
                 // A server that may choose thinks about it for as long as the rest takes.
-                update.append(cstr!("hint"), "_id_");
+                update.append(cstr!("hint"), rawdoc! { "_id": 1 });
                 Statements::push(&mut batch.updates, update);
                 batch.updated.push(place);
             }
