@@ -186,6 +186,23 @@ async fn documents_of_others_are_left_alone() {
     assert!(error.to_string().contains("it is a view"), "{error}");
 }
 
+/// A collection whose documents are kept in the order of their `_id` has no index of that name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clustered_collection_will_do() {
+    let store = REPLICA_SET.store(Mongo::options()).await;
+    let clustered = doc! { "create": "things", "clusteredIndex": { "key": { "_id": 1 }, "unique": true, "name": "mine" } };
+    store.database().run_command(clustered).await.unwrap();
+    let things = versioned(&store).await;
+    let version = inserted(&things, "a", r#"{"n":1}"#).await;
+    let Answer::Applied(_) = things.update("a", version, &json(r#"{"n":2}"#)).await.unwrap() else {
+        panic!("refused")
+    };
+    things.operate("a", operation(1).increment("n", 1).unwrap()).await.unwrap();
+    let more = (2..40).map(|number| (id("a"), operation(number).increment("n", 1).unwrap())).collect();
+    assert_eq!(things.operate_all(more).await.unwrap(), vec![Operated::Applied; 38]);
+    assert_eq!(raw(&store, "a").await.get_i32("n").unwrap(), 41);
+}
+
 /// How many commands that read or write the server has run.
 async fn commands(server: &Server) -> i64 {
     let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
