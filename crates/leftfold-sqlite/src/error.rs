@@ -30,6 +30,11 @@ impl Failure {
         Self { kind: Kind::Unknown, advice, ..self }
     }
 
+    /// The same, if something else may have been written.
+    pub(crate) fn unknown_if(self, is_unknown: bool) -> Self {
+        if is_unknown { self.unknown() } else { self }
+    }
+
     /// Says what could not be done, and with which file.
     pub(crate) fn to_error(&self, doing: &str, path: &Path) -> Error {
         let Self { kind, advice, report } = self;

@@ -14,6 +14,7 @@ use leftfold::{Collection, Error, Kind, Mark, Partition, Result};
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::contents::Operating;
 use crate::error::Failure;
 use crate::log;
 use crate::react::journal;
@@ -66,6 +67,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) marks: Vec<(Collection, Mark)>,
     /// Documents were written: those who follow them may have to know.
     pub(crate) wrote_documents: bool,
+    /// What operations are carried out with.
+    pub(crate) operating: &'c Operating,
     /// How often those who run tasks were stirred, if they were.
     pub(crate) stirs: Option<u64>,
     /// What all appends of a group share.
@@ -116,8 +119,11 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn start(connection: Connection, path: &Path, board: Arc<Board>) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
+        let operating = Operating::default();
+        operating.install(&connection).map_err(|error| Failure::from(error).to_error("open", path))?;
         let mut state = State {
             connection,
+            operating,
             path: path.to_owned(),
             board,
             jobs: receiver,
@@ -230,6 +236,7 @@ impl<W: Work> Job for Pending<W> {
 
 struct State {
     connection: Connection,
+    operating: Operating,
     path: PathBuf,
     board: Arc<Board>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
@@ -294,8 +301,15 @@ impl State {
         let begun = Instant::now();
         let heads = vec![None; self.board.partitions()];
         let connection = &self.connection;
-        let mut tx =
-            Tx { connection, heads, marks: Vec::new(), wrote_documents: false, stirs: None, append: None };
+        let mut tx = Tx {
+            connection,
+            heads,
+            marks: Vec::new(),
+            wrote_documents: false,
+            operating: &self.operating,
+            stirs: None,
+            append: None,
+        };
         let (mut at, mut bytes) = (0, 0);
         while at < only.unwrap_or(usize::MAX) {
             if at == jobs.len() {

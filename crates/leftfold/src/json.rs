@@ -55,6 +55,11 @@ impl Json {
         &self.0
     }
 
+    /// The text, as one that can be changed.
+    pub fn into_string(self) -> String {
+        self.0.into()
+    }
+
     /// Whether both say the same, whatever their spacing and order of fields.
     pub fn same_as(&self, other: &Self) -> bool {
         let value = |json: &Self| serde_json::from_str::<serde_json::Value>(&json.0).ok();

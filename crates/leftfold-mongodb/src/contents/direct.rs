@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 
 use bson::raw::CString;
-use bson::{Bson, Document, RawBson, RawDocumentBuf, doc, rawdoc};
+use bson::{Bson, Document, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, doc, rawdoc};
+use leftfold::DocumentId;
 use leftfold::content::{Amount, Guard, Operation, REMEMBERED, Step};
 
-use super::kept::value;
+use super::kept::{binary, value};
+use super::key;
+use super::together::Change;
 use crate::error::Failure;
 
 /// From here on a sum can be too large for a floating-point number, of which servers make one that is infinite.
@@ -37,7 +40,7 @@ pub(super) fn statement(
     let most = i32::try_from(REMEMBERED).unwrap_or(i32::MAX);
     let remember = doc! { "$each": [id], "$sort": 1, "$slice": -most };
     does.entry("$push").or_default().insert("_content.operations", remember);
-    does.entry("$set").or_default().insert("_content.guard", guard.as_str());
+    does.entry("$set").or_default().insert("_content.guard", binary(guard));
     does.entry("$max").or_default().insert("_content.last", id);
 
     let mut filter = doc! {
@@ -56,31 +59,75 @@ pub(super) fn statement(
     Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does, "hint": { "_id": 1 } })?))
 }
 
-/// The statement that applies an operation which increases numbers, if it is newer than all that the document remembers: then there is less to look at.
-pub(super) fn newest(key: &RawBson, operation: &Operation, guard: &Guard) -> Option<RawDocumentBuf> {
-    let id = operation.id().get().cast_signed();
-    let mut filter = rawdoc! { "_id": { "$eq": key.clone() }, "_content.last": { "$lt": id }, "_content.guard": { "$exists": true } };
-    let mut amounts = RawDocumentBuf::new();
-    for (path, step) in operation.steps() {
-        let Step::Increment(Amount::Whole(amount)) = step else { return None };
-        // Of a field in an object more must be known.
-        if path.contains('.') {
-            return None;
+/// An operation that increases numbers at the top level, of a document of which it is known that it allows it.
+pub(super) struct Increase<'o> {
+    id: &'o DocumentId,
+    key: RawBson,
+    number: i64,
+    amounts: RawDocumentBuf,
+    guard: &'o Guard,
+}
+
+impl<'o> Increase<'o> {
+    /// `None` if it does anything else.
+    pub(super) fn new(id: &'o DocumentId, operation: &Operation, guard: &'o Guard) -> Option<Self> {
+        let mut amounts = RawDocumentBuf::new();
+        for (path, step) in operation.steps() {
+            let Step::Increment(Amount::Whole(amount)) = step else { return None };
+            // Of a field in an object more must be known.
+            if path.contains('.') {
+                return None;
+            }
+            let name = CString::try_from(path.to_owned()).ok()?;
+            match i32::try_from(*amount) {
+                Ok(narrow) => amounts.append(&name, narrow),
+                Err(_) => amounts.append(&name, *amount),
+            }
         }
-        let name = CString::try_from(path.to_owned()).ok()?;
-        filter.append(&name, rawdoc! { "$type": ["int", "long", "double"], "$not": { "$type": "array" } });
-        match i32::try_from(*amount) {
-            Ok(narrow) => amounts.append(&name, narrow),
-            Err(_) => amounts.append(&name, *amount),
-        }
+        Some(Self { id, key: key(id)?, number: operation.id().get().cast_signed(), amounts, guard })
     }
-    let most = i32::try_from(REMEMBERED).unwrap_or(i32::MAX);
-    let does = rawdoc! {
-        "$inc": amounts,
-        "$push": { "_content.operations": { "$each": [id], "$slice": -most } },
-        "$set": { "_content.guard": guard.as_str(), "_content.last": id },
-    };
-    Some(rawdoc! { "q": filter, "u": does, "hint": { "_id": 1 } })
+
+    /// The fields that must be known of a document for these.
+    pub(super) fn fields(all: &[Self]) -> Result<Document, Failure> {
+        let mut fields = doc! { "_content.guard": 1, "_content.last": 1 };
+        for amounts in all.iter().map(|increase| &increase.amounts) {
+            for amount in amounts {
+                fields.insert(amount?.0.as_str(), 1);
+            }
+        }
+        Ok(fields)
+    }
+}
+
+impl Change for Increase<'_> {
+    fn id(&self) -> &DocumentId {
+        self.id
+    }
+
+    fn key(&self) -> &RawBson {
+        &self.key
+    }
+
+    fn update(&self, found: &RawDocument) -> Result<Option<RawDocumentBuf>, Failure> {
+        let Ok(content) = found.get_document("_content") else { return Ok(None) };
+        // It must be newer than all that the document remembers: then there is less to look at.
+        let is_newest = content.get_binary("guard").is_ok()
+            && content.get_i64("last").is_ok_and(|last| last < self.number);
+        for amount in &self.amounts {
+            let value = found.get(amount?.0)?;
+            if !matches!(value, Some(RawBsonRef::Int32(_) | RawBsonRef::Int64(_) | RawBsonRef::Double(_))) {
+                return Ok(None);
+            }
+        }
+        let most = i32::try_from(REMEMBERED).unwrap_or(i32::MAX);
+        Ok(is_newest.then(|| {
+            rawdoc! {
+                "$inc": self.amounts.clone(),
+                "$push": { "_content.operations": { "$each": [self.number], "$slice": -most } },
+                "$set": { "_content.guard": binary(self.guard), "_content.last": self.number },
+            }
+        }))
+    }
 }
 
 /// What a field must be. An array that has numbers in it passes for one, too.

@@ -1,14 +1,17 @@
 //! Documents as they are kept: the body's fields at the top level, and everything else under `_content`.
 //!
 //! ```text
-//! { _id: "shoes", price: 4900, …, _content: { guard: "44136f…", by: 42, operations: [7, 9], last: 9 } }
+//! { _id: "shoes", price: 4900, …, _content: { guard: BinData(0, …), by: 42, operations: [7, 9], last: 9 } }
 //! ```
 //!
 //! `guard` is what the next write is guarded by, `by` the call that wrote the content last, and `operations` the ids of those that are remembered,
 //! the lowest first; `last` is the highest, where operations can be carried out by the server. `json` is the body's text where its fields alone would not give back the same content; most documents have none.
 
 use bson::raw::cstr;
-use bson::{Bson, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, rawdoc};
+use bson::spec::BinarySubtype;
+use bson::{
+    Binary, Bson, Document, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, doc, rawdoc,
+};
 use leftfold::Json;
 use leftfold::content::{Counted, Guard, Ids, Stored, canonical};
 
@@ -58,7 +61,7 @@ impl Body {
         for operation in operations.iter() {
             all.push(operation.get().cast_signed());
         }
-        let mut content = rawdoc! { "guard": guard.as_str(), "by": by, "operations": all };
+        let mut content = rawdoc! { "guard": binary(guard), "by": by, "operations": all };
         if let Some(json) = &self.json {
             content.append(cstr!("json"), json.as_str());
         } else {
@@ -78,7 +81,7 @@ impl Body {
     /// The update that makes a document this, and leaves it the operations that it remembers.
     pub(super) fn update(&self, guard: &Guard, by: i64) -> RawArrayBuf {
         let mut content = rawdoc! {
-            "guard": { "$literal": guard.as_str() },
+            "guard": { "$literal": binary(guard) },
             "by": { "$literal": by },
             "operations": "$_content.operations",
         };
@@ -131,19 +134,43 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Kept, Failure> {
             ),
         ));
     };
+    let stored = Stored {
+        id: ids::of(id)?,
+        body: body_of(stored, content)?,
+        guard: guard(content)?,
+        operations: remembered(content)?,
+    };
+    Ok(Kept { stored, by: content.get_i64("by")? })
+}
+
+/// A guard as it is kept.
+pub(super) fn binary(guard: &Guard) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: guard.as_bytes().to_owned() }
+}
+
+fn guard(content: &RawDocument) -> Result<Guard, Failure> {
+    Ok(Guard::stored(content.get_binary("guard")?.bytes))
+}
+
+fn remembered(content: &RawDocument) -> Result<Ids, Failure> {
     let mut operations = Vec::new();
     for operation in content.get_array("operations")? {
         let number =
             operation?.as_i64().ok_or_else(|| Failure::damaged("the id of an operation is no number"))?;
         operations.push(number.unsigned_abs());
     }
-    let stored = Stored {
-        id: ids::of(id)?,
-        body: body_of(stored, content)?,
-        guard: Guard::stored(content.get_str("guard")?),
-        operations: Ids::stored(operations),
-    };
-    Ok(Kept { stored, by: content.get_i64("by")? })
+    Ok(Ids::stored(operations))
+}
+
+/// The fields that [`header`] needs.
+pub(super) fn header_fields() -> Document {
+    doc! { CONTENT: { "guard": 1, "by": 1, "operations": 1 } }
+}
+
+/// The guard of a document and the operations that it remembers, if it is kept like this.
+pub(super) fn header(stored: &RawDocument) -> Result<Option<(Guard, Ids)>, Failure> {
+    let Some(content) = content(stored)? else { return Ok(None) };
+    Ok(Some((guard(content)?, remembered(content)?)))
 }
 
 /// The body of a document, if it is kept like this.
@@ -161,8 +188,7 @@ fn body_of(stored: &RawDocument, content: &RawDocument) -> Result<Json, Failure>
 /// What is ours in a document, if it is kept like this: others may have a field of that name.
 fn content(stored: &RawDocument) -> Result<Option<&RawDocument>, Failure> {
     let Some(content) = stored.get(CONTENT)?.and_then(RawBsonRef::as_document) else { return Ok(None) };
-    let is_ours = content.get_str("guard").is_ok()
-        && content.get_i64("by").is_ok()
-        && content.get_array("operations").is_ok();
+    let is_ours =
+        guard(content).is_ok() && content.get_i64("by").is_ok() && content.get_array("operations").is_ok();
     Ok(is_ours.then_some(content))
 }

@@ -3,6 +3,7 @@
 mod direct;
 mod kept;
 mod operate;
+mod together;
 mod write;
 
 use std::collections::HashMap;

@@ -14,9 +14,10 @@ use leftfold::react::Plain;
 use leftfold::{Backoff, DocumentId, Env as _, Kind, System};
 use tokio::time::sleep;
 
+use super::direct::{self, Increase};
 use super::kept::{Body, Kept};
-use super::write::{MANY, guarded};
-use super::{direct, key};
+use super::key;
+use super::write::guarded;
 use crate::Base;
 use crate::bulk::{Statements, Verb, said};
 use crate::error::Failure;
@@ -78,16 +79,11 @@ impl Base {
         operations: &[(DocumentId, Operation)],
         guards: &[Guard],
     ) -> Result<bool, Failure> {
-        if operations.len() < MANY {
-            return Ok(false);
-        }
-        let mut commands = Vec::new();
-        for ((id, operation), guard) in operations.iter().zip(guards) {
-            let Some(key) = key(id) else { return Ok(false) };
-            let Some(statement) = direct::newest(&key, operation, guard) else { return Ok(false) };
-            Statements::push(&mut commands, statement);
-        }
-        self.update_together(plain, &commands).await
+        let increases = operations.iter().zip(guards);
+        let increases: Option<Vec<_>> =
+            increases.map(|((id, operation), guard)| Increase::new(id, operation, guard)).collect();
+        let Some(increases) = increases else { return Ok(false) };
+        self.change_together(plain, Increase::fields(&increases)?, &increases).await
     }
 
     /// Answers with how many were applied. What the server refuses to do was not.

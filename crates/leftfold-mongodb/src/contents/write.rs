@@ -5,27 +5,36 @@
 //! Deletions leave nothing, so they go one by one.
 
 use bson::raw::cstr;
-use bson::{RawBson, RawDocumentBuf, rawdoc};
-use leftfold::Kind;
+use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
 use leftfold::content::{Guard, Ids, Write, Wrote};
 use leftfold::react::Plain;
-use mongodb::ClientSession;
+use leftfold::{DocumentId, Kind};
 
-use super::kept::Body;
+use super::kept::{Body, binary, header, header_fields};
+use super::together::Change;
 use super::{key, number};
 use crate::Base;
-use crate::bulk::{Statements, Verb, duplicates, held, said};
+use crate::bulk::{Statements, Verb, duplicates, said};
 use crate::error::Failure;
-use crate::transaction::{Ended, Step, Work};
 
 /// Writes, ready to be sent, with their places.
 #[derive(Default)]
-struct Batch {
+struct Batch<'w> {
     inserts: Vec<RawDocumentBuf>,
     inserted: Vec<usize>,
-    updates: Vec<Statements>,
-    updated: Vec<usize>,
+    updates: Vec<Update<'w>>,
     deletes: Vec<(usize, Statements)>,
+}
+
+/// A document that is to be another one.
+struct Update<'w> {
+    place: usize,
+    id: &'w DocumentId,
+    key: RawBson,
+    expected: &'w Guard,
+    guard: &'w Guard,
+    body: Body,
+    by: i64,
 }
 
 impl Base {
@@ -40,17 +49,21 @@ impl Base {
         // Whether each was written; `None` if that is still to be found out.
         let mut written = vec![None; writes.len()];
         self.insert_contents(plain, &batch, &mut written).await?;
-        let held = if self.update_together(plain, &batch.updates).await? {
-            batch.updated.len()
+        let held = if self.change_together(plain, header_fields(), &batch.updates).await? {
+            batch.updates.len()
         } else {
-            self.send_statements(plain, Verb::Update, &batch.updates).await?
+            let mut commands = Vec::new();
+            for update in &batch.updates {
+                Statements::push(&mut commands, update.statement());
+            }
+            self.send_statements(plain, Verb::Update, &commands).await?
         };
         for (place, delete) in &batch.deletes {
             let held = self.send_statements(plain, Verb::Delete, std::slice::from_ref(delete)).await?;
             written[*place] = Some(held == 1);
         }
-        if held == batch.updated.len() {
-            batch.updated.iter().for_each(|place| written[*place] = Some(true));
+        if held == batch.updates.len() {
+            batch.updates.iter().for_each(|update| written[update.place] = Some(true));
         }
         let open = writes.iter().zip(&written).filter(|(_, written)| **written != Some(true));
         let open: Vec<_> = open.map(|(write, _)| &write.id).collect();
@@ -77,7 +90,7 @@ impl Base {
                 Wrote::Refused(kept.map(|kept| kept.stored.clone()))
             });
         }
-        if held < batch.updated.len() && ours < held {
+        if held < batch.updates.len() && ours < held {
             let report = "others have changed the same documents right after they were written";
             return Err(Failure::new(Kind::Unknown, "write again, which is harmless", report));
         }
@@ -87,7 +100,7 @@ impl Base {
     async fn insert_contents(
         &self,
         plain: &Plain,
-        batch: &Batch,
+        batch: &Batch<'_>,
         written: &mut [Option<bool>],
     ) -> Result<(), Failure> {
         if batch.inserts.is_empty() {
@@ -102,25 +115,6 @@ impl Base {
             }
         }
         Ok(())
-    }
-
-    /// Makes many updates together, which takes a server half as long as one by one, if all their guards hold and nobody is in the way. Answers whether
-    /// it did.
-    pub(super) async fn update_together(
-        &self,
-        plain: &Plain,
-        commands: &[Statements],
-    ) -> Result<bool, Failure> {
-        let count: usize = commands.iter().map(Statements::count).sum();
-        if count < MANY || !self.has_transactions() {
-            return Ok(false);
-        }
-        match self.transact_once(&Together { base: self, plain, commands }).await {
-            Ok(Ended::Committed(())) => Ok(true),
-            Ok(Ended::Unknown(failure)) => Err(failure.unknown()),
-            // One by one it shows what is the matter.
-            Ok(Ended::CalledOff(())) | Err(_) => Ok(false),
-        }
     }
 
     /// Answers with how many guards held.
@@ -143,32 +137,38 @@ impl Base {
     }
 }
 
-/// So many updates are worth a transaction.
-pub(super) const MANY: usize = 16;
+impl Change for Update<'_> {
+    fn id(&self) -> &DocumentId {
+        self.id
+    }
 
-/// Updates in a transaction, all or none.
-struct Together<'a> {
-    base: &'a Base,
-    plain: &'a Plain,
-    commands: &'a [Statements],
-}
+    fn key(&self) -> &RawBson {
+        &self.key
+    }
 
-impl Work for Together<'_> {
-    type Answer = ();
-
-    async fn run(&self, session: &mut ClientSession) -> Result<Step<()>, Failure> {
-        for statements in self.commands {
-            let command = statements.command(Verb::Update, self.plain.as_str());
-            let reply = self.base.db.run_raw_command(command).session(&mut *session).await?;
-            if held(&reply)? < statements.count() {
-                return Ok(Step::CallOff(()));
+    fn update(&self, found: &RawDocument) -> Result<Option<RawDocumentBuf>, Failure> {
+        match header(found)? {
+            Some((guard, operations)) if guard == *self.expected => {
+                Ok(Some(self.body.encode(&self.key, self.guard, self.by, &operations)?))
             }
+            _ => Ok(None),
         }
-        Ok(Step::Keep(()))
     }
 }
 
-fn pack(writes: &[Write], by: i64) -> Result<Batch, Failure> {
+impl Update<'_> {
+    /// The update by itself.
+    fn statement(&self) -> RawDocumentBuf {
+        let mut update = RawDocumentBuf::new();
+        update.append(cstr!("q"), guarded(&self.key, self.expected));
+        update.append(cstr!("u"), self.body.update(self.guard, self.by));
+        // A server that may choose thinks about it for as long as the rest takes.
+        update.append(cstr!("hint"), rawdoc! { "_id": 1 });
+        update
+    }
+}
+
+fn pack(writes: &[Write], by: i64) -> Result<Batch<'_>, Failure> {
     let mut batch = Batch::default();
     for (place, Write { id, expected, to }) in writes.iter().enumerate() {
         let Some(key) = key(id) else {
@@ -186,13 +186,8 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch, Failure> {
                 batch.inserted.push(place);
             }
             (Some(expected), Some((guard, body))) => {
-                let mut update = RawDocumentBuf::new();
-                update.append(cstr!("q"), guarded(&key, expected));
-                update.append(cstr!("u"), Body::of(body)?.update(guard, by));
-                // A server that may choose thinks about it for as long as the rest takes.
-                update.append(cstr!("hint"), rawdoc! { "_id": 1 });
-                Statements::push(&mut batch.updates, update);
-                batch.updated.push(place);
+                let body = Body::of(body)?;
+                batch.updates.push(Update { place, id, key, expected, guard, body, by });
             }
             (Some(expected), None) => {
                 let mut deletes = Vec::new();
@@ -209,6 +204,6 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch, Failure> {
 pub(super) fn guarded(key: &RawBson, guard: &Guard) -> RawDocumentBuf {
     let mut filter = RawDocumentBuf::new();
     filter.append(cstr!("_id"), rawdoc! { "$eq": key.clone() });
-    filter.append(cstr!("_content.guard"), guard.as_str());
+    filter.append(cstr!("_content.guard"), binary(guard));
     filter
 }

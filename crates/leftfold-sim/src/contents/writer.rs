@@ -267,6 +267,7 @@ impl Writer {
                 put.to.map(|document| Current { version, document })
             }
             Answer::Conflict(found) => found,
+            Answer::Impossible(_) => None,
         };
         self.sees(put.id, found);
     }

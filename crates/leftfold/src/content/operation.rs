@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::canonical;
+use super::{canonical, splice};
 use crate::documents::MAX_BODY_BYTES;
 use crate::error::Invalid;
 use crate::event::Revision;
@@ -233,6 +233,20 @@ impl Operation {
 
     /// The document as it is afterwards, or why it can't be applied.
     pub fn apply(&self, document: &Json) -> Result<Json, Invalid> {
+        let body = match splice::increased(document.as_str(), self.steps()) {
+            Some(text) => Json::stored(text),
+            None => self.apply_thoroughly(document)?,
+        };
+        let bytes = body.as_str().len();
+        if bytes > MAX_BODY_BYTES {
+            let expected = format!("a document of at most {MAX_BODY_BYTES} bytes, not {bytes}");
+            return Err(Invalid::new("operation", &self.id.to_string(), expected));
+        }
+        Ok(body)
+    }
+
+    /// The same, by reading all of the document.
+    pub(super) fn apply_thoroughly(&self, document: &Json) -> Result<Json, Invalid> {
         let mut value: Value = document.as_str().parse()?;
         for (path, step) in self.steps() {
             let (parents, name) = path.rsplit_once('.').map_or(("", path), |(parents, name)| (parents, name));
@@ -246,13 +260,7 @@ impl Operation {
             let at = fields.iter().position(|(field, _)| field == name);
             step.apply(path, name, fields, at)?;
         }
-        let body = Json::stored(value.to_string());
-        let bytes = body.as_str().len();
-        if bytes > MAX_BODY_BYTES {
-            let expected = format!("a document of at most {MAX_BODY_BYTES} bytes, not {bytes}");
-            return Err(Invalid::new("operation", &self.id.to_string(), expected));
-        }
-        Ok(body)
+        Ok(Json::stored(value.to_string()))
     }
 }
 

@@ -117,8 +117,8 @@ impl<'j> Reader<'j> {
             return None;
         }
         let rest = self.from.get(self.at + 1..)?;
-        let length = rest.iter().position(|byte| matches!(byte, b'"' | b'\\') || *byte < b' ')?;
-        if rest[length] != b'"' {
+        let length = memchr::memchr2(b'"', b'\\', rest)?;
+        if rest[length] != b'"' || rest[..length].iter().any(|byte| *byte < b' ') {
             return None;
         }
         self.out.extend_from_slice(&self.from[self.at..self.at + length + 2]);

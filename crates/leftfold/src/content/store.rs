@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::Version;
 use super::operation::{Ids, Operation, Recalled};
 use crate::error::{Invalid, Result};
@@ -12,37 +14,43 @@ use crate::json::Json;
 use crate::planted::{Bug, planted};
 use crate::react::Plain;
 
-/// What a write is guarded by: another text after each change of the document. After a write of content it is the content's version; after an
-/// operation, which the store may carry out without knowing all of the document, it is a text that comes once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard(Box<str>);
+/// What a write is guarded by: other bytes after each change of the document. After a write of content it is the content's version; after an
+/// operation, which the store may carry out without knowing all of the document, it is a number that comes once.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Guard(SmallVec<[u8; 32]>);
 
 impl Guard {
     /// That of an operation, from a number that comes once.
     pub fn once(number: u64) -> Self {
-        Self(format!("once {number:016x}").into())
+        Self(SmallVec::from_slice(&number.to_be_bytes()))
     }
 
     /// Takes back what a store kept.
-    pub fn stored(text: impl Into<Box<str>>) -> Self {
-        Self(text.into())
+    pub fn stored(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
     }
 
-    /// The text.
-    pub fn as_str(&self) -> &str {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl From<Version> for Guard {
     fn from(version: Version) -> Self {
-        Self(version.to_string().into())
+        Self(SmallVec::from_slice(&version.0))
     }
 }
 
 impl fmt::Display for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -114,6 +122,9 @@ pub enum Operated {
 /// Documents that are written without events, in collections or tables that others may read, and
 /// [react](crate::react::Reaction::on_plain) to.
 pub trait Contents: Clone + Send + Sync + 'static {
+    /// How many documents to write in one call, where there are many. Several calls are made at the same time.
+    const PIECE: usize = 250;
+
     /// Makes what is needed to keep such documents. What is there already stays as it is.
     fn prepare_contents(&self, collection: &Plain) -> impl Future<Output = Result<()>> + Send;
 

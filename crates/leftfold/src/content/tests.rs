@@ -87,6 +87,14 @@ fn what_is_not_plain_is_left_to_the_thorough_way() {
         let value: Value = plain.parse().unwrap();
         assert_eq!(plain::text(plain), canonical::text(&value).ok(), "{plain}");
     }
+    for quick in [
+        r#"{"name":"Product 7","price":4900,"stock":-1000,"tags":["shoes",{"a":0,"b":"é"}],"ok":true,"no":null}"#,
+        "{}",
+        r#"{"a":{},"b":[]}"#,
+    ] {
+        let text = canonical::text(&quick.parse().unwrap()).unwrap();
+        assert_eq!(sorted::digest(quick).unwrap(), *Sha256::digest(text), "{quick}");
+    }
     for special in [
         r#"{"$date":"1970-01-01T00:00:01Z"}"#,
         r#"{"a":1,"a":2}"#,
@@ -102,6 +110,7 @@ fn what_is_not_plain_is_left_to_the_thorough_way() {
         "[1] 2",
     ] {
         assert_eq!(plain::text(special), None, "{special}");
+        assert_eq!(sorted::digest(special), None, "{special}");
     }
 }
 
@@ -208,6 +217,11 @@ proptest! {
             if let (Some(plain), Ok(value)) = (plain::text(&written), written.parse::<Value>()) {
                 prop_assert_eq!(Ok(plain), canonical::text(&value));
             }
+            if let (Some(hash), Ok(value)) = (sorted::digest(&written), written.parse::<Value>()) {
+                let text = canonical::text(&value).unwrap();
+                let expected: [u8; 32] = Sha256::digest(text).into();
+                prop_assert_eq!(hash, expected);
+            }
         }
     }
 
@@ -218,18 +232,19 @@ proptest! {
         let canonical = text(&written);
         prop_assert_eq!(&text(&canonical), &canonical);
         let (one, other): (Value, Value) = (written.parse().unwrap(), canonical.parse().unwrap());
-        prop_assert_eq!(sorted(one), sorted(other));
+        prop_assert_eq!(in_order(one), in_order(other));
     }
 }
 
-fn sorted(value: Value) -> Value {
+fn in_order(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+            let mut fields: Vec<_> =
+                fields.into_iter().map(|(name, value)| (name, in_order(value))).collect();
             fields.sort_by(|one, other| one.0.cmp(&other.0));
             Value::Object(fields)
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        Value::Array(items) => Value::Array(items.into_iter().map(in_order).collect()),
         other => other,
     }
 }

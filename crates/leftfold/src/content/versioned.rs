@@ -1,14 +1,16 @@
 //! Documents of one type, each guarded by its content.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use foldhash::fast::RandomState;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::operation::Operation;
@@ -79,9 +81,8 @@ impl<D, S: Clone> Clone for Versioned<D, S> {
     }
 }
 
-/// How many documents are written in one call of a store, if there are many, and how many calls are under way at the same time.
-const PIECE: usize = 250;
-const AT_ONCE: usize = 4;
+/// How many of many documents are under way at the same time.
+const AT_ONCE: usize = 1_000;
 
 /// A document, and the version of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,9 @@ pub enum Answer<D> {
     /// It is something else, or is not there. Nothing was written; but where the store could not be reached in between, it may have been, and others
     /// may have changed it since.
     Conflict(Option<Current<D>>),
+    /// One of [many](Versioned::write_all) that can't be kept, as its id or what is in it is none that documents can have. Nothing was written. Who
+    /// writes one alone is told by an error.
+    Impossible(Invalid),
 }
 
 impl<D, S: fmt::Debug> fmt::Debug for Versioned<D, S> {
@@ -133,6 +137,9 @@ struct Made {
 }
 
 impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D, S> {
+    /// How many pieces are under way at the same time.
+    const AT_ONCE: usize = AT_ONCE.div_ceil(S::PIECE);
+
     /// Documents in this collection or table, which is made if it is not there yet.
     pub async fn new(store: S, collection: impl Into<String>) -> Result<Self> {
         let collection = Plain::new(collection)?;
@@ -183,7 +190,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         self.one(Self::deletion(id, from)?).await
     }
 
-    /// Inserts or changes many documents, none twice, in as few calls of the store as possible. Each is written by itself.
+    /// Inserts or changes many documents, none twice, in few calls of the store, while the next ones are made ready. Each is written by itself, and
+    /// answered in their order: one that can't be kept is in nobody's way. On an error some may be written; writing all again is harmless.
     pub async fn write_all<'d>(
         &self,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
@@ -191,19 +199,39 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     where
         D: 'd,
     {
-        // If one of them can't be accepted, none is written.
-        let wanted = writes.into_iter().map(|(id, from, to)| self.wanted(id, from, to));
-        let mut wanted = wanted.collect::<Result<Vec<_>>>()?;
-        if wanted.len() <= PIECE {
-            return Ok(self.all(wanted).await?.0);
+        self.pieces(writes).end().await
+    }
+
+    /// Makes many writes ready, and begins with them.
+    fn pieces<'d>(
+        &self,
+        writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
+    ) -> Pieces<Answer<D>>
+    where
+        D: 'd,
+    {
+        let mut pieces = Pieces::new(Self::AT_ONCE);
+        let mut writes = writes.into_iter().peekable();
+        while writes.peek().is_some() {
+            let (mut wanted, mut refused) = (Vec::with_capacity(S::PIECE), Vec::new());
+            for (at, (id, from, to)) in writes.by_ref().take(S::PIECE).enumerate() {
+                match self.wanted(id, from, to) {
+                    Ok(wanting) => wanted.push(wanting),
+                    Err(invalid) => refused.push((at, invalid)),
+                }
+            }
+            pieces.begin(Box::pin(self.clone().piece(wanted, refused)));
         }
-        let mut pieces = Pieces::default();
-        while !wanted.is_empty() {
-            let rest = wanted.split_off(PIECE.min(wanted.len()));
-            let (this, piece) = (self.clone(), std::mem::replace(&mut wanted, rest));
-            pieces.begin(async move { Ok(this.all(piece).await?.0) }).await?;
+        pieces
+    }
+
+    /// Writes a part of many. Those that were refused are answered in their places.
+    async fn piece(self, wanted: Vec<Wanted>, refused: Vec<(usize, Invalid)>) -> Result<Vec<Answer<D>>> {
+        let (mut answers, _) = self.all(wanted).await?;
+        for (at, invalid) in refused {
+            answers.insert(at, Answer::Impossible(invalid));
         }
-        pieces.end().await
+        Ok(answers)
     }
 
     /// Reads a document, has it changed by a function, and writes it, again and again where others are faster. The function is given what there is, and
@@ -241,7 +269,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 {
                     return Ok(to.map(|document| Current { version, document }));
                 }
-                Some(Answer::AlreadyApplied(_) | Answer::Conflict(_)) | None => {}
+                Some(Answer::AlreadyApplied(_) | Answer::Conflict(_) | Answer::Impossible(_)) | None => {}
             }
             let Some(delay) = delays.next() else {
                 let message = format!("changing {id} in {}: others keep changing it; try again", self.name());
@@ -277,20 +305,19 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     pub async fn operate_all(&self, operations: Vec<(DocumentId, Operation)>) -> Result<Vec<Operated>> {
         let documents: HashSet<_, RandomState> = operations.iter().map(|(id, _)| id).collect();
         // Operations on the same document stay in their order.
-        let most = if documents.len() == operations.len() { PIECE } else { operations.len() };
-        let mut pieces = Pieces::default();
-        let is_one = operations.len() <= most;
-        for piece in operations.chunks(most.max(1)) {
-            let (this, piece): (Self, Arc<[_]>) = (self.clone(), piece.into());
-            let operate = async move {
-                Ok(this.patiently(|| this.store.operate(&this.collection, Arc::clone(&piece))).await?.0)
-            };
-            if is_one {
-                return operate.await;
-            }
-            pieces.begin(operate).await?;
+        let most = if documents.len() == operations.len() { S::PIECE } else { operations.len() };
+        drop(documents);
+        let mut operations = operations.into_iter();
+        let mut pieces = Pieces::new(Self::AT_ONCE);
+        while operations.len() > 0 {
+            let piece = operations.by_ref().take(most).collect();
+            pieces.begin(Box::pin(self.clone().operate_piece(piece)));
         }
         pieces.end().await
+    }
+
+    async fn operate_piece(self, operations: Arc<[(DocumentId, Operation)]>) -> Result<Vec<Operated>> {
+        Ok(self.patiently(|| self.store.operate(&self.collection, Arc::clone(&operations))).await?.0)
     }
 
     fn name(&self) -> &str {
@@ -302,7 +329,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         Ok(Current { version, document: stored.body.to()? })
     }
 
-    fn wanted(&self, id: &str, from: Option<Version>, to: &D) -> Result<Wanted> {
+    fn wanted(&self, id: &str, from: Option<Version>, to: &D) -> Result<Wanted, Invalid> {
         let (id, body) = (DocumentId::new(id)?, Json::of(to)?);
         check(&body)?;
         let to = Version::of(&body, &self.counted)?;
@@ -396,50 +423,62 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     }
 }
 
-/// Pieces of work, some of which are under way.
+type Piece<T> = Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>;
+
+/// Pieces of work, some of which are under way at the same time, in the task of the caller.
 struct Pieces<T> {
-    under_way: JoinSet<(usize, Result<Vec<T>>)>,
-    begun: usize,
-    answers: BTreeMap<usize, Vec<T>>,
+    at_once: usize,
+    waiting: VecDeque<(usize, Piece<T>)>,
+    under_way: Vec<(usize, Piece<T>)>,
+    count: usize,
+    answers: Result<BTreeMap<usize, Vec<T>>>,
 }
 
-impl<T> Default for Pieces<T> {
-    fn default() -> Self {
-        Self { under_way: JoinSet::new(), begun: 0, answers: BTreeMap::new() }
-    }
-}
-
-impl<T: Send + 'static> Pieces<T> {
-    /// Begins another one, and waits for one to end if there are many.
-    async fn begin(&mut self, piece: impl Future<Output = Result<Vec<T>>> + Send + 'static) -> Result<()> {
-        let at = self.begun;
-        self.begun += 1;
-        self.under_way.spawn(async move { (at, piece.await) });
-        if self.under_way.len() < AT_ONCE { Ok(()) } else { self.wait().await }
+impl<T> Pieces<T> {
+    fn new(at_once: usize) -> Self {
+        let answers = Ok(BTreeMap::new());
+        Self { at_once, waiting: VecDeque::new(), under_way: Vec::new(), count: 0, answers }
     }
 
-    async fn wait(&mut self) -> Result<()> {
-        let Some(done) = self.under_way.join_next().await else { return Ok(()) };
-        let (at, answers) = match done {
-            Ok(done) => done,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => {
-                    return Err(Error::new(Kind::Stopped, "writing documents: the runtime was shut down"));
+    /// Adds one, and begins it if not many are under way.
+    fn begin(&mut self, piece: Piece<T>) {
+        self.waiting.push_back((self.count, piece));
+        self.count += 1;
+        // So that the store has something to do while the next one is made ready. Whoever waits is told by `end`.
+        let _ = self.poll(&mut Context::from_waker(Waker::noop()));
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            while self.answers.is_ok() && self.under_way.len() < self.at_once {
+                let Some(next) = self.waiting.pop_front() else { break };
+                self.under_way.push(next);
+            }
+            let before = self.under_way.len();
+            let answers = &mut self.answers;
+            self.under_way.retain_mut(|(at, piece)| {
+                let Poll::Ready(done) = piece.as_mut().poll(context) else { return true };
+                match (answers.as_mut(), done) {
+                    (Ok(all), Ok(done)) => _ = all.insert(*at, done),
+                    // Others may have written.
+                    (Ok(_), Err(error)) => *answers = Err(doubted(error, true)),
+                    (Err(_), _) => {}
                 }
-            },
-        };
-        // Others may have written.
-        self.answers.insert(at, answers.map_err(|error| doubted(error, true))?);
-        Ok(())
+                false
+            });
+            if self.under_way.is_empty() && (self.waiting.is_empty() || self.answers.is_err()) {
+                return Poll::Ready(());
+            }
+            if self.under_way.len() == before {
+                return Poll::Pending;
+            }
+        }
     }
 
-    /// All answers, in the order of the pieces.
+    /// Waits for all of them. Answers in their order.
     async fn end(mut self) -> Result<Vec<T>> {
-        while !self.under_way.is_empty() {
-            self.wait().await?;
-        }
-        Ok(self.answers.into_values().flatten().collect())
+        poll_fn(|context| self.poll(context)).await;
+        Ok(self.answers?.into_values().flatten().collect())
     }
 }
 

@@ -61,6 +61,7 @@ impl Ledger {
                 let found = found.as_ref().map(|found| found.version);
                 told(found != version(is.as_ref()), "which is not the version of that");
             }
+            Answer::Impossible(_) => told(true, "which any document could be"),
         }
         if let Some(happened) = happened {
             state.sometimes[happened as usize] += 1;

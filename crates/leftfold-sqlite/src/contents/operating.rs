@@ -1,0 +1,120 @@
+//! Operations, carried out by the statement that writes the document: SQLite asks back while it has the row in hand, which takes half as long as to
+//! read it first.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use leftfold::content::{Guard, Ids, Operated, Operation, Stored};
+use leftfold::{DocumentId, Env as _, Json, System};
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::{CachedStatement, Connection};
+
+use crate::error::Failure;
+
+/// What the statement and the functions that it calls have in common.
+#[derive(Clone, Default)]
+pub(crate) struct Operating(Arc<Mutex<Option<Current>>>);
+
+/// The operation that is being carried out.
+struct Current {
+    operations: Arc<[(DocumentId, Operation)]>,
+    at: usize,
+    /// The number of its guard.
+    number: u64,
+    /// What became of it, once the row was found. What the statement needs of it is taken out.
+    outcome: Option<Result<Stored, Operated>>,
+}
+
+impl Operating {
+    /// Makes the functions known to a connection.
+    pub(crate) fn install(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
+        let this = self.clone();
+        connection
+            .create_scalar_function("leftfold_operates", 2, flags, move |context| this.operates(context))?;
+        let this = self.clone();
+        connection.create_scalar_function("leftfold_body", 0, flags, move |_| {
+            Ok(this.of_outcome(|stored| std::mem::replace(&mut stored.body, Json::stored("")).into_string()))
+        })?;
+        let this = self.clone();
+        connection.create_scalar_function("leftfold_operations", 0, flags, move |_| {
+            Ok(this.of_outcome(|stored| bytes(&stored.operations)))
+        })
+    }
+
+    /// The statement that carries out operations.
+    pub(super) fn statement<'c>(
+        connection: &'c Connection,
+        table: &str,
+    ) -> rusqlite::Result<CachedStatement<'c>> {
+        let sql = format!(
+            "UPDATE \"{table}\" SET body = leftfold_body(), guard = ?2, operations = leftfold_operations() \
+             WHERE id = ?1 AND leftfold_operates(body, operations)"
+        );
+        connection.prepare_cached(&sql)
+    }
+
+    /// Carries out operations, each by itself.
+    pub(super) fn run(
+        &self,
+        statement: &mut CachedStatement<'_>,
+        operations: &Arc<[(DocumentId, Operation)]>,
+    ) -> Result<Vec<Operated>, Failure> {
+        *self.current() =
+            Some(Current { operations: Arc::clone(operations), at: 0, number: 0, outcome: None });
+        let mut all = Vec::with_capacity(operations.len());
+        for (at, (id, _)) in operations.iter().enumerate() {
+            let number = System.random();
+            if let Some(current) = self.current().as_mut() {
+                (current.at, current.number) = (at, number);
+            }
+            let done = statement.execute((id.as_str(), Guard::once(number).as_bytes()));
+            let outcome = self.current().as_mut().and_then(|current| current.outcome.take());
+            if let Err(error) = done {
+                // Those before it stay.
+                return Err(Failure::from(error).unknown_if(all.contains(&Operated::Applied)));
+            }
+            all.push(match outcome {
+                Some(Ok(_)) => Operated::Applied,
+                Some(Err(why)) => why,
+                None => Operated::Missing,
+            });
+        }
+        Ok(all)
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Option<Current>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a document allows it.
+    fn operates(&self, context: &Context<'_>) -> rusqlite::Result<bool> {
+        let mut current = self.current();
+        let Some(Current { operations, at, number, outcome }) = current.as_mut() else { return Ok(false) };
+        let (id, operation) = &operations[*at];
+        let stored = Stored {
+            id: id.clone(),
+            body: Json::stored(context.get_raw(0).as_str()?),
+            guard: Guard::stored(&[]),
+            operations: remembered(context.get_raw(1).as_blob()?),
+        };
+        let operated = outcome.insert(stored.operated(operation, *number));
+        Ok(operated.is_ok())
+    }
+
+    fn of_outcome<T>(&self, of: impl FnOnce(&mut Stored) -> T) -> Option<T> {
+        match self.current().as_mut()?.outcome.as_mut()? {
+            Ok(stored) => Some(of(stored)),
+            Err(_) => None,
+        }
+    }
+}
+
+pub(super) fn remembered(bytes: &[u8]) -> Ids {
+    let ids =
+        bytes.chunks_exact(8).map(|id| id.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
+    Ids::stored(ids)
+}
+
+fn bytes(operations: &Ids) -> Vec<u8> {
+    operations.iter().flat_map(|id| id.get().to_be_bytes()).collect()
+}
