@@ -4,6 +4,7 @@ mod config;
 mod init;
 mod serve;
 mod specs;
+mod webhook;
 
 use std::ffi::OsString;
 

@@ -11,20 +11,25 @@ use crate::exit::{Exit, Failure};
 use crate::output::{Out, count};
 use crate::place::Place;
 
-/// Compiles the scripts and tries the store.
+/// Compiles the scripts, looks over the reactions and tries the store.
 pub(crate) async fn check<P: Place<Store: Backend>>(
     place: &P,
     config: &Config,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let scripts = config.scripts()?;
+    let webhooks = config.webhooks(&scripts)?;
     may_listen(config, false)?;
     let store = place.open().await?;
     leftfold::Log::heads(&store).await?;
-    out.value(&json!({ "projections": config.projections.len(), "store": place.to_string() }))?;
+    out.value(&json!({
+        "projections": scripts.len(), "reactions": webhooks.len(), "store": place.to_string(),
+    }))?;
+    let (projections, reactions) = (scripts.len() as u64, webhooks.len() as u64);
     out.line(format_args!(
-        "{} can run, and the store {place} answers",
-        count(scripts.len() as u64, "projection")
+        "{} and {} can run, and the store {place} answers",
+        count(projections, "projection"),
+        count(reactions, "reaction")
     ))?;
     Ok(Exit::Done)
 }
@@ -51,6 +56,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
 ) -> Result<Exit, Failure> {
     may_listen(config, insecure)?;
     let scripts = config.scripts()?;
+    let webhooks = config.webhooks(&scripts)?;
     let address = config.server.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let message = format!("listening at {address}: {error}; name another address in server.listen");
@@ -62,7 +68,8 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         app = app.worker(format!("leftfold serve at {shown}"));
     }
-    let app = scripts.into_iter().fold(app, Leftfold::projection).start().await?;
+    let app = scripts.into_iter().fold(app, Leftfold::projection);
+    let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
     out.value(&json!({ "listening": shown }))?;
     out.line(format_args!("listening at http://{shown}, on {place}; see http://{shown}/openapi.json"))?;
     out.flush()?;
