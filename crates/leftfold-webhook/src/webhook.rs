@@ -29,7 +29,7 @@ const READ: usize = 4 << 10;
 /// How many connections are kept for the next calls.
 const KEPT: usize = 16;
 
-/// The retry policy that Standard Webhooks suggest: after 5 seconds, 5 and 30 minutes, then hours, ten attempts within three days.
+/// The retry policy that Standard Webhooks suggest: after 5 seconds, 5 and 30 minutes, then hours, ten attempts over three days.
 pub fn usual_retry() -> Retry {
     let hours = [2, 5, 10, 14, 20, 24].map(Duration::from_hours);
     let waits = [Duration::from_secs(5), Duration::from_mins(5), Duration::from_mins(30)];

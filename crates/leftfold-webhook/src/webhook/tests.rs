@@ -43,7 +43,7 @@ async fn a_call_is_signed() {
     let answer = async |mut stream: TcpStream| {
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     };
-    let (verdict, request) = posted(answer, Duration::from_secs(60)).await;
+    let (verdict, request) = posted(answer, Duration::from_mins(1)).await;
     assert_eq!(verdict, Ok(Verdict::Done));
     let header = |name: &str| {
         let value = request.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -63,7 +63,7 @@ async fn of_an_answer_without_end_the_beginning_is_read() {
         // It ends when nobody reads any more.
         while stream.write_all(b"5\r\nagain\r\n").await.is_ok() {}
     };
-    let (verdict, _) = posted(answer, Duration::from_secs(60)).await;
+    let (verdict, _) = posted(answer, Duration::from_mins(1)).await;
     let Ok(Verdict::Failed(said)) = verdict else { panic!("{verdict:?}") };
     assert!(said.starts_with("it answered 500: againagain") && said.len() < 300, "{said}");
 }
