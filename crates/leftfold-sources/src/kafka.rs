@@ -16,6 +16,7 @@ use rdkafka::consumer::{
 };
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::metadata::MetadataTopic;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -331,6 +332,24 @@ impl Source for Kafka {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    async fn check(&mut self) -> Result<()> {
+        let (config, topics) = (self.config.clone(), self.topics.clone());
+        let doing = format!("looking for the Kafka topics {}", topics.join(","));
+        let looked = spawn_blocking(move || -> KafkaResult<()> {
+            let consumer: BaseConsumer = config.create()?;
+            for topic in &topics {
+                let found = consumer.fetch_metadata(Some(topic), ANSWER)?;
+                if let Some(error) = found.topics().iter().find_map(MetadataTopic::error) {
+                    return Err(KafkaError::MetadataFetch(error.into()));
+                }
+            }
+            Ok(())
+        });
+        let looked =
+            looked.await.map_err(|error| Error::new(Kind::Unavailable, &doing[..]).with_source(error))?;
+        looked.map_err(|error| failure(&doing, error))
     }
 
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, Receipt)>> {
