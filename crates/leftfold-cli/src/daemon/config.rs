@@ -10,6 +10,7 @@ use leftfold_script::{Limits, Script};
 use leftfold_server::Token;
 use serde::{Deserialize, Deserializer};
 
+use super::source::{Described, Resupply};
 use super::webhook::Called;
 use crate::exit::{Exit, Failure};
 
@@ -29,6 +30,9 @@ pub(crate) struct Config {
     pub(crate) projections: Vec<Projection>,
     #[serde(default, rename = "reaction")]
     pub(crate) reactions: Vec<Called>,
+    #[serde(default, rename = "source")]
+    pub(crate) sources: Vec<Described>,
+    pub(crate) resupply: Option<Resupply>,
     /// Where the file is: what it names is found from there.
     #[serde(skip)]
     pub(super) directory: PathBuf,

@@ -1,5 +1,7 @@
 //! The daemon as a user meets it: the built binary in a directory of its own, driven over HTTP.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
