@@ -4,6 +4,7 @@
 
 mod served;
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -24,7 +25,7 @@ fn publish(server: &Server, contents: &[Value]) {
     for content in contents {
         let mut command = String::from("*5\r\n");
         for part in ["XADD", "orders", "*", "data", &content.to_string()] {
-            command.push_str(&format!("${}\r\n{part}\r\n", part.len()));
+            write!(command, "${}\r\n{part}\r\n", part.len()).unwrap();
         }
         stream.write_all(command.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -151,6 +152,26 @@ fn what_never_came_is_asked_for() {
     let daemon = Daemon::start(directory.path());
     publish(&server, &[event("a", 1), event("a", 3)]);
     until_cart(&daemon, "a", 3);
+}
+
+#[test]
+fn what_init_shows_can_be_said() {
+    let (_runtime, server) = server();
+    let directory = initialized();
+    let file = directory.path().join("leftfold.toml");
+    let mut text = std::fs::read_to_string(&file).unwrap();
+    for table in ["[[source]]", "[resupply]", "[[reaction]]"] {
+        let (before, shown) = text.split_once(&format!("# {table}\n")).unwrap();
+        let (shown, after) = shown.split_once("\n\n").unwrap_or((shown, ""));
+        let shown: Vec<_> = shown.lines().map(|line| line.strip_prefix("# ").unwrap()).collect();
+        text = format!("{before}{table}\n{}\n\n{after}", shown.join("\n"));
+    }
+    let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let text = text.replace("${HOOK_SECRET}", secret).replace("${ORDERS_TOKEN}", "4711");
+    std::fs::write(file, text.replace("redis://localhost", &server.url())).unwrap();
+    let (status, said) = checked(directory.path());
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("1 reaction") && said.contains("1 source can be read from"), "{said}");
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl Known {
                 // Brokers never have brought all: it was told to stop.
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::error!(source, %error, "a source failed; it is tried again in half a minute")
+                    tracing::error!(source, %error, "a source failed; it is tried again in half a minute");
                 }
             }
             if timeout(AGAIN, stop.wait_for(|stop| *stop)).await.is_ok() {
