@@ -225,11 +225,7 @@ impl Kafka {
         (self.generations, self.troubles) = (context.generations.clone(), context.troubles.clone());
         let doing = format!("subscribing to the Kafka topics {}", self.topics.join(","));
         let made = self.config.create_with_context(context);
-        let consumer: StreamConsumer<Context> = made.map_err(|error| {
-            let kind =
-                if matches!(error, KafkaError::ClientConfig(..)) { Kind::Invalid } else { Kind::Unavailable };
-            Error::new(kind, &doing[..]).with_source(error)
-        })?;
+        let consumer: StreamConsumer<Context> = made.map_err(|error| failure(&doing, error))?;
         let topics: Vec<_> = self.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|error| failure(&doing, error))?;
         Ok(Arc::clone(self.consumer.insert(Arc::new(consumer))))
@@ -453,6 +449,7 @@ fn taken(message: &BorrowedMessage<'_>) -> Message {
 fn failure(doing: &str, error: KafkaError) -> Error {
     use RDKafkaErrorCode as Code;
     let kind = match error.rdkafka_error_code() {
+        _ if matches!(error, KafkaError::ClientConfig(..)) => Kind::Invalid,
         Some(
             Code::TopicAuthorizationFailed
             | Code::GroupAuthorizationFailed

@@ -164,6 +164,43 @@ mod tests {
         described.check_keys()
     }
 
+    fn opened(kind: &str, url: &str, said: &str) -> Result<(), String> {
+        let text = format!("name = \"orders\"\nurl = \"\"\ntype = \"{kind}\"\n{said}");
+        let described = toml::from_str(&text).unwrap();
+        let known = Known { described, url: url.to_owned(), options: Vec::new() };
+        known.open::<leftfold::Memory>().map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_kind_can_be_opened_if_it_was_built_in() {
+        for (kind, is_built_in, url, wrong, said) in [
+            ("kafka", cfg!(feature = "kafka"), "localhost", "", "topics = [\"orders\"]\ngroup = \"g\""),
+            ("nats", cfg!(feature = "nats"), "nats://localhost", "nats:", "stream = \"S\"\nfilter = \"a.>\""),
+            (
+                "rabbitmq",
+                cfg!(feature = "rabbitmq"),
+                "amqp://localhost",
+                "http://a",
+                "queue = \"q\"\nprefetch = 9",
+            ),
+            (
+                "redis",
+                cfg!(feature = "redis"),
+                "redis://localhost",
+                "http://a",
+                "stream = \"s\"\nfrom_now = true",
+            ),
+        ] {
+            if is_built_in {
+                assert_eq!(opened(kind, url, said), Ok(()));
+                assert!(opened(kind, wrong, said).is_err(), "{kind}");
+            } else {
+                let said = opened(kind, url, said).unwrap_err();
+                assert!(said.contains(&format!("build it again with --features {kind}")), "{said}");
+            }
+        }
+    }
+
     #[test]
     fn each_kind_has_its_keys() {
         for right in [
