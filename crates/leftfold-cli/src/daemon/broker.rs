@@ -175,7 +175,13 @@ mod tests {
     fn each_kind_can_be_opened_if_it_was_built_in() {
         for (kind, is_built_in, url, wrong, said) in [
             ("kafka", cfg!(feature = "kafka"), "localhost", "", "topics = [\"orders\"]\ngroup = \"g\""),
-            ("nats", cfg!(feature = "nats"), "nats://localhost", "nats:", "stream = \"S\"\nfilter = \"a.>\""),
+            (
+                "nats",
+                cfg!(feature = "nats"),
+                "nats://localhost",
+                "http://a",
+                "stream = \"S\"\nfilter = \"a.>\"",
+            ),
             (
                 "rabbitmq",
                 cfg!(feature = "rabbitmq"),
