@@ -137,6 +137,7 @@ async fn register(store: &Mongo, name: &str) {
         definition: String::new(),
         code: 1,
         paused: false,
+        paused_because: None,
         throttled: None,
         comparing: None,
     };

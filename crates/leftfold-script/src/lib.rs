@@ -92,6 +92,7 @@ impl std::error::Error for Fault {}
 /// A projection in JavaScript.
 ///
 /// Its engine is made once and called by one thread at a time; after a call that ran into a limit it is made anew.
+#[derive(Clone)]
 pub struct Script {
     inner: Arc<Inner>,
 }

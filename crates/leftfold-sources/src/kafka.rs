@@ -16,6 +16,7 @@ use rdkafka::consumer::{
 };
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::metadata::MetadataTopic;
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
@@ -224,11 +225,7 @@ impl Kafka {
         (self.generations, self.troubles) = (context.generations.clone(), context.troubles.clone());
         let doing = format!("subscribing to the Kafka topics {}", self.topics.join(","));
         let made = self.config.create_with_context(context);
-        let consumer: StreamConsumer<Context> = made.map_err(|error| {
-            let kind =
-                if matches!(error, KafkaError::ClientConfig(..)) { Kind::Invalid } else { Kind::Unavailable };
-            Error::new(kind, &doing[..]).with_source(error)
-        })?;
+        let consumer: StreamConsumer<Context> = made.map_err(|error| failure(&doing, error))?;
         let topics: Vec<_> = self.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|error| failure(&doing, error))?;
         Ok(Arc::clone(self.consumer.insert(Arc::new(consumer))))
@@ -333,6 +330,24 @@ impl Source for Kafka {
         &self.name
     }
 
+    async fn check(&mut self) -> Result<()> {
+        let (config, topics) = (self.config.clone(), self.topics.clone());
+        let doing = format!("looking for the Kafka topics {}", topics.join(","));
+        let looked = spawn_blocking(move || -> KafkaResult<()> {
+            let consumer: BaseConsumer = config.create()?;
+            for topic in &topics {
+                let found = consumer.fetch_metadata(Some(topic), ANSWER)?;
+                if let Some(error) = found.topics().iter().find_map(MetadataTopic::error) {
+                    return Err(KafkaError::MetadataFetch(error.into()));
+                }
+            }
+            Ok(())
+        });
+        let looked =
+            looked.await.map_err(|error| Error::new(Kind::Unavailable, &doing[..]).with_source(error))?;
+        looked.map_err(|error| failure(&doing, error))
+    }
+
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, Receipt)>> {
         loop {
             let consumer = self.connect()?;
@@ -434,6 +449,7 @@ fn taken(message: &BorrowedMessage<'_>) -> Message {
 fn failure(doing: &str, error: KafkaError) -> Error {
     use RDKafkaErrorCode as Code;
     let kind = match error.rdkafka_error_code() {
+        _ if matches!(error, KafkaError::ClientConfig(..)) => Kind::Invalid,
         Some(
             Code::TopicAuthorizationFailed
             | Code::GroupAuthorizationFailed

@@ -131,8 +131,13 @@ impl Nats {
         self.messages.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to NATS"))
     }
 
-    async fn subscribe(&mut self, most: usize) -> Result<Stream> {
-        let doing = format!("reading the NATS stream {} through the consumer {}", self.stream, self.durable);
+    fn doing(&self) -> String {
+        format!("reading the NATS stream {} through the consumer {}", self.stream, self.durable)
+    }
+
+    /// The stream, which must be there.
+    async fn stream(&mut self) -> Result<jetstream::stream::Stream> {
+        let doing = self.doing();
         let client = match (&self.client, &self.server) {
             (Some(client), _) => client.clone(),
             (None, Server::At(url)) => {
@@ -142,13 +147,17 @@ impl Nats {
             (None, Server::Connected) => return Err(failure(&doing, "there is no client")),
         };
         self.client = Some(client.clone());
-        let stream =
-            jetstream::new(client).get_stream(&self.stream).await.map_err(|error| match error.kind() {
-                GetStreamErrorKind::JetStream(said) if said.code() == 404 => {
-                    Error::new(Kind::Invalid, format!("{doing}: there is no such stream; make it first"))
-                }
-                _ => failure(&doing, error),
-            })?;
+        jetstream::new(client).get_stream(&self.stream).await.map_err(|error| match error.kind() {
+            GetStreamErrorKind::JetStream(said) if said.code() == 404 => {
+                Error::new(Kind::Invalid, format!("{doing}: there is no such stream; make it first"))
+            }
+            _ => failure(&doing, error),
+        })
+    }
+
+    async fn subscribe(&mut self, most: usize) -> Result<Stream> {
+        let doing = self.doing();
+        let stream = self.stream().await?;
         let config = pull::Config {
             durable_name: Some(self.durable.clone()),
             ack_policy: AckPolicy::Explicit,
@@ -187,6 +196,11 @@ impl Nats {
 }
 
 impl Source for Nats {
+    async fn check(&mut self) -> Result<()> {
+        // It is large, and those of callers would be as large.
+        Box::pin(self.stream()).await.map(drop)
+    }
+
     type Receipt = Acker;
 
     fn name(&self) -> &str {

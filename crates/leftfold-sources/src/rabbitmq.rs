@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::uri::AMQPUri;
@@ -133,6 +133,13 @@ impl RabbitMq {
         Ok(Connected { consumer, _channel: channel, _connection: connection })
     }
 
+    async fn look(&self) -> lapin::Result<()> {
+        let connection = Connection::connect(&self.url, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(self.queue.as_str().into(), passive, FieldTable::default()).await.map(drop)
+    }
+
     /// What was refused, and whose time has come.
     fn due(&mut self) -> Vec<(Message, u64)> {
         let still_later = self.later.split_off(&Instant::now());
@@ -153,6 +160,12 @@ impl Source for RabbitMq {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    async fn check(&mut self) -> Result<()> {
+        let doing = format!("looking for the RabbitMQ queue {}", self.queue);
+        let late = |_| Error::new(Kind::Unavailable, format!("{doing}: no answer for {ANSWER:?}"));
+        timeout(ANSWER, self.look()).await.map_err(late)?.map_err(|error| failure(&doing, error))
     }
 
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, u64)>> {

@@ -251,6 +251,17 @@ impl Source for Redis {
         &self.name
     }
 
+    async fn check(&mut self) -> Result<()> {
+        let doing = format!("reading the Redis stream {}", self.stream);
+        let failed = |error: RedisError| failure(&doing, error);
+        let config = AsyncConnectionConfig::new().set_connection_timeout(Some(ANSWER));
+        let config = config.set_response_timeout(Some(ANSWER));
+        let mut connection =
+            self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
+        let length = cmd("XLEN").arg(&self.stream).query_async::<Value>(&mut connection).await;
+        length.map(drop).map_err(failed)
+    }
+
     async fn receive(&mut self, most: usize) -> Result<Vec<(Message, String)>> {
         loop {
             self.connect().await?;

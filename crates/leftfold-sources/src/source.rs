@@ -28,6 +28,12 @@ pub trait Source: Send + 'static {
     /// How operators know it: it stands beside what was rejected.
     fn name(&self) -> &str;
 
+    /// Whether it can be read from, as far as that can be told without taking or making anything there: for those who look before they
+    /// start. By default it is not tried.
+    fn check(&mut self) -> impl Future<Output = Result<()>> + Send {
+        async { Ok(()) }
+    }
+
     /// Waits for at least one message, and brings at most so many. An empty answer says that there will never be more.
     ///
     /// Cancelling it loses nothing: what was under way comes with the next call, or from the broker again. An error that

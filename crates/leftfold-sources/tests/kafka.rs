@@ -149,4 +149,6 @@ async fn what_can_not_work_is_said_at_once() {
     let mut unknown = Kafka::new("localhost", &["a"], "g").unwrap().set("no.such.option", "1").unwrap();
     let error = unknown.receive(1).await.map(drop).unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("no.such.option"), "{error}");
+    let error = unknown.check().await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("no.such.option"), "{error}");
 }

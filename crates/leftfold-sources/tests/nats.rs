@@ -103,6 +103,8 @@ async fn what_can_not_work_is_said_at_once() {
         !missing.is_transient() && missing.to_string().contains("there is no such stream; make it first"),
         "{missing}"
     );
+    let missing = Nats::new(&nats.0.url(), "OTHER", "leftfold").unwrap().check().await.unwrap_err();
+    assert!(!missing.is_transient() && missing.to_string().contains("make it first"), "{missing}");
     let stream = nats.context().await.get_stream("ORDERS").await.unwrap();
     let config = jetstream::consumer::pull::Config {
         durable_name: Some("lossy".into()),

@@ -191,4 +191,6 @@ async fn what_can_not_work_is_said_at_once() {
     assert!(RabbitMq::new("amqp://host", "").is_err());
     let nobody = RabbitMq::new("amqp://127.0.0.1:1", "orders").unwrap().receive(1).await.unwrap_err();
     assert!(nobody.is_transient(), "{nobody}");
+    let nobody = RabbitMq::new("amqp://127.0.0.1:1", "orders").unwrap().check().await.unwrap_err();
+    assert!(nobody.is_transient(), "{nobody}");
 }

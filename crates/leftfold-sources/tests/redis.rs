@@ -147,9 +147,16 @@ async fn what_can_not_work_is_said_at_once() {
         !error.is_transient() && error.to_string().contains("the group leftfold of the stream orders"),
         "{error}"
     );
+    let error = redis.consumer("worker").check().await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("the Redis stream orders"), "{error}");
     let error = Redis::new("http://user:secret@host", "orders", "g", "c").map(drop).unwrap_err().to_string();
     assert!(error.contains("URL of a Redis server") && !error.contains("secret"), "{error}");
     assert!(Redis::new("redis://host", "", "g", "c").is_err());
     let nobody = Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().receive(1).await.unwrap_err();
     assert!(nobody.is_transient(), "{nobody}");
+    let nobody = Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().check().await.unwrap_err();
+    assert!(nobody.is_transient(), "{nobody}");
+    // To look leaves nothing behind.
+    Redis::new(&redis.0.url(), "others", "g", "c").unwrap().check().await.unwrap();
+    assert_eq!(redis.run(cmd("EXISTS").arg("others")).await, Value::Int(0));
 }

@@ -320,6 +320,7 @@ async fn rows_of_reactions_are_as_they_always_were() {
         definition: "confirmed".to_owned(),
         code: 2,
         paused: false,
+        paused_because: None,
         throttled: Some(at(5)),
         comparing: Some(Comparing::Documents(DocumentId::new("cart-1").unwrap())),
     };

@@ -238,6 +238,40 @@ async fn a_throttle_holds_for_all_processes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_pauses_its_reaction_does_so_for_all_until_it_is_resumed() {
+    let (store, handled) = (Memory::default(), Handled::default());
+    let reaction = |who: &str| {
+        let (handled, who) = (handled.clone(), who.to_owned());
+        draft("call").concurrency(1).run(move |ctx| {
+            let (handled, who) = (handled.clone(), who.clone());
+            async move {
+                handled.note(&who, &ctx);
+                if handled.count() == 1 {
+                    ctx.defer(Duration::ZERO);
+                    ctx.pause("nobody is there any more").await?;
+                }
+                Ok(())
+            }
+        })
+    };
+    let first = start(&store, "first", reaction("first")).await;
+    put(&store, "a", &json!({}));
+    until("it is paused", async || first.reactions().await.unwrap()[0].paused).await;
+    let second = start(&store, "second", reaction("second")).await;
+    put_many(&store, 20);
+    second.idle_within(Duration::from_hours(1)).await.unwrap();
+    let known = &second.reactions().await.unwrap()[0];
+    assert_eq!((handled.count(), known.paused_because.as_deref()), (1, Some("nobody is there any more")));
+    second.resume("call").await.unwrap();
+    second.idle().await.unwrap();
+    let known = &first.reactions().await.unwrap()[0];
+    assert_eq!((known.paused, known.paused_because.as_deref()), (false, None));
+    // The one that paused it was not done, and the attempt does not count.
+    assert_eq!((handled.count(), handled.times("a")), (22, 2));
+    assert_eq!(task(&first, "call", "a").await.attempts, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reaction_that_has_much_to_do_does_not_hold_up_others() {
     let (store, handled) = (Memory::default(), Handled::default());
     let slow = handled.by_one("slow", draft("slow"), Duration::from_hours(10));

@@ -10,6 +10,8 @@ use leftfold_script::{Limits, Script};
 use leftfold_server::Token;
 use serde::{Deserialize, Deserializer};
 
+use super::source::{Described, Resupply};
+use super::webhook::Called;
 use crate::exit::{Exit, Failure};
 
 /// The file, if none is named.
@@ -26,6 +28,11 @@ pub(crate) struct Config {
     pub(crate) tokens: Vec<Token>,
     #[serde(default, rename = "projection")]
     pub(crate) projections: Vec<Projection>,
+    #[serde(default, rename = "reaction")]
+    pub(crate) reactions: Vec<Called>,
+    #[serde(default, rename = "source")]
+    pub(crate) sources: Vec<Described>,
+    pub(crate) resupply: Option<Resupply>,
     /// Where the file is: what it names is found from there.
     #[serde(skip)]
     pub(super) directory: PathBuf,
@@ -84,8 +91,7 @@ impl From<Policy> for leftfold::Policy {
 pub(crate) struct Projection {
     pub(crate) name: String,
     pub(crate) script: PathBuf,
-    #[serde(default, deserialize_with = "duration")]
-    time_limit: Option<Duration>,
+    time_limit: Option<Time>,
     memory_limit_mib: Option<usize>,
 }
 
@@ -134,11 +140,17 @@ fn expanded(text: &str) -> Result<String, String> {
     Ok(whole)
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 1s or 500ms"));
-    let time = text.parse::<SignedDuration>().map_err(|_| wrong())?;
-    Duration::try_from(time).map(Some).map_err(|_| wrong())
+/// A span of time: `1s`, `500ms`, `2h`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time(pub(crate) Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 1s or 500ms"));
+        let time = text.parse::<SignedDuration>().map_err(|_| wrong())?;
+        Duration::try_from(time).map(Self).map_err(|_| wrong())
+    }
 }
 
 impl Config {
@@ -189,7 +201,7 @@ impl Config {
         let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
         let usual = Limits::default();
         let limits = Limits {
-            time: time_limit.unwrap_or(usual.time),
+            time: time_limit.map_or(usual.time, |limit| limit.0),
             memory: memory_limit_mib.map_or(usual.memory, |mib| mib << 20),
         };
         let shown = script.display().to_string();

@@ -1,9 +1,12 @@
 //! The daemon: what the file `leftfold.toml` says, served over HTTP.
 
+mod broker;
 mod config;
 mod init;
 mod serve;
+mod source;
 mod specs;
+mod webhook;
 
 use std::ffi::OsString;
 

@@ -1,31 +1,53 @@
 //! `leftfold serve` and `leftfold check`.
 
-use leftfold::{App, Leftfold};
+use std::time::Duration;
+
+use leftfold::{App, Leftfold, Sequencer};
 use leftfold_server::{Backend, Limits, Listen, Service};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::Config;
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count};
 use crate::place::Place;
 
-/// Compiles the scripts and tries the store.
+/// How long sources have to bring what they received to its end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Compiles the scripts, looks over the reactions, and tries the store and the sources.
 pub(crate) async fn check<P: Place<Store: Backend>>(
     place: &P,
     config: &Config,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let scripts = config.scripts()?;
+    let webhooks = config.webhooks(&scripts)?;
+    let sources = config.sources()?;
     may_listen(config, false)?;
     let store = place.open().await?;
     leftfold::Log::heads(&store).await?;
-    out.value(&json!({ "projections": config.projections.len(), "store": place.to_string() }))?;
+    config.healer(Sequencer::new(store))?;
+    for source in &sources {
+        source.check::<P::Store>().await?;
+    }
+    out.value(&json!({
+        "projections": scripts.len(), "reactions": webhooks.len(), "sources": sources.len(),
+        "store": place.to_string(),
+    }))?;
+    let (projections, reactions) = (scripts.len() as u64, webhooks.len() as u64);
     out.line(format_args!(
-        "{} can run, and the store {place} answers",
-        count(scripts.len() as u64, "projection")
+        "{} and {} can run, and the store {place} answers",
+        count(projections, "projection"),
+        count(reactions, "reaction")
     ))?;
+    if !sources.is_empty() {
+        out.line(format_args!("{} can be read from", count(sources.len() as u64, "source")))?;
+    }
     Ok(Exit::Done)
 }
 
@@ -51,23 +73,42 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
 ) -> Result<Exit, Failure> {
     may_listen(config, insecure)?;
     let scripts = config.scripts()?;
+    let webhooks = config.webhooks(&scripts)?;
+    let sources = config.sources()?;
     let address = config.server.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let message = format!("listening at {address}: {error}; name another address in server.listen");
         Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
-    let mut app = Leftfold::on(place.open().await?);
+    let store = place.open().await?;
+    let sequencer = Sequencer::new(store.clone());
+    let healer = config.healer(sequencer.clone())?;
+    let mut app = Leftfold::on(store);
     if P::IS_LOCAL {
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         app = app.worker(format!("leftfold serve at {shown}"));
     }
-    let app = scripts.into_iter().fold(app, Leftfold::projection).start().await?;
+    let app = scripts.into_iter().fold(app, Leftfold::projection);
+    let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
     out.value(&json!({ "listening": shown }))?;
     out.line(format_args!("listening at http://{shown}, on {place}; see http://{shown}/openapi.json"))?;
     out.flush()?;
-    answer(app.clone(), config, listener).await?;
+    let (stop, stopped) = watch::channel(false);
+    let mut feeds = JoinSet::new();
+    for source in sources {
+        feeds.spawn(source.run(sequencer.clone(), stopped.clone()));
+    }
+    if let Some(healer) = healer {
+        feeds.spawn(healer.run(stopped));
+    }
+    let answered = answer(app.clone(), config, listener).await;
+    stop.send_replace(true);
+    // What is not brought to its end comes again.
+    let _ = timeout(GRACE, async { while feeds.join_next().await.is_some() {} }).await;
+    feeds.shutdown().await;
     app.stop().await;
+    answered?;
     out.line("stopped")?;
     Ok(Exit::Done)
 }

@@ -64,15 +64,15 @@ pub(crate) async fn count_tasks<P: Place>(place: &P, out: &mut Out) -> Result<Ex
     let states = [State::Pending, State::Running, State::Changed, State::Done, State::Stale, State::Failed];
     let header = ["reaction", "pending", "running", "changed", "done", "stale", "failed", "oldest due", ""];
     let mut rows = table(header, &[1, 2, 3, 4, 5, 6]);
-    for Registered { name, on, paused, throttled, comparing, .. } in &registered {
+    for Registered { name, on, paused, paused_because, throttled, comparing, .. } in &registered {
         let depth = depths.get(name).cloned().unwrap_or_default();
         let number = |state: &State| depth.states.get(state).copied().unwrap_or(0);
         out.element(&json!({
             "reaction": name, "on": on.as_ref().map(ToString::to_string), "states": depth.states, "oldest_due": depth.oldest_due,
-            "paused": paused, "throttled": throttled, "comparing": comparing,
+            "paused": paused, "paused_because": paused_because, "throttled": throttled, "comparing": comparing,
         }))?;
         let note = match (paused, throttled, comparing) {
-            (true, ..) => "paused".to_owned(),
+            (true, ..) => paused_because.as_ref().map_or("paused".to_owned(), |why| format!("paused: {why}")),
             (_, Some(until), _) => format!("throttled until {}", time(*until)),
             (.., Some(_)) => "comparing all documents".to_owned(),
             _ => String::new(),

@@ -95,6 +95,7 @@ mod tests {
                 definition: "{}".to_owned(),
                 code: 3,
                 paused: true,
+                paused_because: Some("it said so".to_owned()),
                 throttled: Some("2026-01-01T00:00:00.000000001Z".parse().unwrap()),
                 comparing,
             };

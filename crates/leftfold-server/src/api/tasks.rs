@@ -74,6 +74,7 @@ async fn reactions<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
         json!({
             "reaction": registered.name, "on": registered.on.as_ref().map(ToString::to_string),
             "states": depth.states, "oldest_due": depth.oldest_due, "paused": registered.paused,
+            "paused_because": registered.paused_because,
             "throttled": registered.throttled, "comparing": registered.comparing,
         })
     });

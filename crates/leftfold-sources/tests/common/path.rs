@@ -78,6 +78,7 @@ pub(crate) async fn whole_path<R: Rig>(rig: &R) {
     let second = messages.split_off(messages.len() / 2);
 
     rig.publish(messages).await;
+    soon("it can be read from", async { rig.source().await.check().await }).await.unwrap();
     // One takes messages, and is gone before it has done anything with them.
     let mut careless = rig.source().await;
     assert!(!soon("messages", careless.receive(20)).await.unwrap().is_empty());

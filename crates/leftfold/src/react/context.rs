@@ -45,6 +45,7 @@ pub(super) trait Hands: Send + Sync {
     fn now(&self) -> Timestamp;
     fn random(&self) -> u64;
     fn throttle(&self, reaction: &str, until: Timestamp) -> Done<()>;
+    fn pause(&self, reaction: &str, why: &str) -> Done<()>;
     fn take_lease(&self, name: String, owner: String, length: Duration) -> Done<Option<u64>>;
     fn give_lease(&self, name: String, owner: String) -> Done<()>;
     fn as_any(&self) -> &dyn Any;
@@ -158,6 +159,12 @@ impl<D> Context<D> {
         self.inner.hands.throttle(&self.inner.definition.name, time).await?;
         self.inner.throttles.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Has nobody, in no process, begin a run of this reaction until somebody [resumes](super::Reacting::resume) it, and says why. What runs goes on. For
+    /// what only people can mend; [defer](Self::defer) this task, too, to have it run again then.
+    pub async fn pause(&self, why: &str) -> Result<()> {
+        self.inner.hands.pause(&self.inner.definition.name, why).await
     }
 
     /// A lock of this name, if nobody else has it. It is kept while this is, in whatever process, and its number is a fence.

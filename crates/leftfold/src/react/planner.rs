@@ -565,6 +565,7 @@ pub(super) async fn register<S: Reactive>(shared: &Shared<S>, definition: &Defin
                 definition: definition.text.clone(),
                 code,
                 paused: false,
+                paused_because: None,
                 throttled: None,
                 comparing: Some(Comparing::ToBegin),
             },

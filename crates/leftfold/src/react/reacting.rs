@@ -189,13 +189,18 @@ impl<S: Reactive> Reacting<S> {
 
     /// Has nobody begin a run of a reaction until it is [resumed](Self::resume). What runs goes on.
     pub async fn pause(&self, reaction: &str) -> Result<()> {
-        self.set(reaction, |registered| registered.paused = true).await
+        let pause = |registered: &mut Registered| {
+            registered.paused = true;
+            registered.paused_because = None;
+        };
+        self.set(reaction, pause).await
     }
 
     /// Has a reaction run again that was paused or throttled.
     pub async fn resume(&self, reaction: &str) -> Result<()> {
         let run = |registered: &mut Registered| {
             registered.paused = false;
+            registered.paused_because = None;
             registered.throttled = None;
         };
         self.set(reaction, run).await?;

@@ -186,6 +186,11 @@ impl Reaction {
         Draft::every(every, name)
     }
 
+    /// Whether it can run as it was described, or what of it is wrong. A reaction that can't is refused where it is to be started.
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.0.as_ref().map(drop).map_err(Clone::clone)
+    }
+
     /// A reaction, of this name, to documents of a collection that any program writes to.
     pub fn on_plain<D: DeserializeOwned>(collection: &str, name: &str) -> Draft<D> {
         Draft::new(Plain::new(collection).map(On::Plain).map(Some), name)

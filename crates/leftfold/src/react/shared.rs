@@ -285,6 +285,17 @@ impl<S: Reactive> Hands for Hand<S> {
         })
     }
 
+    fn pause(&self, reaction: &str, why: &str) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> {
+        let (shared, reaction, why) = (Arc::clone(&self.0), reaction.to_owned(), why.to_owned());
+        Box::pin(async move {
+            let pause = |registered: &mut Registered| {
+                registered.paused = true;
+                registered.paused_because = Some(why.clone());
+            };
+            shared.change(&reaction, pause).await.map(drop)
+        })
+    }
+
     fn take_lease(
         &self,
         name: String,

@@ -157,6 +157,9 @@ pub struct Registered {
     pub code: u32,
     /// Nobody claims its tasks.
     pub paused: bool,
+    /// Why, if that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused_because: Option<String>,
     /// Nobody claims its tasks until then.
     pub throttled: Option<Timestamp>,
     /// All documents are being compared, and this is how far that is; `None` if they are not.

@@ -276,6 +276,7 @@ fn registered(name: &str, version: u64) -> Registered {
         definition: r#"{"status":"confirmed"}"#.to_owned(),
         code: 3,
         paused: false,
+        paused_because: None,
         throttled: None,
         comparing: Some(Comparing::Documents(id("m"))),
     }
@@ -417,7 +418,14 @@ pub async fn reactions_are_registered_under_guard<S: Store + Reactive>(store: S)
     assert!(!store.register(Some(1), registered("mail", 2)).await.unwrap(), "it is not there");
     assert!(store.register(None, registered("mail", 1)).await.unwrap());
     assert!(!store.register(None, registered("mail", 2)).await.unwrap(), "it is there");
-    let changed = Registered { throttled: Some(at(5)), comparing: None, ..registered("mail", 2) };
+    let because = Some("nobody is there".to_owned());
+    let changed = Registered {
+        paused: true,
+        paused_because: because,
+        throttled: Some(at(5)),
+        comparing: None,
+        ..registered("mail", 2)
+    };
     assert!(store.register(Some(1), changed.clone()).await.unwrap());
     assert!(!store.register(Some(1), registered("mail", 3)).await.unwrap(), "it has changed");
     assert!(store.register(None, registered("audit", 1)).await.unwrap());

@@ -1,0 +1,198 @@
+//! `[[source]]` and `[resupply]` in the file: brokers whose messages are brought into the log, and who is asked for what they have lost.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::time::Duration;
+
+use leftfold::sequence::{Healer, Healing};
+use leftfold::{Sequencer, Sequences};
+use leftfold_sources::http::HttpResupplier;
+use leftfold_sources::{Feed, Mapping, Source};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Config;
+use super::broker::Kind;
+use super::config::{Policy, Secret, Time};
+use crate::exit::{Exit, Failure};
+
+/// When a source that failed for good is tried again: somebody may have mended it.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// A broker, as the file describes it. Which of the keys it has depends on its kind.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Described {
+    pub(super) name: String,
+    #[serde(rename = "type")]
+    pub(super) kind: Kind,
+    pub(super) url: Secret,
+    #[serde(default)]
+    mapping: Mapping,
+    policy: Option<Policy>,
+    batch: Option<usize>,
+    pub(super) stream: Option<String>,
+    pub(super) group: Option<String>,
+    pub(super) consumer: Option<String>,
+    pub(super) content: Option<String>,
+    pub(super) from_now: Option<bool>,
+    pub(super) take_over_after: Option<Time>,
+    pub(super) durable: Option<String>,
+    pub(super) filter: Option<String>,
+    pub(super) ack_wait: Option<Time>,
+    pub(super) window: Option<usize>,
+    pub(super) queue: Option<String>,
+    pub(super) prefetch: Option<u16>,
+    pub(super) topics: Option<Vec<String>>,
+    pub(super) options: Option<BTreeMap<String, Secret>>,
+}
+
+/// A broker that can be read from, if it answers.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(super) described: Described,
+    #[cfg_attr(
+        not(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis")),
+        expect(dead_code, reason = "there are no brokers to connect to")
+    )]
+    pub(super) url: String,
+    #[cfg_attr(not(feature = "kafka"), expect(dead_code, reason = "Kafka alone has options"))]
+    pub(super) options: Vec<(String, String)>,
+}
+
+type Doing = Pin<Box<dyn Future<Output = leftfold::Result<()>> + Send>>;
+
+/// A source of any kind.
+pub(super) trait Opened<T>: Send {
+    fn check(self: Box<Self>) -> Doing;
+    fn feed(
+        self: Box<Self>,
+        sequencer: Sequencer<T>,
+        described: &Described,
+        stop: watch::Receiver<bool>,
+    ) -> Doing;
+}
+
+impl<S: Source, T: Sequences + Clone> Opened<T> for S {
+    fn check(mut self: Box<Self>) -> Doing {
+        Box::pin(async move { Source::check(&mut *self).await })
+    }
+
+    fn feed(
+        self: Box<Self>,
+        sequencer: Sequencer<T>,
+        described: &Described,
+        stop: watch::Receiver<bool>,
+    ) -> Doing {
+        let policy = described.policy.unwrap_or(Policy::Contiguous);
+        let mut feed = Feed::new(*self, sequencer, described.mapping.clone(), policy.into());
+        if let Some(batch) = described.batch {
+            feed = feed.batch(batch);
+        }
+        Box::pin(feed.run(stop))
+    }
+}
+
+impl Known {
+    /// Whether the broker answers.
+    pub(crate) async fn check<T: Sequences + Clone>(&self) -> Result<(), Failure> {
+        let checked = match self.open::<T>() {
+            Ok(opened) => opened.check().await,
+            Err(error) => Err(error),
+        };
+        checked.map_err(|error| self.failed(error))
+    }
+
+    /// Brings its messages into the log until it is told to stop, by `true` or by the sender's end.
+    pub(crate) async fn run<T: Sequences + Clone>(
+        self,
+        sequencer: Sequencer<T>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let source = &self.described.name[..];
+        loop {
+            let fed = match self.open::<T>() {
+                Ok(opened) => opened.feed(sequencer.clone(), &self.described, stop.clone()).await,
+                Err(error) => Err(error),
+            };
+            match fed {
+                // Brokers never have brought all: it was told to stop.
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::error!(source, %error, "a source failed; it is tried again in half a minute");
+                }
+            }
+            if timeout(AGAIN, stop.wait_for(|stop| *stop)).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    fn failed(&self, error: leftfold::Error) -> Failure {
+        let failure = Failure::from(error);
+        Failure::new(failure.exit, format!("source {}: {failure}", self.described.name))
+    }
+}
+
+/// Who is asked for what never came, whichever way it should have come.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Resupply {
+    url: Secret,
+    /// The value of the header of that name.
+    authorization: Option<Secret>,
+    /// How old a gap must be.
+    after: Option<Time>,
+    #[serde(default)]
+    mapping: Mapping,
+}
+
+impl Config {
+    /// The brokers, as they are described. None is connected to yet.
+    pub(crate) fn sources(&self) -> Result<Vec<Known>, Failure> {
+        let names: Vec<_> = self.sources.iter().map(|described| &described.name).collect();
+        if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+            let said = format!(
+                "source {}: two have this name, and nobody could tell what came from which",
+                names[twice]
+            );
+            return Err(Failure::new(Exit::Usage, said));
+        }
+        self.sources.iter().map(|described| self.source(described)).collect()
+    }
+
+    fn source(&self, described: &Described) -> Result<Known, Failure> {
+        let name = &described.name;
+        let wrong = |said: String| Failure::new(Exit::Usage, format!("source {name}: {said}"));
+        described.check_keys().map_err(wrong)?;
+        let url = self.reveal(&format!("the URL of the source {name}"), &described.url)?;
+        let options = described.options.iter().flatten().map(|(option, value)| {
+            Ok((option.clone(), self.reveal(&format!("{option} of the source {name}"), value)?))
+        });
+        let options = options.collect::<Result<_, Failure>>()?;
+        let known = Known { described: described.clone(), url, options };
+        // What is wrong with names and addresses is told before anything starts.
+        known.open::<leftfold::Memory>().map_err(|error| known.failed(error))?;
+        Ok(known)
+    }
+
+    /// Who closes gaps that have become too old, if somebody does.
+    pub(crate) fn healer<T: Sequences + Clone>(
+        &self,
+        sequencer: Sequencer<T>,
+    ) -> Result<Option<Healer<T, HttpResupplier>>, Failure> {
+        let Some(resupply) = &self.resupply else { return Ok(None) };
+        let wrong = |error: leftfold::Error| Failure::new(Exit::Usage, format!("resupply: {error}"));
+        let url = self.reveal("the URL of the resupplier", &resupply.url)?;
+        let mut resupplier = HttpResupplier::new(&url).map_err(wrong)?.mapping(resupply.mapping.clone());
+        if let Some(authorization) = &resupply.authorization {
+            let value = self.reveal("the authorization of the resupplier", authorization)?;
+            resupplier = resupplier.header("authorization", &value).map_err(wrong)?;
+        }
+        let usual = Healing::default();
+        let age = resupply.after.map_or(usual.age, |after| after.0);
+        let every = usual.every.min(age.max(Duration::from_millis(100)));
+        Ok(Some(Healer::new(sequencer, resupplier, Healing { age, every, ..usual })))
+    }
+}

@@ -1,0 +1,99 @@
+//! The daemon as a user meets it: the built binary in a directory of its own, driven over HTTP.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
+
+pub(crate) fn leftfold(directory: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_leftfold")).current_dir(directory).args(args).output().unwrap()
+}
+
+#[track_caller]
+pub(crate) fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A directory with what `init` makes, that listens at any port.
+pub(crate) fn initialized() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let made = leftfold(directory.path(), &["init"]);
+    assert!(made.status.success(), "{}", said(&made));
+    change(directory.path(), "127.0.0.1:7777", "127.0.0.1:0");
+    directory
+}
+
+/// Changes a text in the file.
+pub(crate) fn change(directory: &Path, from: &str, to: &str) {
+    let file = directory.join("leftfold.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(from), "{text}");
+    std::fs::write(file, text.replacen(from, to, 1)).unwrap();
+}
+
+/// A daemon, killed when it is dropped.
+pub(crate) struct Daemon {
+    pub(crate) process: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Daemon {
+    pub(crate) fn start(directory: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
+        let mut process = command.current_dir(directory).arg("serve").stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening at http://").and_then(|rest| rest.split(',').next());
+        let address = address.unwrap_or_else(|| panic!("it said {line:?}")).parse().unwrap();
+        Self { process, address }
+    }
+
+    /// The status and the body; `None` if it can't be reached or dies.
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_mins(1))).ok()?;
+        let headers: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = headers.concat();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let (status, body) = self.send("GET", path, &[], "").unwrap();
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,126 @@
+//! What the answer to a webhook means.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+
+/// The least and the most that a reaction is held up because of an answer.
+const HELD_UP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
+/// How much of an answer is told.
+const TOLD: usize = 200;
+
+/// What was answered, as far as it matters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answer<'a> {
+    /// The status.
+    pub status: u16,
+    /// The header `retry-after`.
+    pub retry_after: Option<&'a str>,
+    /// How the body begins.
+    pub beginning: &'a [u8],
+}
+
+/// What becomes of a task whose webhook was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was heard.
+    Done,
+    /// It is to be sent again, and nothing else of this reaction before, after so much time.
+    Later(Duration),
+    /// Nobody wants to hear of it any more. Why, for people.
+    Gone(String),
+    /// It was not heard. Why, for people.
+    Failed(String),
+}
+
+/// What an answer that came at this time means. 2xx says that it was heard; 429 and 503 with a `retry-after` say when to come back, of which a second is
+/// the least and an hour the most that is heeded; 410 says that nobody should; all else is a failure, redirects included.
+pub fn judge(answer: Answer<'_>, now: Timestamp) -> Verdict {
+    let Answer { status, retry_after, beginning } = answer;
+    let wait = retry_after.and_then(|text| wait(text, now));
+    match (status, wait) {
+        (200..=299, _) => Verdict::Done,
+        (429 | 503, Some(wait)) => Verdict::Later(wait.clamp(HELD_UP.0, HELD_UP.1)),
+        (410, _) => Verdict::Gone(format!("it answered 410: it is gone for good{}", told(beginning))),
+        (300..=399, _) => Verdict::Failed(format!(
+            "it answered {status}, and redirects are not followed; name the address that it redirects to"
+        )),
+        _ => Verdict::Failed(format!("it answered {status}{}", told(beginning))),
+    }
+}
+
+/// How long a `retry-after` asks to wait: for so many seconds, or until a date.
+fn wait(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // One that is too long for a number is a long time.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(SystemTime::from(now)).unwrap_or_default())
+}
+
+/// How a body begins, in one line.
+fn told(beginning: &[u8]) -> String {
+    let text = String::from_utf8_lossy(beginning);
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let line: String = text.trim().chars().map(plain).take(TOLD).collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(status: u16, retry_after: Option<&str>) -> Verdict {
+        let now = "2026-11-16T08:00:00Z".parse().unwrap();
+        judge(Answer { status, retry_after, beginning: b" no\n\x1b[31msuch\xff " }, now)
+    }
+
+    #[test]
+    fn each_answer_has_its_meaning() {
+        let later = |seconds| Verdict::Later(Duration::from_secs(seconds));
+        let failed = |said: &str| Verdict::Failed(format!("it answered {said}"));
+        for (status, retry_after, expected) in [
+            (200, None, Verdict::Done),
+            (202, Some("60"), Verdict::Done),
+            (204, None, Verdict::Done),
+            (299, None, Verdict::Done),
+            (429, Some("60"), later(60)),
+            (503, Some(" 60 "), later(60)),
+            (429, Some("0"), later(1)),
+            (429, Some("86400"), later(3_600)),
+            (429, Some("99999999999999999999999999"), later(3_600)),
+            (503, Some("Mon, 16 Nov 2026 08:02:00 GMT"), later(120)),
+            (503, Some("Monday, 16-Nov-26 08:02:00 GMT"), later(120)),
+            (503, Some("Mon Nov 16 08:02:00 2026"), later(120)),
+            (503, Some("Mon, 16 Nov 2026 07:00:00 GMT"), later(1)),
+            (503, Some("Tue, 17 Nov 2026 08:00:00 GMT"), later(3_600)),
+            (429, None, failed("429: no  [31msuch\u{fffd}")),
+            (429, Some(""), failed("429: no  [31msuch\u{fffd}")),
+            (503, Some("-1"), failed("503: no  [31msuch\u{fffd}")),
+            (503, Some("soon"), failed("503: no  [31msuch\u{fffd}")),
+            (500, Some("60"), failed("500: no  [31msuch\u{fffd}")),
+            (400, None, failed("400: no  [31msuch\u{fffd}")),
+            (101, None, failed("101: no  [31msuch\u{fffd}")),
+        ] {
+            assert_eq!(judged(status, retry_after), expected, "{status} {retry_after:?}");
+        }
+        assert!(matches!(judged(410, Some("60")), Verdict::Gone(said) if said.contains("410")));
+        for status in [300, 301, 302, 303, 304, 307, 308] {
+            let said = judged(status, Some("60"));
+            assert!(
+                matches!(&said, Verdict::Failed(said) if said.contains("redirects are not followed")),
+                "{said:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_beginning_of_an_answer_is_told() {
+        let long = "x".repeat(10_000);
+        let answer = Answer { status: 500, retry_after: None, beginning: long.as_bytes() };
+        let Verdict::Failed(said) = judge(answer, Timestamp::UNIX_EPOCH) else { panic!("it failed") };
+        assert!(said.len() < 250 && said.contains("xxx"), "{said}");
+    }
+}
