@@ -27,6 +27,7 @@ use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Partition, Position};
 use crate::planted::{Bug, planted};
+use crate::rebuild::frozen;
 use crate::retry::Backoff;
 
 /// How a projector works. The defaults suit most.
@@ -76,6 +77,8 @@ pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
 pub(crate) struct Projector<S, P: Projection> {
     pub(crate) store: S,
     pub(crate) folder: Arc<Folder<P>>,
+    /// The generation that it folds.
+    pub(crate) number: u32,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) options: Options,
     pub(crate) owner: String,
@@ -99,6 +102,17 @@ enum End {
     Stopped,
     /// Somebody else does this work.
     Replaced,
+    /// This generation is not to be folded, at least for now.
+    Frozen,
+}
+
+/// Why a projector has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Its generation's checkpoint is [frozen](crate::rebuild::frozen), or there is no such generation any more.
+    Frozen,
 }
 
 /// How often the fold of one event was tried.
@@ -135,20 +149,21 @@ struct Run<'a, S, P: Projection> {
 }
 
 impl<S: Store, P: Projection> Projector<S, P> {
-    /// Runs until told to stop, finishing the batch in hand. Nothing ends it but that: where the store fails it
-    /// waits and goes on from the checkpoint.
-    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+    /// Runs until told to stop, finishing the batch in hand, or until its generation is frozen. Nothing else ends it: where the
+    /// store fails it waits and goes on from the checkpoint.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) -> Ended {
         let patience =
             Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(15)).without_limit();
         let mut delays = patience.delays(self.env.random());
-        loop {
+        let ended = loop {
             let before = Instant::now();
             let wait = match unpanicked(self.work(&mut stop)).await {
-                Ok(End::Stopped) => break,
+                Ok(End::Stopped) => break Ended::Stopped,
+                Ok(End::Frozen) => break Ended::Frozen,
                 Ok(End::Replaced) => Duration::ZERO,
                 Err(error) if error.kind() == Kind::Stopped && *stop.borrow() => {
                     tracing::debug!(projection = %self.folder.collection, %error, "stopped");
-                    break;
+                    break Ended::Stopped;
                 }
                 Err(error) => {
                     tracing::warn!(projection = %self.folder.collection, %error, "projection failed, will go on");
@@ -163,18 +178,22 @@ impl<S: Store, P: Projection> Projector<S, P> {
                 }
             };
             tokio::select! { biased;
-                () = stopped(&mut stop) => break,
+                () = stopped(&mut stop) => break Ended::Stopped,
                 () = sleep(wait) => {}
             }
-        }
+        };
         if let Err(error) = self.store.release(&self.folder.collection, &self.owner).await {
             tracing::debug!(projection = %self.folder.collection, %error, "lease not released, it will end by itself");
         }
         self.show(|pulse| pulse.activity = Activity::Stopped);
+        ended
     }
 
     /// Takes the lease, then works from the stored checkpoint on.
     async fn work(&self, stop: &mut watch::Receiver<bool>) -> Result<End> {
+        if !self.store.generations(&self.folder.collection.base()).await?.has(self.number) {
+            return Ok(End::Frozen);
+        }
         loop {
             match self.claim().await? {
                 Claim::Ours => break,
@@ -189,6 +208,9 @@ impl<S: Store, P: Projection> Projector<S, P> {
             }
         }
         let checkpoint = self.store.checkpoint(&self.folder.collection).await?;
+        if frozen(&checkpoint.mark).is_some() {
+            return Ok(End::Frozen);
+        }
         let some_streams_parked = !self.folder.routes_by_stream()
             && !self.store.parked(&self.folder.collection.streams(), None, 1).await?.is_empty();
         let (sender, pages) = mpsc::channel(1);
@@ -498,7 +520,7 @@ async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     .await
 }
 
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that nobody is left who could say stop, which is as good.
     let _ = stop.wait_for(|stop| *stop).await;
 }
