@@ -66,6 +66,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) marks: Vec<(Collection, Mark)>,
     /// Documents were written: those who follow them may have to know.
     pub(crate) wrote_documents: bool,
+    /// SQLite's number of the schema, if it matters to those who wait that it is another one.
+    pub(crate) schema: Option<i64>,
     /// How often those who run tasks were stirred, if they were.
     pub(crate) stirs: Option<u64>,
     /// What all appends of a group share.
@@ -294,8 +296,15 @@ impl State {
         let begun = Instant::now();
         let heads = vec![None; self.board.partitions()];
         let connection = &self.connection;
-        let mut tx =
-            Tx { connection, heads, marks: Vec::new(), wrote_documents: false, stirs: None, append: None };
+        let mut tx = Tx {
+            connection,
+            heads,
+            marks: Vec::new(),
+            wrote_documents: false,
+            schema: None,
+            stirs: None,
+            append: None,
+        };
         let (mut at, mut bytes) = (0, 0);
         while at < only.unwrap_or(usize::MAX) {
             if at == jobs.len() {
@@ -311,7 +320,7 @@ impl State {
             }
             at += 1;
         }
-        let Tx { heads, marks, wrote_documents, stirs, .. } = tx;
+        let Tx { heads, marks, wrote_documents, schema, stirs, .. } = tx;
         // Where it can't be read, those who wait find the commit by looking for it.
         let journal = wrote_documents.then(|| journal::last(connection).ok()).flatten();
         point!("commit");
@@ -320,7 +329,7 @@ impl State {
             return Err(Lost::All(Failure::from(error).unknown(), at));
         }
         point!("committed");
-        self.board.publish(&heads, News { marks, journal, stirs, schema: None });
+        self.board.publish(&heads, News { marks, journal, stirs, schema });
         Ok(at)
     }
 
