@@ -127,6 +127,11 @@ CREATE TABLE leftfold_events (
   metadata TEXT,
   UNIQUE (stream, revision)
 ) STRICT;
+CREATE TABLE leftfold_generations (
+  collection TEXT PRIMARY KEY NOT NULL,
+  live INTEGER NOT NULL,
+  known TEXT NOT NULL
+) STRICT;
 CREATE TABLE leftfold_held (
   stream TEXT NOT NULL,
   revision INTEGER NOT NULL,
