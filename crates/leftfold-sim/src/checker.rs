@@ -273,7 +273,7 @@ impl State {
     /// Nothing that a document has ever folded gets lost.
     fn see(&mut self, collection: &Collection, record: &Record) {
         let (now, mark) = (listed(record), &record.header.mark);
-        let key = (collection.clone(), record.id.clone());
+        let key = (collection.stored(0), record.id.clone());
         let (before, had) = self.documents.insert(key, (mark.clone(), now.clone())).unwrap_or_default();
         if !mark.covers(&before) {
             self.violations
@@ -355,7 +355,8 @@ impl State {
 
     /// Moves a checkpoint on; answers with what it passed.
     fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<Passed> {
-        let before = self.checkpoints.insert(projection.clone(), now.clone()).unwrap_or_default();
+        let now = &folded(now);
+        let before = self.checkpoints.insert(projection.stored(0), now.clone()).unwrap_or_default();
         if !now.covers(&before) {
             self.violations.push(format!("I2: checkpoint of {projection} fell from {before} to {now}"));
         }
@@ -377,7 +378,14 @@ fn name(stream: &impl std::fmt::Display, revision: impl std::fmt::Display) -> St
 
 /// Which projection fills a collection of documents.
 fn projection(collection: &Collection) -> Option<&'static str> {
-    [BY_STREAM, BY_CONTENT].into_iter().find(|name| collection.as_str() == *name)
+    let base = collection.belongs_to().is_none().then(|| collection.base())?;
+    [BY_STREAM, BY_CONTENT].into_iter().find(|name| base.as_str() == *name)
+}
+
+/// A checkpoint's mark, as far as it tells what is folded.
+fn folded(mark: &Mark) -> Mark {
+    let lanes = mark.lanes().filter(|(lane, _)| lane.partition().is_some());
+    lanes.map(|(lane, number)| (lane.clone(), number)).collect()
 }
 
 fn listed(record: &Record) -> Vec<String> {
@@ -414,7 +422,7 @@ async fn set_aside_through(
 }
 
 async fn set_aside(store: &impl Documents, projection: &Collection) -> Result<SetAside> {
-    if projection.as_str() != BY_CONTENT {
+    if projection.base().as_str() != BY_CONTENT {
         return Ok(SetAside::new());
     }
     let rows = set_aside_through(store, projection).await?;

@@ -192,14 +192,17 @@ struct Worker {
 impl Worker {
     async fn catch_up(&mut self, world: &World) -> Result<()> {
         loop {
-            if self.app.is_none() {
-                self.app = Some(world.app(&self.store, &self.store.name).start().await?);
-            }
             let watcher = world.app(&world.store, "watcher").open().await?;
             let fuse = self.store.fuse();
+            let caught_up = async {
+                if self.app.is_none() {
+                    self.app = Some(world.app(&self.store, &self.store.name).start().await?);
+                }
+                watcher.caught_up().await
+            };
             tokio::select! { biased;
                 () = fuse.blown() => {}
-                done = watcher.caught_up() => return done,
+                done = caught_up => return done,
             }
             world.store.shared().trace.note(|| format!("{} is dead", self.store.name));
             self.app = None;

@@ -168,6 +168,16 @@ impl World {
         app.options(self.options.clone()).worker(name).projection(streams).projection(contents)
     }
 
+    /// An application that only looks and mends. Whoever can't open it tries again.
+    async fn open(&self, name: &str) -> App<SimStore> {
+        loop {
+            match self.app(&self.store, name).open().await {
+                Ok(app) => return app,
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
     async fn live(self) -> Run {
         if let Err(error) = self.hurt_and_heal().await {
             self.store.shared().checker.violated(format!("I10: {error}"));
@@ -180,14 +190,14 @@ impl World {
         let clears = self.store.partitions() == 1;
         let mut clients = JoinSet::new();
         for number in 0..=self.dice.below(3) {
-            let (app, dice) = (self.app(&self.store, "producer").open().await?, self.dice.split());
+            let (app, dice) = (self.open("producer").await, self.dice.split());
             let mixture = self.mixture;
             let producer = Producer { app, dice, number, mixture, clears, told: Arc::clone(&self.told) };
             clients.spawn(producer.produce(healed.clone()));
         }
-        let reader = self.app(&self.store, "reader").open().await?;
+        let reader = self.open("reader").await;
         clients.spawn(read(reader, self.dice.split(), Arc::clone(&self.told), healed.clone()));
-        let operator = self.app(&self.store, "operator").open().await?;
+        let operator = self.open("operator").await;
         clients.spawn(meddle(operator, self.dice.split(), healed.clone()));
 
         let mut ingesters = JoinSet::new();
@@ -299,7 +309,7 @@ impl World {
 
     /// When nothing goes wrong any more, everything is folded and mended within a bound, and works as it should.
     pub(crate) async fn come_right(&self) -> Result<()> {
-        let operator = self.app(&self.store, "healer").open().await?;
+        let operator = self.open("healer").await;
         let come_right = async {
             operator.caught_up().await?;
             for name in [BY_STREAM, BY_CONTENT] {

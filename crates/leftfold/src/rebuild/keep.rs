@@ -76,6 +76,8 @@ async fn step<S: Store>(
     let folding = part.fold(setting.clone(), number, part.pulse().clone(), stop.clone());
     if folding.await? == Ended::Frozen {
         complete(part, setting, stop).await?;
+        // If whoever switched died at once, a store may have something left to do.
+        setting.store.prepare(part.collection()).await?;
     }
     Ok(None)
 }
