@@ -102,6 +102,29 @@ impl Checker {
         Ok(self.state().violations[before..].to_vec())
     }
 
+    /// A generation that becomes live is as far as the one before, so that no reader goes back. Where commits are not one, a worker may
+    /// have written documents of a batch whose checkpoint comes too late.
+    pub async fn switched(
+        &self,
+        store: &impl Documents,
+        before: &Collection,
+        after: &Collection,
+        atomic: bool,
+    ) -> Result<()> {
+        let (was, is) = (store.checkpoint(before).await?.mark, store.checkpoint(after).await?.mark);
+        if !is.covers(&folded(&was)) {
+            self.violated(format!("I2: {before}, at {was}, is replaced by {after}, which is at {is}"));
+        }
+        for record in store.scan(before, None, usize::MAX).await?.iter().filter(|_| atomic) {
+            let mark = folded(&record.header.mark);
+            if !is.covers(&mark) {
+                let id = &record.id;
+                self.violated(format!("I2: {id} in {before} is at {mark}, and {after} is at {is}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at everything stored while others are at work, so that it is seen piece by piece.
     pub async fn survey(&self, store: &(impl Log + Documents)) -> Result<()> {
         for name in [BY_STREAM, BY_CONTENT] {

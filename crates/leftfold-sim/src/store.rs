@@ -503,7 +503,14 @@ impl Documents for SimStore {
             if self.strikes(Fault::LostUnknown) {
                 return unknown();
             }
+            let before = self.shared.inner.generations(collection).await?.live.number;
+            let after = next.live.number;
             let is_kept = self.shared.inner.put_generations(collection, seen, next).await?;
+            if is_kept && before != after {
+                self.shared.trace.note(|| format!("{}: {collection} from {before} to {after}", self.name));
+                let (before, after) = (collection.generation(before), collection.generation(after));
+                self.shared.checker.switched(&self.shared.inner, &before, &after, self.shared.atomic).await?;
+            }
             if self.strikes(Fault::AppliedUnknown) { unknown() } else { Ok(is_kept) }
         })
         .await

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use leftfold::fold::Options;
 use leftfold::sequence::Limits;
-use leftfold::{App, Backoff, Error, Expected, Kind, Leftfold, Log, NewEvent, Result};
+use leftfold::{
+    App, Backoff, Collection, Documents as _, Error, Expected, Kind, Leftfold, Log, NewEvent, Result,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::actors::{Clock, Producer, Told, meddle, read, read_own};
+use crate::actors::{Clock, Producer, Told, meddle, read, read_own, rebuild};
 use crate::contents;
 use crate::contents::ledger::SOMETIMES as OF_CONTENTS;
 use crate::dice::Dice;
@@ -57,7 +59,7 @@ pub const SOMETIMES: [&str; BEFORE_CONTENTS + OF_CONTENTS.len()] = {
 /// Where that of documents without events begins.
 const BEFORE_CONTENTS: usize = OF_EVENTS.len() + OF_REACTIONS.len();
 
-const OF_EVENTS: [&str; 14] = [
+const OF_EVENTS: [&str; 16] = [
     "conflicts",
     "documents or streams parked",
     "events set aside",
@@ -72,6 +74,8 @@ const OF_EVENTS: [&str; 14] = [
     "deliveries that were there already",
     "deliveries that contradict",
     "deliveries without room",
+    "rebuilds switched to",
+    "rebuilds undone",
 ];
 
 /// Runs a seed, in worlds and times of their own: one of events and documents, and one of reactions for every other seed, of documents without
@@ -199,6 +203,8 @@ impl World {
         clients.spawn(read(reader, self.dice.split(), Arc::clone(&self.told), healed.clone()));
         let operator = self.open("operator").await;
         clients.spawn(meddle(operator, self.dice.split(), healed.clone()));
+        let rebuilder = self.open("rebuilder").await;
+        clients.spawn(rebuild(rebuilder, self.dice.split(), Arc::clone(&self.told), healed.clone()));
 
         let mut ingesters = JoinSet::new();
         if self.dice.happens(500) {
@@ -311,6 +317,13 @@ impl World {
     pub(crate) async fn come_right(&self) -> Result<()> {
         let operator = self.open("healer").await;
         let come_right = async {
+            // A switch that was begun is completed by those who fold.
+            for name in [BY_STREAM, BY_CONTENT] {
+                let collection = Collection::new(name)?;
+                while operator.store().generations(&collection).await?.switching.is_some() {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
             operator.caught_up().await?;
             for name in [BY_STREAM, BY_CONTENT] {
                 for _ in 0..50 {
@@ -355,8 +368,9 @@ impl World {
                 retried += status.tally.retried;
             }
         }
-        let [refused, waited, met_parked] =
-            [&self.told.refused, &self.told.waited_reads, &self.told.parked_reads]
+        let told = &self.told;
+        let [refused, waited, met_parked, switched, undone] =
+            [&told.refused, &told.waited_reads, &told.parked_reads, &told.switched, &told.undone]
                 .map(|count| count.load(Ordering::Relaxed));
         let tally = &shared.feed.tally;
         let [held, released, healed, duplicates, disputed, full] = [
@@ -371,7 +385,7 @@ impl World {
         let mut sometimes = [0; SOMETIMES.len()];
         sometimes[..OF_EVENTS.len()].copy_from_slice(&[
             conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked, held, released,
-            healed, duplicates, disputed, full,
+            healed, duplicates, disputed, full, switched, undone,
         ]);
         Run {
             violations: shared.checker.violations(),
