@@ -34,11 +34,12 @@ pub(crate) trait Part<S>: Send + Sync {
     /// What those who ask how it is doing see.
     fn pulse(&self) -> &SharedPulse;
     fn documents_of(&self, event: Event) -> Vec<DocumentId>;
-    /// Folds until told to stop, or until the generation is frozen.
+    /// Folds until told to stop, or until the generation is frozen, or is not the one that is live if it has to be.
     fn fold(
         &self,
         setting: Setting<S>,
         number: u32,
+        only_live: bool,
         pulse: SharedPulse,
         stop: watch::Receiver<bool>,
     ) -> Work<'static, Result<Ended>>;
@@ -132,6 +133,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         &self,
         setting: Setting<S>,
         number: u32,
+        only_live: bool,
         pulse: SharedPulse,
         stop: watch::Receiver<bool>,
     ) -> Work<'static, Result<Ended>> {
@@ -139,7 +141,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         Box::pin(async move {
             let Setting { store, env, options, owner } = setting;
             let folder = Arc::new(folder?);
-            Ok(Projector { store, folder, number, env, options, owner, pulse }.run(stop).await)
+            Ok(Projector { store, folder, number, only_live, env, options, owner, pulse }.run(stop).await)
         })
     }
 

@@ -79,6 +79,8 @@ pub(crate) struct Projector<S, P: Projection> {
     pub(crate) folder: Arc<Folder<P>>,
     /// The generation that it folds.
     pub(crate) number: u32,
+    /// Whether it does so only while that one is live.
+    pub(crate) only_live: bool,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) options: Options,
     pub(crate) owner: String,
@@ -191,19 +193,24 @@ impl<S: Store, P: Projection> Projector<S, P> {
 
     /// Takes the lease, then works from the stored checkpoint on.
     async fn work(&self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        if !self.store.generations(&self.folder.collection.base()).await?.has(self.number) {
-            return Ok(End::Frozen);
-        }
+        /// How often one that stands by looks whether its generation is still wanted.
+        const LOOK_EVERY: Duration = Duration::from_secs(1);
         loop {
-            match self.claim().await? {
-                Claim::Ours => break,
-                Claim::Theirs { ends_in } => {
-                    self.show(|pulse| pulse.activity = Activity::Standby);
-                    tokio::select! { biased;
-                        () = stopped(stop) => return Ok(End::Stopped),
-                        // Not longer than a lease of our own: the clock that measures theirs may jump.
-                        () = sleep(ends_in.min(self.options.lease.max(Duration::from_secs(1)))) => {}
-                    }
+            if !self.is_wanted().await? {
+                return Ok(End::Frozen);
+            }
+            let Claim::Theirs { ends_in } = self.claim().await? else { break };
+            self.show(|pulse| pulse.activity = Activity::Standby);
+            // Not longer than a lease of our own: the clock that measures theirs may jump.
+            let until = Instant::now() + ends_in.min(self.options.lease.max(LOOK_EVERY));
+            while Instant::now() < until {
+                tokio::select! { biased;
+                    () = stopped(stop) => return Ok(End::Stopped),
+                    () = sleep_until(until.min(Instant::now() + LOOK_EVERY)) => {}
+                }
+                // Whoever has the lease may not notice for long that another generation is live.
+                if !self.is_wanted().await? {
+                    return Ok(End::Frozen);
                 }
             }
         }
@@ -236,6 +243,12 @@ impl<S: Store, P: Projection> Projector<S, P> {
             _reader: reader,
         };
         run.go(stop).await
+    }
+
+    /// Whether this generation is still to be folded.
+    async fn is_wanted(&self) -> Result<bool> {
+        let known = self.store.generations(&self.folder.collection.base()).await?;
+        Ok(if self.only_live { known.live.number == self.number } else { known.has(self.number) })
     }
 
     async fn claim(&self) -> Result<Claim> {

@@ -73,7 +73,7 @@ async fn step<S: Store>(
         return Ok(Some(LOOK_EVERY));
     }
     let number = known.live.number;
-    let folding = part.fold(setting.clone(), number, part.pulse().clone(), stop.clone());
+    let folding = part.fold(setting.clone(), number, true, part.pulse().clone(), stop.clone());
     if folding.await? == Ended::Frozen {
         complete(part, setting, stop).await?;
         // If whoever switched died at once, a store may have something left to do.

@@ -139,7 +139,7 @@ pub(super) async fn fold_beside<S: Store>(
     let (store, name) = (setting.store.clone(), part.collection().clone());
     let generation = name.generation(number);
     loop {
-        let ended = part.fold(setting.clone(), number, pulse.clone(), stop.clone()).await?;
+        let ended = part.fold(setting.clone(), number, false, pulse.clone(), stop.clone()).await?;
         let checkpoint = store.checkpoint(&generation).await?;
         let known = store.generations(&name).await?;
         if ended == Ended::Stopped || !known.has(number) || known.live.number == number {
