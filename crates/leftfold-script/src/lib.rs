@@ -132,8 +132,9 @@ impl Script {
         let engine = Engine::new(&file, &source, limits)?;
         let exports = engine.exports.clone();
         let engine = Mutex::new(Some(engine));
-        let hash: String = Sha256::digest(&source)[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        let version = format!("{}-{hash}", exports.version);
+        let digest = Sha256::digest(&source);
+        let hash = u64::from_be_bytes(std::array::from_fn(|at| digest[at]));
+        let version = format!("{}-{hash:016x}", exports.version);
         let name = name.into();
         Ok(Self { inner: Arc::new(Inner { name, file, source, version, limits, exports, engine }) })
     }

@@ -87,6 +87,9 @@ impl Checker {
         let before = self.state().violations.len();
         self.read_on(store).await?;
         for changes in &commit.changes {
+            if !is_there(store, &changes.collection).await? {
+                continue;
+            }
             let ids = changes.writes.iter().map(|write| write.record.id.clone()).collect();
             let records = store.load_current(&changes.collection, ids).await?;
             let aside = set_aside(store, &changes.collection).await?;
@@ -96,7 +99,9 @@ impl Checker {
                 state.is_fold(&changes.collection, record, &aside);
             }
         }
-        if let Some(advance) = &commit.advance {
+        if let Some(advance) = &commit.advance
+            && is_there(store, &advance.projection).await?
+        {
             self.see_checkpoint(store, &advance.projection).await?;
         }
         Ok(self.state().violations[before..].to_vec())
@@ -403,6 +408,16 @@ fn name(stream: &impl std::fmt::Display, revision: impl std::fmt::Display) -> St
 fn projection(collection: &Collection) -> Option<&'static str> {
     let base = collection.belongs_to().is_none().then(|| collection.base())?;
     [BY_STREAM, BY_CONTENT].into_iter().find(|name| base.as_str() == *name)
+}
+
+/// Whether a generation is not one that is being removed, or was.
+async fn is_there(store: &impl Documents, collection: &Collection) -> Result<bool> {
+    let known = store.generations(&collection.base()).await?;
+    let numbers = [Some(&known.live), known.building.as_ref(), known.kept.as_ref()];
+    let mut all = numbers.into_iter().flatten().map(|one| collection.base().generation(one.number).stored(0));
+    let generation = collection.belongs_to().unwrap_or(collection.as_str());
+    let generation = Collection::from_stored(generation)?.stored(0);
+    Ok(!collection.names_generation() || all.any(|one| one == generation))
 }
 
 /// A checkpoint's mark, as far as it tells what is folded.

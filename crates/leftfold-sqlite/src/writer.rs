@@ -329,7 +329,7 @@ impl State {
             return Err(Lost::All(Failure::from(error).unknown(), at));
         }
         point!("committed");
-        self.board.publish(&heads, News { marks, journal, stirs, schema });
+        self.board.publish(&heads, News { marks, journal, schema, stirs });
         Ok(at)
     }
 

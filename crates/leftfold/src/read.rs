@@ -140,12 +140,11 @@ async fn folded<S: Store>(
     }
     let waiting = async {
         // A projection at work passes soon, whatever it meets. Only of one that does not is asked what hinders it.
-        let passed = match timeout(SOON, passes(store, collection, token)).await {
-            Ok(passed) => passed?,
-            Err(_) => {
-                look(store, &live(store, collection).await?, id, token).await?;
-                passes(store, collection, token).await?
-            }
+        let passed = if let Ok(passed) = timeout(SOON, passes(store, collection, token)).await {
+            passed?
+        } else {
+            look(store, &live(store, collection).await?, id, token).await?;
+            passes(store, collection, token).await?
         };
         look(store, &passed, id, token).await
     };

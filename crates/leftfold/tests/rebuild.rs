@@ -142,6 +142,12 @@ async fn a_rebuild_that_nobody_holds_any_more_is_taken_up_where_it_was() {
 /// Whoever was to complete a switch may die after each step: those who fold the projection complete it.
 #[tokio::test(start_paused = true)]
 async fn a_switch_that_was_begun_is_completed_by_whoever_folds() {
+    for is_frozen in [false, true] {
+        begin_and_die(is_frozen).await;
+    }
+}
+
+async fn begin_and_die(is_frozen: bool) {
     let store = folded(3, 60).await;
     let operator = open(&store, Notes::new("2")).await;
     let rebuild = operator.rebuild("notes").await.unwrap();
@@ -153,7 +159,11 @@ async fn a_switch_that_was_begun_is_completed_by_whoever_folds() {
     let next = before.switching_to(number).unwrap();
     let ticket = next.switching.clone().unwrap().ticket;
     assert!(store.put_generations(&notes(), before.revision, next).await.unwrap());
-    // So is one who has frozen the checkpoint, too.
+    // So is one who has frozen the checkpoint, too, if there is one.
+    if !is_frozen {
+        finish_what_was_begun(&store, &operator, number).await;
+        return;
+    }
     let live = store.checkpoint(&notes()).await.unwrap();
     let mut to = live.clone();
     to.mark.advance(&Lane::named("frozen"), ticket);
@@ -161,13 +171,46 @@ async fn a_switch_that_was_begun_is_completed_by_whoever_folds() {
     let outcome =
         store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await.unwrap();
     assert!(matches!(outcome, Outcome::Applied));
-    append(&operator, 20).await;
-    let worker = start(&store, Notes::new("2")).await;
-    while known(&store).await.live.number != number {
+    finish_what_was_begun(&store, &operator, number).await;
+}
+
+async fn finish_what_was_begun(store: &Memory, operator: &App<Memory>, number: u32) {
+    append(operator, 20).await;
+    let worker = start(store, Notes::new("2")).await;
+    while known(store).await.live.number != number {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_all_by(&worker, "2").await;
     assert_eq!(store.checkpoint(&notes()).await.unwrap().mark.get(&Lane::named("frozen")), 0);
+    worker.stop().await;
+}
+
+/// Nobody is left who has the code that began it, and nobody else may fold what it has built.
+#[tokio::test(start_paused = true)]
+async fn a_switch_to_what_other_code_has_built_is_called_off_if_that_is_gone() {
+    let store = folded(1, 60).await;
+    let operator = open(&store, Notes::new("2")).await;
+    let rebuild = operator.rebuild("notes").await.unwrap();
+    let number = rebuild.generation();
+    rebuild.built().await.unwrap();
+    drop(rebuild);
+    append(&operator, 20).await;
+    let worker = start(&store, Notes::new("1")).await;
+    worker.caught_up().await.unwrap();
+    let before = known(&store).await;
+    let next = before.switching_to(number).unwrap();
+    assert!(store.put_generations(&notes(), before.revision, next).await.unwrap());
+    while known(&store).await.switching.is_some() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    append(&operator, 20).await;
+    assert_all_by(&worker, "1").await;
+    worker.stop().await;
+    let worker = start(&store, Notes::new("2")).await;
+    let rebuild = worker.rebuild("notes").await.unwrap();
+    assert_eq!(rebuild.generation(), number, "what was built is still there");
+    rebuild.finish(0).await.unwrap();
+    assert_all_by(&worker, "2").await;
     worker.stop().await;
 }
 
@@ -338,7 +381,7 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
         let app = start(&store, Notes { by_stream, ..Notes::new("1") }).await;
         append(&app, 140).await;
         app.caught_up().await.unwrap();
-        let writer = {
+        let appending = {
             let app = app.clone();
             tokio::spawn(async move {
                 loop {
@@ -354,7 +397,7 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
-        writer.abort();
+        appending.abort();
         app.caught_up().await.unwrap();
         app.stop().await;
         // One is changed, one is gone, and one was made by nobody.

@@ -122,6 +122,13 @@ impl Generations {
         Some(next)
     }
 
+    /// The switch that is under way under this ticket is called off; what it was to switch to stays.
+    #[must_use]
+    pub fn withdrawn(&self, ticket: u64) -> Option<Self> {
+        self.switching.as_ref().filter(|switching| switching.ticket == ticket)?;
+        Some(Self { switching: None, ..self.next() })
+    }
+
     /// What is being built is given up, and the switch to whatever was to become live.
     #[must_use]
     pub fn cancelled(&self) -> Option<Self> {
@@ -163,6 +170,12 @@ impl Generations {
     /// Whether code of another version has made what is live.
     pub fn differs(&self, version: &str) -> bool {
         self.live.version.as_deref().is_some_and(|made_with| made_with != version)
+    }
+
+    /// The version of the code that makes, or made, a generation.
+    pub fn version_of(&self, number: u32) -> Option<&str> {
+        let all = [self.building.as_ref(), self.kept.as_ref(), Some(&self.live)];
+        all.into_iter().flatten().find(|one| one.number == number)?.version.as_deref()
     }
 
     /// Whether there is a generation of this number.

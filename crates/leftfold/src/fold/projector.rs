@@ -245,10 +245,11 @@ impl<S: Store, P: Projection> Projector<S, P> {
         run.go(stop).await
     }
 
-    /// Whether this generation is still to be folded.
+    /// Whether this generation is still to be folded: one that others switch from is not, and whoever folds it helps them.
     async fn is_wanted(&self) -> Result<bool> {
         let known = self.store.generations(&self.folder.collection.base()).await?;
-        Ok(if self.only_live { known.live.number == self.number } else { known.has(self.number) })
+        let is_live = known.live.number == self.number && known.switching.is_none();
+        Ok(if self.only_live { is_live } else { known.has(self.number) })
     }
 
     async fn claim(&self) -> Result<Claim> {
@@ -268,7 +269,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         loop {
             self.show();
             if Instant::now() >= renewal {
-                if self.projector.claim().await? != Claim::Ours {
+                let is_ours = self.projector.claim().await? == Claim::Ours;
+                if !is_ours || !self.projector.is_wanted().await? {
                     // What is done is handed in all the same: workers that are slower than their lease would else
                     // replace each other for ever, and none would get on.
                     self.finish().await?;

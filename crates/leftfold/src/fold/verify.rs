@@ -115,9 +115,9 @@ impl<P: Projection> Folder<P> {
     /// So many documents, each as likely as any other.
     async fn drawn<S: Store>(&self, store: &S, env: &dyn Env, most: usize) -> Result<Vec<DocumentId>> {
         let (mut drawn, mut seen, mut after) = (Vec::new(), 0_u64, None);
-        while most > 0 {
+        loop {
             let page = store.scan(&self.collection, after, PAGE).await?;
-            let Some(last) = page.last() else { break };
+            let Some(last) = page.last().filter(|_| most > 0) else { return Ok(drawn) };
             after = Some(last.id.clone());
             for record in page {
                 seen += 1;
@@ -130,7 +130,6 @@ impl<P: Projection> Folder<P> {
                 }
             }
         }
-        Ok(drawn)
     }
 
     /// Verifies all documents whose ids are wanted, by reading the log once; then, exactly, those of which that could not tell.
@@ -259,7 +258,9 @@ impl<P: Projection> Folder<P> {
             }
         } else {
             let mut through = Mark::default();
-            plains.values().for_each(|plain| through.merge(&plain.limit));
+            for plain in plains.values() {
+                through.merge(&plain.limit);
+            }
             readings.push(Replay::Range { from: Mark::default(), through });
         }
         for mut replay in readings {

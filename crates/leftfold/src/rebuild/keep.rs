@@ -75,7 +75,7 @@ async fn step<S: Store>(
     let number = known.live.number;
     let folding = part.fold(setting.clone(), number, true, part.pulse().clone(), stop.clone());
     if folding.await? == Ended::Frozen {
-        complete(part, setting, stop).await?;
+        complete(part, setting, false, stop).await?;
         // If whoever switched died at once, a store may have something left to do.
         setting.store.prepare(part.collection()).await?;
     }

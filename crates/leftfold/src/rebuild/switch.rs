@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::change;
 use crate::documents::{Advance, Checkpoint, Collection, Commit, Documents, Outcome, Store};
@@ -29,15 +29,23 @@ pub(super) fn folded(mark: &Mark) -> Mark {
     lanes.map(|(lane, number)| (lane.clone(), number)).collect()
 }
 
+/// How long a switch to what code of another version has made is waited for, before it is called off.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// Completes the switch that is under way, if there is one; else thaws the checkpoint of the live generation, if it is frozen. Ends early
 /// if told to stop.
+///
+/// Code that was not `asked` to switch does not fold what code of another version makes: it waits for others, and if there are none, calls
+/// the switch off.
 pub(crate) async fn complete<S: Store>(
     part: &Arc<dyn Part<S>>,
     setting: &Setting<S>,
+    asked: bool,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<()> {
     let (store, name) = (&setting.store, part.collection());
     let mut pause = Duration::from_millis(2);
+    let begun = Instant::now();
     while !*stop.borrow() {
         let live = name.generation(store.generations(name).await?.live.number);
         // In this order: a switch that is over when the checkpoint is known to be frozen for it does not come back.
@@ -52,8 +60,23 @@ pub(crate) async fn complete<S: Store>(
             None => drop(freeze(store, &live, &checkpoint, None).await?),
             Some(switching) if is_frozen == Some(switching.ticket) || planted(Bug::SwitchUnfrozen) => {
                 let to = folded(&checkpoint.mark);
-                let caught_up =
-                    planted(Bug::SwitchBehind) || catch_up(part, setting, switching.to, &to, stop).await?;
+                let is_ours = known.version_of(switching.to).is_none_or(|version| version == part.version());
+                let caught_up = if planted(Bug::SwitchBehind) {
+                    true
+                } else if asked || is_ours {
+                    catch_up(part, setting, switching.to, &to, stop).await?
+                } else {
+                    let at = store.checkpoint(&name.generation(switching.to)).await?.mark;
+                    at.covers(&to)
+                };
+                if !caught_up && !asked && !is_ours && !*stop.borrow() {
+                    if begun.elapsed() > GRACE {
+                        let ticket = switching.ticket;
+                        change(store, &*setting.env, name, |known| known.withdrawn(ticket)).await?;
+                    }
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
                 let Some(next) = known.switched().filter(|_| caught_up) else { return Ok(()) };
                 if store.put_generations(name, known.revision, next.clone()).await? {
                     tracing::info!(projection = %name, generation = next.live.number, "switched");
@@ -173,7 +196,7 @@ pub(super) async fn switch<S: Store>(
             );
             return Err(Error::new(Kind::Conflict, message));
         }
-        match complete(part, setting, &mut stop).await {
+        match complete(part, setting, true, &mut stop).await {
             Err(error) if !(error.is_transient() || error.is_unknown() || error.is_conflict()) => {
                 return Err(error);
             }
