@@ -8,8 +8,8 @@
 //! mark has the number of the switch, so that no batch of any worker, which begins with a step of the checkpoint, is committed any
 //! more. Then the other generation catches up with where the frozen one is, and only then it becomes live.
 //!
-//! Nobody has to stay alive for that: whoever meets a frozen checkpoint [completes the switch](switch), or, if there is none any
-//! more, thaws it.
+//! Nobody has to stay alive for that: a worker that meets a switch under way completes it, and thaws a checkpoint that is frozen
+//! for one that is over.
 
 mod difference;
 mod handle;
