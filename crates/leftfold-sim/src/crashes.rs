@@ -98,6 +98,7 @@ impl Telling {
                 world.mend();
                 unless_dead(world, &mut operator, |store| self.mend(store)).await?;
                 unless_dead(world, &mut operator, |store| self.refold(store)).await?;
+                unless_dead(world, &mut operator, |store| self.rebuild(store)).await?;
             }
         }
         let fuse = match self.story.victim {
@@ -153,6 +154,15 @@ impl Telling {
             read_own(&app, token.stream.clone().as_str(), token, &self.world.told).await;
         }
         Ok(())
+    }
+
+    /// Rebuilds everything, and goes back with a part of it.
+    async fn rebuild(&self, store: SimStore) -> Result<()> {
+        let app = self.world.app(&store, "operator").open().await?;
+        for name in [BY_STREAM, BY_CONTENT] {
+            app.rebuild(name).await?.finish(0).await?;
+        }
+        app.undo(BY_CONTENT).await
     }
 
     async fn refold(&self, store: SimStore) -> Result<()> {

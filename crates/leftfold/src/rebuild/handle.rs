@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::change;
 use super::difference::{Difference, compare};
 use super::keep::tidy;
-use super::switch::{fold_beside, folded, switch};
+use super::switch::{complete, fold_beside, folded, switch};
 use crate::documents::{Generations, Store};
 use crate::error::{Error, Kind, Result};
 use crate::fold::{SharedPulse, distance};
@@ -91,6 +91,11 @@ impl<S: Store> Rebuild<S> {
 
     pub(crate) async fn begin(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Result<Self> {
         let (store, name, version) = (&setting.store, part.collection(), part.version());
+        if store.generations(name).await?.switching.is_some() {
+            // Somebody has begun to switch, and may be dead.
+            let (_running, mut stop) = watch::channel(false);
+            complete(&part, &setting, true, &mut stop).await?;
+        }
         let known = change(store, &*setting.env, name, |known| known.building(version)).await?;
         let Some(building) = known.building.filter(|_| known.switching.is_none()) else {
             let message = format!("rebuilding {name}: a switch is under way; try again when it is done");

@@ -212,7 +212,14 @@ pub(super) async fn switch<S: Store>(
 /// Switches back to the generation that was kept.
 pub(crate) async fn undo<S: Store>(part: &Arc<dyn Part<S>>, setting: &Setting<S>) -> Result<()> {
     let (store, name) = (&setting.store, part.collection());
-    let known = store.generations(name).await?;
+    let (_running, mut stop) = watch::channel(false);
+    let mut known = store.generations(name).await?;
+    let kept = known.kept.as_ref().map(|kept| kept.number);
+    if known.switching.as_ref().is_some_and(|switching| Some(switching.to) != kept) {
+        // Somebody has begun to switch to a rebuild, and may be dead: that is what is undone.
+        complete(part, setting, true, &mut stop).await?;
+        known = store.generations(name).await?;
+    }
     let Some(kept) = &known.kept else {
         let message = format!(
             "undoing the rebuild of {name}: no earlier generation is kept; rebuild it with the code you want"
@@ -221,7 +228,6 @@ pub(crate) async fn undo<S: Store>(part: &Arc<dyn Part<S>>, setting: &Setting<S>
     };
     // First without holding up what is live, so that little is left to do while it is frozen.
     let to = folded(&store.checkpoint(&name.generation(known.live.number)).await?.mark);
-    let (_running, mut stop) = watch::channel(false);
     if known.switching.is_none() {
         catch_up(part, setting, kept.number, &to, &mut stop).await?;
     }
