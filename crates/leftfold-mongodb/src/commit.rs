@@ -149,7 +149,7 @@ impl Base {
     async fn step(&self, advance: &Advance, session: Option<&mut ClientSession>) -> Result<bool, Failure> {
         let Advance { projection, from, to } = advance;
         let tally = serde_json::to_string(&to.tally).map_err(|error| Failure::damaged(error.to_string()))?;
-        let at = doc! { "_id": projection.as_str(), "mark": from.to_string() };
+        let at = doc! { "_id": projection.stored(0).as_str(), "mark": from.to_string() };
         let step = doc! { "$set": { "mark": to.mark.to_string(), "tally": tally } };
         let checkpoints = self.db.collection::<Document>(CHECKPOINTS);
         let update = checkpoints.update_one(at, step).upsert(*from == Mark::default());

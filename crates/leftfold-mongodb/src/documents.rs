@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
-use leftfold::documents::{Checkpoint, Claim, Commit, Counts, Header, Outcome, Record, Write};
+use leftfold::documents::{Checkpoint, Claim, Commit, Counts, Generations, Header, Outcome, Record, Write};
 use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
 use crate::error::Failure;
 use crate::schema::{self, CHECKPOINTS, records};
-use crate::watch::Scope;
-use crate::{Base, MAX_IDS, Mongo, batch, record};
+use crate::watch::{Known, Scope};
+use crate::{Base, MAX_IDS, Mongo, batch, patiently, record};
 
 impl Documents for Mongo {
     async fn prepare(&self, collection: &Collection) -> Result<()> {
@@ -23,6 +23,7 @@ impl Documents for Mongo {
 
     async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
         let base = &self.inner.base;
+        let collection = &base.run("look for a generation in", base.named(collection)).await?;
         let mut records = Vec::with_capacity(ids.len());
         for ids in ids.chunks(MAX_IDS) {
             let names: Vec<_> = ids.iter().map(DocumentId::as_str).collect();
@@ -45,9 +46,10 @@ impl Documents for Mongo {
         point!("batch");
         let base = &self.inner.base;
         let failed = |failure: Failure| failure.to_error("commit documents to", &base.place);
+        let commit = patiently(base.named_all(commit)).await.map_err(failed)?;
         let outcome = base.commit(&commit).await.map_err(failed)?;
         if let (Outcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
-            base.board.moved(&advance.projection, &advance.to.mark);
+            base.board.moved(&advance.projection.stored(0), &advance.to.mark);
         }
         Ok(outcome)
     }
@@ -72,20 +74,26 @@ impl Documents for Mongo {
 
     async fn count(&self, collection: &Collection) -> Result<Counts> {
         let base = &self.inner.base;
-        base.run("count documents in", base.count(collection)).await
+        let count = async { base.count(&base.named(collection).await?).await };
+        base.run("count documents in", count).await
     }
 
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
         let base = &self.inner.base;
-        base.run("read a checkpoint in", base.checkpoint(projection)).await
+        let read = async { base.checkpoint(&base.named(projection).await?).await };
+        base.run("read a checkpoint in", read).await
     }
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
-        let (_waiting, mut known) = self.inner.base.wait(Scope::All);
+        let base = &self.inner.base;
+        let (_waiting, mut known) = base.wait(Scope::All);
         loop {
+            let switches = known.borrow_and_update().switches();
+            let named = base.run("look for a generation in", base.named(projection)).await?;
+            let stored = named.stored(0);
             let (mark, changes, is_told) = {
-                let known = known.borrow_and_update();
-                let (mark, changes) = known.checkpoint(projection);
+                let known = known.borrow();
+                let (mark, changes) = known.checkpoint(&stored);
                 (mark, changes, known.is_told(Scope::All))
             };
             if mark != *from && mark.covers(from) {
@@ -93,24 +101,49 @@ impl Documents for Mongo {
             }
             // Where the board is told of every step, the next one comes to it.
             if !(is_told && mark == *from) {
-                let at = self.checkpoint(projection).await?.mark;
+                let at = self.checkpoint(&named).await?.mark;
                 if at != *from {
                     return Ok(at);
                 }
             }
             // The board outlives the wait, as this handle does.
-            let _ = known.wait_for(|known| known.checkpoint(projection).1 != changes).await;
+            let is_news =
+                |known: &Known| known.checkpoint(&stored).1 != changes || known.switches() != switches;
+            let _ = known.wait_for(is_news).await;
         }
     }
 
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
         let base = &self.inner.base;
-        base.run("claim a projection in", base.claim(projection, owner, lease)).await
+        let claim = async { base.claim(&base.named(projection).await?, owner, lease).await };
+        base.run("claim a projection in", claim).await
     }
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         let base = &self.inner.base;
-        base.run("release a projection in", base.release(projection, owner)).await
+        let release = async { base.release(&base.named(projection).await?, owner).await };
+        base.run("release a projection in", release).await
+    }
+
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        let base = &self.inner.base;
+        base.run("look for generations in", base.generations(collection)).await
+    }
+
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        let base = &self.inner.base;
+        let doing = "keep the generations of a collection in";
+        let is_kept = base.run(doing, base.put_generations(collection, seen, &next)).await?;
+        if is_kept {
+            base.board.switched();
+            point!("generation-kept");
+            schema::make_view(base, &collection.base()).await?;
+        }
+        Ok(is_kept)
+    }
+
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        self.inner.base.drop_generation(generation).await
     }
 }
 
@@ -127,7 +160,8 @@ impl Mongo {
         if let Some(after) = after {
             filter.insert("_id", doc! { "$gt": after.as_str() });
         }
-        base.run("list documents in", base.find(collection, filter, limit)).await
+        let list = async { base.find(&base.named(collection).await?, filter, limit).await };
+        base.run("list documents in", list).await
     }
 }
 
@@ -194,7 +228,7 @@ impl Base {
 
     pub(crate) async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint, Failure> {
         let checkpoints = self.db.collection::<RawDocumentBuf>(CHECKPOINTS);
-        match checkpoints.find_one(doc! { "_id": projection.as_str() }).await? {
+        match checkpoints.find_one(doc! { "_id": projection.stored(0).as_str() }).await? {
             Some(stored) => checkpoint(&stored),
             None => Ok(Checkpoint::default()),
         }

@@ -37,7 +37,7 @@ impl Base {
         ];
         let leases = self.db.collection::<Document>(LEASES);
         let claimed = leases
-            .find_one_and_update(doc! { "_id": projection.as_str() }, step.to_vec())
+            .find_one_and_update(doc! { "_id": projection.stored(0).as_str() }, step.to_vec())
             .upsert(true)
             .return_document(ReturnDocument::After)
             .await?
@@ -55,7 +55,7 @@ impl Base {
     }
 
     pub(crate) async fn release(&self, projection: &Collection, owner: &str) -> Result<(), Failure> {
-        let ours = doc! { "_id": projection.as_str(), "owner": owner };
+        let ours = doc! { "_id": projection.stored(0).as_str(), "owner": owner };
         let free = doc! { "$unset": { "owner": "", "until": "" } };
         self.db.collection::<Document>(LEASES).update_one(ours, free).await?;
         Ok(())

@@ -36,6 +36,7 @@ mod contents;
 mod counters;
 mod documents;
 mod error;
+mod generations;
 mod lease;
 mod log;
 mod react;

@@ -18,7 +18,7 @@ use crate::error::{Failure, is_duplicate};
 use crate::log::no_transactions;
 use crate::transaction::durable;
 use crate::watch::Board;
-use crate::{Base, Options};
+use crate::{Base, Options, patiently};
 
 /// Raised when an older program could not read what a newer one writes.
 pub(crate) const FORMAT: i32 = 1;
@@ -33,6 +33,7 @@ pub(crate) const EVENTS: &str = "leftfold.events";
 pub(crate) const HEADS: &str = "leftfold.heads";
 pub(crate) const CHECKPOINTS: &str = "leftfold.checkpoints";
 pub(crate) const LEASES: &str = "leftfold.leases";
+pub(crate) const GENERATIONS: &str = "leftfold.generations";
 pub(crate) const META: &str = "leftfold.meta";
 pub(crate) const HELD: &str = "leftfold.held";
 pub(crate) const SEQUENCES: &str = "leftfold.sequences";
@@ -58,11 +59,12 @@ pub(crate) const REJECTING: &str = "rejected";
 /// What a view leaves out.
 const VISIBLE: &str = "_fold.gone";
 
-/// Where the records of a collection are.
-pub(crate) fn records(collection: &Collection) -> String {
-    match collection.belongs_to() {
+/// Where the records of a generation are. Those of the first one are where they are of a collection that was never rebuilt.
+pub(crate) fn records(generation: &Collection) -> String {
+    let stored = generation.stored(0);
+    match stored.belongs_to() {
         Some(visible) => format!("leftfold.streams.{visible}"),
-        None => format!("leftfold.docs.{collection}"),
+        None => format!("leftfold.docs.{stored}"),
     }
 }
 
@@ -94,7 +96,7 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     if transactions {
         make_sequences(&db).await.map_err(failed)?;
     }
-    for name in [CHECKPOINTS, LEASES] {
+    for name in [CHECKPOINTS, LEASES, GENERATIONS] {
         create(&db, name).await.map_err(failed)?;
     }
     let board = Arc::new(Board::new(partitions.unwrap_or(0)));
@@ -331,7 +333,8 @@ pub(crate) async fn create(db: &Database, name: &str) -> Result<(), Failure> {
 pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> {
     let failed =
         |failure: Failure| failure.to_error(&format!("make collection {collection} in"), &base.place);
-    for part in [collection.clone(), collection.streams()] {
+    let generation = patiently(base.named(collection)).await.map_err(failed)?;
+    for part in [generation.clone(), generation.streams()] {
         let name = records(&part);
         create(&base.db, &name).await.map_err(failed)?;
         let partial = ["parked", "gone"].map(|field| {
@@ -345,17 +348,23 @@ pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> 
         let indexed = base.db.collection::<Document>(&name).create_indexes(partial).await;
         indexed.map_err(|error| failed(error.into()))?;
     }
+    if collection.is_hidden() {
+        return Ok(());
+    }
     make_view(base, collection).await
 }
 
-/// Makes the view, unless it is there. Where something else has its name, says so.
-async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
+/// Makes the view of what is live, unless it is there; one of another generation is made to show this one. Where something else has its name, says so.
+pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
     let failed = |error: mongodb::error::Error| {
         Failure::from(error).to_error(&format!("make view {collection} in"), &base.place)
     };
-    let (records, pipeline) = (records(collection), [doc! { "$match": { VISIBLE: { "$exists": false } } }]);
+    let doing = format!("make view {collection} in");
+    let first = records(&collection.generation(0));
+    let records = records(&base.run(&doing, base.named(collection)).await?);
+    let pipeline = vec![doc! { "$match": { VISIBLE: { "$exists": false } } }];
     let name = collection.as_str();
-    let created = base.db.create_collection(name).view_on(records.clone()).pipeline(pipeline).await;
+    let created = base.db.create_collection(name).view_on(records.clone()).pipeline(pipeline.clone()).await;
     let Err(error) = created else { return Ok(()) };
     let mut found = base.db.list_collections().filter(doc! { "name": name }).await.map_err(failed)?;
     if !found.advance().await.map_err(failed)? {
@@ -364,8 +373,14 @@ async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
     let found = Document::try_from(found.current())
         .map_err(|error| Failure::from(error).to_error(&format!("make view {collection} in"), &base.place))?;
     let view_on = found.get_document("options").and_then(|options| options.get_str("viewOn"));
-    if view_on.is_ok_and(|on| on == records) {
-        return Ok(());
+    if let Ok(on) = view_on {
+        if on == records {
+            return Ok(());
+        }
+        if on == first || on.strip_prefix(&first).is_some_and(|rest| rest.starts_with('~')) {
+            let switch = doc! { "collMod": name, "viewOn": records, "pipeline": pipeline };
+            return base.db.run_command(switch).await.map(drop).map_err(failed);
+        }
     }
     let message = format!(
         "could not make view {name} in {}: there is a {} of that name that Leftfold did not make; it is left as it \

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::documents::checkpoint;
 use crate::error::Failure;
-use crate::schema::{CHECKPOINTS, HEADS, STIRS};
+use crate::schema::{CHECKPOINTS, GENERATIONS, HEADS, STIRS};
 use crate::{Base, patiently};
 
 /// How long the server keeps an idle stream waiting: what an idle store costs is one command in this time.
@@ -46,6 +46,10 @@ pub(crate) struct Known {
     partitions: u16,
     /// How often those who run tasks were stirred.
     stirs: u64,
+    /// How often it was heard that other generations may be live.
+    switches: u64,
+    /// What is live of what, as it was last read.
+    live: Vec<(String, i64)>,
     /// What comes through the change stream, every step that others take.
     told: Option<Scope>,
 }
@@ -81,6 +85,11 @@ impl Known {
     /// How often those who run tasks were stirred, at least.
     pub(crate) fn stirs(&self) -> u64 {
         self.stirs
+    }
+
+    /// How often it was heard that other generations may be live.
+    pub(crate) fn switches(&self) -> u64 {
+        self.switches
     }
 
     /// Whether whatever is not here yet will come by itself.
@@ -131,6 +140,23 @@ impl Board {
         self.known.send_if_modified(|known| {
             let news = known.stirs < stirs;
             known.stirs = known.stirs.max(stirs);
+            news
+        })
+    }
+
+    /// Puts up that other generations may be live.
+    pub(crate) fn switched(&self) {
+        self.known.send_modify(|known| known.switches += 1);
+    }
+
+    /// Puts up what was read to be live. Answers whether that is news.
+    fn lives(&self, live: Vec<(String, i64)>) -> bool {
+        self.known.send_if_modified(|known| {
+            let news = known.live != live;
+            if news {
+                known.live = live;
+                known.switches += 1;
+            }
             news
         })
     }
@@ -265,10 +291,18 @@ impl Base {
         let mut found = self.db.collection::<RawDocumentBuf>(CHECKPOINTS).find(doc! {}).await?;
         while found.advance().await? {
             let stored = found.current();
-            if let Ok(projection) = Collection::new(stored.get_str("_id")?) {
+            if let Ok(projection) = Collection::from_stored(stored.get_str("_id")?) {
                 checkpoints.push((projection, checkpoint(stored)?.mark));
             }
         }
+        let mut live = Vec::new();
+        let mut found = self.db.collection::<RawDocumentBuf>(GENERATIONS).find(doc! {}).await?;
+        while found.advance().await? {
+            let stored = found.current();
+            live.push((stored.get_str("_id")?.to_owned(), stored.get_i64("live")?));
+        }
+        live.sort();
+        news |= self.board.lives(live);
         Ok(self.board.found(checkpoints, &published) || news)
     }
 
@@ -278,13 +312,15 @@ impl Base {
             "documentKey": 1,
             "position": { "$ifNull": ["$updateDescription.updatedFields.position", "$fullDocument.position"] },
             "mark": { "$ifNull": ["$updateDescription.updatedFields.mark", "$fullDocument.mark"] },
+            "live": { "$ifNull": ["$updateDescription.updatedFields.live", "$fullDocument.live"] },
             "stirs": { "$ifNull": ["$updateDescription.updatedFields.stirs", "$fullDocument.stirs"] },
         } };
         let stirs = self.db.collection::<Document>(STIRS);
         let changes = match scope {
             Scope::Stirs => stirs.watch().pipeline([told]),
             Scope::All => {
-                let ours = doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, STIRS] } } };
+                let ours =
+                    doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, STIRS, GENERATIONS] } } };
                 self.db.watch().pipeline([ours, told])
             }
         };
@@ -296,6 +332,9 @@ impl Base {
         if let Ok(stirs) = change.get_i64("stirs") {
             self.board.stirred(stirs.unsigned_abs());
         }
+        if change.get_i64("live").is_ok() {
+            self.board.switched();
+        }
         let Ok(key) = change.get_document("documentKey") else { return };
         if let (Ok(key), Ok(position)) = (key.get_i32("_id"), change.get_i64("position"))
             && let Ok(partition) = u16::try_from(key)
@@ -304,7 +343,7 @@ impl Base {
             self.board.grew(&head.into_iter().collect());
         }
         if let (Ok(key), Ok(mark)) = (key.get_str("_id"), change.get_str("mark"))
-            && let (Ok(projection), Ok(mark)) = (Collection::new(key), serde_json::from_str(mark))
+            && let (Ok(projection), Ok(mark)) = (Collection::from_stored(key), serde_json::from_str(mark))
         {
             self.board.told(&projection, &mark);
         }

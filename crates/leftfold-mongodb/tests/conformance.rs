@@ -23,6 +23,7 @@ async fn documents_alone(_: u16) -> (Mongo, Guard) {
 mod one_partition {
     leftfold::conformance!(super::replica_set, partitions: 1);
     leftfold::conformance_of_sequences!(super::replica_set, partitions: 1);
+    leftfold::conformance_of_generations!(super::replica_set, partitions: 1);
     leftfold::conformance_of_counters!(super::replica_set);
     leftfold::conformance_of_reactive!(super::replica_set);
     leftfold::conformance_of_contents!(super::replica_set);
@@ -31,10 +32,12 @@ mod one_partition {
 mod three_partitions {
     leftfold::conformance!(super::replica_set, partitions: 3);
     leftfold::conformance_of_sequences!(super::replica_set, partitions: 3);
+    leftfold::conformance_of_generations!(super::replica_set, partitions: 3);
 }
 
 mod without_transactions {
     leftfold::conformance!(super::standalone, partitions: 1, atomic: No);
+    leftfold::conformance_of_generations!(super::standalone, partitions: 1, reactive: No);
     leftfold::conformance_of_counters!(super::standalone);
     leftfold::conformance_of_contents!(super::documents_alone, reactive: No);
 }

@@ -24,7 +24,7 @@
 //! A module may export more:
 //!
 //! - `route`, a function from an event to the id of the document it belongs to, an array of ids, or `null`; without it, that is the event's stream;
-//! - `version`, a number that is raised where documents have to be made anew; 1 if it is not there.
+//! - `version`, a number, for people; 1 if it is not there. Documents have to be made anew whenever the text of the script is another one.
 //!
 //! An event is `{ id, stream, revision, type, time, data, metadata }`, its time a text such as `2026-01-01T00:00:00Z`. A document that is not there
 //! is `undefined`, so that a parameter can have a default. What a function returns is the next document: an object, or `null` for none. Events of types that
@@ -38,6 +38,7 @@
 
 mod engine;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -45,6 +46,7 @@ use std::time::Duration;
 use leftfold::fold::{self, Ids};
 use leftfold::{Event, EventKind, Invalid, Json, Projection, Route};
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
 use self::engine::{Engine, Exports};
 
@@ -101,6 +103,8 @@ struct Inner {
     name: String,
     file: String,
     source: String,
+    /// The version of its code: what it exports, and a hash of its text.
+    version: String,
     limits: Limits,
     exports: Exports,
     engine: Mutex<Option<Engine>>,
@@ -129,7 +133,11 @@ impl Script {
         let engine = Engine::new(&file, &source, limits)?;
         let exports = engine.exports.clone();
         let engine = Mutex::new(Some(engine));
-        Ok(Self { inner: Arc::new(Inner { name: name.into(), file, source, limits, exports, engine }) })
+        let digest = Sha256::digest(&source);
+        let hash = u64::from_be_bytes(std::array::from_fn(|at| digest[at]));
+        let version = format!("{}-{hash:016x}", exports.version);
+        let name = name.into();
+        Ok(Self { inner: Arc::new(Inner { name, file, source, version, limits, exports, engine }) })
     }
 
     /// The version that the script exports; 1 if it does not.
@@ -176,6 +184,11 @@ impl Projection for Script {
 
     fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    /// The version that it exports and a hash of its text: another script has another version, also if only a comment differs.
+    fn version(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.inner.version)
     }
 
     fn concerns(&self, kind: &EventKind) -> bool {

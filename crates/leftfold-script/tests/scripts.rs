@@ -43,6 +43,8 @@ fn functions_by_type_fold_events_into_documents() {
         ",
     );
     assert_eq!(carts.version(), 3);
+    let version = leftfold::Projection::version(&carts);
+    assert!(version.starts_with("3-") && version.len() == 18, "{version}");
     assert_eq!(carts.types().collect::<Vec<_>>(), ["opened", "added", "canceled"]);
     spec(carts)
         .given_events(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use leftfold::{App, AppendError, Env, Expected, Invalid, Json, NewEvent, ReadError, Revision, Token};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
 use crate::faults::Fault;
@@ -21,6 +21,8 @@ pub(crate) struct Told {
     pub(crate) refused: AtomicU64,
     pub(crate) waited_reads: AtomicU64,
     pub(crate) parked_reads: AtomicU64,
+    pub(crate) switched: AtomicU64,
+    pub(crate) undone: AtomicU64,
 }
 
 impl Told {
@@ -176,6 +178,34 @@ pub(crate) async fn meddle(app: App<SimStore>, dice: Dice, healed: watch::Receiv
         } else {
             let id = format!("{}{}", if name == BY_STREAM { "s" } else { "d" }, dice.below(5));
             let _ = app.refold(name, &id).await;
+        }
+    }
+}
+
+/// Rebuilds beside the workers, switches to what it built, leaves it half built, gives it up, or goes back to what was there before.
+pub(crate) async fn rebuild(app: App<SimStore>, dice: Dice, told: Arc<Told>, healed: watch::Receiver<bool>) {
+    /// Nobody waits for ever: what was begun is left to others.
+    const PATIENCE: Duration = Duration::from_secs(6);
+    while !*healed.borrow() {
+        sleep(dice.time(Duration::from_secs(3))).await;
+        if !app.store().shared().faults.strikes(Fault::Rebuilding) {
+            continue;
+        }
+        let name = if dice.happens(500) { BY_STREAM } else { BY_CONTENT };
+        if dice.happens(250) {
+            if let Ok(Ok(())) = timeout(PATIENCE, app.undo(name)).await {
+                told.undone.fetch_add(1, Ordering::Relaxed);
+            }
+            continue;
+        }
+        let Ok(rebuild) = app.rebuild(name).await else { continue };
+        let built = timeout(dice.time(PATIENCE), rebuild.built()).await;
+        if dice.happens(100) {
+            let _ = timeout(PATIENCE, rebuild.cancel()).await;
+        } else if (matches!(built, Ok(Ok(()))) || dice.happens(300))
+            && let Ok(Ok(())) = timeout(PATIENCE, rebuild.switch()).await
+        {
+            told.switched.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -87,6 +87,9 @@ impl Checker {
         let before = self.state().violations.len();
         self.read_on(store).await?;
         for changes in &commit.changes {
+            if !is_there(store, &changes.collection).await? {
+                continue;
+            }
             let ids = changes.writes.iter().map(|write| write.record.id.clone()).collect();
             let records = store.load_current(&changes.collection, ids).await?;
             let aside = set_aside(store, &changes.collection).await?;
@@ -96,10 +99,35 @@ impl Checker {
                 state.is_fold(&changes.collection, record, &aside);
             }
         }
-        if let Some(advance) = &commit.advance {
+        if let Some(advance) = &commit.advance
+            && is_there(store, &advance.projection).await?
+        {
             self.see_checkpoint(store, &advance.projection).await?;
         }
         Ok(self.state().violations[before..].to_vec())
+    }
+
+    /// A generation that becomes live is as far as the one before, so that no reader goes back. Where commits are not one, a worker may
+    /// have written documents of a batch whose checkpoint comes too late.
+    pub async fn switched(
+        &self,
+        store: &impl Documents,
+        before: &Collection,
+        after: &Collection,
+        atomic: bool,
+    ) -> Result<()> {
+        let (was, is) = (store.checkpoint(before).await?.mark, store.checkpoint(after).await?.mark);
+        if !is.covers(&folded(&was)) {
+            self.violated(format!("I2: {before}, at {was}, is replaced by {after}, which is at {is}"));
+        }
+        for record in store.scan(before, None, usize::MAX).await?.iter().filter(|_| atomic) {
+            let mark = folded(&record.header.mark);
+            if !is.covers(&mark) {
+                let id = &record.id;
+                self.violated(format!("I2: {id} in {before} is at {mark}, and {after} is at {is}"));
+            }
+        }
+        Ok(())
     }
 
     /// Looks at everything stored while others are at work, so that it is seen piece by piece.
@@ -273,7 +301,7 @@ impl State {
     /// Nothing that a document has ever folded gets lost.
     fn see(&mut self, collection: &Collection, record: &Record) {
         let (now, mark) = (listed(record), &record.header.mark);
-        let key = (collection.clone(), record.id.clone());
+        let key = (collection.stored(0), record.id.clone());
         let (before, had) = self.documents.insert(key, (mark.clone(), now.clone())).unwrap_or_default();
         if !mark.covers(&before) {
             self.violations
@@ -355,7 +383,8 @@ impl State {
 
     /// Moves a checkpoint on; answers with what it passed.
     fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<Passed> {
-        let before = self.checkpoints.insert(projection.clone(), now.clone()).unwrap_or_default();
+        let now = &folded(now);
+        let before = self.checkpoints.insert(projection.stored(0), now.clone()).unwrap_or_default();
         if !now.covers(&before) {
             self.violations.push(format!("I2: checkpoint of {projection} fell from {before} to {now}"));
         }
@@ -377,7 +406,24 @@ fn name(stream: &impl std::fmt::Display, revision: impl std::fmt::Display) -> St
 
 /// Which projection fills a collection of documents.
 fn projection(collection: &Collection) -> Option<&'static str> {
-    [BY_STREAM, BY_CONTENT].into_iter().find(|name| collection.as_str() == *name)
+    let base = collection.belongs_to().is_none().then(|| collection.base())?;
+    [BY_STREAM, BY_CONTENT].into_iter().find(|name| base.as_str() == *name)
+}
+
+/// Whether a generation is not one that is being removed, or was.
+async fn is_there(store: &impl Documents, collection: &Collection) -> Result<bool> {
+    let known = store.generations(&collection.base()).await?;
+    let numbers = [Some(&known.live), known.building.as_ref(), known.kept.as_ref()];
+    let mut all = numbers.into_iter().flatten().map(|one| collection.base().generation(one.number).stored(0));
+    let generation = collection.belongs_to().unwrap_or(collection.as_str());
+    let generation = Collection::from_stored(generation)?.stored(0);
+    Ok(!collection.names_generation() || all.any(|one| one == generation))
+}
+
+/// A checkpoint's mark, as far as it tells what is folded.
+fn folded(mark: &Mark) -> Mark {
+    let lanes = mark.lanes().filter(|(lane, _)| lane.partition().is_some());
+    lanes.map(|(lane, number)| (lane.clone(), number)).collect()
 }
 
 fn listed(record: &Record) -> Vec<String> {
@@ -414,7 +460,7 @@ async fn set_aside_through(
 }
 
 async fn set_aside(store: &impl Documents, projection: &Collection) -> Result<SetAside> {
-    if projection.as_str() != BY_CONTENT {
+    if projection.base().as_str() != BY_CONTENT {
         return Ok(SetAside::new());
     }
     let rows = set_aside_through(store, projection).await?;

@@ -98,6 +98,7 @@ impl Telling {
                 world.mend();
                 unless_dead(world, &mut operator, |store| self.mend(store)).await?;
                 unless_dead(world, &mut operator, |store| self.refold(store)).await?;
+                unless_dead(world, &mut operator, |store| self.rebuild(store)).await?;
             }
         }
         let fuse = match self.story.victim {
@@ -155,6 +156,15 @@ impl Telling {
         Ok(())
     }
 
+    /// Rebuilds everything, and goes back with a part of it.
+    async fn rebuild(&self, store: SimStore) -> Result<()> {
+        let app = self.world.app(&store, "operator").open().await?;
+        for name in [BY_STREAM, BY_CONTENT] {
+            app.rebuild(name).await?.finish(0).await?;
+        }
+        app.undo(BY_CONTENT).await
+    }
+
     async fn refold(&self, store: SimStore) -> Result<()> {
         let app = self.world.app(&store, "operator").open().await?;
         app.refold(BY_STREAM, "s1").await?;
@@ -192,14 +202,17 @@ struct Worker {
 impl Worker {
     async fn catch_up(&mut self, world: &World) -> Result<()> {
         loop {
-            if self.app.is_none() {
-                self.app = Some(world.app(&self.store, &self.store.name).start().await?);
-            }
             let watcher = world.app(&world.store, "watcher").open().await?;
             let fuse = self.store.fuse();
+            let caught_up = async {
+                if self.app.is_none() {
+                    self.app = Some(world.app(&self.store, &self.store.name).start().await?);
+                }
+                watcher.caught_up().await
+            };
             tokio::select! { biased;
                 () = fuse.blown() => {}
-                done = watcher.caught_up() => return done,
+                done = caught_up => return done,
             }
             world.store.shared().trace.note(|| format!("{} is dead", self.store.name));
             self.app = None;

@@ -43,6 +43,8 @@ pub enum Fault {
     Clock,
     /// Somebody changes documents besides the workers.
     Meddling,
+    /// Somebody rebuilds documents, switches to them, gives that up or undoes it.
+    Rebuilding,
     /// A feed brings an event twice.
     Twice,
     /// A feed brings an event after later ones.
@@ -55,7 +57,7 @@ pub enum Fault {
 
 impl Fault {
     /// All there are.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Fails,
         Self::AppliedUnknown,
         Self::LostUnknown,
@@ -73,6 +75,7 @@ impl Fault {
         Self::Pause,
         Self::Clock,
         Self::Meddling,
+        Self::Rebuilding,
         Self::Twice,
         Self::Reordered,
         Self::Lost,
@@ -91,7 +94,7 @@ impl Fault {
             Self::Disorder => 1_000,
             // Often no lease holds at all, and all workers work at once.
             Self::Lease => 2_000,
-            Self::Meddling => 800,
+            Self::Meddling | Self::Rebuilding => 800,
             Self::Twice | Self::Reordered => 500,
         }
     }

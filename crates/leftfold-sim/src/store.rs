@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::documents::{
-    Changes, Checkpoint, Claim, Commit, Conflict, Counts, Outcome, Parked, Record, Write,
+    Changes, Checkpoint, Claim, Commit, Conflict, Counts, Generations, Outcome, Parked, Record, Write,
 };
 use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
 use leftfold::planted::{Bug, planted};
@@ -491,5 +491,32 @@ impl Documents for SimStore {
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         self.answer("release", self.shared.inner.release(projection, owner)).await
+    }
+
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        self.answer("look for generations", self.shared.inner.generations(collection)).await
+    }
+
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        self.answer("keep generations", async {
+            let unknown = || Err(Error::new(Kind::Unknown, "keep generations: lost the connection"));
+            if self.strikes(Fault::LostUnknown) {
+                return unknown();
+            }
+            let before = self.shared.inner.generations(collection).await?.live.number;
+            let after = next.live.number;
+            let is_kept = self.shared.inner.put_generations(collection, seen, next).await?;
+            if is_kept && before != after {
+                self.shared.trace.note(|| format!("{}: {collection} from {before} to {after}", self.name));
+                let (before, after) = (collection.generation(before), collection.generation(after));
+                self.shared.checker.switched(&self.shared.inner, &before, &after, self.shared.atomic).await?;
+            }
+            if self.strikes(Fault::AppliedUnknown) { unknown() } else { Ok(is_kept) }
+        })
+        .await
+    }
+
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        self.answer("drop a generation", self.shared.inner.drop_generation(generation)).await
     }
 }

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use leftfold::fold::Options;
 use leftfold::sequence::Limits;
-use leftfold::{App, Backoff, Error, Expected, Kind, Leftfold, Log, NewEvent, Result};
+use leftfold::{
+    App, Backoff, Collection, Documents as _, Error, Expected, Kind, Leftfold, Log, NewEvent, Result,
+};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::actors::{Clock, Producer, Told, meddle, read, read_own};
+use crate::actors::{Clock, Producer, Told, meddle, read, read_own, rebuild};
 use crate::contents;
 use crate::contents::ledger::SOMETIMES as OF_CONTENTS;
 use crate::dice::Dice;
@@ -57,7 +59,7 @@ pub const SOMETIMES: [&str; BEFORE_CONTENTS + OF_CONTENTS.len()] = {
 /// Where that of documents without events begins.
 const BEFORE_CONTENTS: usize = OF_EVENTS.len() + OF_REACTIONS.len();
 
-const OF_EVENTS: [&str; 14] = [
+const OF_EVENTS: [&str; 16] = [
     "conflicts",
     "documents or streams parked",
     "events set aside",
@@ -72,6 +74,8 @@ const OF_EVENTS: [&str; 14] = [
     "deliveries that were there already",
     "deliveries that contradict",
     "deliveries without room",
+    "rebuilds switched to",
+    "rebuilds undone",
 ];
 
 /// Runs a seed, in worlds and times of their own: one of events and documents, and one of reactions for every other seed, of documents without
@@ -168,6 +172,16 @@ impl World {
         app.options(self.options.clone()).worker(name).projection(streams).projection(contents)
     }
 
+    /// An application that only looks and mends. Whoever can't open it tries again.
+    async fn open(&self, name: &str) -> App<SimStore> {
+        loop {
+            match self.app(&self.store, name).open().await {
+                Ok(app) => return app,
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
     async fn live(self) -> Run {
         if let Err(error) = self.hurt_and_heal().await {
             self.store.shared().checker.violated(format!("I10: {error}"));
@@ -180,15 +194,17 @@ impl World {
         let clears = self.store.partitions() == 1;
         let mut clients = JoinSet::new();
         for number in 0..=self.dice.below(3) {
-            let (app, dice) = (self.app(&self.store, "producer").open().await?, self.dice.split());
+            let (app, dice) = (self.open("producer").await, self.dice.split());
             let mixture = self.mixture;
             let producer = Producer { app, dice, number, mixture, clears, told: Arc::clone(&self.told) };
             clients.spawn(producer.produce(healed.clone()));
         }
-        let reader = self.app(&self.store, "reader").open().await?;
+        let reader = self.open("reader").await;
         clients.spawn(read(reader, self.dice.split(), Arc::clone(&self.told), healed.clone()));
-        let operator = self.app(&self.store, "operator").open().await?;
+        let operator = self.open("operator").await;
         clients.spawn(meddle(operator, self.dice.split(), healed.clone()));
+        let rebuilder = self.open("rebuilder").await;
+        clients.spawn(rebuild(rebuilder, self.dice.split(), Arc::clone(&self.told), healed.clone()));
 
         let mut ingesters = JoinSet::new();
         if self.dice.happens(500) {
@@ -299,8 +315,15 @@ impl World {
 
     /// When nothing goes wrong any more, everything is folded and mended within a bound, and works as it should.
     pub(crate) async fn come_right(&self) -> Result<()> {
-        let operator = self.app(&self.store, "healer").open().await?;
+        let operator = self.open("healer").await;
         let come_right = async {
+            // A switch that was begun is completed by those who fold.
+            for name in [BY_STREAM, BY_CONTENT] {
+                let collection = Collection::new(name)?;
+                while operator.store().generations(&collection).await?.switching.is_some() {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            }
             operator.caught_up().await?;
             for name in [BY_STREAM, BY_CONTENT] {
                 for _ in 0..50 {
@@ -345,8 +368,9 @@ impl World {
                 retried += status.tally.retried;
             }
         }
-        let [refused, waited, met_parked] =
-            [&self.told.refused, &self.told.waited_reads, &self.told.parked_reads]
+        let told = &self.told;
+        let [refused, waited, met_parked, switched, undone] =
+            [&told.refused, &told.waited_reads, &told.parked_reads, &told.switched, &told.undone]
                 .map(|count| count.load(Ordering::Relaxed));
         let tally = &shared.feed.tally;
         let [held, released, healed, duplicates, disputed, full] = [
@@ -361,7 +385,7 @@ impl World {
         let mut sometimes = [0; SOMETIMES.len()];
         sometimes[..OF_EVENTS.len()].copy_from_slice(&[
             conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked, held, released,
-            healed, duplicates, disputed, full,
+            healed, duplicates, disputed, full, switched, undone,
         ]);
         Run {
             violations: shared.checker.violations(),

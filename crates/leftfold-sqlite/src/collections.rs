@@ -1,15 +1,16 @@
 //! Collections as tables: how they are named and made.
 //!
-//! The table of a collection is `leftfold_<name>_1`. Readers have a view with the collection's own name, which
+//! The table of a collection is `leftfold_<name>_1`, that of a later generation of it `leftfold_<name>~<number>_1`. Readers have a view with the collection's own name, which
 //! shows the documents that are there: `SELECT id, body ->> '$.status' FROM cart_details`.
 
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::Failure;
+use crate::generations;
 use crate::writer::{Ran, Tx, Work};
 
-/// The collection's table, quoted. Names of collections hold no quotes.
+/// The table of a [stored](Collection::stored) collection, quoted. Names of collections hold no quotes.
 pub(crate) fn table(collection: &Collection) -> String {
     format!("\"{}\"", table_name(collection))
 }
@@ -43,10 +44,13 @@ impl Work for Prepare {
 /// Makes what is not there yet.
 pub(crate) fn make(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
     check_name(collection)?;
-    make_table(connection, collection)?;
+    let stored = generations::stored(connection, collection)?;
+    make_table(connection, &stored)?;
+    if collection.belongs_to().is_none() {
+        make_table(connection, &stored.streams())?;
+    }
     if !collection.is_hidden() {
         make_view(connection, collection)?;
-        make_table(connection, &collection.streams())?;
     }
     Ok(())
 }
@@ -81,10 +85,16 @@ fn make_table(connection: &Connection, collection: &Collection) -> Result<(), Fa
     Ok(connection.execute_batch(&sql)?)
 }
 
+/// Has the view show the generation that is live.
+pub(crate) fn switch_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
+    connection.execute_batch(&format!("DROP VIEW IF EXISTS \"{collection}\""))?;
+    make_view(connection, collection)
+}
+
 fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
     let sql = format!(
         "CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM {} WHERE body IS NOT NULL",
-        table(collection)
+        table(&generations::stored(connection, collection)?)
     );
     match find(connection, collection.as_str())? {
         None => Ok(connection.execute_batch(&sql)?),

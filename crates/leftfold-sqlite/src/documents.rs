@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leftfold::documents::{
-    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Header, Outcome, Record, Write,
+    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Generations, Header, Outcome, Record,
+    Write,
 };
 use leftfold::{Collection, DocumentId, Documents, Error, Json, Mark, Result};
 use rusqlite::{Connection, Row, params};
@@ -19,6 +20,7 @@ use serde::de::DeserializeOwned;
 use crate::Sqlite;
 use crate::collections::{Prepare, table};
 use crate::error::Failure;
+use crate::generations::{self, DropWork, PutWork, stored};
 use crate::lease::{ClaimWork, ReleaseWork};
 use crate::writer::{Ran, Tx, Work};
 
@@ -28,10 +30,12 @@ impl Documents for Sqlite {
     }
 
     async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
-        let sql = format!("SELECT id, body, mark, parked FROM {} WHERE id = ?1", table(collection));
+        let collection = collection.clone();
         self.inner
             .readers
             .read("load documents from", move |file| {
+                let table = table(&stored(file, &collection)?);
+                let sql = format!("SELECT id, body, mark, parked FROM {table} WHERE id = ?1");
                 let mut statement = file.prepare_cached(&sql)?;
                 let mut records = Vec::with_capacity(ids.len());
                 for id in &ids {
@@ -70,15 +74,16 @@ impl Documents for Sqlite {
     }
 
     async fn count(&self, collection: &Collection) -> Result<Counts> {
-        let table = table(collection);
-        // The index of ids and the small partial indexes: no document is read.
-        let sql = format!(
-            "SELECT (SELECT count(*) FROM {table}) - (SELECT count(*) FROM {table} WHERE body IS NULL), \
-             (SELECT count(*) FROM {table} WHERE parked IS NOT NULL)"
-        );
+        let collection = collection.clone();
         self.inner
             .readers
             .read("count documents in", move |file| {
+                let table = table(&stored(file, &collection)?);
+                // The index of ids and the small partial indexes: no document is read.
+                let sql = format!(
+                    "SELECT (SELECT count(*) FROM {table}) - (SELECT count(*) FROM {table} WHERE body IS NULL), \
+                     (SELECT count(*) FROM {table} WHERE parked IS NOT NULL)"
+                );
                 let number = |row: &Row<'_>, column| row.get(column).map(i64::unsigned_abs);
                 Ok(file.prepare_cached(&sql)?.query_row([], |row| {
                     Ok(Counts { documents: number(row, 0)?, parked: number(row, 1)? })
@@ -94,7 +99,7 @@ impl Documents for Sqlite {
             .read("read a checkpoint in", move |file| {
                 let sql = "SELECT mark, tally FROM leftfold_checkpoints WHERE projection = ?1";
                 let mut statement = file.prepare_cached(sql)?;
-                let mut rows = statement.query([projection.as_str()])?;
+                let mut rows = statement.query([stored(file, &projection)?.as_str()])?;
                 match rows.next()? {
                     Some(row) => Ok(Checkpoint { mark: json(row, 0)?, tally: json(row, 1)? }),
                     None => Ok(Checkpoint::default()),
@@ -106,7 +111,12 @@ impl Documents for Sqlite {
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         let (_waiting, mut known) = self.inner.board.wait()?;
         loop {
-            let seen = match known.borrow_and_update().marks.get(projection) {
+            // Another generation that becomes live changes the schema.
+            let schema = known.borrow_and_update().schema;
+            let name = projection.clone();
+            let read = move |file: &Connection| stored(file, &name);
+            let stored = self.inner.readers.read("look for a generation in", read).await?;
+            let seen = match known.borrow().marks.get(&stored) {
                 Some((mark, _)) if mark != from && mark.covers(from) => return Ok(mark.clone()),
                 Some((_, changes)) => *changes,
                 None => 0,
@@ -117,8 +127,8 @@ impl Documents for Sqlite {
             }
             // The board outlives the wait, as this handle does.
             let changes =
-                |marks: &HashMap<_, (_, u64)>| marks.get(projection).map_or(0, |(_, changes)| *changes);
-            let _ = known.wait_for(|known| changes(&known.marks) != seen).await;
+                |marks: &HashMap<_, (_, u64)>| marks.get(&stored).map_or(0, |(_, changes)| *changes);
+            let _ = known.wait_for(|known| changes(&known.marks) != seen || known.schema != schema).await;
         }
     }
 
@@ -131,6 +141,20 @@ impl Documents for Sqlite {
         let work = ReleaseWork { projection: projection.clone(), owner: owner.to_owned() };
         self.inner.writer.run(work).await
     }
+
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        let collection = collection.clone();
+        let read = move |file: &Connection| generations::known(file, &collection);
+        self.inner.readers.read("look for generations in", read).await
+    }
+
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        self.inner.writer.run(PutWork { collection: collection.clone(), seen, next }).await
+    }
+
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        self.inner.writer.run(DropWork(generation.clone())).await
+    }
 }
 
 impl Sqlite {
@@ -142,14 +166,15 @@ impl Sqlite {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        let sql = format!(
-            "SELECT id, body, mark, parked FROM {} WHERE {column} IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2",
-            table(collection)
-        );
+        let collection = collection.clone();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.inner
             .readers
             .read("list documents in", move |file| {
+                let sql = format!(
+                    "SELECT id, body, mark, parked FROM {} WHERE {column} IS NOT NULL AND id > ?1 ORDER BY id LIMIT ?2",
+                    table(&stored(file, &collection)?)
+                );
                 let mut statement = file.prepare_cached(&sql)?;
                 // No id is empty, so all of them come after that.
                 let mut rows =
@@ -197,9 +222,9 @@ impl Work for CommitWork {
         }
         point!("documents-written");
         tx.wrote_documents |= !self.0.changes.is_empty();
-        tx.marks.extend(
-            self.0.advance.iter().map(|advance| (advance.projection.clone(), advance.to.mark.clone())),
-        );
+        if let Some(Advance { projection, to, .. }) = &self.0.advance {
+            tx.marks.push((stored(tx.connection, projection)?, to.mark.clone()));
+        }
         Ok(Ran::Keep(Ok(Outcome::Applied)))
     }
 
@@ -217,13 +242,14 @@ fn step(connection: &Connection, advance: &Advance) -> Result<bool, Failure> {
         "UPDATE leftfold_checkpoints SET mark = ?2, tally = ?3 WHERE projection = ?1 AND mark = ?4"
     };
     let Advance { projection, from, to } = advance;
+    let projection = stored(connection, projection)?;
     let values = params![projection.as_str(), to.mark.to_string(), text(&to.tally)?, from.to_string()];
     Ok(connection.prepare_cached(sql)?.execute(values)? == 1)
 }
 
 /// Writes each document whose guard holds and notes those whose guard does not.
 fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) -> Result<(), Failure> {
-    let table = table(&changes.collection);
+    let table = table(&stored(connection, &changes.collection)?);
     let mut insert = connection.prepare_cached(&format!(
         "INSERT INTO {table} (id, body, mark, parked) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO NOTHING"
     ))?;
@@ -255,7 +281,7 @@ pub(crate) fn all_marks(connection: &Connection) -> Result<Vec<(Collection, Mark
     let mut rows = statement.query([])?;
     let mut marks = Vec::new();
     while let Some(row) = rows.next()? {
-        if let Ok(projection) = Collection::new(row.get_ref(0)?.as_str()?) {
+        if let Ok(projection) = Collection::from_stored(row.get_ref(0)?.as_str()?) {
             marks.push((projection, json(row, 1)?));
         }
     }

@@ -8,6 +8,7 @@ use rusqlite::params;
 
 use crate::documents::text;
 use crate::error::Failure;
+use crate::generations::stored;
 use crate::writer::{Ran, Tx, Work};
 
 pub(crate) struct ClaimWork {
@@ -28,6 +29,7 @@ impl Work for ClaimWork {
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let Self { projection, owner, lease } = self;
         point!("claim");
+        let projection = stored(tx.connection, projection)?;
         let mut take = tx.connection.prepare_cached(
             "INSERT INTO leftfold_checkpoints (projection, mark, tally, owner, lease_until) \
              VALUES (?1, ?2, ?3, ?4, unixepoch('subsec') + ?5) \
@@ -72,7 +74,8 @@ impl Work for ReleaseWork {
             "UPDATE leftfold_checkpoints SET owner = NULL, lease_until = NULL \
              WHERE projection = ?1 AND owner = ?2",
         )?;
-        give.execute([self.projection.as_str(), &self.owner])?;
+        let projection = stored(tx.connection, &self.projection)?;
+        give.execute([projection.as_str(), &self.owner])?;
         Ok(Ran::Keep(Ok(())))
     }
 

@@ -42,6 +42,7 @@ mod contents;
 mod counters;
 mod documents;
 mod error;
+mod generations;
 mod lease;
 mod log;
 mod react;

@@ -28,6 +28,7 @@ use crate::error::Failure;
 pub use complete::InTransaction;
 pub(crate) use documents::check as check_plain;
 pub use feed::SqliteFeed;
+pub(crate) use followed::switch_followed;
 pub use inside::{document_in, save_task_in, task_in};
 pub(crate) use leases::stirs;
 

@@ -20,7 +20,7 @@ use crate::error::Failure;
 /// "LFLD": tells a file of ours from all others.
 pub(crate) const APPLICATION_ID: u32 = 0x4C46_4C44;
 /// Raised when an older program could not read what a newer one writes.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// The most partitions a log can have.
 pub(crate) const MAX_PARTITIONS: u16 = 1_024;
 
@@ -164,6 +164,15 @@ CREATE TABLE leftfold_leases (
 CREATE TABLE leftfold_places (
   feed TEXT PRIMARY KEY NOT NULL,
   place TEXT NOT NULL
+) STRICT;
+";
+
+/// What format 4 has beside that.
+const GENERATIONS: &str = "
+CREATE TABLE leftfold_generations (
+  collection TEXT PRIMARY KEY NOT NULL,
+  live INTEGER NOT NULL,
+  known TEXT NOT NULL
 ) STRICT;
 ";
 
@@ -311,6 +320,7 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
             transaction.execute_batch(SEQUENCES)?;
             transaction.execute_batch(REACTIONS)?;
             transaction.execute_batch(JOURNAL)?;
+            transaction.execute_batch(GENERATIONS)?;
             transaction.execute(
                 "INSERT INTO leftfold_meta VALUES ('partitions', ?1)",
                 [options.partitions.unwrap_or(1).to_string()],
@@ -335,8 +345,11 @@ fn lift(connection: &mut Connection) -> Result<(), Failure> {
         if found < 3 {
             transaction.execute_batch(REACTIONS)?;
             transaction.execute_batch(JOURNAL)?;
-            transaction.pragma_update(None, "user_version", FORMAT)?;
         }
+        if found < 4 {
+            transaction.execute_batch(GENERATIONS)?;
+        }
+        transaction.pragma_update(None, "user_version", FORMAT)?;
         transaction.commit()?;
     }
     Ok(())

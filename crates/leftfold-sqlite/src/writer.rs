@@ -69,6 +69,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) wrote_documents: bool,
     /// What operations are carried out with.
     pub(crate) operating: &'c Operating,
+    /// SQLite's number of the schema, if it matters to those who wait that it is another one.
+    pub(crate) schema: Option<i64>,
     /// How often those who run tasks were stirred, if they were.
     pub(crate) stirs: Option<u64>,
     /// What all appends of a group share.
@@ -307,6 +309,7 @@ impl State {
             marks: Vec::new(),
             wrote_documents: false,
             operating: &self.operating,
+            schema: None,
             stirs: None,
             append: None,
         };
@@ -325,7 +328,7 @@ impl State {
             }
             at += 1;
         }
-        let Tx { heads, marks, wrote_documents, stirs, .. } = tx;
+        let Tx { heads, marks, wrote_documents, schema, stirs, .. } = tx;
         // Where it can't be read, those who wait find the commit by looking for it.
         let journal = wrote_documents.then(|| journal::last(connection).ok()).flatten();
         point!("commit");
@@ -334,7 +337,7 @@ impl State {
             return Err(Lost::All(Failure::from(error).unknown(), at));
         }
         point!("committed");
-        self.board.publish(&heads, News { marks, journal, stirs, schema: None });
+        self.board.publish(&heads, News { marks, journal, schema, stirs });
         Ok(at)
     }
 

@@ -77,9 +77,9 @@ async fn a_newer_format_is_refused() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
     closed(Sqlite::open(&path).await.unwrap()).await;
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 4).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
     common::settled(&path).await;
-    refused(&path, Kind::Format, &["format 4", "up to 3", "newer version"]).await;
+    refused(&path, Kind::Format, &["format 5", "up to 4", "newer version"]).await;
 }
 
 #[tokio::test]
@@ -88,7 +88,13 @@ async fn an_older_format_gets_what_it_lacks() {
     let path = directory.path().join("store.db");
     let second = ["sequences", "held", "kept", "conflicts", "skipped", "rejected", "counters", "draws"];
     let third = ["tasks", "reactions", "leases", "places", "changes"];
-    for (format, lacks) in [(1, [&second[..], &third].concat()), (2, third.to_vec())] {
+    let fourth = ["generations"];
+    let formats = [
+        (1, [&second[..], &third, &fourth].concat()),
+        (2, [&third[..], &fourth].concat()),
+        (3, fourth.to_vec()),
+    ];
+    for (format, lacks) in formats {
         closed(Sqlite::open(&path).await.unwrap()).await;
         let file = Connection::open(&path).unwrap();
         for table in lacks {
@@ -99,6 +105,7 @@ async fn an_older_format_gets_what_it_lacks() {
         let store = Sqlite::open(&path).await.unwrap();
         assert_eq!(leftfold::Sequences::rejected(&store, None, 1).await.unwrap(), []);
         assert_eq!(store.registered().await.unwrap(), []);
+        assert_eq!(store.generations(&cart()).await.unwrap(), leftfold::documents::Generations::default());
         store.prepare_reactions(&[leftfold::react::On::Projection(cart())]).await.unwrap();
     }
 }

@@ -44,7 +44,7 @@ async fn the_tables_are_as_they_always_were() {
     store.prepare_reactions(&[On::Projection(cart())]).await.unwrap();
     let file = Connection::open(&path).unwrap();
     assert_eq!(rows(&file, "PRAGMA application_id"), ["1279675460"]);
-    assert_eq!(rows(&file, "PRAGMA user_version"), ["3"]);
+    assert_eq!(rows(&file, "PRAGMA user_version"), ["4"]);
     assert_eq!(rows(&file, "PRAGMA journal_mode"), ["wal"]);
     assert_eq!(rows(&file, "SELECT * FROM leftfold_meta"), ["partitions|3"]);
     let schema = rows(&file, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").join(";\n");
@@ -126,6 +126,11 @@ CREATE TABLE leftfold_events (
   data TEXT NOT NULL,
   metadata TEXT,
   UNIQUE (stream, revision)
+) STRICT;
+CREATE TABLE leftfold_generations (
+  collection TEXT PRIMARY KEY NOT NULL,
+  live INTEGER NOT NULL,
+  known TEXT NOT NULL
 ) STRICT;
 CREATE TABLE leftfold_held (
   stream TEXT NOT NULL,

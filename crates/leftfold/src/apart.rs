@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::documents::{Checkpoint, Claim, Collection, Commit, Counts, Documents, Outcome, Record};
+use crate::documents::{
+    Checkpoint, Claim, Collection, Commit, Counts, Documents, Generations, Outcome, Record,
+};
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page};
@@ -122,6 +124,18 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         self.documents.release(projection, owner).await
+    }
+
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        self.documents.generations(collection).await
+    }
+
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        self.documents.put_generations(collection, seen, next).await
+    }
+
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        self.documents.drop_generation(generation).await
     }
 }
 

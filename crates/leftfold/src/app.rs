@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,11 +15,13 @@ use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{DocumentId, Event, NewEvent, StreamId, Token};
 use crate::fold::{
-    Explained, Folder, Mended, Options, Projection, Projector, Pulse, SharedPulse, Status, distance,
+    Differing, Explained, Mended, Options, Projection, Sample, Status, Verified, distance, stopped,
 };
 use crate::log::{AppendError, Appended, Entry, Expected};
+use crate::part::{Part, Running, Setting};
 use crate::react::{Reacting, Reaction, Reactive, Reactor};
 use crate::read::Get;
+use crate::rebuild::{self, Rebuild, change, keep, tidy};
 
 /// Describes an application: which projections run on which store.
 ///
@@ -58,6 +60,7 @@ pub struct Leftfold<S> {
     env: Arc<dyn Env>,
     options: Options,
     worker: Option<String>,
+    rebuild_on_change: bool,
     projections: Vec<Result<Arc<dyn Part<S>>>>,
     reactions: Vec<Reaction>,
     react: Option<React<S>>,
@@ -110,6 +113,7 @@ impl<S: Store> Leftfold<S> {
             env: Arc::new(System),
             options: Options::default(),
             worker: None,
+            rebuild_on_change: false,
             projections: Vec::new(),
             reactions: Vec::new(),
             react: None,
@@ -118,9 +122,8 @@ impl<S: Store> Leftfold<S> {
 
     /// Adds a projection.
     pub fn projection<P: Projection>(mut self, projection: P) -> Self {
-        let part = Folder::new(projection).map(|folder| {
-            let part: Arc<dyn Part<S>> =
-                Arc::new(Running { folder: Arc::new(folder), pulse: SharedPulse::default() });
+        let part = Running::new(projection).map(|running| {
+            let part: Arc<dyn Part<S>> = Arc::new(running);
             part
         });
         self.projections.push(part);
@@ -136,6 +139,12 @@ impl<S: Store> Leftfold<S> {
     /// work at once instead of waiting for its own lease to end. Never give two living processes the same name.
     pub fn worker(self, name: impl Into<String>) -> Self {
         Self { worker: Some(name.into()), ..self }
+    }
+
+    /// Whether a projection whose documents were made by code of another [version](Projection::version) is rebuilt, and
+    /// switched to, when the application starts. Off if not said: then [`App::status`] tells that a rebuild is needed.
+    pub fn rebuild_on_change(self, does: bool) -> Self {
+        Self { rebuild_on_change: does, ..self }
     }
 
     /// Where time and chance come from.
@@ -156,14 +165,14 @@ impl<S: Store> Leftfold<S> {
                 return Err(Invalid::new("projection", name.as_str(), "each name once").into());
             }
             self.store.prepare(name).await?;
+            change(&self.store, &*self.env, name, |known| known.recorded(part.version())).await?;
+            tidy(&self.store, &*self.env, name).await?;
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
         let (stop, _) = watch::channel(false);
+        let setting = Setting { store: self.store, env: self.env, options: self.options, owner };
         let app = App(Arc::new(Inner {
-            store: self.store,
-            env: self.env,
-            options: self.options,
-            owner,
+            setting,
             parts,
             stop,
             workers: Mutex::new(JoinSet::new()),
@@ -174,15 +183,27 @@ impl<S: Store> Leftfold<S> {
 
     /// Opens the application, works on its projections and runs its reactions until it is [stopped](App::stop).
     pub async fn start(self) -> Result<App<S>> {
+        let rebuilds = self.rebuild_on_change;
         let (app, reactions, react) = self.opened().await?;
         {
+            let setting = &app.0.setting;
             let mut workers = app.0.workers.lock().await;
             for part in &app.0.parts {
-                workers.spawn(part.clone().run(&app.0));
+                workers.spawn(keep(part.clone(), setting.clone(), app.0.stop.subscribe()));
+                if rebuilds {
+                    let (part, setting, mut stop) = (part.clone(), setting.clone(), app.0.stop.subscribe());
+                    workers.spawn(async move {
+                        tokio::select! { biased;
+                            () = stopped(&mut stop) => {}
+                            () = rebuild::rebuild_if_changed(part, setting) => {}
+                        }
+                    });
+                }
             }
         }
         if let Some(react) = react {
-            let reacting = react(app.0.store.clone(), reactions, app.0.owner.clone()).await?;
+            let Setting { store, owner, .. } = &app.0.setting;
+            let reacting = react(store.clone(), reactions, owner.clone()).await?;
             // It is set once, here.
             let _ = app.0.reacting.set(reacting);
         }
@@ -200,10 +221,7 @@ impl<S> Clone for App<S> {
 }
 
 struct Inner<S> {
-    store: S,
-    env: Arc<dyn Env>,
-    options: Options,
-    owner: String,
+    setting: Setting<S>,
     parts: Vec<Arc<dyn Part<S>>>,
     stop: watch::Sender<bool>,
     workers: Mutex<JoinSet<()>>,
@@ -246,7 +264,7 @@ impl<S: Store> App<S> {
         expected: impl Into<Expected>,
         events: Vec<NewEvent>,
     ) -> Result<Appended, AppendError> {
-        let env = &*self.0.env;
+        let env = &*self.0.setting.env;
         let entry = |event: NewEvent| Entry {
             id: event.id.unwrap_or_else(|| event_id(env)),
             kind: event.kind,
@@ -255,7 +273,7 @@ impl<S: Store> App<S> {
             metadata: event.metadata,
         };
         let entries = events.into_iter().map(entry).collect();
-        self.0.store.append(StreamId::new(stream)?, expected.into(), entries).await
+        self.0.setting.store.append(StreamId::new(stream)?, expected.into(), entries).await
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
@@ -266,12 +284,12 @@ impl<S: Store> App<S> {
 
     /// A document of a collection, as any type it can be read as.
     pub fn get_as<D: DeserializeOwned>(&self, collection: &str, id: &str) -> Get<S, D> {
-        Get::new(self.0.store.clone(), collection, id)
+        Get::new(self.0.setting.store.clone(), collection, id)
     }
 
     /// How all projections are doing.
     pub async fn status(&self) -> Result<Vec<Status>> {
-        let Inner { store, parts, .. } = &*self.0;
+        let (store, parts) = (&self.0.setting.store, &self.0.parts);
         let head = store.heads().await?;
         let mut all = Vec::new();
         for part in parts {
@@ -279,7 +297,8 @@ impl<S: Store> App<S> {
             let checkpoint = store.checkpoint(name).await?;
             let counts = store.count(name).await?;
             let streams = store.count(&name.streams()).await?;
-            let pulse = part.pulse();
+            let pulse = part.seen();
+            let generations = store.generations(name).await?;
             let mut tally = checkpoint.tally;
             tally.last_error = pulse.last_error.or(tally.last_error);
             all.push(Status {
@@ -292,6 +311,9 @@ impl<S: Store> App<S> {
                 documents: counts.documents,
                 parked_documents: counts.parked,
                 parked_streams: streams.parked,
+                version: part.version().to_owned(),
+                rebuild_needed: generations.differs(part.version()),
+                generations,
                 tally,
             });
         }
@@ -300,7 +322,7 @@ impl<S: Store> App<S> {
 
     /// Waits until every projection has folded, or set aside, all that is in the log now.
     pub async fn caught_up(&self) -> Result<()> {
-        let Inner { store, parts, .. } = &*self.0;
+        let (store, parts) = (&self.0.setting.store, &self.0.parts);
         let head = store.heads().await?;
         for part in parts {
             let mut at = store.checkpoint(part.collection()).await?.mark;
@@ -325,7 +347,7 @@ impl<S: Store> App<S> {
                 Some(Unit::Stream(stream)) => Some(DocumentId::from(stream)),
                 _ => None,
             };
-            for record in self.0.store.parked(&name.streams(), after, most).await? {
+            for record in self.0.setting.store.parked(&name.streams(), after, most).await? {
                 let unit = Unit::Stream(StreamId::new(&record.id)?);
                 found.extend(record.header.parked.map(|parked| (unit, *parked)));
             }
@@ -335,7 +357,7 @@ impl<S: Store> App<S> {
             _ => None,
         };
         let left = most.saturating_sub(found.len());
-        for record in self.0.store.parked(name, after, left).await? {
+        for record in self.0.setting.store.parked(name, after, left).await? {
             found.extend(record.header.parked.map(|parked| (Unit::Document(record.id), *parked)));
         }
         Ok(found)
@@ -358,19 +380,48 @@ impl<S: Store> App<S> {
         dry_run: bool,
         mut tell: impl FnMut(&Unit, &Mended) + Send,
     ) -> Result<()> {
-        let part = self.part(collection)?;
+        let (part, setting) = (self.part(collection)?, &self.0.setting);
         let mut documents = Vec::new();
         for unit in units {
             match unit {
                 Unit::Stream(stream) => {
-                    let mended = part.retry_stream(&self.0, &stream, dry_run).await?;
+                    let mut live = self.live(part).await?;
+                    let mended = loop {
+                        let mended = part.retry_stream(setting, live, &stream, dry_run).await?;
+                        if !self.is_switched(part, &mut live).await? {
+                            break mended;
+                        }
+                    };
                     tell(&Unit::Stream(stream), &mended);
                 }
                 Unit::Document(id) => documents.push(id),
             }
         }
-        let mut tell = |id, mended| tell(&Unit::Document(id), &mended);
-        part.retry_documents(&self.0, documents, dry_run, &mut tell).await
+        let mut live = self.live(part).await?;
+        let mut answers;
+        loop {
+            answers = Vec::with_capacity(documents.len());
+            let mut hear = |id, mended| answers.push((id, mended));
+            part.retry_documents(setting, live, documents.clone(), dry_run, &mut hear).await?;
+            if !self.is_switched(part, &mut live).await? {
+                break;
+            }
+        }
+        for (id, mended) in answers {
+            tell(&Unit::Document(id), &mended);
+        }
+        Ok(())
+    }
+
+    /// The generation of a projection that is live.
+    async fn live(&self, part: &Arc<dyn Part<S>>) -> Result<u32> {
+        Ok(self.0.setting.store.generations(part.collection()).await?.live.number)
+    }
+
+    /// Whether another generation is live by now: then what was done was done to one that nobody reads.
+    async fn is_switched(&self, part: &Arc<dyn Part<S>>, live: &mut u32) -> Result<bool> {
+        let before = std::mem::replace(live, self.live(part).await?);
+        Ok(before != *live)
     }
 
     /// Tries again everything a projection has parked; `tell` hears what became of each.
@@ -403,7 +454,14 @@ impl<S: Store> App<S> {
 
     /// Folds one document anew from its first event and swaps it in under guard; one whose fold fails stays as it is.
     pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
-        self.part(collection)?.refold(&self.0, &DocumentId::new(id)?).await
+        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
+        let mut live = self.live(part).await?;
+        loop {
+            let mended = part.refold(&self.0.setting, live, &id).await?;
+            if !self.is_switched(part, &mut live).await? {
+                return Ok(mended);
+            }
+        }
     }
 
     /// Tells every event that made a document, and what each changed. `false` if there never was such a document.
@@ -413,12 +471,61 @@ impl<S: Store> App<S> {
         id: &str,
         mut tell: impl FnMut(Explained) + Send,
     ) -> Result<bool> {
-        self.part(collection)?.explain(&self.0, &DocumentId::new(id)?, &mut tell).await
+        let part = self.part(collection)?;
+        let live = self.live(part).await?;
+        part.explain(&self.0.setting, live, &DocumentId::new(id)?, &mut tell).await
+    }
+
+    /// Folds documents anew from the log, plainly, and compares them with what is stored: each as far as it had come when it was
+    /// read, so that it does not matter what is appended meanwhile. Nothing is changed. `tell` hears of each that differs; those
+    /// that are parked are only counted, as [`parked`](Self::parked) names them.
+    pub async fn verify(
+        &self,
+        collection: &str,
+        sample: Sample,
+        mut tell: impl FnMut(Differing) + Send,
+    ) -> Result<Verified> {
+        let part = self.part(collection)?;
+        let live = self.live(part).await?;
+        part.verify(&self.0.setting, live, sample, &mut tell).await
+    }
+
+    /// Begins to rebuild a projection with the code there is, beside the live documents; or takes up the rebuild that code of
+    /// the same version has begun. Readers see none of it until it is [switched](Rebuild::switch) to.
+    pub async fn rebuild(&self, collection: &str) -> Result<Rebuild<S>> {
+        Rebuild::begin(self.part(collection)?.clone(), self.0.setting.clone()).await
+    }
+
+    /// Switches back to the documents that were live before the last rebuild, after these have caught up; undoing that again
+    /// switches forth. Run it with the code that made them, if you can: the code there is folds what they have missed, and goes
+    /// on with them.
+    pub async fn undo(&self, collection: &str) -> Result<()> {
+        rebuild::undo(self.part(collection)?, &self.0.setting).await
+    }
+
+    /// Gives up the rebuild that is under way, whoever began it. Answers whether there was one.
+    pub async fn cancel_rebuild(&self, collection: &str) -> Result<bool> {
+        let name = self.part(collection)?.collection();
+        let Setting { store, env, .. } = &self.0.setting;
+        let before = store.generations(name).await?;
+        let after = change(store, &**env, name, crate::documents::Generations::cancelled).await?;
+        tidy(store, &**env, name).await?;
+        Ok(after.revision != before.revision)
+    }
+
+    /// Removes the documents that were kept for an [undo](Self::undo). Answers whether there were any.
+    pub async fn forget_kept(&self, collection: &str) -> Result<bool> {
+        let name = self.part(collection)?.collection();
+        let Setting { store, env, .. } = &self.0.setting;
+        let before = store.generations(name).await?;
+        let after = change(store, &**env, name, crate::documents::Generations::without_kept).await?;
+        tidy(store, &**env, name).await?;
+        Ok(after.revision != before.revision)
     }
 
     /// The store below.
     pub fn store(&self) -> &S {
-        &self.0.store
+        &self.0.setting.store
     }
 
     /// Ends the workers: each finishes the batch in hand, and handlers of reactions have ten seconds. Waits until they have.
@@ -443,97 +550,4 @@ impl<S: Store> App<S> {
 
 pub(crate) fn to_the_microsecond(time: jiff::Timestamp) -> jiff::Timestamp {
     jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
-}
-
-type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// A projection without its types, so that an application can hold several.
-trait Part<S>: Send + Sync {
-    fn collection(&self) -> &Collection;
-    fn pulse(&self) -> Pulse;
-    fn run(self: Arc<Self>, app: &Inner<S>) -> Work<'static, ()>;
-    fn documents_of(&self, event: Event) -> Vec<DocumentId>;
-    fn retry_documents<'a>(
-        &'a self,
-        app: &'a Inner<S>,
-        ids: Vec<DocumentId>,
-        dry_run: bool,
-        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
-    ) -> Work<'a, Result<()>>;
-    fn retry_stream<'a>(
-        &'a self,
-        app: &'a Inner<S>,
-        stream: &'a StreamId,
-        dry_run: bool,
-    ) -> Work<'a, Result<Mended>>;
-    fn refold<'a>(&'a self, app: &'a Inner<S>, id: &'a DocumentId) -> Work<'a, Result<Mended>>;
-    fn explain<'a>(
-        &'a self,
-        app: &'a Inner<S>,
-        id: &'a DocumentId,
-        tell: &'a mut (dyn FnMut(Explained) + Send),
-    ) -> Work<'a, Result<bool>>;
-}
-
-struct Running<P: Projection> {
-    folder: Arc<Folder<P>>,
-    pulse: SharedPulse,
-}
-
-impl<S: Store, P: Projection> Part<S> for Running<P> {
-    fn collection(&self) -> &Collection {
-        &self.folder.collection
-    }
-
-    fn pulse(&self) -> Pulse {
-        self.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn documents_of(&self, event: Event) -> Vec<DocumentId> {
-        self.folder.documents_of(event).map(|ids| ids.as_slice().to_vec()).unwrap_or_default()
-    }
-
-    fn run(self: Arc<Self>, app: &Inner<S>) -> Work<'static, ()> {
-        let projector = Projector {
-            store: app.store.clone(),
-            folder: self.folder.clone(),
-            env: app.env.clone(),
-            options: app.options.clone(),
-            owner: app.owner.clone(),
-            pulse: self.pulse.clone(),
-        };
-        Box::pin(projector.run(app.stop.subscribe()))
-    }
-
-    fn retry_documents<'a>(
-        &'a self,
-        app: &'a Inner<S>,
-        ids: Vec<DocumentId>,
-        dry_run: bool,
-        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
-    ) -> Work<'a, Result<()>> {
-        Box::pin(self.folder.retry_documents(&app.store, &*app.env, ids, dry_run, tell))
-    }
-
-    fn retry_stream<'a>(
-        &'a self,
-        app: &'a Inner<S>,
-        stream: &'a StreamId,
-        dry_run: bool,
-    ) -> Work<'a, Result<Mended>> {
-        Box::pin(self.folder.retry_stream(&app.store, &*app.env, stream, dry_run))
-    }
-
-    fn refold<'a>(&'a self, app: &'a Inner<S>, id: &'a DocumentId) -> Work<'a, Result<Mended>> {
-        Box::pin(self.folder.refold(&app.store, &*app.env, id))
-    }
-
-    fn explain<'a>(
-        &'a self,
-        app: &'a Inner<S>,
-        id: &'a DocumentId,
-        tell: &'a mut (dyn FnMut(Explained) + Send),
-    ) -> Work<'a, Result<bool>> {
-        Box::pin(self.folder.explain(&app.store, &*app.env, id, tell))
-    }
 }

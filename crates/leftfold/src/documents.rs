@@ -3,14 +3,18 @@
 //! The trait asks for nothing but conditional writes of single documents. Stores with transactions commit
 //! a batch as one; the others write documents first and the checkpoint last, and the guards make up for it.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use compact_str::CompactString;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+mod collection;
+mod generations;
+
+pub use collection::Collection;
+pub use generations::{Generation, Generations, Switching};
 
 use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, EventKind, Partition, Position, Revision, StreamId};
@@ -19,75 +23,6 @@ use crate::mark::Mark;
 
 /// The longest body of a document, in bytes. A fold that makes a longer one has failed.
 pub const MAX_BODY_BYTES: usize = 16_000_000;
-
-/// The name of a collection, which is also that of the projection that fills it.
-///
-/// A letter, then letters, digits or `_`, 63 at most: it becomes part of table names.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "CompactString", into = "CompactString")]
-pub struct Collection(CompactString);
-
-impl Collection {
-    const STREAMS: &'static str = "~streams";
-
-    /// Checks the name.
-    pub fn new(name: impl AsRef<str>) -> Result<Self, Invalid> {
-        let name = name.as_ref();
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(fits) || name.len() > 63
-        {
-            return Err(Invalid::new("collection", name, "a letter, then letters, digits or _, 63 at most"));
-        }
-        Ok(Self(CompactString::from(name)))
-    }
-
-    /// The hidden collection that remembers which streams this one has set aside.
-    #[must_use]
-    pub fn streams(&self) -> Self {
-        Self(compact_str::format_compact!("{}{}", self.0, Self::STREAMS))
-    }
-
-    /// Whether readers are not meant to see it.
-    pub fn is_hidden(&self) -> bool {
-        self.belongs_to().is_some()
-    }
-
-    /// Of a hidden collection, the name of the one it belongs to.
-    pub fn belongs_to(&self) -> Option<&str> {
-        self.0.strip_suffix(Self::STREAMS)
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Collection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
-    }
-}
-
-impl fmt::Debug for Collection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
-}
-
-impl TryFrom<CompactString> for Collection {
-    type Error = Invalid;
-
-    fn try_from(name: CompactString) -> Result<Self, Invalid> {
-        Self::new(name)
-    }
-}
-
-impl From<Collection> for CompactString {
-    fn from(collection: Collection) -> Self {
-        collection.0
-    }
-}
 
 /// Why a document (or a stream, where events are not routed by it) is set aside, by reference: the events
 /// themselves stay in the log.
@@ -349,8 +284,11 @@ pub struct Counts {
 }
 
 /// A store of documents and of the checkpoints that say how far they are.
+///
+/// Wherever a collection is named, its name alone means the [live](Generations::live) generation as of the call, and a
+/// [generation](Collection::generation) means that one, whatever is live. [`Collection::stored`] says which records are meant.
 pub trait Documents: Send + Sync + 'static {
-    /// Makes the collection and its [hidden one](Collection::streams) if they are not there yet.
+    /// Makes the collection, or the generation, and its [hidden one](Collection::streams), if they are not there yet.
     fn prepare(&self, collection: &Collection) -> impl Future<Output = Result<()>> + Send;
 
     /// The records with these ids, in any order; those that don't exist are left out.
@@ -406,6 +344,26 @@ pub trait Documents: Send + Sync + 'static {
         owner: &str,
         lease: Duration,
     ) -> impl Future<Output = Result<Claim>> + Send;
+
+    /// What is known of the [generations](Generations) of a collection: the first one alone, if nothing is.
+    fn generations(&self, collection: &Collection) -> impl Future<Output = Result<Generations>> + Send;
+
+    /// Keeps what is known of the generations of a collection, if it still has the revision that was seen. Answers whether it
+    /// did; on an error nobody knows, so look again.
+    ///
+    /// If another one becomes live, then at once for all who name the collection alone: whoever reads sees the one before or
+    /// the one after, and feeds of changes say that [changes are lost](crate::react::Told::Lost), so that all documents are
+    /// compared.
+    fn put_generations(
+        &self,
+        collection: &Collection,
+        seen: u64,
+        next: Generations,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Removes a [generation](Collection::generation) that is not live: its records, its hidden collection and its
+    /// checkpoint. What is not there is no error.
+    fn drop_generation(&self, generation: &Collection) -> impl Future<Output = Result<()>> + Send;
 
     /// Gives the lease back, if it is this owner's.
     fn release(&self, projection: &Collection, owner: &str) -> impl Future<Output = Result<()>> + Send;

@@ -77,10 +77,13 @@ impl<D, S: std::fmt::Debug> std::fmt::Debug for Guarded<D, S> {
 }
 
 impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
-    /// Documents in this collection, which is made if it is not there yet.
+    /// Documents in this collection, which is made if it is not there yet. What is folded by hand can't be rebuilt: if a projection
+    /// fills the same collection and is, its new documents have nothing of it.
     pub async fn new(store: S, collection: &str) -> Result<Self> {
         let collection = Collection::new(collection)?;
         store.prepare(&collection).await?;
+        // Named once, so that nobody has to look for every event which one is live.
+        let collection = collection.generation(store.generations(&collection).await?.live.number);
         let retry = Backoff::default().first(Duration::from_millis(2)).limit(20);
         Ok(Self { store, env: Arc::new(System), collection, retry, document: std::marker::PhantomData })
     }
@@ -155,7 +158,8 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
                 Verdict::Gap { expected } => return Ok(Answer::Gap { expected }),
             }
             let changed = change(self.document(&id, record.as_ref())?).map_err(|error| {
-                let message = format!("folding {number} of {lane} into {id} of {}: {error}", self.collection);
+                let message =
+                    format!("folding {number} of {lane} into {id} of {}: {error}", self.collection.base());
                 Error::new(Kind::Invalid, message)
             })?;
             mark.advance(lane, number);
@@ -176,7 +180,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
                 let message = format!(
                     "folding {number} of {lane} into {id} of {}: others keep changing it; \
                      deliver it again",
-                    self.collection
+                    self.collection.base()
                 );
                 return Err(Error::new(
                     if doubtful.is_some() { Kind::Unknown } else { Kind::Conflict },
@@ -194,8 +198,10 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     fn document(&self, id: &DocumentId, record: Option<&Record>) -> Result<Option<D>> {
         let body = record.and_then(|record| record.body.as_ref());
         body.map(Json::to).transpose().map_err(|error| {
-            let message =
-                format!("reading {id} from {}: it is not of the type asked for: {error}", self.collection);
+            let message = format!(
+                "reading {id} from {}: it is not of the type asked for: {error}",
+                self.collection.base()
+            );
             Error::new(Kind::Format, message)
         })
     }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::documents::{
-    Checkpoint, Claim, Collection, Commit, Conflict, Counts, Documents, Header, Outcome, Record,
+    Checkpoint, Claim, Collection, Commit, Conflict, Counts, Documents, Generations, Header, Outcome, Record,
 };
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Event, EventId, Partition, Position, Revision, StreamId, Token};
@@ -46,6 +46,7 @@ struct State {
     collections: HashMap<Collection, Kept>,
     checkpoints: HashMap<Collection, Checkpoint>,
     leases: HashMap<Collection, (String, Instant)>,
+    generations: HashMap<Collection, Generations>,
     sequences: sequence::Kept,
     counters: counters::Kept,
     reacting: reactive::Kept,
@@ -130,8 +131,17 @@ impl State {
         position
     }
 
+    /// What a collection's records are kept under.
+    fn stored(&self, collection: &Collection) -> Collection {
+        collection.stored(self.generations.get(&collection.base()).map_or(0, |known| known.live.number))
+    }
+
     fn collection(&self, collection: &Collection) -> Result<&Kept> {
-        self.collections.get(collection).ok_or_else(|| missing(collection))
+        self.collections.get(&self.stored(collection)).ok_or_else(|| missing(collection))
+    }
+
+    fn checkpoint(&self, projection: &Collection) -> Option<&Checkpoint> {
+        self.checkpoints.get(&self.stored(projection))
     }
 }
 
@@ -222,8 +232,9 @@ impl Append for Memory {
 impl Documents for Memory {
     async fn prepare(&self, collection: &Collection) -> Result<()> {
         let mut state = self.state();
-        state.collections.entry(collection.clone()).or_default();
-        state.collections.entry(collection.streams()).or_default();
+        let stored = state.stored(collection);
+        state.collections.entry(stored.streams()).or_default();
+        state.collections.entry(stored).or_default();
         Ok(())
     }
 
@@ -237,8 +248,7 @@ impl Documents for Memory {
         {
             let mut state = self.state();
             if let Some(advance) = &commit.advance {
-                let at =
-                    state.checkpoints.get(&advance.projection).map(|at| at.mark.clone()).unwrap_or_default();
+                let at = state.checkpoint(&advance.projection).map(|at| at.mark.clone()).unwrap_or_default();
                 if !advance.holds(&at) {
                     return Ok(Outcome::Conflict(Conflict { checkpoint: true, documents: Vec::new() }));
                 }
@@ -256,16 +266,20 @@ impl Documents for Memory {
                 return Ok(Outcome::Conflict(conflict));
             }
             for changes in &commit.changes {
-                let documents = state.collections.entry(changes.collection.clone()).or_default();
+                let stored = state.stored(&changes.collection);
+                let base = changes.collection.base();
+                let is_live = stored == state.stored(&base);
+                let documents = state.collections.entry(stored).or_default();
                 for Record { id, header, body } in changes.writes.iter().map(|write| &write.record) {
                     documents.insert(id.clone(), (header.clone(), body.clone()));
                 }
-                for write in &changes.writes {
-                    state.reacting.wrote(On::Projection(changes.collection.clone()), &write.record.id);
+                for write in changes.writes.iter().filter(|_| is_live) {
+                    state.reacting.wrote(On::Projection(base.clone()), &write.record.id);
                 }
             }
             if let Some(advance) = &commit.advance {
-                state.checkpoints.insert(advance.projection.clone(), advance.to.clone());
+                let projection = state.stored(&advance.projection);
+                state.checkpoints.insert(projection, advance.to.clone());
             }
         }
         self.0.changed.notify_waiters();
@@ -301,12 +315,12 @@ impl Documents for Memory {
     }
 
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
-        Ok(self.state().checkpoints.get(projection).cloned().unwrap_or_default())
+        Ok(self.state().checkpoint(projection).cloned().unwrap_or_default())
     }
 
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         self.until(|state| {
-            let at = state.checkpoints.get(projection).map_or_else(Mark::default, |at| at.mark.clone());
+            let at = state.checkpoint(projection).map_or_else(Mark::default, |at| at.mark.clone());
             (at != *from).then_some(at)
         })
         .await
@@ -315,22 +329,55 @@ impl Documents for Memory {
     async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
         let now = Instant::now();
         let mut state = self.state();
-        let taken = state.leases.get(projection);
+        let projection = state.stored(projection);
+        let taken = state.leases.get(&projection);
         let taken = taken.map(|(other, ends)| (other.as_str(), ends.saturating_duration_since(now)));
         let claim = Claim::judge(taken, owner);
         if claim == Claim::Ours {
             // Clocks can't tell of times that are too far off.
             let ends = now + lease.min(Duration::from_hours(24 * 365));
-            state.leases.insert(projection.clone(), (owner.to_owned(), ends));
+            state.leases.insert(projection, (owner.to_owned(), ends));
         }
         Ok(claim)
     }
 
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         let mut state = self.state();
-        if state.leases.get(projection).is_some_and(|(other, _)| other == owner) {
-            state.leases.remove(projection);
+        let projection = state.stored(projection);
+        if state.leases.get(&projection).is_some_and(|(other, _)| other == owner) {
+            state.leases.remove(&projection);
         }
+        Ok(())
+    }
+
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        Ok(self.state().generations.get(&collection.base()).cloned().unwrap_or_default())
+    }
+
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        {
+            let mut state = self.state();
+            let known = state.generations.entry(collection.base()).or_default();
+            if known.revision != seen {
+                return Ok(false);
+            }
+            let is_switched = known.live.number != next.live.number;
+            *known = next;
+            if is_switched {
+                state.reacting.lost(On::Projection(collection.base()));
+            }
+        }
+        self.0.changed.notify_waiters();
+        Ok(true)
+    }
+
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        let mut state = self.state();
+        let stored = state.stored(generation);
+        state.collections.remove(&stored.streams());
+        state.collections.remove(&stored);
+        state.checkpoints.remove(&stored);
+        state.leases.remove(&stored);
         Ok(())
     }
 }

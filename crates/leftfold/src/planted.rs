@@ -68,6 +68,10 @@ bugs! {
     RefoldUnmarked,
     /// A document that could not be folded anew is tried again from its failing event on.
     RefoldFromFailure,
+    /// A rebuild is switched to while the live documents go on.
+    SwitchUnfrozen,
+    /// A rebuild is switched to before it has caught up.
+    SwitchBehind,
     /// A read that is to wait for an event does not.
     ReadAtOnce,
     /// A delivery is acknowledged before it is ingested.

@@ -140,13 +140,13 @@ async fn folded<S: Store>(
     }
     let waiting = async {
         // A projection at work passes soon, whatever it meets. Only of one that does not is asked what hinders it.
-        if let Ok(passed) = timeout(SOON, passes(store, collection, token)).await {
-            passed?;
+        let passed = if let Ok(passed) = timeout(SOON, passes(store, collection, token)).await {
+            passed?
         } else {
-            look(store, collection, id, token).await?;
-            passes(store, collection, token).await?;
-        }
-        look(store, collection, id, token).await
+            look(store, &live(store, collection).await?, id, token).await?;
+            passes(store, collection, token).await?
+        };
+        look(store, &passed, id, token).await
     };
     if let Ok(answer) = timeout(patience, waiting).await {
         return answer;
@@ -156,13 +156,26 @@ async fn folded<S: Store>(
     Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
 }
 
-/// Waits until the projection has the token's event behind it, folded or set aside.
-async fn passes<S: Store>(store: &S, collection: &Collection, token: &Token) -> Result<(), crate::Error> {
-    let mut at = store.checkpoint(collection).await?.mark;
-    while at.position(token.partition) < token.position && !planted(Bug::ReadAtOnce) {
-        at = store.advanced(collection, &at).await?;
+/// The generation that is live.
+async fn live<S: Store>(store: &S, collection: &Collection) -> Result<Collection, crate::Error> {
+    Ok(collection.generation(store.generations(collection).await?.live.number))
+}
+
+/// Waits until the projection has the token's event behind it, folded or set aside. Answers with the generation that has: another one,
+/// which may become live at any time, need not have folded or set aside the same.
+async fn passes<S: Store>(
+    store: &S,
+    collection: &Collection,
+    token: &Token,
+) -> Result<Collection, crate::Error> {
+    loop {
+        let live = live(store, collection).await?;
+        let at = store.checkpoint(&live).await?.mark;
+        if at.position(token.partition) >= token.position || planted(Bug::ReadAtOnce) {
+            return Ok(live);
+        }
+        store.advanced(collection, &at).await?;
     }
-    Ok(())
 }
 
 /// The record, unless something keeps the token's event from being folded into it.

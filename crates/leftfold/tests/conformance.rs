@@ -10,6 +10,7 @@ async fn make(partitions: u16) -> (Memory, ()) {
 mod one_partition {
     leftfold::conformance!(super::make, partitions: 1);
     leftfold::conformance_of_sequences!(super::make, partitions: 1);
+    leftfold::conformance_of_generations!(super::make, partitions: 1);
     leftfold::conformance_of_counters!(super::make);
     leftfold::conformance_of_reactive!(super::make);
     leftfold::conformance_of_contents!(super::make);
@@ -18,4 +19,5 @@ mod one_partition {
 mod three_partitions {
     leftfold::conformance!(super::make, partitions: 3);
     leftfold::conformance_of_sequences!(super::make, partitions: 3);
+    leftfold::conformance_of_generations!(super::make, partitions: 3);
 }

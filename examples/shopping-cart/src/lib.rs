@@ -49,7 +49,11 @@ struct Readme;
 #[doc = include_str!("../../../docs/guide/guarded-projections.md")]
 struct GuardedProjections;
 
-/// The last page of it.
+/// The last pages of it.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/reactions.md")]
 struct Reactions;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/rebuilding.md")]
+struct Rebuilding;

@@ -9,15 +9,19 @@ use mongodb::options::Hint;
 use super::ids;
 use crate::body::{self, Style};
 use crate::error::Failure;
+use crate::generations::Stand;
 use crate::schema::records;
 use crate::{Base, MAX_IDS, Mongo, batch, contents, record};
 
-/// The name of the collection in which documents are.
-pub(super) fn collection_of(on: &On) -> String {
-    match on {
-        On::Projection(collection) => records(collection),
-        On::Plain(plain) => plain.as_str().to_owned(),
-    }
+/// The name of the collection in which documents are, and how often that was another one before.
+pub(super) async fn collection_of(base: &Base, on: &On) -> Result<(String, i64), Failure> {
+    Ok(match on {
+        On::Projection(collection) => {
+            let Stand { live, switches } = base.stand(collection).await?;
+            (records(&collection.generation(live)), switches)
+        }
+        On::Plain(plain) => (plain.as_str().to_owned(), 0),
+    })
 }
 
 /// The `_id` of a document. `None` if none can have it.

@@ -8,7 +8,7 @@
 //! is the server's word for how far it has looked. A server looks for the change that a token is of, and does not find one of a
 //! collection that is not followed any more: so a place also tells when and where that change was.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -35,6 +35,10 @@ const AWAIT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// The longest that anybody waits at once.
 const LONGEST: Duration = Duration::from_hours(24);
+/// How often is looked whether another generation of what is followed became live.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Why a feed has to begin anew then.
+const SWITCHED: &str = "another generation of what is followed became live";
 /// How many changes a server sends at once.
 const BATCH: u32 = 5_000;
 
@@ -60,6 +64,8 @@ pub struct MongoFeed {
     lost: Option<String>,
     /// What went wrong last, unless all went well since.
     failed: Option<Failure>,
+    /// When it was last looked whether another generation became live.
+    looked: Instant,
     delays: Box<dyn Iterator<Item = Duration> + Send>,
 }
 
@@ -69,6 +75,9 @@ type Step = Pin<Box<dyn Future<Output = Result<(Stream, Option<RawDocumentBuf>),
 #[derive(Clone, Serialize, Deserialize)]
 struct Place {
     token: ResumeToken,
+    /// How often other generations of what is followed had become live, where that ever happened.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    switches: BTreeMap<String, i64>,
     /// The change that the token is of, if it is of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     of: Option<Of>,
@@ -86,6 +95,8 @@ struct Of {
 struct Source {
     base: Arc<Base>,
     on: HashMap<String, On>,
+    /// How often other generations have become live, of each projection that is followed.
+    switches: BTreeMap<String, i64>,
 }
 
 /// Why there is no answer.
@@ -107,7 +118,8 @@ impl Feed for MongoFeed {
         let mut changes = Changes::default();
         while self.lost.is_none() && count(&changes) < most.max(1) {
             let waits = changes.documents.is_empty();
-            match self.answer(waits.then_some(end)).await {
+            match self.answer(waits.then_some(end.min(self.looked + LOOK_EVERY))).await {
+                None if waits && Instant::now() < end => self.look().await,
                 None => break,
                 Some(Ok(Some(change))) => self.note(&change, &mut changes),
                 Some(Ok(None)) => {
@@ -124,6 +136,9 @@ impl Feed for MongoFeed {
                     }
                 }
             }
+        }
+        if self.lost.is_none() && (changes.documents.is_empty() || self.looked.elapsed() >= LOOK_EVERY) {
+            self.look().await;
         }
         if let Some(why) = &self.lost {
             return Ok(Told::Lost(why.clone()));
@@ -145,8 +160,7 @@ impl Feed for MongoFeed {
 impl MongoFeed {
     /// Follows documents from a place on, or from now on.
     pub(super) async fn open(base: &Arc<Base>, on: Vec<On>, from: Option<String>) -> Result<Self> {
-        let on = on.into_iter().map(|on| (collection_of(&on), on)).collect();
-        let source = Arc::new(Source { base: Arc::clone(base), on });
+        let source = Arc::new(base.run("follow changes in", Source::of(base, on)).await?);
         let mut feed = Self {
             source,
             place: None,
@@ -154,12 +168,14 @@ impl MongoFeed {
             under_way: None,
             lost: None,
             failed: None,
+            looked: Instant::now(),
             delays: delays(),
         };
         if let Some(from) = from {
             match serde_json::from_str::<Place>(&from) {
                 // Whether the server knows it is found out by the first wait.
-                Ok(place) => feed.place = Some(place),
+                Ok(place) if place.switches == feed.source.switches => feed.place = Some(place),
+                Ok(_) => feed.lost = Some(SWITCHED.to_owned()),
                 Err(error) => feed.lost = Some(format!("{from:?} is no place in a change stream: {error}")),
             }
             return Ok(feed);
@@ -175,7 +191,7 @@ impl MongoFeed {
             let Some(token) = stream.resume_token() else {
                 return Err(Failure::damaged("the server does not tell where its change stream begins"));
             };
-            Ok((stream, Place { token, of: first.as_deref().and_then(of) }))
+            Ok((stream, feed.source.place(token, first.as_deref())))
         };
         let (stream, place) = base.run("follow changes in", begin).await?;
         Ok(Self { place: Some(place), stream: Some(stream), ..feed })
@@ -204,7 +220,7 @@ impl MongoFeed {
                 self.delays = delays();
             }
             if let Some(token) = stream.resume_token() {
-                self.place = Some(Place { token, of: change.as_deref().and_then(of) });
+                self.place = Some(self.source.place(token, change.as_deref()));
             }
             self.stream = Some(stream);
             change
@@ -223,6 +239,17 @@ impl MongoFeed {
             sleep(delay).await;
             Ok((source.open(place).await?, None))
         })
+    }
+
+    /// Looks whether another generation became live: then its records are elsewhere, and may be others.
+    async fn look(&mut self) {
+        self.looked = Instant::now();
+        match patiently(self.source.switches()).await {
+            Ok(switches) if switches == self.source.switches => {}
+            Ok(_) => self.lost = Some(SWITCHED.to_owned()),
+            // The next look tells.
+            Err(failure) => tracing::debug!(?failure, "could not look for a switch to another generation"),
+        }
     }
 
     /// Takes down what a change is about. After some, nobody knows what else has changed.
@@ -248,8 +275,10 @@ pub(super) async fn has_changes(base: &Arc<Base>, on: Vec<On>, after: &str) -> R
     let now = now.map_err(|error| {
         Failure::damaged(format!("a server that does not say when it was written to: {error}"))
     })?;
-    let on = on.into_iter().map(|on| (collection_of(&on), on)).collect();
-    let source = Source { base: Arc::clone(base), on };
+    let source = Source::of(base, on).await?;
+    if place.switches != source.switches {
+        return Ok(true);
+    }
     let mut stream = match source.stream_that_waits(Some(place), GLANCE).await {
         Ok(stream) => stream,
         Err(error) => match judge(error) {
@@ -285,6 +314,35 @@ enum Noted<'a> {
 }
 
 impl Source {
+    /// What is live now, of these documents.
+    async fn of(base: &Arc<Base>, on: Vec<On>) -> Result<Self, Failure> {
+        let mut source = Self { base: Arc::clone(base), on: HashMap::new(), switches: BTreeMap::new() };
+        for on in on {
+            let (name, switches) = collection_of(base, &on).await?;
+            if switches > 0 {
+                source.switches.insert(on.to_string(), switches);
+            }
+            source.on.insert(name, on);
+        }
+        Ok(source)
+    }
+
+    /// How often other generations of these documents have become live by now.
+    async fn switches(&self) -> Result<BTreeMap<String, i64>, Failure> {
+        let mut all = BTreeMap::new();
+        for on in self.on.values().filter(|on| matches!(on, On::Projection(_))) {
+            let (_, switches) = collection_of(&self.base, on).await?;
+            if switches > 0 {
+                all.insert(on.to_string(), switches);
+            }
+        }
+        Ok(all)
+    }
+
+    fn place(&self, token: ResumeToken, change: Option<&RawDocument>) -> Place {
+        Place { token, switches: self.switches.clone(), of: change.and_then(of) }
+    }
+
     /// Opens the stream at a place. One that can't be found is told from a server that has trouble of its own.
     async fn open(&self, place: Option<Place>) -> Result<Stream, Trouble> {
         let is_placed = place.is_some();

@@ -103,7 +103,10 @@ async fn make(base: &Base) -> Result<(), Failure> {
 
 /// Says so if there is something that tells of no changes. What is not there yet will be told of.
 async fn check_followed(base: &Base, on: &[On]) -> Result<()> {
-    let names: BTreeMap<_, _> = on.iter().map(|on| (collection_of(on), on)).collect();
+    let mut names = BTreeMap::new();
+    for on in on {
+        names.insert(base.run("look for a generation in", collection_of(base, on)).await?.0, on);
+    }
     let look = async {
         let filter =
             doc! { "name": { "$in": names.keys().collect::<Vec<_>>() }, "type": { "$ne": "collection" } };

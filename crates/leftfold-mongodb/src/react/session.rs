@@ -5,10 +5,10 @@ use leftfold::react::{Change, On, Task, TaskKey};
 use leftfold::{DocumentId, Error, Json, Result};
 use mongodb::ClientSession;
 
-use super::documents::{collection_of, decode as document, key_of};
+use super::documents::{decode as document, key_of};
 use super::task::{decode, encode, guard, key};
 use crate::error::{Failure, sourced};
-use crate::schema::TASKS;
+use crate::schema::{TASKS, records};
 use crate::{Base, Mongo};
 
 /// # Completing a task in a transaction
@@ -124,7 +124,11 @@ impl Base {
         id: &DocumentId,
     ) -> Result<Option<Json>, Trouble> {
         let Some(key) = key_of(on, id) else { return Ok(None) };
-        let documents = self.db.collection::<RawDocumentBuf>(&collection_of(on));
+        let name = match on {
+            On::Projection(collection) => records(&self.named_in(&mut *session, collection).await?),
+            On::Plain(plain) => plain.as_str().to_owned(),
+        };
+        let documents = self.db.collection::<RawDocumentBuf>(&name);
         let Some(found) = documents.find_one(doc! { "_id": key }).session(session).await? else {
             return Ok(None);
         };

@@ -5,23 +5,24 @@ use leftfold::{DocumentId, Json};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
 
-use crate::collections;
 use crate::error::Failure;
+use crate::{collections, generations};
 
 const PLAIN: &str =
     "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";
 
 /// The table, quoted. Names of collections hold no quotes.
-pub(super) fn table(on: &On) -> String {
-    match on {
-        On::Projection(collection) => collections::table(collection),
+pub(super) fn table(file: &Connection, on: &On) -> Result<String, Failure> {
+    Ok(match on {
+        On::Projection(collection) => collections::table(&generations::stored(file, collection)?),
         On::Plain(plain) => format!("\"{}\"", plain.as_str()),
-    }
+    })
 }
 
 /// Those of these documents that are there.
 pub(super) fn find(file: &Connection, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>, Failure> {
-    let mut statement = prepare(file, on, &format!("SELECT id, body FROM {} WHERE id = ?1", table(on)))?;
+    let sql = format!("SELECT id, body FROM {} WHERE id = ?1", table(file, on)?);
+    let mut statement = prepare(file, on, &sql)?;
     let mut found = Vec::with_capacity(ids.len());
     for id in ids {
         // A table of others may find what is not the same text.
@@ -43,7 +44,8 @@ pub(super) fn page(
     most: usize,
 ) -> Result<Vec<Found>, Failure> {
     // There is no limit in it: what other programs write is not always a document.
-    let sql = format!("SELECT id, body FROM {} WHERE id > ?1 AND body IS NOT NULL ORDER BY id", table(on));
+    let sql =
+        format!("SELECT id, body FROM {} WHERE id > ?1 AND body IS NOT NULL ORDER BY id", table(file, on)?);
     let mut statement = prepare(file, on, &sql)?;
     // No id is empty, so all of them come after that.
     let mut rows = statement.query([after.map_or("", DocumentId::as_str)])?;

@@ -5,7 +5,7 @@
 //! changes while there were no triggers.
 
 use leftfold::react::On;
-use leftfold::{Error, Result};
+use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::documents::{self, table};
@@ -20,8 +20,8 @@ pub(super) fn source(on: &On) -> String {
 }
 
 /// The triggers that tell of changes, by name, as SQLite keeps them.
-fn triggers(on: &On) -> [(String, String); 3] {
-    let (source, table) = (source(on), table(on));
+fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure> {
+    let (source, table) = (source(on), table(file, on)?);
     let note = |id: &str, if_so: &str| {
         format!(
             "  INSERT INTO leftfold_changes (source, id) SELECT '{source}', {id} WHERE typeof({id}) = 'text'{if_so};"
@@ -38,7 +38,7 @@ fn triggers(on: &On) -> [(String, String); 3] {
     };
     // Tables of others may compare in a way that overlooks some changes.
     let moved = "old.id COLLATE BINARY IS NOT new.id";
-    [
+    Ok([
         trigger("insert", "new.body IS NOT NULL", &[note("new.id", "")]),
         trigger(
             "update",
@@ -46,7 +46,7 @@ fn triggers(on: &On) -> [(String, String); 3] {
             &[note("new.id", ""), note("old.id", &format!(" AND {moved}"))],
         ),
         trigger("delete", "old.body IS NOT NULL", &[note("old.id", "")]),
-    ]
+    ])
 }
 
 /// Whether all changes of these documents are noted.
@@ -54,12 +54,30 @@ pub(super) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure
     if !journal::is_there(file)? {
         return Ok(false);
     }
-    for (name, sql) in on.iter().flat_map(triggers) {
-        if stored(file, &name)?.as_ref() != Some(&sql) {
-            return Ok(false);
+    for on in on {
+        for (name, sql) in triggers(file, on)? {
+            if stored(file, &name)?.as_ref() != Some(&sql) {
+                return Ok(false);
+            }
         }
     }
     Ok(true)
+}
+
+/// Has what follows a projection's documents, if anything does, follow the generation that is live, and compare them.
+pub(crate) fn switch_followed(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
+    let on = On::Projection(collection.clone());
+    let mut is_followed = false;
+    for (name, sql) in triggers(connection, &on)? {
+        if stored(connection, &name)?.is_some() {
+            connection.execute_batch(&format!("DROP TRIGGER \"{name}\";\n{sql};"))?;
+            is_followed = true;
+        }
+    }
+    if is_followed {
+        journal::note_gap(connection, &source(&on))?;
+    }
+    Ok(())
 }
 
 fn stored(file: &Connection, trigger: &str) -> Result<Option<String>, Failure> {
@@ -87,7 +105,7 @@ impl Work for FollowWork {
                 On::Plain(plain) => documents::check(tx.connection, plain)?,
             }
             let mut is_new = false;
-            for (name, sql) in triggers(on) {
+            for (name, sql) in triggers(tx.connection, on)? {
                 if stored(tx.connection, &name)?.as_ref() != Some(&sql) {
                     tx.connection.execute_batch(&format!("DROP TRIGGER IF EXISTS \"{name}\";\n{sql};"))?;
                     is_new = true;

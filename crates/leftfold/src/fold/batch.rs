@@ -31,13 +31,13 @@ pub(crate) struct Routed<E> {
     pub(crate) more: bool,
     pub(crate) events: u64,
     ignored: u64,
-    steps: Vec<Step<E>>,
+    pub(super) steps: Vec<Step<E>>,
     /// How many steps are taken.
     taken: usize,
 }
 
 /// What one event is to a projection.
-enum Step<E> {
+pub(super) enum Step<E> {
     Fold(Event<E>, Ids, usize),
     Broken(Event, Error),
 }
@@ -151,6 +151,12 @@ impl<P: Projection> Folder<P> {
         let collection = Collection::new(projection.name())?;
         let route = projection.route();
         Ok(Self { projection, collection, route })
+    }
+
+    /// The same projection, in one generation of its collection.
+    pub(crate) fn of_generation(projection: P, number: u32) -> Result<Self> {
+        let folder = Self::new(projection)?;
+        Ok(Self { collection: folder.collection.generation(number), ..folder })
     }
 
     pub(crate) fn routes_by_stream(&self) -> bool {
@@ -351,7 +357,7 @@ impl<P: Projection> Folder<P> {
     }
 
     /// The user's fold. A panic is a failure like any other.
-    fn fold(
+    pub(super) fn fold(
         &self,
         document: Option<P::Document>,
         event: &Event<P::Event>,

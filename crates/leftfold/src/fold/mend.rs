@@ -461,7 +461,7 @@ impl Attempts {
         mut ids: Vec<DocumentId>,
     ) -> Result<Vec<DocumentId>> {
         changes.retain(|changes| !changes.writes.is_empty());
-        let collection = changes.last().map(|changes| changes.collection.to_string()).unwrap_or_default();
+        let collection = changes.last().map(|changes| changes.collection.base().to_string());
         match store.commit(Arc::new(Commit { advance: None, changes })).await {
             Ok(Outcome::Applied) => return Ok(Vec::new()),
             // A store without transactions has written those it does not name; one with them has written none.
@@ -472,6 +472,7 @@ impl Attempts {
         }
         let Some(delay) = self.0.next() else {
             ids.truncate(1);
+            let collection = collection.unwrap_or_default();
             let message = format!("mending {ids:?} in {collection}: others keep changing it; try again");
             return Err(Error::new(Kind::Conflict, message));
         };

@@ -9,6 +9,7 @@
 //! | `batch` | the pure core: from (documents at hand, events) to (what to write, what failed, what waits) |
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded anew |
+//! | `verify` | whether what is stored is what the log folds to |
 
 mod batch;
 mod decode;
@@ -20,6 +21,7 @@ mod projector;
 mod replay;
 mod slot;
 mod status;
+mod verify;
 mod working;
 
 #[cfg(feature = "testing")]
@@ -32,8 +34,9 @@ pub use explain::{Change, Effect, Explained};
 pub use mend::Mended;
 pub use projection::{Error, Ids, Projection, Route};
 pub use projector::Options;
-pub(crate) use projector::{Projector, Pulse, SharedPulse};
+pub(crate) use projector::{Ended, Projector, Pulse, SharedPulse, stopped};
 #[cfg(feature = "testing")]
 pub(crate) use slot::Slot;
 pub(crate) use status::distance;
 pub use status::{Activity, Status};
+pub use verify::{Differing, Sample, Verified};

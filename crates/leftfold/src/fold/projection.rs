@@ -1,5 +1,6 @@
 //! What users write: how events become documents.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -57,6 +58,13 @@ pub trait Projection: Send + Sync + 'static {
     /// The name of the projection and of the collection it fills.
     fn name(&self) -> &str;
 
+    /// The version of its code, any text: change it where `fold`, `route` or `upcast` come to another document from the same
+    /// events. It is kept with the documents, so that [`Status`](super::Status) tells that they are of another version and have
+    /// to be [rebuilt](crate::App::rebuild). Until they are, they are read as they are, and the code there is goes on with them.
+    fn version(&self) -> Cow<'_, str> {
+        Cow::Borrowed("1")
+    }
+
     /// Which types of events it is about; others are ignored, whatever is in them. By default, those that [`Event`](Self::Event) has variants for.
     fn concerns(&self, kind: &EventKind) -> bool {
         let _ = kind;
@@ -88,6 +96,10 @@ impl<P: Projection> Projection for Arc<P> {
 
     fn name(&self) -> &str {
         (**self).name()
+    }
+
+    fn version(&self) -> Cow<'_, str> {
+        (**self).version()
     }
 
     fn concerns(&self, kind: &EventKind) -> bool {

@@ -27,6 +27,7 @@ use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Partition, Position};
 use crate::planted::{Bug, planted};
+use crate::rebuild::frozen;
 use crate::retry::Backoff;
 
 /// How a projector works. The defaults suit most.
@@ -76,6 +77,10 @@ pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
 pub(crate) struct Projector<S, P: Projection> {
     pub(crate) store: S,
     pub(crate) folder: Arc<Folder<P>>,
+    /// The generation that it folds.
+    pub(crate) number: u32,
+    /// Whether it does so only while that one is live.
+    pub(crate) only_live: bool,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) options: Options,
     pub(crate) owner: String,
@@ -99,6 +104,17 @@ enum End {
     Stopped,
     /// Somebody else does this work.
     Replaced,
+    /// This generation is not to be folded, at least for now.
+    Frozen,
+}
+
+/// Why a projector has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was told to.
+    Stopped,
+    /// Its generation's checkpoint is [frozen](crate::rebuild::frozen), or there is no such generation any more.
+    Frozen,
 }
 
 /// How often the fold of one event was tried.
@@ -135,20 +151,21 @@ struct Run<'a, S, P: Projection> {
 }
 
 impl<S: Store, P: Projection> Projector<S, P> {
-    /// Runs until told to stop, finishing the batch in hand. Nothing ends it but that: where the store fails it
-    /// waits and goes on from the checkpoint.
-    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+    /// Runs until told to stop, finishing the batch in hand, or until its generation is frozen. Nothing else ends it: where the
+    /// store fails it waits and goes on from the checkpoint.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) -> Ended {
         let patience =
             Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(15)).without_limit();
         let mut delays = patience.delays(self.env.random());
-        loop {
+        let ended = loop {
             let before = Instant::now();
             let wait = match unpanicked(self.work(&mut stop)).await {
-                Ok(End::Stopped) => break,
+                Ok(End::Stopped) => break Ended::Stopped,
+                Ok(End::Frozen) => break Ended::Frozen,
                 Ok(End::Replaced) => Duration::ZERO,
                 Err(error) if error.kind() == Kind::Stopped && *stop.borrow() => {
                     tracing::debug!(projection = %self.folder.collection, %error, "stopped");
-                    break;
+                    break Ended::Stopped;
                 }
                 Err(error) => {
                     tracing::warn!(projection = %self.folder.collection, %error, "projection failed, will go on");
@@ -163,32 +180,44 @@ impl<S: Store, P: Projection> Projector<S, P> {
                 }
             };
             tokio::select! { biased;
-                () = stopped(&mut stop) => break,
+                () = stopped(&mut stop) => break Ended::Stopped,
                 () = sleep(wait) => {}
             }
-        }
+        };
         if let Err(error) = self.store.release(&self.folder.collection, &self.owner).await {
             tracing::debug!(projection = %self.folder.collection, %error, "lease not released, it will end by itself");
         }
         self.show(|pulse| pulse.activity = Activity::Stopped);
+        ended
     }
 
     /// Takes the lease, then works from the stored checkpoint on.
     async fn work(&self, stop: &mut watch::Receiver<bool>) -> Result<End> {
+        /// How often one that stands by looks whether its generation is still wanted.
+        const LOOK_EVERY: Duration = Duration::from_secs(1);
         loop {
-            match self.claim().await? {
-                Claim::Ours => break,
-                Claim::Theirs { ends_in } => {
-                    self.show(|pulse| pulse.activity = Activity::Standby);
-                    tokio::select! { biased;
-                        () = stopped(stop) => return Ok(End::Stopped),
-                        // Not longer than a lease of our own: the clock that measures theirs may jump.
-                        () = sleep(ends_in.min(self.options.lease.max(Duration::from_secs(1)))) => {}
-                    }
+            if !self.is_wanted().await? {
+                return Ok(End::Frozen);
+            }
+            let Claim::Theirs { ends_in } = self.claim().await? else { break };
+            self.show(|pulse| pulse.activity = Activity::Standby);
+            // Not longer than a lease of our own: the clock that measures theirs may jump.
+            let until = Instant::now() + ends_in.min(self.options.lease.max(LOOK_EVERY));
+            while Instant::now() < until {
+                tokio::select! { biased;
+                    () = stopped(stop) => return Ok(End::Stopped),
+                    () = sleep_until(until.min(Instant::now() + LOOK_EVERY)) => {}
+                }
+                // Whoever has the lease may not notice for long that another generation is live.
+                if !self.is_wanted().await? {
+                    return Ok(End::Frozen);
                 }
             }
         }
         let checkpoint = self.store.checkpoint(&self.folder.collection).await?;
+        if frozen(&checkpoint.mark).is_some() {
+            return Ok(End::Frozen);
+        }
         let some_streams_parked = !self.folder.routes_by_stream()
             && !self.store.parked(&self.folder.collection.streams(), None, 1).await?.is_empty();
         let (sender, pages) = mpsc::channel(1);
@@ -216,6 +245,13 @@ impl<S: Store, P: Projection> Projector<S, P> {
         run.go(stop).await
     }
 
+    /// Whether this generation is still to be folded: one that others switch from is not, and whoever folds it helps them.
+    async fn is_wanted(&self) -> Result<bool> {
+        let known = self.store.generations(&self.folder.collection.base()).await?;
+        let is_live = known.live.number == self.number && known.switching.is_none();
+        Ok(if self.only_live { is_live } else { known.has(self.number) })
+    }
+
     async fn claim(&self) -> Result<Claim> {
         self.store.claim(&self.folder.collection, &self.owner, self.options.lease).await
     }
@@ -233,7 +269,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         loop {
             self.show();
             if Instant::now() >= renewal {
-                if self.projector.claim().await? != Claim::Ours {
+                let is_ours = self.projector.claim().await? == Claim::Ours;
+                if !is_ours || !self.projector.is_wanted().await? {
                     // What is done is handed in all the same: workers that are slower than their lease would else
                     // replace each other for ever, and none would get on.
                     self.finish().await?;
@@ -498,7 +535,7 @@ async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     .await
 }
 
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that nobody is left who could say stop, which is as good.
     let _ = stop.wait_for(|stop| *stop).await;
 }

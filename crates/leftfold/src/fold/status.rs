@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::documents::Tally;
+use crate::documents::{Generations, Tally};
 use crate::mark::Mark;
 
 /// What a worker does with a projection.
@@ -43,6 +43,13 @@ pub struct Status {
     pub parked_documents: u64,
     /// Parked streams.
     pub parked_streams: u64,
+    /// The version of the code that this process has.
+    pub version: String,
+    /// The version of the code that made the documents, and which generations of them there are.
+    pub generations: Generations,
+    /// The documents were made by code of another version, and are not of this process's version until they are
+    /// [rebuilt](crate::App::rebuild).
+    pub rebuild_needed: bool,
     /// What was counted since it began, and the last thing that went wrong.
     pub tally: Tally,
 }

@@ -24,7 +24,8 @@ pub(super) struct Kept {
     begun: (Timestamp, Instant),
     plain: HashMap<Plain, BTreeMap<DocumentId, Json>>,
     followed: BTreeSet<On>,
-    journal: Vec<(On, DocumentId)>,
+    /// A document that was written or deleted; none where some may have been that are not named.
+    journal: Vec<(On, Option<DocumentId>)>,
     /// How many entries of the journal are forgotten.
     forgotten: usize,
     tasks: BTreeMap<TaskKey, Task>,
@@ -62,7 +63,14 @@ impl Kept {
     /// A document was written or deleted.
     pub(super) fn wrote(&mut self, on: On, id: &DocumentId) {
         if self.followed.contains(&on) {
-            self.journal.push((on, id.clone()));
+            self.journal.push((on, Some(id.clone())));
+        }
+    }
+
+    /// Any of these documents may be another one.
+    pub(super) fn lost(&mut self, on: On) {
+        if self.followed.contains(&on) {
+            self.journal.push((on, None));
         }
     }
 
@@ -85,7 +93,7 @@ impl Kept {
 impl State {
     pub(super) fn document(&self, on: &On, id: &DocumentId) -> Option<Json> {
         match on {
-            On::Projection(collection) => self.collections.get(collection)?.get(id)?.1.clone(),
+            On::Projection(collection) => self.collection(collection).ok()?.get(id)?.1.clone(),
             On::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
         }
     }
@@ -142,6 +150,7 @@ impl Feed for MemoryFeed {
         let new = reacting.journal.get(from..).unwrap_or_default().iter().take(most.max(1));
         self.at += new.len();
         for (on, id) in new.filter(|(on, _)| self.on.contains(on)) {
+            let Some(id) = id else { return Ok(Told::Lost(format!("{on} was made anew"))) };
             changes.documents.entry(on.clone()).or_default().insert(id.clone());
         }
         changes.through = self.at.to_string();

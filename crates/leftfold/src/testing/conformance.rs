@@ -15,6 +15,7 @@
 
 mod contents;
 mod documents;
+mod generations;
 mod log;
 mod reactive;
 mod sequence;
@@ -31,6 +32,7 @@ use crate::log::{Entry, Expected};
 
 pub use contents::*;
 pub use documents::*;
+pub use generations::*;
 pub use log::*;
 pub use reactive::*;
 pub use sequence::*;
@@ -177,6 +179,26 @@ macro_rules! conformance_of_contents {
             concurrent_operations_all_count
             operations_and_updates_meet
             operations_do_the_same_everywhere
+        }
+    };
+}
+
+/// The same for [generations](crate::documents::Generations) of collections. `reactive: No` is for stores that tell of no changes.
+#[macro_export]
+macro_rules! conformance_of_generations {
+    ($make:path, partitions: $partitions:expr) => {
+        $crate::conformance_of_generations! { $make, partitions: $partitions, reactive: No }
+        $crate::conformance! { @cases $make, $partitions;
+            a_switch_loses_changes
+            what_a_rebuild_did_not_change_is_not_reacted_to
+        }
+    };
+    ($make:path, partitions: $partitions:expr, reactive: No) => {
+        $crate::conformance! { @cases $make, $partitions;
+            generations_are_kept_under_guard
+            a_name_alone_is_what_is_live
+            waiting_for_a_checkpoint_ends_with_a_switch
+            a_read_model_is_rebuilt_beside_the_live_one
         }
     };
 }

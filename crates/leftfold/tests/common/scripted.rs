@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leftfold::documents::{Checkpoint, Claim, Collection, Commit, Counts, Outcome, Record};
+use leftfold::documents::{Checkpoint, Claim, Collection, Commit, Counts, Generations, Outcome, Record};
 use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
 use leftfold::{
     Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
@@ -168,5 +168,14 @@ impl Documents for Scripted {
     }
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         self.inner.release(projection, owner).await
+    }
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        self.inner.generations(collection).await
+    }
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        self.inner.put_generations(collection, seen, next).await
+    }
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        self.inner.drop_generation(generation).await
     }
 }

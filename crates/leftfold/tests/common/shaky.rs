@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leftfold::documents::{Checkpoint, Claim, Collection, Commit, Conflict, Counts, Outcome, Record};
+use leftfold::documents::{
+    Checkpoint, Claim, Collection, Commit, Conflict, Counts, Generations, Outcome, Record,
+};
 use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
 use leftfold::{
     Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
@@ -217,5 +219,14 @@ impl Documents for Shaky {
     }
     async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
         self.inner.release(projection, owner).await
+    }
+    async fn generations(&self, collection: &Collection) -> Result<Generations> {
+        self.inner.generations(collection).await
+    }
+    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
+        self.inner.put_generations(collection, seen, next).await
+    }
+    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
+        self.inner.drop_generation(generation).await
     }
 }

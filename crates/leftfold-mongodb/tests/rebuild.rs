@@ -1,0 +1,112 @@
+//! Rebuilds in a database that several use, and what people who read it directly see of them.
+
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
+
+mod common;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use common::REPLICA_SET;
+use leftfold::documents::Documents as _;
+use leftfold::fold::{Error, Sample};
+use leftfold::{App, Collection, Event, Leftfold, Projection};
+use leftfold_mongodb::Mongo;
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Happened {
+    Added { by: u64 },
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Total {
+    sum: u64,
+}
+
+/// Sums, times the version of its code.
+struct Totals(u64);
+
+impl Projection for Totals {
+    type Event = Happened;
+    type Document = Total;
+
+    fn name(&self) -> &'static str {
+        "totals"
+    }
+
+    fn version(&self) -> Cow<'_, str> {
+        self.0.to_string().into()
+    }
+
+    fn fold(&self, total: Option<Total>, event: &Event<Happened>) -> Result<Option<Total>, Error> {
+        let Happened::Added { by } = event.data;
+        Ok(Some(Total { sum: total.map_or(0, |total| total.sum) + self.0 * by }))
+    }
+}
+
+async fn start(store: &Mongo, version: u64) -> App<Mongo> {
+    Leftfold::on(store.clone()).projection(Totals(version)).start().await.unwrap()
+}
+
+/// What people see who read the view: the sum of all totals.
+async fn sum(store: &Mongo) -> i64 {
+    let view = store.database().collection::<Document>("totals");
+    let pipeline = [doc! { "$group": { "_id": null, "sum": { "$sum": { "$toLong": "$sum" } } } }];
+    let mut found = view.aggregate(pipeline).await.unwrap();
+    if found.advance().await.unwrap() {
+        found.deserialize_current().unwrap().get_i64("sum").unwrap()
+    } else {
+        0
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_view_follows_what_is_live() {
+    let (store, _guard) = REPLICA_SET.guarded(Mongo::options()).await;
+    let old = start(&store, 1).await;
+    for number in 0..60 {
+        old.append(&format!("s{}", number % 6), [Happened::Added { by: 1 }]).await.unwrap();
+    }
+    old.caught_up().await.unwrap();
+    assert_eq!(sum(&store).await, 60);
+    let new = start(&store, 2).await;
+    let rebuild = new.rebuild("totals").await.unwrap();
+    rebuild.built().await.unwrap();
+    assert_eq!(sum(&store).await, 60, "what is built is not seen");
+    rebuild.switch().await.unwrap();
+    assert_eq!(sum(&store).await, 120);
+    // The other has old code: it stands by, reads what is live, and may append.
+    let token = old.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
+    let total = old.get(Totals(1), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(total, Some(Total { sum: 30 }));
+    old.stop().await;
+    let verified = new.verify("totals", Sample::All, |wrong| panic!("{wrong:?}")).await.unwrap();
+    assert_eq!((verified.checked, verified.differing), (6, 0));
+    new.undo("totals").await.unwrap();
+    assert_eq!(sum(&store).await, 70, "with what has come since, folded by the code there is");
+    new.forget_kept("totals").await.unwrap();
+    let names = store.database().list_collection_names().await.unwrap();
+    assert!(!names.iter().any(|name| name.contains('~')), "{names:?}");
+    new.stop().await;
+}
+
+/// The process that switched died before the view followed: whoever prepares the collection has it follow.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_view_that_was_left_behind_follows() {
+    let (store, _guard) = REPLICA_SET.guarded(Mongo::options()).await;
+    let app = start(&store, 1).await;
+    app.append("s0", [Happened::Added { by: 1 }]).await.unwrap();
+    app.caught_up().await.unwrap();
+    app.stop().await;
+    let app = start(&store, 2).await;
+    app.rebuild("totals").await.unwrap().finish(0).await.unwrap();
+    let back = doc! { "collMod": "totals", "viewOn": "leftfold.docs.totals", "pipeline": [] };
+    store.database().run_command(back).await.unwrap();
+    assert_eq!(sum(&store).await, 1);
+    store.prepare(&Collection::new("totals").unwrap()).await.unwrap();
+    assert_eq!(sum(&store).await, 2);
+    app.stop().await;
+}

@@ -1,0 +1,204 @@
+//! A projection without its types, so that an application can hold several, and what all of them work with.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::documents::{Collection, Store};
+use crate::env::Env;
+use crate::error::Result;
+use crate::event::{DocumentId, Event, StreamId};
+use crate::fold::{
+    Differing, Ended, Explained, Folder, Mended, Options, Projection, Projector, Pulse, Sample, SharedPulse,
+    Verified,
+};
+
+pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What all who work on projections share.
+#[derive(Clone)]
+pub(crate) struct Setting<S> {
+    pub(crate) store: S,
+    pub(crate) env: Arc<dyn Env>,
+    pub(crate) options: Options,
+    pub(crate) owner: String,
+}
+
+/// A projection without its types. What is done is done to one generation of its documents.
+pub(crate) trait Part<S>: Send + Sync {
+    fn collection(&self) -> &Collection;
+    /// The version of its code.
+    fn version(&self) -> &str;
+    /// What those who ask how it is doing see.
+    fn pulse(&self) -> &SharedPulse;
+    fn documents_of(&self, event: Event) -> Vec<DocumentId>;
+    /// Folds until told to stop, or until the generation is frozen, or is not the one that is live if it has to be.
+    fn fold(
+        &self,
+        setting: Setting<S>,
+        number: u32,
+        only_live: bool,
+        pulse: SharedPulse,
+        stop: watch::Receiver<bool>,
+    ) -> Work<'static, Result<Ended>>;
+    fn retry_documents<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        ids: Vec<DocumentId>,
+        dry_run: bool,
+        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
+    ) -> Work<'a, Result<()>>;
+    fn retry_stream<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        stream: &'a StreamId,
+        dry_run: bool,
+    ) -> Work<'a, Result<Mended>>;
+    fn refold<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+    ) -> Work<'a, Result<Mended>>;
+    fn explain<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+        tell: &'a mut (dyn FnMut(Explained) + Send),
+    ) -> Work<'a, Result<bool>>;
+    fn verify<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        sample: Sample,
+        tell: &'a mut (dyn FnMut(Differing) + Send),
+    ) -> Work<'a, Result<Verified>>;
+}
+
+impl<S> dyn Part<S> {
+    /// How this process works on it.
+    pub(crate) fn seen(&self) -> Pulse {
+        self.pulse().lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has others see something else.
+    pub(crate) fn show(&self, change: impl FnOnce(&mut Pulse)) {
+        change(&mut self.pulse().lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A projection of an application.
+pub(crate) struct Running<P> {
+    projection: Arc<P>,
+    collection: Collection,
+    version: String,
+    pulse: SharedPulse,
+}
+
+impl<P: Projection> Running<P> {
+    pub(crate) fn new(projection: P) -> Result<Self> {
+        let (collection, version) = (Collection::new(projection.name())?, projection.version().into_owned());
+        Ok(Self { projection: Arc::new(projection), collection, version, pulse: SharedPulse::default() })
+    }
+
+    fn folder(&self, number: u32) -> Result<Folder<Arc<P>>> {
+        Folder::of_generation(self.projection.clone(), number)
+    }
+}
+
+impl<S: Store, P: Projection> Part<S> for Running<P> {
+    fn collection(&self) -> &Collection {
+        &self.collection
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn pulse(&self) -> &SharedPulse {
+        &self.pulse
+    }
+
+    fn documents_of(&self, event: Event) -> Vec<DocumentId> {
+        let ids = self.folder(0).ok().and_then(|folder| folder.documents_of(event).ok());
+        ids.map(|ids| ids.as_slice().to_vec()).unwrap_or_default()
+    }
+
+    fn fold(
+        &self,
+        setting: Setting<S>,
+        number: u32,
+        only_live: bool,
+        pulse: SharedPulse,
+        stop: watch::Receiver<bool>,
+    ) -> Work<'static, Result<Ended>> {
+        let folder = self.folder(number);
+        Box::pin(async move {
+            let Setting { store, env, options, owner } = setting;
+            let folder = Arc::new(folder?);
+            Ok(Projector { store, folder, number, only_live, env, options, owner, pulse }.run(stop).await)
+        })
+    }
+
+    fn retry_documents<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        ids: Vec<DocumentId>,
+        dry_run: bool,
+        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
+    ) -> Work<'a, Result<()>> {
+        Box::pin(async move {
+            let folder = self.folder(number)?;
+            folder.retry_documents(&setting.store, &*setting.env, ids, dry_run, tell).await
+        })
+    }
+
+    fn retry_stream<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        stream: &'a StreamId,
+        dry_run: bool,
+    ) -> Work<'a, Result<Mended>> {
+        Box::pin(async move {
+            self.folder(number)?.retry_stream(&setting.store, &*setting.env, stream, dry_run).await
+        })
+    }
+
+    fn refold<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+    ) -> Work<'a, Result<Mended>> {
+        Box::pin(async move { self.folder(number)?.refold(&setting.store, &*setting.env, id).await })
+    }
+
+    fn explain<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+        tell: &'a mut (dyn FnMut(Explained) + Send),
+    ) -> Work<'a, Result<bool>> {
+        Box::pin(async move { self.folder(number)?.explain(&setting.store, &*setting.env, id, tell).await })
+    }
+
+    fn verify<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        sample: Sample,
+        tell: &'a mut (dyn FnMut(Differing) + Send),
+    ) -> Work<'a, Result<Verified>> {
+        Box::pin(
+            async move { self.folder(number)?.verify(&setting.store, &*setting.env, sample, tell).await },
+        )
+    }
+}

@@ -1,0 +1,232 @@
+//! A rebuild in hand: how far it is, what it changes, and whether it is taken.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::change;
+use super::difference::{Difference, compare};
+use super::keep::tidy;
+use super::switch::{complete, fold_beside, folded, switch};
+use crate::documents::{Generations, Store};
+use crate::error::{Error, Kind, Result};
+use crate::fold::{SharedPulse, distance};
+use crate::mark::Mark;
+use crate::part::{Part, Setting};
+
+/// A rebuild that this process works on for as long as it has this handle. One that was dropped, or whose process died, is taken up
+/// where it was by the next [`App::rebuild`](crate::App::rebuild).
+///
+/// ```
+/// # use leftfold::{Event, Leftfold, Memory, Projection, fold};
+/// # struct Totals;
+/// # impl Projection for Totals {
+/// #     type Event = serde_json::Value;
+/// #     type Document = u64;
+/// #     fn name(&self) -> &str { "totals" }
+/// #     fn fold(&self, total: Option<u64>, _: &Event<serde_json::Value>) -> Result<Option<u64>, fold::Error> {
+/// #         Ok(Some(total.unwrap_or(0) + 1))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let app = Leftfold::on(Memory::default()).projection(Totals).start().await?;
+/// # app.append_events("a", leftfold::Expected::Any, vec![leftfold::NewEvent::new("counted", leftfold::Json::parse("1")?)?]).await?;
+/// # app.caught_up().await?;
+/// let rebuild = app.rebuild("totals").await?;
+/// println!("{:?}", rebuild.progress().await?);         // while it is built, as often as one likes
+/// rebuild.built().await?;
+/// let difference = rebuild.difference(10).await?;      // what would be another document, with ten samples
+/// if difference.is_none() {
+///     rebuild.switch().await?;
+/// } else {
+///     rebuild.cancel().await?;
+/// }
+/// app.undo("totals").await?;
+/// app.stop().await;
+/// # Ok(()) }
+/// ```
+#[must_use = "it is built only while it is held"]
+pub struct Rebuild<S> {
+    part: Arc<dyn Part<S>>,
+    setting: Setting<S>,
+    number: u32,
+    pulse: SharedPulse,
+    work: JoinSet<Result<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl<S> std::fmt::Debug for Rebuild<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let projection = self.part.collection();
+        f.debug_struct("Rebuild")
+            .field("projection", projection)
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a rebuild is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Progress {
+    /// The generation that is being built.
+    pub generation: u32,
+    /// Events of the log that it has behind it.
+    pub done: u64,
+    /// Events in the log now.
+    pub total: u64,
+    /// Events folded per second by this process, lately.
+    pub events_per_second: f64,
+    /// How long it takes at this rate until it has caught up, if that can be told.
+    pub remaining: Option<Duration>,
+    /// The last thing that went wrong.
+    pub last_error: Option<String>,
+}
+
+impl<S: Store> Rebuild<S> {
+    /// How few events may be left when a rebuild counts as built.
+    const NEAR: u64 = 1_000;
+
+    pub(crate) async fn begin(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Result<Self> {
+        let (store, name, version) = (&setting.store, part.collection(), part.version());
+        if store.generations(name).await?.switching.is_some() {
+            // Somebody has begun to switch, and may be dead.
+            let (_running, mut stop) = watch::channel(false);
+            complete(&part, &setting, true, &mut stop).await?;
+        }
+        let known = change(store, &*setting.env, name, |known| known.building(version)).await?;
+        let Some(building) = known.building.filter(|_| known.switching.is_none()) else {
+            let message = format!("rebuilding {name}: a switch is under way; try again when it is done");
+            return Err(Error::new(Kind::Conflict, message));
+        };
+        tidy(store, &*setting.env, name).await?;
+        let number = building.number;
+        store.prepare(&name.generation(number)).await?;
+        let (stop, told) = watch::channel(false);
+        let (pulse, mut work) = (SharedPulse::default(), JoinSet::new());
+        let beside = Setting { owner: format!("{} rebuilding", setting.owner), ..setting.clone() };
+        work.spawn(fold_beside(part.clone(), beside, number, pulse.clone(), told));
+        Ok(Self { part, setting, number, pulse, work, stop })
+    }
+
+    /// The number of the generation that is being built.
+    pub fn generation(&self) -> u32 {
+        self.number
+    }
+
+    /// How far it is.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate for people to read"
+    )]
+    pub async fn progress(&self) -> Result<Progress> {
+        let head = self.setting.store.heads().await?;
+        let at = self.at().await?;
+        let (total, left) = (distance(&Mark::default(), &head), distance(&at, &head));
+        let pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let rate = pulse.events_per_second;
+        let remaining =
+            (left > 0 && rate >= 1.0).then(|| Duration::from_secs((left as f64 / rate).ceil() as u64));
+        Ok(Progress {
+            generation: self.number,
+            done: total - left,
+            total,
+            events_per_second: rate,
+            remaining: if left == 0 { Some(Duration::ZERO) } else { remaining },
+            last_error: pulse.last_error,
+        })
+    }
+
+    /// Waits until it has nearly caught up with the log.
+    pub async fn built(&self) -> Result<()> {
+        let store = &self.setting.store;
+        let generation = self.part.collection().generation(self.number);
+        loop {
+            let head = store.heads().await?;
+            let mut at = self.at().await?;
+            let is_near = distance(&at, &head) <= Self::NEAR;
+            while !at.covers(&head) {
+                self.still_building().await?;
+                // Also whoever cancels it must be heard.
+                let advanced = tokio::time::timeout(Duration::from_secs(1), store.advanced(&generation, &at));
+                if let Ok(advanced) = advanced.await {
+                    at = advanced?;
+                }
+            }
+            if is_near {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Compares all documents with the live ones, at the same place in the log, with at most so many samples. Nobody is held
+    /// up by that. It is best asked for when it is [built](Self::built): what is not yet folded would only count as moving.
+    pub async fn difference(&self, samples: usize) -> Result<Difference> {
+        let known = self.still_building().await?;
+        let name = self.part.collection();
+        let (live, built) = (name.generation(known.live.number), name.generation(self.number));
+        compare(&self.setting.store, &live, &built, samples).await
+    }
+
+    /// Makes it live. What was live is kept for an [undo](crate::App::undo), until the next rebuild. Reactions compare all
+    /// documents, and run for those that differ in what they watch.
+    ///
+    /// If this process dies meanwhile, others that fold this projection complete it.
+    pub async fn switch(mut self) -> Result<()> {
+        self.still_building().await?;
+        // Whoever switches folds the rest, and those who fold what is live then need not wait for this lease to end.
+        self.end().await;
+        switch(&self.part, &self.setting, self.number).await?;
+        tidy(&self.setting.store, &*self.setting.env, self.part.collection()).await
+    }
+
+    /// Builds it, and makes it live: all in one. Answers with what became another document.
+    pub async fn finish(self, samples: usize) -> Result<Difference> {
+        self.built().await?;
+        let difference = self.difference(samples).await?;
+        self.switch().await?;
+        Ok(difference)
+    }
+
+    /// Gives it up, and removes what was built.
+    pub async fn cancel(mut self) -> Result<()> {
+        self.end().await;
+        let Setting { store, env, .. } = &self.setting;
+        let number = self.number;
+        let is_ours = move |known: &Generations| {
+            known.building.as_ref().is_some_and(|building| building.number == number)
+        };
+        let name = self.part.collection();
+        change(store, &**env, name, |known| known.cancelled().filter(|_| is_ours(known))).await?;
+        tidy(store, &**env, name).await
+    }
+
+    async fn at(&self) -> Result<Mark> {
+        let generation = self.part.collection().generation(self.number);
+        Ok(folded(&self.setting.store.checkpoint(&generation).await?.mark))
+    }
+
+    async fn still_building(&self) -> Result<Generations> {
+        let name = self.part.collection();
+        let known = self.setting.store.generations(name).await?;
+        if known.building.as_ref().is_some_and(|building| building.number == self.number) {
+            return Ok(known);
+        }
+        let message = format!(
+            "rebuilding {name}: generation {} is not being built any more, as somebody switched, cancelled it or began \
+             another one; look at its status",
+            self.number
+        );
+        Err(Error::new(Kind::Conflict, message))
+    }
+
+    /// Ends the work, at the end of the batch in hand.
+    async fn end(&mut self) {
+        self.stop.send_replace(true);
+        while self.work.join_next().await.is_some() {}
+    }
+}

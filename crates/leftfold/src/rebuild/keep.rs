@@ -1,0 +1,117 @@
+//! What a worker does all day: it folds the generation that is live.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::change;
+use super::handle::Rebuild;
+use super::switch::complete;
+use crate::documents::{Collection, Documents, Store};
+use crate::env::Env;
+use crate::error::Result;
+use crate::fold::{Activity, Ended, stopped};
+use crate::part::{Part, Setting};
+use crate::retry::Backoff;
+
+/// How often code that was replaced looks whether it is wanted again.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Folds the live generation until told to stop, and goes over to another one when that becomes live.
+pub(crate) async fn keep<S: Store>(
+    part: Arc<dyn Part<S>>,
+    setting: Setting<S>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let patience =
+        Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(5)).without_limit();
+    let mut delays = patience.delays(setting.env.random());
+    while !*stop.borrow() {
+        let wait = match step(&part, &setting, &mut stop).await {
+            Ok(None) => {
+                delays = patience.delays(setting.env.random());
+                continue;
+            }
+            Ok(Some(wait)) => wait,
+            Err(error) => {
+                tracing::warn!(projection = %part.collection(), %error, "projection failed, will go on");
+                part.show(|pulse| {
+                    pulse.activity = Activity::Failing;
+                    pulse.last_error = Some(error.to_string());
+                });
+                delays.next().unwrap_or(LOOK_EVERY)
+            }
+        };
+        tokio::select! { biased;
+            () = stopped(&mut stop) => {}
+            () = sleep(wait) => {}
+        }
+    }
+    part.show(|pulse| pulse.activity = Activity::Stopped);
+}
+
+/// Folds what is live for as long as it is. Answers how long to wait before the next look, if at all.
+async fn step<S: Store>(
+    part: &Arc<dyn Part<S>>,
+    setting: &Setting<S>,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<Option<Duration>> {
+    let known = setting.store.generations(part.collection()).await?;
+    if known.is_outdated(part.version()) {
+        let live = known.live.version.unwrap_or_default();
+        let said = format!(
+            "a rebuild by code of version {live} has replaced what this code, of version {}, made, so it stands by; run the \
+             newer code, undo the rebuild, or rebuild with this code",
+            part.version()
+        );
+        part.show(|pulse| {
+            pulse.activity = Activity::Standby;
+            pulse.last_error = Some(said);
+        });
+        return Ok(Some(LOOK_EVERY));
+    }
+    let number = known.live.number;
+    let folding = part.fold(setting.clone(), number, true, part.pulse().clone(), stop.clone());
+    if folding.await? == Ended::Frozen {
+        complete(part, setting, false, stop).await?;
+        // If whoever switched died at once, a store may have something left to do.
+        setting.store.prepare(part.collection()).await?;
+    }
+    Ok(None)
+}
+
+/// Rebuilds a projection whose documents were made by code of another version, and switches to what it made.
+pub(crate) async fn rebuild_if_changed<S: Store>(part: Arc<dyn Part<S>>, setting: Setting<S>) {
+    let patience =
+        Backoff::default().first(Duration::from_secs(1)).most(Duration::from_mins(1)).without_limit();
+    for delay in patience.delays(setting.env.random()) {
+        let rebuilt = async {
+            let known = setting.store.generations(part.collection()).await?;
+            if !known.differs(part.version()) || known.is_outdated(part.version()) {
+                return Ok(());
+            }
+            tracing::info!(projection = %part.collection(), version = part.version(), "its code changed, rebuilding");
+            let rebuild = Rebuild::begin(part.clone(), setting.clone()).await?;
+            rebuild.built().await?;
+            rebuild.switch().await
+        };
+        match rebuilt.await {
+            Ok(()) => return,
+            Err(error) => {
+                tracing::warn!(projection = %part.collection(), %error, "rebuilding failed, will go on");
+            }
+        }
+        sleep(delay).await;
+    }
+}
+
+/// Removes generations that nobody needs any more, as far as that was begun.
+pub(crate) async fn tidy<S: Documents>(store: &S, env: &dyn Env, collection: &Collection) -> Result<()> {
+    for number in store.generations(collection).await?.dropping {
+        store.drop_generation(&collection.generation(number)).await?;
+        change(store, env, collection, |known| known.dropped(number)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Switching from one generation to another, by whomever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::change;
+use crate::documents::{Advance, Checkpoint, Collection, Commit, Documents, Outcome, Store};
+use crate::error::{Error, Kind, Result};
+use crate::fold::{Ended, SharedPulse, stopped};
+use crate::mark::{Lane, Mark};
+use crate::part::{Part, Setting};
+use crate::planted::{Bug, planted};
+
+/// The lane of a checkpoint's mark that has the ticket of the switch it is frozen for.
+const FROZEN: &str = "frozen";
+
+/// The ticket of the switch that a checkpoint is frozen for, if it is.
+pub(crate) fn frozen(mark: &Mark) -> Option<u64> {
+    Some(mark.get(&Lane::named(FROZEN))).filter(|ticket| *ticket > 0)
+}
+
+/// A checkpoint's mark, as far as it tells what is folded.
+pub(super) fn folded(mark: &Mark) -> Mark {
+    let lanes = mark.lanes().filter(|(lane, _)| lane.partition().is_some());
+    lanes.map(|(lane, number)| (lane.clone(), number)).collect()
+}
+
+/// How long a switch to what code of another version has made is waited for, before it is called off.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Completes the switch that is under way, if there is one; else thaws the checkpoint of the live generation, if it is frozen. Ends early
+/// if told to stop.
+///
+/// Code that was not `asked` to switch does not fold what code of another version makes: it waits for others, and if there are none, calls
+/// the switch off.
+pub(crate) async fn complete<S: Store>(
+    part: &Arc<dyn Part<S>>,
+    setting: &Setting<S>,
+    asked: bool,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<()> {
+    let (store, name) = (&setting.store, part.collection());
+    let mut pause = Duration::from_millis(2);
+    let begun = Instant::now();
+    while !*stop.borrow() {
+        let live = name.generation(store.generations(name).await?.live.number);
+        // In this order: a switch that is over when the checkpoint is known to be frozen for it does not come back.
+        let checkpoint = store.checkpoint(&live).await?;
+        let known = store.generations(name).await?;
+        if live != name.generation(known.live.number) {
+            return Ok(());
+        }
+        let is_frozen = frozen(&checkpoint.mark);
+        match &known.switching {
+            None if is_frozen.is_none() => return Ok(()),
+            None => drop(freeze(store, &live, &checkpoint, None).await?),
+            Some(switching) if is_frozen == Some(switching.ticket) || planted(Bug::SwitchUnfrozen) => {
+                let to = folded(&checkpoint.mark);
+                let is_ours = known.version_of(switching.to).is_none_or(|version| version == part.version());
+                let caught_up = if planted(Bug::SwitchBehind) {
+                    true
+                } else if asked || is_ours {
+                    catch_up(part, setting, switching.to, &to, stop).await?
+                } else {
+                    let at = store.checkpoint(&name.generation(switching.to)).await?.mark;
+                    at.covers(&to)
+                };
+                if !caught_up && !asked && !is_ours && !*stop.borrow() {
+                    if begun.elapsed() > GRACE {
+                        let ticket = switching.ticket;
+                        change(store, &*setting.env, name, |known| known.withdrawn(ticket)).await?;
+                    }
+                    sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+                let Some(next) = known.switched().filter(|_| caught_up) else { return Ok(()) };
+                if store.put_generations(name, known.revision, next.clone()).await? {
+                    tracing::info!(projection = %name, generation = next.live.number, "switched");
+                    return Ok(());
+                }
+            }
+            Some(switching) => {
+                // One that is frozen for a later switch was seen before that one was heard of.
+                if is_frozen.is_none_or(|other| other < switching.ticket) {
+                    freeze(store, &live, &checkpoint, Some(switching.ticket)).await?;
+                }
+            }
+        }
+        // Whoever was faster, or a worker that goes on with the live one, has moved on by then.
+        tokio::select! { biased;
+            () = stopped(stop) => {}
+            () = sleep(pause) => pause = (pause * 2).min(Duration::from_millis(200)),
+        }
+    }
+    Ok(())
+}
+
+/// Freezes a checkpoint, or thaws it, if it still is what it was read to be. Answers whether it was.
+async fn freeze<S: Documents>(
+    store: &S,
+    generation: &Collection,
+    checkpoint: &Checkpoint,
+    ticket: Option<u64>,
+) -> Result<bool> {
+    let mut mark = folded(&checkpoint.mark);
+    if let Some(ticket) = ticket {
+        mark.advance(&Lane::named(FROZEN), ticket);
+    }
+    let to = Checkpoint { mark, tally: checkpoint.tally.clone() };
+    let advance = Advance { projection: generation.clone(), from: checkpoint.mark.clone(), to };
+    match store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await? {
+        Outcome::Applied => Ok(true),
+        Outcome::Conflict(_) | Outcome::Unknown(_) => Ok(false),
+    }
+}
+
+/// Folds a generation that is not live until it is as far as this. `false` if told to stop before.
+pub(super) async fn catch_up<S: Store>(
+    part: &Arc<dyn Part<S>>,
+    setting: &Setting<S>,
+    number: u32,
+    to: &Mark,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<bool> {
+    let (end, told) = watch::channel(false);
+    let mut working = JoinSet::new();
+    let beside = Setting { owner: format!("{} switching", setting.owner), ..setting.clone() };
+    working.spawn(fold_beside(part.clone(), beside, number, SharedPulse::default(), told));
+    let reached = async {
+        let generation = part.collection().generation(number);
+        let mut at = setting.store.checkpoint(&generation).await?.mark;
+        while !at.covers(to) {
+            at = setting.store.advanced(&generation, &at).await?;
+        }
+        Ok(())
+    };
+    let reached: Result<bool> = tokio::select! { biased;
+        () = stopped(stop) => Ok(false),
+        reached = reached => reached.map(|()| true),
+        gone = working.join_next() => gone.map_or(Ok(false), |gone| {
+            gone.map_err(|error| Error::new(Kind::Stopped, "catching up: the task ended").with_source(error))?
+                .map(|()| false)
+        }),
+    };
+    end.send_replace(true);
+    while working.join_next().await.is_some() {}
+    reached
+}
+
+/// Folds a generation that is not live, for as long as there is one and nobody says stop. One that was live before may be frozen.
+pub(super) async fn fold_beside<S: Store>(
+    part: Arc<dyn Part<S>>,
+    setting: Setting<S>,
+    number: u32,
+    pulse: SharedPulse,
+    stop: watch::Receiver<bool>,
+) -> Result<()> {
+    let (store, name) = (setting.store.clone(), part.collection().clone());
+    let generation = name.generation(number);
+    loop {
+        let ended = part.fold(setting.clone(), number, false, pulse.clone(), stop.clone()).await?;
+        let checkpoint = store.checkpoint(&generation).await?;
+        let known = store.generations(&name).await?;
+        if ended == Ended::Stopped || !known.has(number) || known.live.number == number {
+            return Ok(());
+        }
+        if frozen(&checkpoint.mark).is_some() {
+            freeze(&store, &generation, &checkpoint, None).await?;
+        }
+    }
+}
+
+/// Switches to a generation, and waits until that is done.
+pub(super) async fn switch<S: Store>(
+    part: &Arc<dyn Part<S>>,
+    setting: &Setting<S>,
+    number: u32,
+) -> Result<()> {
+    let (store, name) = (&setting.store, part.collection());
+    change(store, &*setting.env, name, |known| known.switching_to(number)).await?;
+    let (_running, mut stop) = watch::channel(false);
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let known = store.generations(name).await?;
+        if known.live.number == number {
+            return Ok(());
+        }
+        if known.switching.as_ref().is_none_or(|switching| switching.to != number) {
+            let message = format!(
+                "switching {name} to generation {number}: another switch, or a cancellation, came in between; look at its \
+                 status, and begin again"
+            );
+            return Err(Error::new(Kind::Conflict, message));
+        }
+        match complete(part, setting, true, &mut stop).await {
+            Err(error) if !(error.is_transient() || error.is_unknown() || error.is_conflict()) => {
+                return Err(error);
+            }
+            _ => {}
+        }
+        if store.generations(name).await?.live.number != number {
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+}
+
+/// Switches back to the generation that was kept.
+pub(crate) async fn undo<S: Store>(part: &Arc<dyn Part<S>>, setting: &Setting<S>) -> Result<()> {
+    let (store, name) = (&setting.store, part.collection());
+    let (_running, mut stop) = watch::channel(false);
+    let mut known = store.generations(name).await?;
+    let kept = known.kept.as_ref().map(|kept| kept.number);
+    if known.switching.as_ref().is_some_and(|switching| Some(switching.to) != kept) {
+        // Somebody has begun to switch to a rebuild, and may be dead: that is what is undone.
+        complete(part, setting, true, &mut stop).await?;
+        known = store.generations(name).await?;
+    }
+    let Some(kept) = &known.kept else {
+        let message = format!(
+            "undoing the rebuild of {name}: no earlier generation is kept; rebuild it with the code you want"
+        );
+        return Err(Error::new(Kind::Invalid, message));
+    };
+    // First without holding up what is live, so that little is left to do while it is frozen.
+    let to = folded(&store.checkpoint(&name.generation(known.live.number)).await?.mark);
+    if known.switching.is_none() {
+        catch_up(part, setting, kept.number, &to, &mut stop).await?;
+    }
+    switch(part, setting, kept.number).await
+}
