@@ -24,8 +24,8 @@ Exit status:
 const ABOUT: &str = "\
 Folds events into documents, each exactly once and in order.
 
-`init`, `test`, `check` and `serve` are about read models of your own, in JavaScript, as leftfold.toml names them. Where other commands name a
-read model, it is one of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
+Read models of your own are in JavaScript, as leftfold.toml names them: all commands find that file where they are run, or by --config. Without
+it, and with --store, they are about those of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
 
 /// The variable that names the store where `--store` does not: other users of a machine can't see it.
 pub(crate) const STORE: &str = "LEFTFOLD_STORE";
@@ -78,6 +78,12 @@ pub(crate) enum Command {
     Explain(Document),
     /// Fold a document anew from its first event
     Refold(Document),
+    /// Make all documents of a read model anew, beside the live ones, and switch to them
+    Rebuild(Rebuild),
+    /// Switch back to the documents from before the last rebuild
+    Undo(Collection),
+    /// Fold documents from the log, and compare them with what is stored
+    Verify(Verify),
     /// Compare every document with an independent fold of the log
     #[command(hide = true)]
     DemoVerify(Store),
@@ -87,11 +93,15 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The store it is about. `None` is one that is gone afterwards.
-    pub(crate) fn store(&self) -> Option<&Named> {
-        let store = match self {
-            Self::Demo(args) => return args.store.as_ref(),
-            Self::Init(_) | Self::Serve(_) | Self::Check(_) | Self::Test(_) | Self::Token(_) => return None,
+    /// The store it is about, where there is one.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        Some(match self {
+            Self::Demo(_)
+            | Self::Init(_)
+            | Self::Serve(_)
+            | Self::Check(_)
+            | Self::Test(_)
+            | Self::Token(_) => return None,
             Self::Status(args) => &args.store,
             Self::Get(args) => &args.document.store,
             Self::Parked(Parked::List(args)) => &args.store,
@@ -113,8 +123,10 @@ impl Command {
             Self::Explain(args) | Self::Refold(args) => &args.store,
             Self::DemoVerify(args) => args,
             Self::DemoWorker(args) => &args.store,
-        };
-        Some(&store.named)
+            Self::Rebuild(args) => &args.one.store,
+            Self::Undo(args) => &args.store,
+            Self::Verify(args) => &args.store,
+        })
     }
 }
 
@@ -212,10 +224,13 @@ pub(crate) struct Worker {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Store {
-    /// The file with the log and the documents, or the mongodb:// URL of a database
-    #[arg(long = "store", value_name = "FILE|URL", default_value = "leftfold.db", env = STORE,
+    /// The file with the log and the documents, or the mongodb:// URL of a database; leftfold.db, if there is no leftfold.toml
+    #[arg(long = "store", value_name = "FILE|URL", env = STORE,
         hide_env_values = true, value_parser = OsStringValueParser::new().map(Named::from))]
-    pub(crate) named: Named,
+    pub(crate) named: Option<Named>,
+    /// The file that names the store and the read models; leftfold.toml, if it is here and no store is named
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -235,6 +250,40 @@ pub(crate) struct Document {
     pub(crate) collection: String,
     /// The document's id
     pub(crate) id: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Collection {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// The read model
+    pub(crate) collection: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    #[command(flatten)]
+    pub(crate) one: Collection,
+    /// Build it and say what would be another document, but do not switch
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How many documents to show that differ
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) samples: usize,
+    /// Give up the rebuild that is under way
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) cancel: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Only this read model
+    pub(crate) collection: Option<String>,
+    /// Only so many documents of each, drawn by chance
+    #[arg(long, value_name = "N")]
+    pub(crate) sample: Option<usize>,
 }
 
 #[derive(Debug, Args)]

@@ -4,10 +4,10 @@ mod args;
 mod daemon;
 mod demo;
 mod exit;
+mod models;
 mod ops;
 mod output;
 mod place;
-mod shop;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -19,6 +19,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Cli, Command};
 use crate::daemon::Config;
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::Out;
 use crate::place::{Named, Place, without_secrets};
 
@@ -54,13 +55,17 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
-    match (command.store().cloned(), command) {
-        (None, Command::Init(args)) => daemon::init(&args.directory, out),
-        (None, Command::Token(args::Token::New(args))) => daemon::new_token(&args.name, &args.scopes, out),
-        (None, Command::Test(args)) => {
+    let (named, models) = match command.store() {
+        Some(store) => Models::choose(store).map(|(named, models)| (Some(named), models))?,
+        None => (None, Models::Shop),
+    };
+    match (named, command) {
+        (_, Command::Init(args)) => daemon::init(&args.directory, out),
+        (_, Command::Token(args::Token::New(args))) => daemon::new_token(&args.name, &args.scopes, out),
+        (_, Command::Test(args)) => {
             daemon::test(&Config::read(&args.file.config)?, args.projection.as_deref(), out)
         }
-        (None, Command::Check(args)) => {
+        (_, Command::Check(args)) => {
             let config = Config::read(&args.config)?;
             match config.place()? {
                 Named::File(file) => daemon::check(&file, &config, out).await,
@@ -69,7 +74,7 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
                 Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
             }
         }
-        (None, Command::Serve(args)) => {
+        (_, Command::Serve(args)) => {
             let config = Config::read(&args.file.config)?;
             match config.place()? {
                 Named::File(file) => daemon::serve(&file, &config, args.insecure, out).await,
@@ -78,26 +83,39 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
                 Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
             }
         }
-        (Some(Named::File(file)), command) => run_on(&file, command, out).await,
+        (_, Command::Demo(args)) => match &args.store {
+            None => demo::run_for_once(&args, out).await,
+            Some(Named::File(file)) => demo::run(file, &args, out).await,
+            #[cfg(feature = "mongodb")]
+            Some(Named::MongoDb(database)) => demo::run(database, &args, out).await,
+            Some(Named::Unknown(why)) => Err(Failure::new(Exit::Usage, why.clone())),
+        },
+        (Some(Named::File(file)), command) => run_on(&file, &models, command, out).await,
         #[cfg(feature = "mongodb")]
-        (Some(Named::MongoDb(database)), command) => run_on(&database, command, out).await,
+        (Some(Named::MongoDb(database)), command) => run_on(&database, &models, command, out).await,
         (Some(Named::Unknown(why)), _) => Err(Failure::new(Exit::Usage, why)),
-        (None, Command::Demo(args)) => demo::run_for_once(&args, out).await,
         (None, _) => Err(Failure::new(Exit::Usage, "name a store with --store")),
     }
 }
 
-async fn run_on<P: Place>(place: &P, command: Command, out: &mut Out) -> Result<Exit, Failure> {
+async fn run_on<P: Place>(
+    place: &P,
+    models: &Models,
+    command: Command,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     match command {
         // These name no store.
-        Command::Init(_) | Command::Serve(_) | Command::Check(_) | Command::Test(_) | Command::Token(_) => {
-            Ok(Exit::Usage)
-        }
-        Command::Demo(args) => demo::run(place, &args, out).await,
-        Command::Status(args) => ops::status(place, &args, out).await,
-        Command::Get(args) => ops::get(place, args, out).await,
-        Command::Parked(args::Parked::List(args)) => ops::list_parked(place, &args, out).await,
-        Command::Parked(args::Parked::Retry(args)) => ops::retry_parked(place, &args, out).await,
+        Command::Demo(_)
+        | Command::Init(_)
+        | Command::Serve(_)
+        | Command::Check(_)
+        | Command::Test(_)
+        | Command::Token(_) => Ok(Exit::Usage),
+        Command::Status(args) => ops::status(place, models, &args, out).await,
+        Command::Get(args) => ops::get(place, models, args, out).await,
+        Command::Parked(args::Parked::List(args)) => ops::list_parked(place, models, &args, out).await,
+        Command::Parked(args::Parked::Retry(args)) => ops::retry_parked(place, models, &args, out).await,
         Command::Held(args::Held::List(_)) => ops::list_held(place, out).await,
         Command::Held(args::Held::Show(args)) => ops::show_held(place, &args, out).await,
         Command::Held(args::Held::Skip(args)) => ops::skip(place, &args, out).await,
@@ -119,8 +137,11 @@ async fn run_on<P: Place>(place: &P, command: Command, out: &mut Out) -> Result<
         Command::Tasks(args::Tasks::Retry(args)) => ops::retry_tasks(place, &args, out).await,
         Command::Tasks(args::Tasks::Pause(args)) => ops::pause_reaction(place, &args, true, out).await,
         Command::Tasks(args::Tasks::Resume(args)) => ops::pause_reaction(place, &args, false, out).await,
-        Command::Explain(args) => ops::explain(place, &args, out).await,
-        Command::Refold(args) => ops::refold(place, &args, out).await,
+        Command::Explain(args) => ops::explain(place, models, &args, out).await,
+        Command::Refold(args) => ops::refold(place, models, &args, out).await,
+        Command::Rebuild(args) => ops::rebuild(place, models, &args, out).await,
+        Command::Undo(args) => ops::undo(place, models, &args, out).await,
+        Command::Verify(args) => ops::verify(place, models, &args, out).await,
         Command::DemoVerify(_) => demo::verify(place, out).await,
         Command::DemoWorker(args) => demo::work(place, &args).await,
     }

@@ -46,8 +46,18 @@ impl Documents for Mongo {
         point!("batch");
         let base = &self.inner.base;
         let failed = |failure: Failure| failure.to_error("commit documents to", &base.place);
+        let asked = Arc::clone(&commit);
         let commit = patiently(base.named_all(commit)).await.map_err(failed)?;
-        let outcome = base.commit(&commit).await.map_err(failed)?;
+        let mut outcome = base.commit(&commit).await.map_err(failed)?;
+        if let Outcome::Conflict(conflict) = &mut outcome {
+            // Collections are called as they were in the question.
+            for (collection, _) in &mut conflict.documents {
+                let mut names = asked.changes.iter().zip(&commit.changes);
+                if let Some((asked, _)) = names.find(|(_, named)| named.collection == *collection) {
+                    *collection = asked.collection.clone();
+                }
+            }
+        }
         if let (Outcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
             base.board.moved(&advance.projection.stored(0), &advance.to.mark);
         }

@@ -25,7 +25,7 @@ struct Args {
     /// Instead of seeds: fixed stories, in each of which somebody dies at every point in turn.
     #[arg(long)]
     crashes: bool,
-    /// Switches on a bug by its name; with `all`, each in turn, which must be caught within `--seeds` (5,000 if left out).
+    /// Switches on a bug by its name; with `all`, each in turn, which must be caught within `--seeds` (20,000 if left out).
     #[arg(long, value_name = "NAME")]
     bug: Option<String>,
     /// How many run at the same time; as many as there are cores if left out.

@@ -82,7 +82,7 @@ pub(crate) fn bugs(first: u64, threads: usize) -> Result<bool> {
     use leftfold::planted::{Bug, plant};
 
     /// Within so many seeds each must be caught.
-    const SEEDS: u64 = 5_000;
+    const SEEDS: u64 = 20_000;
     let mut missed = Vec::new();
     for bug in Bug::ALL {
         plant(Some(*bug));

@@ -8,8 +8,8 @@ use leftfold::{App, Store, Unit};
 use serde::Serialize;
 
 use crate::exit::Failure;
+use crate::models::COLLECTIONS;
 use crate::output::{count, shorten, thousands};
-use crate::shop::COLLECTIONS;
 
 /// How many parked documents are shown.
 const SHOWN: usize = 5;

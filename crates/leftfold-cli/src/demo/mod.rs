@@ -32,9 +32,9 @@ use self::workers::{Crew, Plan};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::{Out, count};
 use crate::place::{File, Place};
-use crate::shop;
 
 /// A projection that does not get on for so long is stuck.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -70,7 +70,7 @@ fn answer(report: &Report, out: &mut Out) -> Result<Exit, Failure> {
 
 /// Compares every document of a store with an independent fold of its log.
 pub(crate) async fn verify<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
-    let app = shop::open_existing(place).await?;
+    let app = Models::Shop.open_existing(place).await?;
     let verdict = verify::verify(app.store()).await?;
     out.value(&verdict)?;
     report::print_verdict(&verdict, out)?;
@@ -79,7 +79,7 @@ pub(crate) async fn verify<P: Place>(place: &P, out: &mut Out) -> Result<Exit, F
 
 /// The run itself. Dropped, it ends the workers.
 async fn play<P: Place>(place: &P, args: &args::Demo) -> Result<Report, Failure> {
-    let app = shop::open(place).await?;
+    let app = Models::Shop.open(place).await?;
     let begin = Begin::of(&app, place).await?;
     let before = app.status().await?;
     let seed = args.seed.unwrap_or_else(|| System.random() & 0xffff_ffff);

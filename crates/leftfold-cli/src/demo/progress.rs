@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use super::task::Writing;
 use crate::exit::Failure;
+use crate::models::COLLECTIONS;
 use crate::output::thousands;
-use crate::shop::COLLECTIONS;
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 

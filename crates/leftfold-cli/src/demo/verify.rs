@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::exit::{Exit, Failure};
-use crate::shop::COLLECTIONS;
+use crate::models::COLLECTIONS;
 
 /// How many differences are shown.
 const SHOWN: usize = 10;

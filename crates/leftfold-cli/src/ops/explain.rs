@@ -7,18 +7,19 @@ use serde_json::Value;
 
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::{Out, brief, shorten, thousands};
 use crate::place::Place;
-use crate::shop;
 
 pub(crate) async fn explain<P: Place>(
     place: &P,
+    models: &Models,
     args: &args::Document,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let args::Document { collection, id, .. } = args;
-    shop::known(collection)?;
-    let app = shop::open_existing(place).await?;
+    models.known(collection)?;
+    let app = models.open_existing(place).await?;
     let mut written = Ok(());
     let tell = |step: Explained| {
         if written.is_ok() {

@@ -5,14 +5,19 @@ use serde_json::Value;
 
 use crate::args::{self, Event};
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::Out;
 use crate::place::Place;
-use crate::shop;
 
-pub(crate) async fn get<P: Place>(place: &P, args: args::Get, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn get<P: Place>(
+    place: &P,
+    models: &Models,
+    args: args::Get,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let args::Document { collection, id, .. } = &args.document;
-    shop::known(collection)?;
-    let app = shop::open_existing(place).await?;
+    models.known(collection)?;
+    let app = models.open_existing(place).await?;
     let mut get = app.get_as::<Value>(collection, id);
     if let Some(event) = args.at_least {
         let token = match event {

@@ -7,19 +7,20 @@ use serde_json::json;
 
 use crate::args::{ParkedList, ParkedRetry};
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::{Out, count, shorten, table, thousands};
 use crate::place::Place;
-use crate::shop::{self, COLLECTIONS};
 
 const PAGE: usize = 100;
 
 pub(crate) async fn list_parked<P: Place>(
     place: &P,
+    models: &Models,
     args: &ParkedList,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let collections = named(args.collection.as_deref())?;
-    let app = shop::open_existing(place).await?;
+    let collections = models.named(args.collection.as_deref())?;
+    let app = models.open_existing(place).await?;
     let mut rows = table(["collection", "", "id", "event", "type", "waiting", "tried", "error"], &[5, 6]);
     for collection in collections {
         let mut after = None;
@@ -59,6 +60,7 @@ fn row(collection: &str, unit: &Unit, parked: &Parked) -> [String; 8] {
 
 pub(crate) async fn retry_parked<P: Place>(
     place: &P,
+    models: &Models,
     args: &ParkedRetry,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
@@ -66,8 +68,8 @@ pub(crate) async fn retry_parked<P: Place>(
         let message = "retrying: name a read model, and documents of it if not all, or everything with --all";
         return Err(Failure::new(Exit::Usage, message));
     }
-    let collections = named(args.collection.as_deref())?;
-    let app = shop::open_existing(place).await?;
+    let collections = models.named(args.collection.as_deref())?;
+    let app = models.open_existing(place).await?;
     let mut told = Told { repaired: 0, failing: 0, dry_run: args.dry_run };
     for collection in collections {
         if args.ids.is_empty() {
@@ -143,13 +145,6 @@ impl Told {
             _ => out.line(format_args!("{mended} {repaired}, {failing} still failing"))?,
         }
         Ok(if self.failing == 0 { Exit::Done } else { Exit::No })
-    }
-}
-
-fn named(collection: Option<&str>) -> Result<Vec<&str>, Failure> {
-    match collection {
-        None => Ok(COLLECTIONS.to_vec()),
-        Some(collection) => shop::known(collection).map(|()| vec![collection]),
     }
 }
 

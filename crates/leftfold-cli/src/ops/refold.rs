@@ -5,18 +5,19 @@ use serde_json::{Value, json};
 
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::Out;
 use crate::place::Place;
-use crate::shop;
 
 pub(crate) async fn refold<P: Place>(
     place: &P,
+    models: &Models,
     args: &args::Document,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let args::Document { collection, id, .. } = args;
-    shop::known(collection)?;
-    let app = shop::open_existing(place).await?;
+    models.known(collection)?;
+    let app = models.open_existing(place).await?;
     let before = app.get_as::<Value>(collection, id).await?;
     if let Mended::StillFailing(error) = app.refold(collection, id).await? {
         let message = format!("refolding {id:?} in {collection}: {error}; it stays as it was");

@@ -7,12 +7,17 @@ use serde_json::json;
 
 use crate::args;
 use crate::exit::{Exit, Failure};
+use crate::models::Models;
 use crate::output::{Out, count, shorten, table, thousands, time};
 use crate::place::Place;
-use crate::shop;
 
-pub(crate) async fn status<P: Place>(place: &P, args: &args::Status, out: &mut Out) -> Result<Exit, Failure> {
-    let app = shop::open_existing(place).await?;
+pub(crate) async fn status<P: Place>(
+    place: &P,
+    models: &Models,
+    args: &args::Status,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let app = models.open_existing(place).await?;
     let all = app.status().await?;
     // What this process does with a projection says nothing: it runs none.
     let shown = all.iter().map(|status| {

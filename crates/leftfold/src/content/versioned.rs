@@ -431,13 +431,14 @@ struct Pieces<T> {
     waiting: VecDeque<(usize, Piece<T>)>,
     under_way: Vec<(usize, Piece<T>)>,
     count: usize,
+    begun: usize,
     answers: Result<BTreeMap<usize, Vec<T>>>,
 }
 
 impl<T> Pieces<T> {
     fn new(at_once: usize) -> Self {
         let answers = Ok(BTreeMap::new());
-        Self { at_once, waiting: VecDeque::new(), under_way: Vec::new(), count: 0, answers }
+        Self { at_once, waiting: VecDeque::new(), under_way: Vec::new(), count: 0, begun: 0, answers }
     }
 
     /// Adds one, and begins it if not many are under way.
@@ -453,15 +454,16 @@ impl<T> Pieces<T> {
             while self.answers.is_ok() && self.under_way.len() < self.at_once {
                 let Some(next) = self.waiting.pop_front() else { break };
                 self.under_way.push(next);
+                self.begun += 1;
             }
             let before = self.under_way.len();
-            let answers = &mut self.answers;
+            let (answers, is_alone) = (&mut self.answers, self.begun == 1);
             self.under_way.retain_mut(|(at, piece)| {
                 let Poll::Ready(done) = piece.as_mut().poll(context) else { return true };
                 match (answers.as_mut(), done) {
                     (Ok(all), Ok(done)) => _ = all.insert(*at, done),
                     // Others may have written.
-                    (Ok(_), Err(error)) => *answers = Err(doubted(error, true)),
+                    (Ok(_), Err(error)) => *answers = Err(doubted(error, !is_alone)),
                     (Err(_), _) => {}
                 }
                 false

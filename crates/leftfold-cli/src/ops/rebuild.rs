@@ -1,0 +1,169 @@
+//! `leftfold rebuild`, `undo` and `verify`: documents made anew beside the live ones, and whether they are what the log makes of them.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use leftfold::fold::{Differing, Sample};
+use leftfold::rebuild::{Difference, Rebuild};
+use leftfold::{App, Store};
+use serde_json::{Value, json};
+
+use crate::args;
+use crate::exit::{Exit, Failure};
+use crate::models::Models;
+use crate::output::{Out, brief, count};
+use crate::place::Place;
+
+/// How often progress is shown.
+const TICK: Duration = Duration::from_millis(200);
+
+pub(crate) async fn rebuild<P: Place>(
+    place: &P,
+    models: &Models,
+    args: &args::Rebuild,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let collection = &args.one.collection;
+    models.known(collection)?;
+    let app = models.open_existing(place).await?;
+    if args.cancel {
+        let cancelled = app.cancel_rebuild(collection).await?;
+        out.value(&json!({ "collection": collection, "cancelled": cancelled }))?;
+        out.line(if cancelled { "given up; what is live stays" } else { "nothing is being rebuilt" })?;
+        return Ok(Exit::Done);
+    }
+    let rebuild = app.rebuild(collection).await?;
+    let (generation, difference) = tokio::select! {
+        built = build(&rebuild, args.samples) => (rebuild.generation(), built?),
+        _ = tokio::signal::ctrl_c() => {
+            let message = format!("rebuilding {collection}: interrupted; the same command goes on where it was, --cancel gives it up");
+            return Err(Failure::new(Exit::Interrupted, message));
+        }
+    };
+    if !args.dry_run {
+        rebuild.switch().await?;
+    }
+    out.value(&json!({
+        "collection": collection, "generation": generation, "switched": !args.dry_run, "difference": difference,
+    }))?;
+    show(&difference, out)?;
+    out.line(if args.dry_run {
+        format!("{collection} is not switched: the same command without --dry-run goes on and switches, --cancel gives it up")
+    } else {
+        format!("{collection} is switched; `leftfold undo {collection}` switches back")
+    })?;
+    Ok(Exit::Done)
+}
+
+/// Waits until it is built, with a bar for people, and compares it with what is live.
+async fn build<S: Store>(rebuild: &Rebuild<S>, samples: usize) -> Result<Difference, Failure> {
+    let style = "{wide_bar} {human_pos} of {human_len} events, {msg}";
+    let bar = ProgressBar::new(0)
+        .with_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut tick = tokio::time::interval(TICK);
+    let built = rebuild.built();
+    tokio::pin!(built);
+    loop {
+        tokio::select! {
+            built = &mut built => break built?,
+            _ = tick.tick() => {
+                let progress = rebuild.progress().await?;
+                bar.set_length(progress.total);
+                bar.set_position(progress.done);
+                let left = progress.remaining.map_or_else(|| "…".to_owned(), |left| indicatif::HumanDuration(left).to_string());
+                bar.set_message(match progress.last_error {
+                    Some(error) => format!("waiting: {error}"),
+                    None => format!("{:.0}/s, {left} left", progress.events_per_second),
+                });
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rebuild.difference(samples).await?)
+}
+
+fn show(difference: &Difference, out: &mut Out) -> Result<(), Failure> {
+    let Difference { compared, differing, only_live, only_rebuilt, parked, moving, samples } = difference;
+    let compared = count(*compared, "document");
+    if difference.is_none() {
+        out.line(format_args!("{compared} compared: all are the same"))?;
+    } else {
+        out.line(format_args!(
+            "{compared} compared: {differing} differ, {only_live} are gone, {only_rebuilt} are new"
+        ))?;
+    }
+    for sample in samples {
+        out.line(format_args!("  {}", sample.id))?;
+        out.line(format_args!("    live:    {}", brief(sample.live.as_ref())))?;
+        out.line(format_args!("    rebuilt: {}", brief(sample.rebuilt.as_ref())))?;
+    }
+    if parked + moving > 0 {
+        out.line(format_args!("not compared: {parked} parked, {moving} that kept changing"))?;
+    }
+    Ok(())
+}
+
+pub(crate) async fn undo<P: Place>(
+    place: &P,
+    models: &Models,
+    args: &args::Collection,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let collection = &args.collection;
+    models.known(collection)?;
+    let app = models.open_existing(place).await?;
+    app.undo(collection).await?;
+    out.value(&json!({ "collection": collection, "undone": true }))?;
+    out.line(format_args!("{collection} is what it was before the last rebuild, and up to date"))?;
+    Ok(Exit::Done)
+}
+
+pub(crate) async fn verify<P: Place>(
+    place: &P,
+    models: &Models,
+    args: &args::Verify,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let collections = models.named(args.collection.as_deref())?;
+    let app = models.open_existing(place).await?;
+    let mut differs = false;
+    for collection in collections {
+        differs |= verify_one(&app, collection, args.sample, out).await?;
+    }
+    out.end_of_list()?;
+    Ok(if differs { Exit::No } else { Exit::Done })
+}
+
+/// Answers whether something differs.
+async fn verify_one<S: Store>(
+    app: &App<S>,
+    collection: &str,
+    sample: Option<usize>,
+    out: &mut Out,
+) -> Result<bool, Failure> {
+    const SHOWN: usize = 100;
+    let mut found = Vec::new();
+    let tell = |differing: Differing| {
+        if found.len() < SHOWN {
+            found.push(differing);
+        }
+    };
+    let verified = app.verify(collection, sample.map_or(Sample::All, Sample::Some), tell).await?;
+    out.element(&json!({ "collection": collection, "verified": verified, "differing": found }))?;
+    out.line(format_args!(
+        "{collection}: {} checked, {} differ, {} parked, {} kept changing",
+        count(verified.checked, "document"),
+        verified.differing,
+        verified.parked,
+        verified.moving
+    ))?;
+    for Differing { id, stored, folded, error } in &found {
+        let folded =
+            error.clone().map_or_else(|| brief(folded.as_ref()), |error| format!("can't be folded: {error}"));
+        out.line(format_args!(
+            "  {id}\n    stored: {}\n    folded: {folded}",
+            brief(stored.as_ref().map(|value: &Value| value))
+        ))?;
+    }
+    Ok(verified.differing > 0)
+}
