@@ -50,7 +50,7 @@ fn mistakes_in_the_file_are_named() {
         ("sqlite:leftfold.db", "${LEFTFOLD_TEST_NO_SUCH_VARIABLE}", "line 6"),
         ("name = \"carts\"", "nmae = \"carts\"", "nmae"),
         ("projections/carts.js", "projections/none.js", "projections/none.js"),
-        ("127.0.0.1:0", "0.0.0.0:0", "token new"),
+        ("127.0.0.1:0", "0.0.0.0:0", "server.tls"),
     ] {
         let directory = initialized();
         change(directory.path(), from, to);

@@ -5,8 +5,12 @@
 
 mod access;
 mod api;
+mod gate;
 mod listen;
 mod problem;
+mod rate;
+mod slow;
+mod tls;
 
 use std::sync::Arc;
 
@@ -20,6 +24,7 @@ use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
 pub use self::listen::Listen;
+pub use self::tls::tls;
 
 /// A store that can do all that is served.
 pub trait Backend: Store + Sequences + Reactive + Counters {}

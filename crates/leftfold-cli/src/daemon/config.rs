@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use leftfold_script::{Limits, Script};
-use leftfold_server::Token;
+use leftfold_server::{Listen, Token};
 use serde::{Deserialize, Deserializer};
 
 use super::source::{Described, Resupply};
@@ -53,6 +54,18 @@ pub(crate) struct Server {
     pub(crate) connections: usize,
     pub(crate) max_body_bytes: usize,
     pub(crate) policy: Policy,
+    pub(crate) tls: Option<Tls>,
+    /// Names that requests may be addressed to, beside those of this machine.
+    pub(crate) hosts: Option<Vec<String>>,
+    pub(crate) requests_per_second: NonZeroU32,
+}
+
+/// The files that encrypted connections need.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl Default for Server {
@@ -62,6 +75,9 @@ impl Default for Server {
             connections: 1_024,
             max_body_bytes: 8 << 20,
             policy: Policy::Contiguous,
+            tls: None,
+            hosts: None,
+            requests_per_second: Listen::default().requests_per_second,
         }
     }
 }
@@ -171,7 +187,7 @@ impl Config {
         match secret {
             Secret::Text(text) => Ok(text.clone()),
             Secret::File(file) => {
-                let file = self.directory.join(file);
+                let file = self.found(file);
                 let read = std::fs::read_to_string(&file);
                 let failed = |error| {
                     Failure::new(Exit::Usage, format!("reading {what} from {}: {error}", file.display()))
@@ -181,9 +197,14 @@ impl Config {
         }
     }
 
+    /// Where a file is that is named in the file.
+    pub(crate) fn found(&self, named: &Path) -> PathBuf {
+        self.directory.join(named)
+    }
+
     /// The file of a script.
     pub(crate) fn script_file(&self, projection: &Projection) -> PathBuf {
-        self.directory.join(&projection.script)
+        self.found(&projection.script)
     }
 
     /// The projections, compiled.

@@ -46,11 +46,18 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(directory: &Path) -> Self {
+        Self::start_with(directory, "http", &[])
+    }
+
+    /// The same, over TLS or not, with more arguments.
+    pub(crate) fn start_with(directory: &Path, scheme: &str, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
-        let mut process = command.current_dir(directory).arg("serve").stdout(Stdio::piped()).spawn().unwrap();
+        let command = command.current_dir(directory).arg("serve").args(args).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening at http://").and_then(|rest| rest.split(',').next());
+        let address = line.strip_prefix(&format!("listening at {scheme}://"));
+        let address = address.and_then(|rest| rest.split(',').next());
         let address = address.unwrap_or_else(|| panic!("it said {line:?}")).parse().unwrap();
         Self { process, address }
     }
