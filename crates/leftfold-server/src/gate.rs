@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, Request, Version};
+use axum::http::{HeaderMap, Method, Request, Uri, Version};
 use tokio::time::Instant;
 
 use crate::listen::Listen;
@@ -37,6 +37,11 @@ impl Gate {
             Problem::too_many("your address made more requests than are allowed each second")
                 .retry_after(seconds)
         })?;
+        if !is_encoded(request.uri()) {
+            return Err(Problem::invalid(
+                "the path or the query: after % two hexadecimal digits were expected",
+            ));
+        }
         let named = addressed(request)?;
         let Some(hosts) = &self.hosts else { return Ok(()) };
         let is_known = |authority: &Authority| {
@@ -66,6 +71,13 @@ impl Gate {
         }
         Ok(())
     }
+}
+
+/// Whether each `%` stands for something. Who reads on would leave those that don't as they are, and take two names for the same, or one for two.
+fn is_encoded(uri: &Uri) -> bool {
+    let text = uri.path_and_query().map_or("", |text| text.as_str());
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    text.split('%').skip(1).all(|rest| is_digit(rest.as_bytes().first()) && is_digit(rest.as_bytes().get(1)))
 }
 
 /// Whom a request is meant for: as its header says, and its first line, if that does.
@@ -130,6 +142,13 @@ mod tests {
         assert_eq!(status(None, "GET", "/", &[("host", "a"), ("host", "a")]), 400);
         assert_eq!(status(None, "GET", "/", &[]), 400);
         assert_eq!(status(Some(&[]), "GET", "http://evil.example/", &[("host", "localhost")]), 421);
+    }
+
+    #[test]
+    fn what_is_encoded_is_so_to_the_end() {
+        for (uri, expected) in [("/a%20b?c=%7B%7d", 200), ("/%zz", 400), ("/a%", 400), ("/a?b=%1", 400)] {
+            assert_eq!(status(None, "GET", uri, &[("host", "a")]), expected, "{uri}");
+        }
     }
 
     #[test]
