@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::{CONNECTION, TRANSFER_ENCODING};
+use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse as _, Response};
 use hyper::body::Incoming;
@@ -182,18 +182,13 @@ impl Answers {
         if let Err(problem) = self.gate.admits(self.peer.ip(), &request, Instant::now()) {
             return Ok(problem.into_response());
         }
-        // A length may have stood beside it, which somebody before us went by. So what comes after the body may be no request.
-        let is_last = request.headers().contains_key(TRANSFER_ENCODING);
         let (parts, body) = request.into_parts();
         let (body, was_late) = Hurried::new(body, self.patience);
         let request = Request::from_parts(parts, Body::new(body));
         let mut answer = TowerToHyperService::new(self.routes.clone()).call(request).await?;
         // Whoever read the body only knows that it could not.
-        let was_late = was_late.load(Ordering::Relaxed);
-        if was_late {
+        if was_late.load(Ordering::Relaxed) {
             answer = Problem::too_slow("send the body faster, or less of it").into_response();
-        }
-        if is_last || was_late {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(answer)

@@ -176,10 +176,28 @@ impl Config {
             let hint = "make one with `leftfold init`, or name one with --config";
             Failure::new(Exit::Usage, format!("reading {}: {error}; {hint}", file.display()))
         })?;
-        let mut config: Self = toml::from_str(&text)
-            .map_err(|error| Failure::new(Exit::Usage, format!("reading {}: {error}", file.display())))?;
+        let mut config = Self::parse(&text)
+            .map_err(|wrong| Failure::new(Exit::Usage, format!("reading {}: {wrong}", file.display())))?;
         config.directory = file.parent().map(Path::to_owned).unwrap_or_default();
         Ok(config)
+    }
+
+    /// What is wrong is told with its line and key, not with what stands there: that may be secret.
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let said = error.message();
+            let Some(span) = error.span() else { return said.to_owned() };
+            let before = text.get(..span.start).unwrap_or(text);
+            let start = before.rfind('\n').map_or(0, |end| end + 1);
+            let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+            let number = before.matches('\n').count() + 1;
+            // Within a text of several lines there may be something that only looks like it.
+            let is_key = |key: &str| key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+            match line.split_once(" =") {
+                Some((key, _)) if is_key(key) => format!("line {number}, {key}: {said}"),
+                _ => format!("line {number}: {said}"),
+            }
+        })
     }
 
     /// What a secret holds.
@@ -235,7 +253,7 @@ mod tests {
     use super::*;
 
     fn wrong(text: &str) -> String {
-        toml::from_str::<Config>(text).map(drop).unwrap_err().to_string()
+        Config::parse(text).map(drop).unwrap_err()
     }
 
     #[test]
@@ -255,5 +273,19 @@ mod tests {
     fn what_is_secret_is_not_shown() {
         let config: Config = toml::from_str("[store]\nurl = \"mongodb://ann:hidden@host/shop\"\n").unwrap();
         assert!(!format!("{config:?}").contains("hidden"));
+        for text in [
+            "[store]\nurl = \"mongodb://ann:hidden@host/shop\n",
+            "[store]\nurl = mongodb://ann:hidden@host/shop\n",
+            "[store]\nurl = [\"hidden\"]\n",
+            "[store]\nurl = \"\"\"mongodb://\nHidden==\nhidden",
+            "[store]\nurl = { fiel = \"hidden\" }\n",
+            "[store]\nurl = \"hidden\"\"hidden\"\n",
+            "[store]\nurl = \"a\"\n[[token]]\nname = \"shop\"\nsha256 = \"lf_hidden\"\nscopes = []\n",
+            "[store]\nurl = \"a\"\n[[reaction]]\nname = \"a\"\non = \"a\"\nurl = \"a\"\nsecret = 'hidden\n",
+            "[store]\nurl = \"a\"\n[[reaction]]\nname = \"a\"\non = \"a\"\nurl = \"a\"\nsecret = [\"hidden\"]\n",
+        ] {
+            let said = wrong(text);
+            assert!(said.contains("line ") && !said.contains("hidden"), "{said}");
+        }
     }
 }
