@@ -8,7 +8,7 @@ use axum::Router;
 use leftfold_server::{Listen, Scope, Token};
 use serde_json::Value;
 
-use self::wire::{BODY, Server};
+use self::wire::{BODY, Server, get, post, post_as, raw};
 
 /// How a request is refused.
 #[derive(Clone, Copy, Debug)]
@@ -27,25 +27,6 @@ type Row = (&'static str, Vec<u8>, Refused);
 
 const EVENT: &str = r#"{"type":"shopping-cart-opened","data":{"clientId":"ann"}}"#;
 
-/// A request with these lines before the body.
-fn raw(first: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    let head = format!("{first}\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
-    [head.as_bytes(), body.as_ref()].concat()
-}
-
-fn get(path: &str) -> Vec<u8> {
-    raw(&format!("GET {path} HTTP/1.1"), "", "")
-}
-
-fn post_as(kind: &str, path: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    let headers = format!("content-type: {kind}\r\ncontent-length: {}\r\n", body.as_ref().len());
-    raw(&format!("POST {path} HTTP/1.1"), &headers, body)
-}
-
-fn post(path: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
-    post_as("application/json", path, body)
-}
-
 /// An event with this as its data.
 fn with_data(data: &str) -> String {
     EVENT.replace(r#"{"clientId":"ann"}"#, data)
@@ -58,9 +39,9 @@ fn cloud_event(data: &str) -> String {
 }
 
 fn chunked(chunks: &[&str]) -> Vec<u8> {
-    let chunks: String = chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
+    let chunks: Vec<_> = chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len())).collect();
     let headers = "content-type: application/json\r\ntransfer-encoding: chunked\r\n";
-    raw("POST /streams/a HTTP/1.1", headers, chunks)
+    raw("POST /streams/a HTTP/1.1", headers, chunks.concat())
 }
 
 fn bodies() -> Vec<Row> {
@@ -188,8 +169,8 @@ fn names() -> Vec<Row> {
 fn queries() -> Vec<Row> {
     let list = |query: &str| get(&format!("/collections/cart_details/documents?{query}"));
     let filter = |filter: &str| {
-        let encoded: String = filter.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        list(&format!("filter={encoded}"))
+        let encoded: Vec<_> = filter.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        list(&format!("filter={}", encoded.concat()))
     };
     let nested = |what: &str, depth: usize| format!("{}1{}", what.repeat(depth), "}".repeat(depth));
     let document = |query: &str| get(&format!("/collections/cart_details/documents/a?{query}"));
@@ -230,7 +211,7 @@ fn http() -> Vec<Row> {
         raw("POST /streams/a HTTP/1.1", &format!("content-type: application/json\r\n{headers}"), body)
     };
     let chunk = format!("{length:x}\r\n{EVENT}\r\n0\r\n\r\n");
-    let many: String = (0..150).map(|number| format!("x-{number}: a\r\n")).collect();
+    let many = (0..150).map(|number| format!("x-{number}: a\r\n")).collect::<Vec<_>>().concat();
     let origin = |origin: &str| sent(&format!("origin: {origin}\r\ncontent-length: {length}\r\n"), EVENT);
     vec![
         (

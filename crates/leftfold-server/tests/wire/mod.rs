@@ -91,3 +91,22 @@ pub(crate) async fn until_closed(read: &mut (impl tokio::io::AsyncRead + Unpin))
     let status = head.split(' ').nth(1).map_or(0, |status| status.parse().unwrap());
     Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
 }
+
+/// A request with these lines before the body.
+pub(crate) fn raw(first: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let head = format!("{first}\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
+    [head.as_bytes(), body.as_ref()].concat()
+}
+
+pub(crate) fn get(path: &str) -> Vec<u8> {
+    raw(&format!("GET {path} HTTP/1.1"), "", "")
+}
+
+pub(crate) fn post_as(kind: &str, path: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    let headers = format!("content-type: {kind}\r\ncontent-length: {}\r\n", body.as_ref().len());
+    raw(&format!("POST {path} HTTP/1.1"), &headers, body)
+}
+
+pub(crate) fn post(path: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
+    post_as("application/json", path, body)
+}
