@@ -8,6 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -46,7 +47,9 @@ fn ask(daemon: &Daemon, trusted: CertificateDer<'static>, request: &str) -> std:
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
     let connection = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
     let address = ("127.0.0.1", daemon.address.port());
-    let mut stream = StreamOwned::new(connection, TcpStream::connect(address).unwrap());
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let mut stream = StreamOwned::new(connection, stream);
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

@@ -164,6 +164,7 @@ fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<(), Pr
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use serde_json::json;
 
     use super::*;
 
@@ -193,6 +194,20 @@ mod tests {
             assert_eq!(status(&tokens, &wrong, Scope::Ingest), 401, "{wrong}");
         }
         assert_eq!(status(&[], "", Scope::Operate), 200);
+    }
+
+    #[test]
+    fn what_is_no_hash_is_refused_and_not_repeated() {
+        let read = |hash: &str| {
+            serde_json::from_value::<Token>(json!({ "name": "shop", "sha256": hash, "scopes": ["read"] }))
+        };
+        let (secret, token) = Token::generate("shop", vec![Scope::Read]).unwrap();
+        let tokens = [read(&token.sha256.to_uppercase()).unwrap()];
+        assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Read), 200);
+        for wrong in [&secret, &token.sha256[1..], &"z".repeat(64), ""] {
+            let said = read(wrong).unwrap_err().to_string();
+            assert!(said.contains("64 hexadecimal digits") && !said.contains(&secret), "{said}");
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Listen {
         until: impl Future<Output = ()>,
     ) {
         let gate = Arc::new(Gate::new(&self));
-        let room = Arc::new(Semaphore::new(self.connections));
+        let room = Arc::new(Semaphore::new(self.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let (ends, _) = watch::channel(false);
         let tls = self.tls.clone().map(TlsAcceptor::from);
         let mut open = JoinSet::new();

@@ -32,6 +32,22 @@ async fn headers_that_do_not_come_are_not_waited_for() {
 }
 
 #[tokio::test]
+async fn handshakes_that_are_not_made_are_not_waited_for() {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = Some(leftfold_server::tls(&certificate, &key).unwrap());
+    let listen = Listen { connections: 1, patience: Duration::from_millis(200), tls, ..Listen::default() };
+    let server = Server::start(listen, Vec::new(), Router::new()).await;
+    for _ in 0..3 {
+        let answer = until_closed(&mut server.connect().await).await;
+        assert_eq!(answer.status, 0, "{answer:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_body_that_comes_byte_by_byte_is_not_waited_for() {
     let server = impatient(1).await;
     for path in ["/streams/a", "/events"] {
