@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use axum::body::Body;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -185,7 +187,15 @@ impl Answers {
         let (parts, body) = request.into_parts();
         let (body, was_late) = Hurried::new(body, self.patience);
         let request = Request::from_parts(parts, Body::new(body));
-        let mut answer = TowerToHyperService::new(self.routes.clone()).call(request).await?;
+        let answering = TowerToHyperService::new(self.routes.clone()).call(request);
+        // What a bug leaves half done is in the request alone: all else is kept by the store.
+        let mut answer = match AssertUnwindSafe(answering).catch_unwind().await {
+            Ok(answer) => answer?,
+            Err(_) => {
+                tracing::error!("a request made the server panic");
+                Problem::failed("this is a bug of the server; its standard error says where").into_response()
+            }
+        };
         // Whoever read the body only knows that it could not.
         if was_late.load(Ordering::Relaxed) {
             answer = Problem::too_slow("send the body faster, or less of it").into_response();

@@ -349,6 +349,13 @@ async fn what_is_hidden_behind_a_body_is_no_request() {
 }
 
 #[tokio::test]
+async fn a_bug_is_told_as_such() {
+    let bug = axum::routing::get(|| async { panic!("this is the bug") as &'static str });
+    let server = Server::start(Listen::default(), Vec::new(), Router::new().route("/bug", bug)).await;
+    refuses(&server, vec![("a bug", get("/bug"), Problem(500, "bug"))]).await;
+}
+
+#[tokio::test]
 async fn tokens_are_refused() {
     let (ingests, may_ingest) = Token::generate("ingests", vec![Scope::Ingest]).unwrap();
     let (reads, may_read) = Token::generate("reads", vec![Scope::Read, Scope::Operate]).unwrap();
