@@ -189,12 +189,11 @@ impl Answers {
         let request = Request::from_parts(parts, Body::new(body));
         let answering = TowerToHyperService::new(self.routes.clone()).call(request);
         // What a bug leaves half done is in the request alone: all else is kept by the store.
-        let mut answer = match AssertUnwindSafe(answering).catch_unwind().await {
-            Ok(answer) => answer?,
-            Err(_) => {
-                tracing::error!("a request made the server panic");
-                Problem::failed("this is a bug of the server; its standard error says where").into_response()
-            }
+        let mut answer = if let Ok(answer) = AssertUnwindSafe(answering).catch_unwind().await {
+            answer?
+        } else {
+            tracing::error!("a request made the server panic");
+            Problem::failed("this is a bug of the server; its standard error says where").into_response()
         };
         // Whoever read the body only knows that it could not.
         if was_late.load(Ordering::Relaxed) {
