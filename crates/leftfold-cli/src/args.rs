@@ -148,7 +148,7 @@ pub(crate) struct Configured {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) file: Configured,
-    /// Listen also where other machines can reach it, without encryption; without tokens everybody may do everything
+    /// Listen where other machines can reach it also without TLS, or without tokens: then everybody may do everything
     #[arg(long)]
     pub(crate) insecure: bool,
 }

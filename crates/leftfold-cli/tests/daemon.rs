@@ -5,6 +5,9 @@
 mod served;
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -50,7 +53,9 @@ fn mistakes_in_the_file_are_named() {
         ("sqlite:leftfold.db", "${LEFTFOLD_TEST_NO_SUCH_VARIABLE}", "line 6"),
         ("name = \"carts\"", "nmae = \"carts\"", "nmae"),
         ("projections/carts.js", "projections/none.js", "projections/none.js"),
-        ("127.0.0.1:0", "0.0.0.0:0", "token new"),
+        ("127.0.0.1:0", "0.0.0.0:0", "server.tls"),
+        ("[server]", "[server]\nrequests_per_second = 0", "requests_per_second"),
+        ("[server]", "[server]\ntls = { certificate = \"no-such.pem\", key = \"key.pem\" }", "no-such.pem"),
     ] {
         let directory = initialized();
         change(directory.path(), from, to);
@@ -93,6 +98,39 @@ fn only_those_with_a_token_are_let_in() {
         201
     );
     assert_eq!(daemon.send("GET", "/log", &[("authorization", &bearer)], "").unwrap().0, 403);
+}
+
+/// A page in a browser on the same machine can have its own name lead to the daemon. Without tokens, only the name tells it from others.
+#[test]
+fn without_tokens_only_its_own_names_are_answered() {
+    let statuses = |directory: &Path| {
+        let daemon = Daemon::start(directory);
+        let port = daemon.address.port();
+        ["localhost", "127.0.0.1", "shop.internal", "evil.example"].map(|host| {
+            let mut stream = TcpStream::connect(daemon.address).unwrap();
+            let request = format!("GET /log HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer.split(' ').nth(1).unwrap().parse::<u16>().unwrap()
+        })
+    };
+    let directory = initialized();
+    assert_eq!(statuses(directory.path()), [200, 200, 421, 421]);
+    change(directory.path(), "[server]", "[server]\nhosts = [\"shop.internal\"]");
+    assert_eq!(statuses(directory.path()), [200, 200, 200, 421]);
+    change(directory.path(), "hosts = [\"shop.internal\"]", "");
+    let hash = "0".repeat(64);
+    let token = format!("[[token]]\nname = \"a\"\nsha256 = \"{hash}\"\nscopes = []\n\n[[projection]]");
+    change(directory.path(), "[[projection]]", &token);
+    assert_eq!(statuses(directory.path()), [401, 401, 401, 401]);
+
+    let directory = initialized();
+    let daemon = Daemon::start(directory.path());
+    let event = json!({ "type": "cart-opened", "data": { "client": "ann" } }).to_string();
+    let from =
+        |origin| daemon.send("POST", "/streams/cart-1", &[JSON, ("origin", origin)], &event).unwrap().0;
+    assert_eq!((from("https://evil.example"), from("http://localhost:3000")), (403, 201));
 }
 
 #[test]

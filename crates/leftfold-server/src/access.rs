@@ -11,7 +11,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::MethodRouter;
 use leftfold::{Error, Invalid, Kind};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::problem::Problem;
@@ -59,6 +60,7 @@ pub struct Token {
     /// How operators call it.
     pub name: String,
     /// SHA-256 of the token, in hexadecimal.
+    #[serde(deserialize_with = "hash_of")]
     pub sha256: String,
     /// What it allows.
     pub scopes: Vec<Scope>,
@@ -91,6 +93,15 @@ impl Token {
             self.sha256.bytes().zip(hash.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
         self.sha256.len() == hash.len() && differences == 0
     }
+}
+
+/// What is no hash is not repeated: it may be the token itself.
+fn hash_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?.to_ascii_lowercase();
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(text);
+    }
+    Err(D::Error::custom("64 hexadecimal digits were expected, as `leftfold token new` says them"))
 }
 
 fn hash(secret: &str) -> String {
@@ -153,6 +164,7 @@ fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<(), Pr
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use serde_json::json;
 
     use super::*;
 
@@ -182,6 +194,20 @@ mod tests {
             assert_eq!(status(&tokens, &wrong, Scope::Ingest), 401, "{wrong}");
         }
         assert_eq!(status(&[], "", Scope::Operate), 200);
+    }
+
+    #[test]
+    fn what_is_no_hash_is_refused_and_not_repeated() {
+        let read = |hash: &str| {
+            serde_json::from_value::<Token>(json!({ "name": "shop", "sha256": hash, "scopes": ["read"] }))
+        };
+        let (secret, token) = Token::generate("shop", vec![Scope::Read]).unwrap();
+        let tokens = [read(&token.sha256.to_uppercase()).unwrap()];
+        assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Read), 200);
+        for wrong in [&secret, &token.sha256[1..], &"z".repeat(64), ""] {
+            let said = read(wrong).unwrap_err().to_string();
+            assert!(said.contains("64 hexadecimal digits") && !said.contains(&secret), "{said}");
+        }
     }
 
     #[test]

@@ -5,12 +5,18 @@
 
 mod access;
 mod api;
+mod gate;
 mod listen;
 mod problem;
+mod rate;
+mod slow;
+mod strict;
+mod tls;
 
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
 use leftfold::{App, Policy, Sequencer, Sequences, Store};
@@ -20,6 +26,7 @@ use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
 pub use self::listen::Listen;
+pub use self::tls::tls;
 
 /// A store that can do all that is served.
 pub trait Backend: Store + Sequences + Reactive + Counters {}
@@ -87,6 +94,7 @@ impl<S: Backend> Service<S> {
         let stop = Stop(shared.stop.clone());
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router("/events");
+        let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
         (api::router(shared).merge(ingest), stop)
     }

@@ -1,29 +1,53 @@
 //! Connections: how many there may be, how slow they may be, and how they end.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Stop;
+use crate::gate::Gate;
+use crate::problem::Problem;
+use crate::slow::{Hurried, Taken};
+
+/// The most lines, and the most bytes, before a body.
+const HEADERS: usize = 100;
+const HEADER_BYTES: usize = 32 << 10;
 
 /// How connections are taken.
 #[derive(Clone)]
 pub struct Listen {
     /// The most at the same time; others wait until one ends. 1,024 if not said.
     pub connections: usize,
-    /// How long a client may take to say what it wants, or to shake hands; 10 seconds if not said.
+    /// How long a client may take to say what it wants, to shake hands, or to read what it is sent; 10 seconds if not said. A large body has
+    /// longer.
     pub patience: Duration,
+    /// The most requests of one address each second; 10,000 if not said.
+    pub requests_per_second: NonZeroU32,
+    /// Names that requests may be addressed to, beside those of this machine; if not said, any. A server of this machine without tokens needs it: a page
+    /// in a browser can have its own name lead here.
+    pub hosts: Option<Vec<String>>,
     /// How long connections have to end when the server stops; 10 seconds if not said.
     pub grace: Duration,
     /// The certificate and the key, if connections are encrypted.
@@ -33,16 +57,19 @@ pub struct Listen {
 impl Default for Listen {
     fn default() -> Self {
         let (patience, grace) = (Duration::from_secs(10), Duration::from_secs(10));
-        Self { connections: 1_024, patience, grace, tls: None }
+        let requests_per_second = NonZeroU32::MIN.saturating_add(9_999);
+        Self { connections: 1_024, patience, requests_per_second, hosts: None, grace, tls: None }
     }
 }
 
 impl std::fmt::Debug for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { connections, patience, grace, tls } = self;
+        let Self { connections, patience, requests_per_second, hosts, grace, tls } = self;
         f.debug_struct("Listen")
             .field("connections", connections)
             .field("patience", patience)
+            .field("requests_per_second", requests_per_second)
+            .field("hosts", hosts)
             .field("grace", grace)
             .field("tls", &tls.is_some())
             .finish()
@@ -59,7 +86,8 @@ impl Listen {
         stop: Stop,
         until: impl Future<Output = ()>,
     ) {
-        let room = Arc::new(Semaphore::new(self.connections));
+        let gate = Arc::new(Gate::new(&self));
+        let room = Arc::new(Semaphore::new(self.connections.clamp(1, Semaphore::MAX_PERMITS)));
         let (ends, _) = watch::channel(false);
         let tls = self.tls.clone().map(TlsAcceptor::from);
         let mut open = JoinSet::new();
@@ -70,13 +98,13 @@ impl Listen {
                 () = &mut until => break,
             };
             let (permit, stream, peer) = accepted;
-            let (routes, ended, tls, patience) =
-                (routes.clone(), ends.subscribe(), tls.clone(), self.patience);
+            let (ended, tls, patience) = (ends.subscribe(), tls.clone(), self.patience);
+            let answers = Answers { routes: routes.clone(), gate: Arc::clone(&gate), peer, patience };
             open.spawn(async move {
                 match tls {
-                    None => converse(stream, routes, ended, patience).await,
+                    None => answers.converse(stream, ended).await,
                     Some(tls) => match timeout(patience, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => converse(stream, routes, ended, patience).await,
+                        Ok(Ok(stream)) => answers.converse(stream, ended).await,
                         Ok(Err(error)) => tracing::debug!(%peer, %error, "a handshake failed"),
                         Err(_) => tracing::debug!(%peer, "a handshake took too long"),
                     },
@@ -117,26 +145,61 @@ async fn accept(
     }
 }
 
-/// Answers the requests of one connection, until it ends or is told to.
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+/// What answers the requests of one connection.
+struct Answers {
     routes: Router,
-    mut ended: watch::Receiver<bool>,
+    gate: Arc<Gate>,
+    peer: SocketAddr,
     patience: Duration,
-) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience).max_headers(100).max_buf_size(64 << 10);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
-    let mut connection = std::pin::pin!(connection);
-    let is_to_end = async { drop(ended.wait_for(|ends| *ends).await) };
-    let done = tokio::select! {
-        done = connection.as_mut() => done,
-        () = is_to_end => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+}
+
+impl Answers {
+    /// Until it ends or is told to.
+    async fn converse(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut ended: watch::Receiver<bool>,
+    ) {
+        let (peer, patience) = (self.peer, self.patience);
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(patience);
+        http.max_headers(HEADERS).max_header_size(HEADER_BYTES).max_buf_size(64 << 10);
+        let stream = TokioIo::new(Taken::new(stream, patience));
+        let connection = http.serve_connection(stream, service_fn(|request| self.answer(request)));
+        let mut connection = std::pin::pin!(connection);
+        let is_to_end = async { drop(ended.wait_for(|ends| *ends).await) };
+        let done = tokio::select! {
+            done = connection.as_mut() => done,
+            () = is_to_end => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = done {
+            tracing::debug!(%peer, %error, "a connection ended early");
         }
-    };
-    if let Err(error) = done {
-        tracing::debug!(%error, "a connection ended early");
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        if let Err(problem) = self.gate.admits(self.peer.ip(), &request, Instant::now()) {
+            return Ok(problem.into_response());
+        }
+        let (parts, body) = request.into_parts();
+        let (body, was_late) = Hurried::new(body, self.patience);
+        let request = Request::from_parts(parts, Body::new(body));
+        let answering = TowerToHyperService::new(self.routes.clone()).call(request);
+        // What a bug leaves half done is in the request alone: all else is kept by the store.
+        let mut answer = if let Ok(answer) = AssertUnwindSafe(answering).catch_unwind().await {
+            answer?
+        } else {
+            tracing::error!("a request made the server panic");
+            Problem::failed("this is a bug of the server; its standard error says where").into_response()
+        };
+        // Whoever read the body only knows that it could not.
+        if was_late.load(Ordering::Relaxed) {
+            answer = Problem::too_slow("send the body faster, or less of it").into_response();
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(answer)
     }
 }

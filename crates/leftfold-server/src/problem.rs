@@ -36,13 +36,17 @@ problems! {
     invalid = BAD_REQUEST "invalid" "The request can't be understood";
     unauthorized = UNAUTHORIZED "unauthorized" "A token is needed";
     forbidden = FORBIDDEN "forbidden" "The token does not allow this";
+    foreign = FORBIDDEN "foreign-origin" "Pages of other sites may not do this";
     missing = NOT_FOUND "not-found" "There is no such thing";
     not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "This can't be done here";
+    too_slow = REQUEST_TIMEOUT "too-slow" "The body did not come in time";
     conflict = CONFLICT "conflict" "It contradicts what is there";
     wrong_revision = CONFLICT "wrong-revision" "Somebody else was faster";
     parked = CONFLICT "parked" "An event could not be folded";
     too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
     unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
+    misdirected = MISDIRECTED_REQUEST "misdirected" "This is meant for another server";
+    too_many = TOO_MANY_REQUESTS "too-many-requests" "These are too many requests";
     full = TOO_MANY_REQUESTS "full" "There is no room now";
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use leftfold::{Leftfold, Memory};
+use leftfold::{Expected, Json, Leftfold, Memory, NewEvent};
 use leftfold_server::{Limits, Scope, Service, Stop, Token};
 use serde_json::{Value, json};
 use shopping_cart::{CartDetails, ClientSummary};
@@ -254,6 +254,21 @@ async fn what_could_not_be_folded_is_told_and_tried_again() {
     assert_eq!(retried["outcomes"][0]["outcome"], "still-failing");
     let status = get(&router, "/status").await.is(200);
     assert_eq!(status["projections"][0]["parked_documents"], 1);
+}
+
+/// Brokers bring what HTTP would not take.
+#[tokio::test]
+async fn data_that_nobody_can_read_is_shown_as_it_is() {
+    let app = Leftfold::on(Memory::default()).projection(CartDetails).start().await.unwrap();
+    let (router, _) = Service::new(app.clone()).await.unwrap().router();
+    let nested = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+    let events =
+        [nested.as_str(), "1e999"].map(|data| NewEvent::new("a", Json::parse(data).unwrap()).unwrap());
+    app.append_events("cart-1", Expected::Any, events.to_vec()).await.unwrap();
+    for path in ["/streams/cart-1", "/log"] {
+        let answer = get(&router, path).await;
+        assert!(answer.status == 200 && answer.text.contains(&nested) && answer.text.contains("1e999"));
+    }
 }
 
 #[tokio::test]

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use leftfold_script::{Limits, Script};
-use leftfold_server::Token;
+use leftfold_server::{Listen, Token};
 use serde::{Deserialize, Deserializer};
 
 use super::source::{Described, Resupply};
@@ -53,6 +54,18 @@ pub(crate) struct Server {
     pub(crate) connections: usize,
     pub(crate) max_body_bytes: usize,
     pub(crate) policy: Policy,
+    pub(crate) tls: Option<Tls>,
+    /// Names that requests may be addressed to, beside those of this machine.
+    pub(crate) hosts: Option<Vec<String>>,
+    pub(crate) requests_per_second: NonZeroU32,
+}
+
+/// The files that encrypted connections need.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 impl Default for Server {
@@ -62,6 +75,9 @@ impl Default for Server {
             connections: 1_024,
             max_body_bytes: 8 << 20,
             policy: Policy::Contiguous,
+            tls: None,
+            hosts: None,
+            requests_per_second: Listen::default().requests_per_second,
         }
     }
 }
@@ -160,10 +176,28 @@ impl Config {
             let hint = "make one with `leftfold init`, or name one with --config";
             Failure::new(Exit::Usage, format!("reading {}: {error}; {hint}", file.display()))
         })?;
-        let mut config: Self = toml::from_str(&text)
-            .map_err(|error| Failure::new(Exit::Usage, format!("reading {}: {error}", file.display())))?;
+        let mut config = Self::parse(&text)
+            .map_err(|wrong| Failure::new(Exit::Usage, format!("reading {}: {wrong}", file.display())))?;
         config.directory = file.parent().map(Path::to_owned).unwrap_or_default();
         Ok(config)
+    }
+
+    /// What is wrong is told with its line and key, not with what stands there: that may be secret.
+    fn parse(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| {
+            let said = error.message();
+            let Some(span) = error.span() else { return said.to_owned() };
+            let before = text.get(..span.start).unwrap_or(text);
+            let start = before.rfind('\n').map_or(0, |end| end + 1);
+            let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+            let number = before.matches('\n').count() + 1;
+            // Within a text of several lines there may be something that only looks like it.
+            let is_key = |key: &str| key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
+            match line.split_once(" =") {
+                Some((key, _)) if is_key(key) => format!("line {number}, {key}: {said}"),
+                _ => format!("line {number}: {said}"),
+            }
+        })
     }
 
     /// What a secret holds.
@@ -171,7 +205,7 @@ impl Config {
         match secret {
             Secret::Text(text) => Ok(text.clone()),
             Secret::File(file) => {
-                let file = self.directory.join(file);
+                let file = self.found(file);
                 let read = std::fs::read_to_string(&file);
                 let failed = |error| {
                     Failure::new(Exit::Usage, format!("reading {what} from {}: {error}", file.display()))
@@ -181,9 +215,14 @@ impl Config {
         }
     }
 
+    /// Where a file is that is named in the file.
+    pub(crate) fn found(&self, named: &Path) -> PathBuf {
+        self.directory.join(named)
+    }
+
     /// The file of a script.
     pub(crate) fn script_file(&self, projection: &Projection) -> PathBuf {
-        self.directory.join(&projection.script)
+        self.found(&projection.script)
     }
 
     /// The projections, compiled.
@@ -214,7 +253,7 @@ mod tests {
     use super::*;
 
     fn wrong(text: &str) -> String {
-        toml::from_str::<Config>(text).map(drop).unwrap_err().to_string()
+        Config::parse(text).map(drop).unwrap_err()
     }
 
     #[test]
@@ -234,5 +273,19 @@ mod tests {
     fn what_is_secret_is_not_shown() {
         let config: Config = toml::from_str("[store]\nurl = \"mongodb://ann:hidden@host/shop\"\n").unwrap();
         assert!(!format!("{config:?}").contains("hidden"));
+        for text in [
+            "[store]\nurl = \"mongodb://ann:hidden@host/shop\n",
+            "[store]\nurl = mongodb://ann:hidden@host/shop\n",
+            "[store]\nurl = [\"hidden\"]\n",
+            "[store]\nurl = \"\"\"mongodb://\nHidden==\nhidden",
+            "[store]\nurl = { fiel = \"hidden\" }\n",
+            "[store]\nurl = \"hidden\"\"hidden\"\n",
+            "[store]\nurl = \"a\"\n[[token]]\nname = \"shop\"\nsha256 = \"lf_hidden\"\nscopes = []\n",
+            "[store]\nurl = \"a\"\n[[reaction]]\nname = \"a\"\non = \"a\"\nurl = \"a\"\nsecret = 'hidden\n",
+            "[store]\nurl = \"a\"\n[[reaction]]\nname = \"a\"\non = \"a\"\nurl = \"a\"\nsecret = [\"hidden\"]\n",
+        ] {
+            let said = wrong(text);
+            assert!(said.contains("line ") && !said.contains("hidden"), "{said}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::Config;
+use super::config::Tls;
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count};
 use crate::place::Place;
@@ -19,7 +20,7 @@ use crate::place::Place;
 /// How long sources have to bring what they received to its end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Compiles the scripts, looks over the reactions, and tries the store and the sources.
+/// Compiles the scripts, looks over the reactions, and tries the certificate, the store and the sources.
 pub(crate) async fn check<P: Place<Store: Backend>>(
     place: &P,
     config: &Config,
@@ -28,7 +29,7 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
     let scripts = config.scripts()?;
     let webhooks = config.webhooks(&scripts)?;
     let sources = config.sources()?;
-    may_listen(config, false)?;
+    listen(config, false)?;
     let store = place.open().await?;
     leftfold::Log::heads(&store).await?;
     config.healer(Sequencer::new(store))?;
@@ -51,17 +52,43 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
     Ok(Exit::Done)
 }
 
-/// Whether it may be reached from where the file says. What goes to other machines is not encrypted.
-fn may_listen(config: &Config, insecure: bool) -> Result<(), Failure> {
-    let address = config.server.listen;
-    if address.ip().is_loopback() || insecure {
-        return Ok(());
+/// How connections are taken, if they may be: what goes to other machines is encrypted, and those have a token, unless somebody insists.
+fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure> {
+    let server = &config.server;
+    let tls = match &server.tls {
+        Some(Tls { certificate, key }) => {
+            let read = leftfold_server::tls(&config.found(certificate), &config.found(key));
+            Some(read.map_err(|error| Failure::new(Exit::Usage, format!("server.tls: {error}")))?)
+        }
+        None => None,
+    };
+    let (address, has_tokens) = (server.listen, !config.tokens.is_empty());
+    let is_local = address.ip().is_loopback();
+    let lacks = match (&tls, has_tokens) {
+        _ if is_local || insecure => None,
+        (None, _) => Some(
+            "tokens and events would go there unencrypted; name a certificate in server.tls, or listen at 127.0.0.1, behind a proxy \
+             that encrypts",
+        ),
+        (Some(_), false) => Some(
+            "everybody there could do everything; make a token with `leftfold token new`, or listen at 127.0.0.1",
+        ),
+        (Some(_), true) => None,
+    };
+    if let Some(lacks) = lacks {
+        let message = format!(
+            "server.listen: {address} can be reached from other machines, and {lacks}, or say --insecure"
+        );
+        return Err(Failure::new(Exit::Usage, message));
     }
-    let message = format!(
-        "server.listen: {address} can be reached from other machines, and tokens and events would go there unencrypted; listen \
-         at 127.0.0.1, behind a proxy that encrypts, or say --insecure, with tokens (`leftfold token new`)"
-    );
-    Err(Failure::new(Exit::Usage, message))
+    // Pages in a browser on this machine reach it, too, and need no token: so they must not come under another name.
+    let hosts = match &server.hosts {
+        Some(hosts) => Some(hosts.clone()),
+        None if is_local && !has_tokens => Some(Vec::new()),
+        None => None,
+    };
+    let (connections, requests_per_second) = (server.connections, server.requests_per_second);
+    Ok(Listen { connections, tls, hosts, requests_per_second, ..Listen::default() })
 }
 
 /// Runs all that the file names until it is told to stop.
@@ -71,7 +98,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     insecure: bool,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    may_listen(config, insecure)?;
+    let listen = listen(config, insecure)?;
     let scripts = config.scripts()?;
     let webhooks = config.webhooks(&scripts)?;
     let sources = config.sources()?;
@@ -91,8 +118,11 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     }
     let app = scripts.into_iter().fold(app, Leftfold::projection);
     let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
-    out.value(&json!({ "listening": shown }))?;
-    out.line(format_args!("listening at http://{shown}, on {place}; see http://{shown}/openapi.json"))?;
+    let scheme = if listen.tls.is_some() { "https" } else { "http" };
+    out.value(&json!({ "listening": shown, "scheme": scheme }))?;
+    out.line(format_args!(
+        "listening at {scheme}://{shown}, on {place}; see {scheme}://{shown}/openapi.json"
+    ))?;
     out.flush()?;
     let (stop, stopped) = watch::channel(false);
     let mut feeds = JoinSet::new();
@@ -102,7 +132,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     if let Some(healer) = healer {
         feeds.spawn(healer.run(stopped));
     }
-    let answered = answer(app.clone(), config, listener).await;
+    let answered = answer(app.clone(), config, listen, listener).await;
     stop.send_replace(true);
     // What is not brought to its end comes again.
     let _ = timeout(GRACE, async { while feeds.join_next().await.is_some() {} }).await;
@@ -113,7 +143,12 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     Ok(Exit::Done)
 }
 
-async fn answer<S: Backend>(app: App<S>, config: &Config, listener: TcpListener) -> Result<(), Failure> {
+async fn answer<S: Backend>(
+    app: App<S>,
+    config: &Config,
+    listen: Listen,
+    listener: TcpListener,
+) -> Result<(), Failure> {
     let service = Service::new(app).await?.tokens(config.tokens.clone()).policy(config.server.policy.into());
     let (routes, stop) = service.limits(Limits { body: config.server.max_body_bytes }).router();
     let failed = |error| Failure::new(Exit::Store, format!("listening for signals: {error}"));
@@ -133,7 +168,6 @@ async fn answer<S: Backend>(app: App<S>, config: &Config, listener: TcpListener)
             std::process::exit(Exit::Interrupted as i32);
         });
     };
-    let listen = Listen { connections: config.server.connections, ..Listen::default() };
     listen.serve(listener, routes, stop, until).await;
     Ok(())
 }

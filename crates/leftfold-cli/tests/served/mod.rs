@@ -5,7 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -46,13 +46,24 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(directory: &Path) -> Self {
+        Self::start_with(directory, "http", &[])
+    }
+
+    /// The same, over TLS or not, with more arguments.
+    pub(crate) fn start_with(directory: &Path, scheme: &str, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
-        let mut process = command.current_dir(directory).arg("serve").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening at http://").and_then(|rest| rest.split(',').next());
+        Self::run(command.current_dir(directory).arg("serve").args(args), scheme).0
+    }
+
+    /// Runs what serves, and gives what it says from then on.
+    pub(crate) fn run(command: &mut Command, scheme: &str) -> (Self, BufReader<ChildStdout>) {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let (mut line, mut output) = (String::new(), BufReader::new(process.stdout.take().unwrap()));
+        output.read_line(&mut line).unwrap();
+        let address = line.strip_prefix(&format!("listening at {scheme}://"));
+        let address = address.and_then(|rest| rest.split(',').next());
         let address = address.unwrap_or_else(|| panic!("it said {line:?}")).parse().unwrap();
-        Self { process, address }
+        (Self { process, address }, output)
     }
 
     /// The status and the body; `None` if it can't be reached or dies.

@@ -6,13 +6,12 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use jiff::SignedDuration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
 use crate::problem::Problem;
-use crate::{Backend, Shared};
+use crate::{Backend, Shared, strict};
 
 /// What the path names.
 pub(super) struct Named<T>(pub(super) T);
@@ -42,7 +41,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The body, if it is not too large.
+/// The body: JSON, if there is one.
 pub(super) struct Content(pub(super) Bytes);
 
 impl<S: Backend> FromRequest<Shared<S>> for Content {
@@ -56,14 +55,11 @@ impl<S: Backend> FromRequest<Shared<S>> for Content {
         if !is_json {
             return Err(Problem::unsupported("send application/json"));
         }
-        let most = shared.limits.body;
-        match Limited::new(request.into_body(), most).collect().await {
-            Ok(read) => Ok(Self(read.to_bytes())),
-            Err(error) if error.is::<LengthLimitError>() => {
-                Err(Problem::too_large(format!("at most {most} bytes are taken in one body")))
-            }
-            Err(error) => Err(Problem::invalid(format!("reading the body: {error}"))),
+        let content = strict::read(request.into_body(), shared.limits.body).await?;
+        if !content.is_empty() {
+            strict::check(&content)?;
         }
+        Ok(Self(content))
     }
 }
 

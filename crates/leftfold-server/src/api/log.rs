@@ -13,11 +13,10 @@ use futures_util::stream;
 use leftfold::log::Limit;
 use leftfold::{Event, Lane, Mark, Partition, Position};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::extract::{Params, wait};
-use super::streams::{Shown, page};
+use super::streams::{Page, Shown, page};
 use super::{Answer, Operation, json_of};
 use crate::access::Scope;
 use crate::problem::Problem;
@@ -137,8 +136,8 @@ async fn read<S: Backend>(
     {
         (events, more) = place.read(&shared, most).await?;
     }
-    let shown: Vec<_> = events.iter().map(Shown::from).collect();
-    json_of(&json!({ "events": shown, "after": place.to_string(), "more": more }))
+    let events = events.iter().map(Shown::from).collect();
+    json_of(&Page { events, after: Some(place.to_string()), more: Some(more) })
 }
 
 pub(super) fn wants_stream(headers: &HeaderMap) -> bool {

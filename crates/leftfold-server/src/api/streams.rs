@@ -91,6 +91,16 @@ impl<'e> From<&'e Event> for Shown<'e> {
     }
 }
 
+/// Events of a page. Their data goes out as it came in, also what can't be read into a value.
+#[derive(Serialize)]
+pub(super) struct Page<'e> {
+    pub(super) events: Vec<Shown<'e>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) more: Option<bool>,
+}
+
 async fn append<S: Backend>(
     State(shared): State<Shared<S>>,
     Named(stream): Named<String>,
@@ -164,7 +174,7 @@ async fn read<S: Backend>(
     let stream = StreamId::new(stream)?;
     let limit = Limit { events: page(params.limit)?, ..Limit::default() };
     let events = shared.app.store().read_stream(&stream, Revision(params.after), limit).await?;
-    json_of(&json!({ "events": events.iter().map(Shown::from).collect::<Vec<_>>() }))
+    json_of(&Page { events: events.iter().map(Shown::from).collect(), after: None, more: None })
 }
 
 /// How many are wanted.

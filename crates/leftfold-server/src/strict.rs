@@ -1,0 +1,187 @@
+//! Bodies, read within bounds: none is larger, or JSON nested deeper, than is good for those who come after, and no key stands twice beside itself,
+//! as one reader would take the first and another the last.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::problem::Problem;
+
+/// Reads a body to its end.
+pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
+    match Limited::new(body, most).collect().await {
+        Ok(read) => Ok(read.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(Problem::too_large(format!("at most {most} bytes are taken in one body")))
+        }
+        Err(error) => Err(Problem::invalid(format!("reading the body: {error}"))),
+    }
+}
+
+/// Whether a JSON text may be taken. It may be nested 127 deep.
+pub(crate) fn check(json: &[u8]) -> Result<(), Problem> {
+    match serde_json::from_slice::<Strict>(json) {
+        Ok(Strict) => Ok(()),
+        Err(error) => Err(Problem::invalid(format!("the body: {error}"))),
+    }
+}
+
+/// Looks over what is posted as events, before somebody else reads it. The most bytes are the state.
+pub(crate) async fn events(State(most): State<usize>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let looked_over = async {
+        let body = read(body, most).await?;
+        look_over(&parts.headers, &body)?;
+        Ok::<_, Problem>(body)
+    };
+    match looked_over.await {
+        Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn look_over(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/x-ndjson" | "application/jsonl" => {
+            // A line that is no JSON at all is kept as rejected, by itself.
+            let lines = body.split(|byte| *byte == b'\n');
+            let mut lines = lines.filter(|line| serde_json::from_slice::<IgnoredAny>(line).is_ok());
+            lines.try_for_each(check)
+        }
+        kind if kind.ends_with("json") && !body.is_empty() => check(body),
+        _ => Ok(()),
+    }
+}
+
+/// A JSON value of which nothing is kept.
+struct Strict;
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
+        let mut keys = HashSet::new();
+        while let Some(Key(key)) = fields.next_key()? {
+            if keys.contains(&key) {
+                return Err(Error::custom(format_args!("the key {key:?} is there twice")));
+            }
+            keys.insert(key);
+            fields.next_value::<Self>()?;
+        }
+        Ok(self)
+    }
+}
+
+/// Borrowed, unless something is escaped in it.
+struct Key<'k>(Cow<'k, str>);
+
+impl<'de: 'k, 'k> Deserialize<'de> for Key<'k> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Named;
+        impl<'de> Visitor<'de> for Named {
+            type Value = Key<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+
+            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Borrowed(key)))
+            }
+
+            fn visit_str<E>(self, key: &str) -> Result<Key<'de>, E> {
+                Ok(Key(Cow::Owned(key.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn json_is_bounded_and_says_one_thing() {
+        let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        for good in [&nested(127), "{}", "[1,-1,1.5,null,true,\"a\",{\"a\":{\"a\":[{\"b\":1},{\"b\":1}]}}]"] {
+            assert!(check(good.as_bytes()).is_ok(), "{good}");
+        }
+        for bad in
+            [&nested(128), "[NaN]", "[1e999]", "{\"a\":1,\"a\":1}", "[{\"a\":1,\"\\u0061\":2}]", "", "1 2"]
+        {
+            assert!(check(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert!(check(b"[\"\xff\"]").is_err());
+    }
+
+    #[test]
+    fn events_are_looked_over_by_their_type() {
+        let looked_over = |kind: &'static str, body: &str| {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            look_over(&headers, body.as_bytes()).is_ok()
+        };
+        let twice = "{\"a\":1,\"a\":1}";
+        for kind in
+            ["application/json", "Application/CloudEvents+JSON; charset=utf-8", "application/x-ndjson"]
+        {
+            assert!(!looked_over(kind, twice), "{kind}");
+        }
+        assert!(looked_over("text/plain", twice));
+        assert!(looked_over("application/x-ndjson", "{\"a\":1}\n{\"a\":1}\n{no JSON\n"));
+        assert!(!looked_over("application/jsonl", &format!("{{}}\n{twice}")));
+    }
+}

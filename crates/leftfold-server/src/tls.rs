@@ -1,0 +1,86 @@
+//! The certificate and the key of a server.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use leftfold::{Error, Kind};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Reads a certificate, with those that vouch for it after it, and its key, both as PEM. They are tried: what can't be served is refused here.
+pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>> {
+    let failed = |what: &str, file: &Path, why: String| {
+        Error::new(Kind::Invalid, format!("reading the {what} {}: {why}", file.display()))
+    };
+    let certificates = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect);
+    let certificates: Vec<_> =
+        certificates.map_err(|error| failed("certificate", certificate, said(&error)))?;
+    if certificates.is_empty() {
+        return Err(failed("certificate", certificate, said(&pem::Error::NoItemsFound)));
+    }
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed("key", key, said(&error)))?;
+    let tried = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, private));
+    let mut config = tried.map_err(|error| {
+        let both = format!("the certificate {} and the key {}", certificate.display(), key.display());
+        Error::new(Kind::Invalid, format!("trying {both}: {error}; is it the key of this certificate?"))
+    })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What is wrong with a file. What is in it is not told: it may be secret.
+fn said(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => "there is none in it; PEM was expected, -----BEGIN …".to_owned(),
+        _ => "it is no valid PEM".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A file with this in it, and what is said of it as a certificate and as a key.
+    fn read(certificate: &str, key: &str) -> Result<(), String> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| -> PathBuf {
+            let file = directory.path().join(name);
+            std::fs::write(&file, content).unwrap();
+            file
+        };
+        tls(&file("cert.pem", certificate), &file("key.pem", key))
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_can_not_be_served_is_refused_with_the_file_s_name_and_without_its_content() {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (cert.pem(), signing_key.serialize_pem());
+        assert_eq!(read(&certificate, &key), Ok(()));
+        let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let broken = key.replace("-----END", "-----FIN");
+        for (certificate, key, expected) in [
+            (certificate.as_str(), other.as_str(), "is it the key of this certificate?"),
+            (&certificate, "nothing", "key.pem: there is none in it"),
+            (&certificate, &broken, "key.pem: it is no valid PEM"),
+            (&certificate, &certificate, "key.pem: there is none in it"),
+            ("nothing", &key, "cert.pem: there is none in it"),
+            (&key, &key, "cert.pem: there is none in it"),
+        ] {
+            let said = read(certificate, key).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+            assert!(key.lines().nth(1).is_none_or(|secret| !said.contains(secret)), "{said}");
+        }
+        let said = tls(Path::new("no-such.pem"), Path::new("key.pem")).unwrap_err().to_string();
+        assert!(said.contains("no-such.pem") && said.contains("No such file"), "{said}");
+    }
+}
