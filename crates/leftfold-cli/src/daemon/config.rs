@@ -58,6 +58,8 @@ pub(crate) struct Server {
     /// Names that requests may be addressed to, beside those of this machine.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) requests_per_second: NonZeroU32,
+    /// Whether documents that a script of another text has made are made anew at the start.
+    pub(crate) rebuild_on_change: bool,
 }
 
 /// The files that encrypted connections need.
@@ -78,6 +80,7 @@ impl Default for Server {
             tls: None,
             hosts: None,
             requests_per_second: Listen::default().requests_per_second,
+            rebuild_on_change: false,
         }
     }
 }

@@ -111,7 +111,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     let store = place.open().await?;
     let sequencer = Sequencer::new(store.clone());
     let healer = config.healer(sequencer.clone())?;
-    let mut app = Leftfold::on(store);
+    let mut app = Leftfold::on(store).rebuild_on_change(config.server.rebuild_on_change);
     if P::IS_LOCAL {
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         app = app.worker(format!("leftfold serve at {shown}"));

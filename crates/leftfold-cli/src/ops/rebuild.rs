@@ -33,16 +33,26 @@ pub(crate) async fn rebuild<P: Place>(
         return Ok(Exit::Done);
     }
     let rebuild = app.rebuild(collection).await?;
-    let (generation, difference) = tokio::select! {
-        built = build(&rebuild, args.samples) => (rebuild.generation(), built?),
+    let generation = rebuild.generation();
+    let built = tokio::select! {
+        built = build(&rebuild, args.samples) => built,
         _ = tokio::signal::ctrl_c() => {
-            let message = format!("rebuilding {collection}: interrupted; the same command goes on where it was, --cancel gives it up");
-            return Err(Failure::new(Exit::Interrupted, message));
+            let message = format!(
+                "rebuilding {collection}: interrupted; the same command goes on where it was, --cancel gives it up"
+            );
+            Err(Failure::new(Exit::Interrupted, message))
         }
     };
-    if !args.dry_run {
-        rebuild.switch().await?;
-    }
+    let difference = match built {
+        Ok(difference) if !args.dry_run => {
+            rebuild.switch().await?;
+            difference
+        }
+        built => {
+            rebuild.leave().await;
+            built?
+        }
+    };
     out.value(&json!({
         "collection": collection, "generation": generation, "switched": !args.dry_run, "difference": difference,
     }))?;

@@ -30,6 +30,8 @@ pub(crate) async fn status<P: Place>(
             "parked_documents": status.parked_documents,
             "parked_streams": status.parked_streams,
             "tally": status.tally,
+            "generation": status.generations.live.number,
+            "rebuild_needed": status.rebuild_needed,
         })
     });
     let sequence = Sequencer::new(app.store().clone()).status().await?;
@@ -62,6 +64,12 @@ fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
     }
     out.line(rows)?;
     for status in all {
+        if status.rebuild_needed {
+            let name = &status.projection;
+            out.line(format_args!(
+                "{name} was made by other code than there is now: see `leftfold rebuild {name}`"
+            ))?;
+        }
         if let Some(error) = &status.tally.last_error {
             out.line(format_args!("{}: the last failure was {}", status.projection, shorten(error, 200)))?;
         }

@@ -192,6 +192,12 @@ impl<S: Store> Rebuild<S> {
         Ok(difference)
     }
 
+    /// Leaves it as it is, for the next [`App::rebuild`](crate::App::rebuild) to take up at once. Whoever only drops it keeps others waiting until
+    /// its lease ends.
+    pub async fn leave(mut self) {
+        self.end().await;
+    }
+
     /// Gives it up, and removes what was built.
     pub async fn cancel(mut self) -> Result<()> {
         self.end().await;
