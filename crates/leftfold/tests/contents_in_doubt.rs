@@ -136,6 +136,24 @@ async fn what_may_be_written_is_not_said_not_to_be() {
     let store = Moody::new([Fate::Down]);
     let error = self::things(&store).await.insert("a", &Thing { n: 1 }).await.unwrap_err();
     assert_eq!((error.kind(), n(&store).await), (Kind::Unavailable, None), "{error}");
+    let error = self::things(&store).await.operate("a", increment(1)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
+}
+
+/// Of many writes each piece is written by itself, and another one may have been.
+#[tokio::test(start_paused = true)]
+async fn what_other_pieces_may_have_written_is_not_said_not_to_be() {
+    let one = Thing { n: 1 };
+    let names: Vec<_> = (0..Moody::PIECE).map(|number| format!("d{number}")).collect();
+    let writes = || names.iter().map(|name| (name.as_str(), None, &one)).chain([("a", None, &one)]);
+    let store = Moody::new([Fate::Down]);
+    let error = things(&store).await.write_all(writes().take(Moody::PIECE)).await.unwrap_err();
+    assert_eq!((error.kind(), n(&store).await), (Kind::Unavailable, None), "{error}");
+    for (first, second) in [(Fate::Fine, Fate::Down), (Fate::Down, Fate::Fine)] {
+        let store = Moody::new([first, second]);
+        let error = things(&store).await.retry(Backoff::never()).write_all(writes()).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Unknown, "{error}");
+    }
 }
 
 /// The same for many writes, some of which are written before others are tried once more.
