@@ -25,6 +25,7 @@ use leftfold_sources::http::Ingest;
 use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
+use self::api::Rebuilds;
 pub use self::listen::Listen;
 pub use self::tls::tls;
 
@@ -54,6 +55,7 @@ pub struct Service<S: Backend> {
     policy: Policy,
     limits: Limits,
     tokens: Vec<Token>,
+    rebuilds: Rebuilds,
     stop: watch::Sender<bool>,
 }
 
@@ -67,7 +69,8 @@ impl<S: Backend> Service<S> {
         let reacting = Reactor::on(app.store().clone()).plans(false).start().await?;
         let (stop, _) = watch::channel(false);
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
-        Ok(Self { app, sequencer, reacting, policy, limits, tokens, stop })
+        let rebuilds = Rebuilds::default();
+        Ok(Self { app, sequencer, reacting, policy, limits, tokens, rebuilds, stop })
     }
 
     /// Only those may do something who have a token with the scope for it.

@@ -286,6 +286,48 @@ async fn numbers_are_drawn_once() {
     post(&router, "/counters/prices?count=0", &Value::Null).await.is(400);
 }
 
+/// Documents are made anew while others ask how far that is, and switched to; that can be undone.
+#[tokio::test]
+async fn a_collection_is_rebuilt_and_that_is_undone() {
+    let (router, _) = shop(Vec::new()).await;
+    for cart in 0..20 {
+        post(&router, &format!("/streams/cart-{cart}"), &json!([opened(), added(1)])).await.is(201);
+    }
+    get(&router, "/collections/cart_details/rebuild").await.is(404);
+    let rebuilt = async |how: &Value, state: &str| {
+        let begun = post(&router, "/collections/cart_details/rebuild", how).await.is(202);
+        loop {
+            let known = get(&router, "/collections/cart_details/rebuild").await.is(200);
+            assert_eq!(known["generation"], begun["generation"]);
+            if known["state"] != "building" {
+                assert_eq!(known["state"], state, "{known}");
+                assert_eq!(known["progress"]["total"], 40);
+                return known;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let live = async || {
+        let status = get(&router, "/status").await.is(200);
+        let of = status["projections"].as_array().unwrap().iter();
+        let of = of.filter(|one| one["projection"] == "cart_details");
+        of.map(|one| one["generations"]["live"]["number"].as_u64().unwrap()).next().unwrap()
+    };
+    let built = rebuilt(&json!({ "switch": false }), "built").await;
+    assert_eq!((live().await, &built["difference"]["differing"]), (0, &json!(0)));
+    let switched = rebuilt(&json!({}), "switched").await;
+    assert_eq!((live().await, &switched["generation"]), (1, &built["generation"]));
+    post(&router, "/collections/cart_details/undo", &json!({})).await.is(200);
+    assert_eq!(live().await, 0);
+    let nothing = post(&router, "/collections/cart_details/rebuild/cancel", &json!({})).await.is(200);
+    assert_eq!(nothing["cancelled"], false);
+
+    let verified = get(&router, "/collections/cart_details/verification?sample=7").await.is(200);
+    assert_eq!((&verified["verified"]["checked"], &verified["differing"]), (&json!(7), &json!([])));
+    get(&router, "/collections/cart_details/verification?sample=0").await.is(400);
+    post(&router, "/collections/nothing/rebuild", &json!({})).await.is(404);
+}
+
 #[tokio::test]
 async fn bad_requests_say_what_was_expected() {
     let (router, _) = shop(Vec::new()).await;

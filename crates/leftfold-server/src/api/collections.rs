@@ -128,7 +128,7 @@ async fn status<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
 }
 
 /// A collection that there is.
-fn known<S: Backend>(shared: &Shared<S>, name: &str) -> Result<Collection, Problem> {
+pub(super) fn known<S: Backend>(shared: &Shared<S>, name: &str) -> Result<Collection, Problem> {
     let found = shared.app.projections().find(|collection| collection.as_str() == name);
     found.cloned().ok_or_else(|| {
         let names: Vec<_> = shared.app.projections().map(Collection::as_str).collect();

@@ -6,6 +6,7 @@ mod counters;
 mod extract;
 mod health;
 mod log;
+mod rebuilds;
 mod sequences;
 mod streams;
 mod tasks;
@@ -23,6 +24,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub(crate) use self::rebuilds::Rebuilds;
 use crate::access::{Scope, guarded};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -139,6 +141,7 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
         streams::operations(),
         log::operations(),
         collections::operations(),
+        rebuilds::operations(),
         sequences::operations(),
         tasks::operations(),
         counters::operations(),

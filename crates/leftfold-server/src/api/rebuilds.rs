@@ -1,0 +1,261 @@
+//! Documents that are made anew beside the live ones, and whether what is stored is what the log folds to.
+//!
+//! A rebuild takes as long as it takes, so nobody waits for it: it is begun by one request, goes on here, and is asked about by others. If this process ends,
+//! the same request goes on with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use leftfold::fold::{Differing, Sample};
+use leftfold::rebuild::{Difference, Progress, Rebuild};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::interval;
+
+use super::collections::known;
+use super::extract::{Content, Named, Params};
+use super::{Answer, Operation, json_of, with_status};
+use crate::access::Scope;
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+/// How often it is noted how far a rebuild is.
+const TICK: Duration = Duration::from_millis(250);
+/// How many documents that differ are shown.
+const SHOWN: usize = 10;
+/// The most documents that are verified while somebody waits.
+const MOST: usize = 10_000;
+
+/// The rebuilds that this process has begun, by collection.
+#[derive(Default)]
+pub(crate) struct Rebuilds(Mutex<BTreeMap<String, Known>>);
+
+/// What is known of a rebuild.
+#[derive(Clone, Default, Serialize)]
+struct Known {
+    state: Stage,
+    generation: u32,
+    progress: Option<Progress>,
+    difference: Option<Difference>,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Stage {
+    /// It is on its way.
+    #[default]
+    Building,
+    /// It is built and compared, and waits for another request that switches to it, or gives it up.
+    Built,
+    /// It is what readers see.
+    Switched,
+    /// It went wrong.
+    Failed,
+}
+
+impl Rebuilds {
+    /// Notes that one is begun. Answers whether none was under way.
+    fn begin(&self, collection: &str, generation: u32) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(collection).is_some_and(|known| known.state == Stage::Building) {
+            return false;
+        }
+        all.insert(collection.to_owned(), Known { generation, ..Known::default() });
+        true
+    }
+
+    fn change(&self, collection: &str, change: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(collection) {
+            change(known);
+        }
+    }
+
+    fn get(&self, collection: &str) -> Option<Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(collection).cloned()
+    }
+}
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    let how = json!({
+        "type": "object", "additionalProperties": false,
+        "properties": { "switch": { "type": "boolean", "description": "Whether to switch to it when it is built; true if not said" } },
+    });
+    vec![
+        Operation::post(
+            "/collections/{collection}/rebuild",
+            "rebuildCollection",
+            "Make all documents anew beside the live ones, or go on with that, and switch to them",
+            begin::<S>,
+        )
+        .scope(Scope::Operate)
+        .body("application/json", how)
+        .answers(202, "application/json", "It is begun: ask how far it is")
+        .fails(409, "A rebuild, or a switch, is under way"),
+        Operation::get(
+            "/collections/{collection}/rebuild",
+            "getRebuild",
+            "How far a rebuild is, and what it makes another document",
+            get::<S>,
+        )
+        .scope(Scope::Operate)
+        .fails(404, "This process has begun none"),
+        Operation::post(
+            "/collections/{collection}/rebuild/cancel",
+            "cancelRebuild",
+            "Give up the rebuild that is under way, whoever began it",
+            cancel::<S>,
+        )
+        .scope(Scope::Operate),
+        Operation::post(
+            "/collections/{collection}/undo",
+            "undoRebuild",
+            "Switch back to the documents from before the last rebuild",
+            undo::<S>,
+        )
+        .scope(Scope::Operate),
+        Operation::get(
+            "/collections/{collection}/verification",
+            "verifyCollection",
+            "Fold documents from the log, and compare them with what is stored",
+            verify::<S>,
+        )
+        .scope(Scope::Operate)
+        .query("sample", "How many, drawn by chance; 100 if not said, at most 10000", "integer"),
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct How {
+    switch: bool,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        Self { switch: true }
+    }
+}
+
+async fn begin<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    content: Content,
+) -> Answer {
+    known(&shared, &collection)?;
+    let How { switch } = content.json_or_default()?;
+    let rebuild = shared.app.rebuild(&collection).await?;
+    if !shared.rebuilds.begin(&collection, rebuild.generation()) {
+        rebuild.leave().await;
+        return Err(Problem::conflict(format!("{collection} is being rebuilt; ask how far it is")));
+    }
+    let answer =
+        json!({ "collection": collection, "generation": rebuild.generation(), "state": Stage::Building });
+    tokio::spawn(work(Arc::clone(&shared), collection, rebuild, switch));
+    Ok(with_status(json_of(&answer)?, StatusCode::ACCEPTED))
+}
+
+/// Builds it, compares it and switches to it.
+async fn work<S: Backend>(shared: Shared<S>, collection: String, rebuild: Rebuild<S>, switch: bool) {
+    let built = tokio::select! {
+        () = shared.stopping() => return rebuild.leave().await,
+        built = build(&shared, &collection, &rebuild) => built,
+    };
+    let ended = match built {
+        Ok(()) if switch => rebuild.switch().await.map(|()| Stage::Switched),
+        built => {
+            rebuild.leave().await;
+            built.map(|()| Stage::Built)
+        }
+    };
+    shared.rebuilds.change(&collection, |known| match ended {
+        Ok(state) => known.state = state,
+        Err(error) => {
+            tracing::warn!(%collection, %error, "a rebuild failed");
+            (known.state, known.error) = (Stage::Failed, Some(error.to_string()));
+        }
+    });
+}
+
+async fn build<S: Backend>(
+    shared: &Shared<S>,
+    collection: &str,
+    rebuild: &Rebuild<S>,
+) -> leftfold::Result<()> {
+    let (mut built, mut tick) = (std::pin::pin!(rebuild.built()), interval(TICK));
+    loop {
+        tokio::select! {
+            built = &mut built => break built?,
+            _ = tick.tick() => {
+                let progress = rebuild.progress().await?;
+                shared.rebuilds.change(collection, |known| known.progress = Some(progress));
+            }
+        }
+    }
+    let (progress, difference) = (rebuild.progress().await?, rebuild.difference(SHOWN).await?);
+    shared.rebuilds.change(collection, |known| {
+        (known.progress, known.difference) = (Some(progress), Some(difference));
+    });
+    Ok(())
+}
+
+async fn get<S: Backend>(State(shared): State<Shared<S>>, Named(collection): Named<String>) -> Answer {
+    known(&shared, &collection)?;
+    match shared.rebuilds.get(&collection) {
+        Some(known) => json_of(&known),
+        None => Err(Problem::missing(format!(
+            "no rebuild of {collection} was begun by this process; see /status"
+        ))),
+    }
+}
+
+async fn cancel<S: Backend>(State(shared): State<Shared<S>>, Named(collection): Named<String>) -> Answer {
+    known(&shared, &collection)?;
+    let cancelled = shared.app.cancel_rebuild(&collection).await?;
+    json_of(&json!({ "collection": collection, "cancelled": cancelled }))
+}
+
+async fn undo<S: Backend>(State(shared): State<Shared<S>>, Named(collection): Named<String>) -> Answer {
+    known(&shared, &collection)?;
+    shared.app.undo(&collection).await?;
+    json_of(&json!({ "collection": collection, "undone": true }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Verify {
+    sample: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Verification {
+    collection: String,
+    verified: leftfold::fold::Verified,
+    /// Some of those that differ.
+    differing: Vec<Differing>,
+}
+
+async fn verify<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    Params(params): Params<Verify>,
+) -> Answer {
+    known(&shared, &collection)?;
+    let sample = params.sample.unwrap_or(100);
+    if !(1..=MOST).contains(&sample) {
+        return Err(Problem::invalid(format!(
+            "sample: {sample} is not from 1 to {MOST}; `leftfold verify` looks at all"
+        )));
+    }
+    let mut differing = Vec::new();
+    let tell = |one: Differing| {
+        if differing.len() < SHOWN {
+            differing.push(one);
+        }
+    };
+    let verified = shared.app.verify(&collection, Sample::Some(sample), tell).await?;
+    json_of(&Verification { collection, verified, differing })
+}
