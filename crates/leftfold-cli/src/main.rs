@@ -9,7 +9,7 @@ mod ops;
 mod output;
 mod place;
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -17,7 +17,7 @@ use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
-use crate::daemon::Config;
+use crate::daemon::{Config, Format, Log};
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
 use crate::output::Out;
@@ -28,9 +28,6 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    // Logs go to standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     let mut out = Out::new(cli.json);
     let answer = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
@@ -54,7 +51,29 @@ fn refuse(error: &clap::Error) -> ExitCode {
     Exit::Usage.into()
 }
 
+/// Logs go to standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
+fn log(log: &Log) -> Result<(), Failure> {
+    let filter = match EnvFilter::try_from_default_env() {
+        Ok(filter) => filter,
+        Err(_) => EnvFilter::try_new(&log.filter).map_err(|error| {
+            let message = format!("log.filter: {error}; write such as \"warn\" or \"leftfold=debug,warn\"");
+            Failure::new(Exit::Usage, message)
+        })?,
+    };
+    let is_terminal = io::stderr().is_terminal();
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(is_terminal);
+    match log.format {
+        Format::Text => lines.init(),
+        Format::Json => lines.json().init(),
+    }
+    Ok(())
+}
+
 async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
+    if !matches!(command, Command::Serve(_)) {
+        log(&Log::quiet())?;
+    }
     let (named, models) = match command.store() {
         Some(store) => Models::choose(store).map(|(named, models)| (Some(named), models))?,
         None => (None, Models::Shop),
@@ -76,6 +95,7 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
         }
         (_, Command::Serve(args)) => {
             let config = Config::read(&args.file.config)?;
+            log(&config.log)?;
             match config.place()? {
                 Named::File(file) => daemon::serve(&file, &config, args.insecure, out).await,
                 #[cfg(feature = "mongodb")]

@@ -4,6 +4,7 @@
 
 #[macro_use]
 mod common;
+mod served;
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +54,13 @@ impl Place for Database {
 }
 
 scenarios!(Database::new().await);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_document_of_a_daemon_is_right_however_often_it_is_killed() {
+    let Database(url) = Database::new().await;
+    let run = move || served::killed::every_document_is_right_however_often_it_is_killed(&url);
+    tokio::task::spawn_blocking(run).await.unwrap();
+}
 
 const LOOKING: [&[&str]; 7] = [
     &["status"],

@@ -25,6 +25,8 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     #[serde(default)]
     pub(crate) server: Server,
+    #[serde(default)]
+    pub(crate) log: Log,
     #[serde(default, rename = "token")]
     pub(crate) tokens: Vec<Token>,
     #[serde(default, rename = "projection")]
@@ -83,6 +85,38 @@ impl Default for Server {
             rebuild_on_change: false,
         }
     }
+}
+
+/// What is logged, and how.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Log {
+    pub(crate) format: Format,
+    /// Which, as `RUST_LOG` says it, which comes first.
+    pub(crate) filter: String,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: Format::Text, filter: "leftfold=info,warn".to_owned() }
+    }
+}
+
+impl Log {
+    /// For commands that say what went wrong themselves.
+    pub(crate) fn quiet() -> Self {
+        Self { filter: "error".to_owned(), ..Self::default() }
+    }
+}
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
 }
 
 /// How posted events are put in order.

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use leftfold_server::{Scope, Token};
 use serde_json::json;
 
-pub(crate) use self::config::{Config, FILE};
+pub(crate) use self::config::{Config, FILE, Format, Log};
 pub(crate) use self::init::init;
 pub(crate) use self::serve::{check, serve};
 pub(crate) use self::specs::test;

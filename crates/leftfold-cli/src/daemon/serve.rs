@@ -124,6 +124,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         "listening at {scheme}://{shown}, on {place}; see {scheme}://{shown}/openapi.json"
     ))?;
     out.flush()?;
+    tracing::info!(address = %shown, %place, "listening");
     let (stop, stopped) = watch::channel(false);
     let mut feeds = JoinSet::new();
     for source in sources {
@@ -139,6 +140,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     feeds.shutdown().await;
     app.stop().await;
     answered?;
+    tracing::info!(address = %shown, "stopped");
     out.line("stopped")?;
     Ok(Exit::Done)
 }
