@@ -80,7 +80,7 @@ async fn fields_stand_at_the_top_level() {
     things.operate("shoes", step).await.unwrap();
     let mut stored = raw(&store, "shoes").await;
     let content = stored.get_document_mut("_content").unwrap();
-    assert!(matches!(content.remove("guard"), Some(Bson::String(guard)) if guard.starts_with("once ")));
+    assert!(matches!(content.remove("guard"), Some(Bson::Binary(guard)) if guard.bytes.len() == 8));
     assert_eq!(*content, doc! { "by": by, "operations": [7_i64, 9_i64], "last": 9_i64 });
     stored.remove("_content");
     // Narrow numbers stay narrow.
