@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use leftfold::{App, Leftfold, Store};
-use leftfold_script::Script;
 use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};
 
 use crate::args;
@@ -20,8 +19,8 @@ const STORE_FILE: &str = "leftfold.db";
 pub(crate) enum Models {
     /// Those of the example, a small shop.
     Shop,
-    /// Those that a file names.
-    Scripts(Vec<Script>),
+    /// Those that a file names. They are compiled when they are needed: who looks at what is held needs none.
+    Scripts(Config),
 }
 
 impl Models {
@@ -35,7 +34,7 @@ impl Models {
             (None, None) => return Ok((Named::File(File(STORE_FILE.into())), Self::Shop)),
         };
         let config = Config::read(file)?;
-        Ok((config.place()?, Self::Scripts(config.scripts()?)))
+        Ok((config.place()?, Self::Scripts(config)))
     }
 
     /// Opens the store, or makes it; no worker runs.
@@ -58,7 +57,7 @@ impl Models {
                 .projection(ClientSummary)
                 .projection(DailyTotals)
                 .projection(OpenCarts),
-            Self::Scripts(scripts) => scripts.iter().cloned().fold(app, Leftfold::projection),
+            Self::Scripts(config) => config.scripts()?.into_iter().fold(app, Leftfold::projection),
         };
         Ok(app.open().await?)
     }
@@ -67,7 +66,7 @@ impl Models {
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Self::Shop => COLLECTIONS.to_vec(),
-            Self::Scripts(scripts) => scripts.iter().map(leftfold::Projection::name).collect(),
+            Self::Scripts(config) => config.projections.iter().map(|one| one.name.as_str()).collect(),
         }
     }
 

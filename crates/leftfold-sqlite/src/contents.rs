@@ -200,6 +200,8 @@ impl Work for WriteWork {
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let mut wrote = Vec::with_capacity(self.writes.len());
         let mut writes = Writes::new(tx.connection, &self.collection);
+        // Also if one fails: those before it stay, and who follows the collection must hear of them.
+        tx.wrote_documents = true;
         for write in &*self.writes {
             let written = writes.write(write).and_then(|has_written| {
                 if has_written {
@@ -207,10 +209,8 @@ impl Work for WriteWork {
                 }
                 Ok(Wrote::Refused(find(tx.connection, &self.collection, write.id.clone())?))
             });
-            // Those before it stay.
             wrote.push(written.map_err(|failure| failure.unknown_if(wrote.contains(&Wrote::Written)))?);
         }
-        tx.wrote_documents |= wrote.contains(&Wrote::Written);
         Ok(Ran::Keep(Ok(wrote)))
     }
 
@@ -236,9 +236,9 @@ impl Work for OperateWork {
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let mut statement = Operating::statement(tx.connection, self.collection.as_str())?;
-        let operated = tx.operating.run(&mut statement, &self.operations)?;
-        tx.wrote_documents |= operated.contains(&Operated::Applied);
-        Ok(Ran::Keep(Ok(operated)))
+        // Also if one fails: those before it stay, and who follows the collection must hear of them.
+        tx.wrote_documents = true;
+        Ok(Ran::Keep(Ok(tx.operating.run(&mut statement, &self.operations)?)))
     }
 
     fn failed(error: Error) -> Self::Answer {

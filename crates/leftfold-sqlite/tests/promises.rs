@@ -7,8 +7,9 @@ mod common;
 use std::time::Duration;
 
 use common::{cart, entry, insert, stream};
+use leftfold::content::{Answer, Operated, Operation, OperationId, Versioned};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Outcome};
-use leftfold::{Append, Appended, Documents, Expected, Lane, Log, Mark, Partition};
+use leftfold::{Append, Appended, DocumentId, Documents, Expected, Json, Kind, Lane, Log, Mark, Partition};
 use leftfold_sqlite::Sqlite;
 use tempfile::tempdir;
 
@@ -82,4 +83,39 @@ async fn a_closed_file_is_whole_by_itself() {
     assert!(!directory.path().join("store.db-wal").exists(), "all of it is in the file");
     let copy = Sqlite::open(copy).await.unwrap();
     assert_eq!(copy.heads().await.unwrap(), at(50));
+}
+
+/// Documents without events are written each by itself: where one fails, those before it stay, and nobody is told that nothing was written.
+#[tokio::test]
+async fn what_was_written_before_a_failure_is_not_said_not_to_be() {
+    let directory = tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let things = Versioned::<Json, _>::new(Sqlite::open(&path).await.unwrap(), "things").await.unwrap();
+    let one = Json::parse(r#"{"n":1}"#).unwrap();
+    for answer in things.write_all(["c", "d"].map(|id| (id, None, &one))).await.unwrap() {
+        assert!(matches!(answer, Answer::Applied(_)), "{answer:?}");
+    }
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other
+        .execute_batch(
+            "CREATE TRIGGER no_b BEFORE INSERT ON things WHEN new.id = 'b' BEGIN SELECT RAISE(ABORT, 'not b'); END;
+             CREATE TRIGGER no_d BEFORE UPDATE ON things WHEN new.id = 'd' BEGIN SELECT RAISE(ABORT, 'not d'); END;",
+        )
+        .unwrap();
+    let things = things.retry(leftfold::Backoff::never());
+    let error = things.write_all(["a", "b"].map(|id| (id, None, &one))).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unknown, "{error}");
+    assert!(things.get("a").await.unwrap().is_some() && things.get("b").await.unwrap().is_none());
+    let error = things.insert("b", &one).await.unwrap_err();
+    assert_ne!(error.kind(), Kind::Unknown, "it was alone: {error}");
+
+    let add = |id: &str, number| {
+        let operation = Operation::new(OperationId::new(number).unwrap()).increment("n", 1).unwrap();
+        (DocumentId::new(id).unwrap(), operation)
+    };
+    let error = things.operate_all(vec![add("c", 1), add("d", 2)]).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Unknown, "{error}");
+    let n = async |id| things.get(id).await.unwrap().unwrap().document.as_str().to_owned();
+    assert_eq!((n("c").await, n("d").await), (r#"{"n":2}"#.to_owned(), r#"{"n":1}"#.to_owned()));
+    assert_eq!(things.operate("c", add("c", 1).1).await.unwrap(), Operated::AlreadyApplied);
 }

@@ -164,7 +164,7 @@ fn remembered(content: &RawDocument) -> Result<Ids, Failure> {
 
 /// The fields that [`header`] needs.
 pub(super) fn header_fields() -> Document {
-    doc! { CONTENT: { "guard": 1, "by": 1, "operations": 1 } }
+    doc! { "_content.guard": 1, "_content.by": 1, "_content.operations": 1 }
 }
 
 /// The guard of a document and the operations that it remembers, if it is kept like this.

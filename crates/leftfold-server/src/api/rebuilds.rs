@@ -4,7 +4,7 @@
 //! the same request goes on with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -58,14 +58,22 @@ enum Stage {
 }
 
 impl Rebuilds {
-    /// Notes that one is begun. Answers whether none was under way.
-    fn begin(&self, collection: &str, generation: u32) -> bool {
+    /// Notes that one is to be begun, and gives what was known of the last one. Fails if one is under way.
+    fn begin(&self, collection: &str) -> Result<Option<Known>, Problem> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.get(collection).is_some_and(|known| known.state == Stage::Building) {
-            return false;
+            return Err(Problem::conflict(format!("{collection} is being rebuilt; ask how far it is")));
         }
-        all.insert(collection.to_owned(), Known { generation, ..Known::default() });
-        true
+        Ok(all.insert(collection.to_owned(), Known::default()))
+    }
+
+    /// It could not be begun.
+    fn put_back(&self, collection: &str, last: Option<Known>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match last {
+            Some(last) => all.insert(collection.to_owned(), last),
+            None => all.remove(collection),
+        };
     }
 
     fn change(&self, collection: &str, change: impl FnOnce(&mut Known)) {
@@ -147,14 +155,23 @@ async fn begin<S: Backend>(
 ) -> Answer {
     known(&shared, &collection)?;
     let How { switch } = content.json_or_default()?;
-    let rebuild = shared.app.rebuild(&collection).await?;
-    if !shared.rebuilds.begin(&collection, rebuild.generation()) {
-        rebuild.leave().await;
-        return Err(Problem::conflict(format!("{collection} is being rebuilt; ask how far it is")));
-    }
-    let answer =
-        json!({ "collection": collection, "generation": rebuild.generation(), "state": Stage::Building });
-    tokio::spawn(work(Arc::clone(&shared), collection, rebuild, switch));
+    let last = shared.rebuilds.begin(&collection)?;
+    // In a task of its own: who asked may go away.
+    let begun = tokio::spawn(async move {
+        let rebuild = match shared.app.rebuild(&collection).await {
+            Ok(rebuild) => rebuild,
+            Err(error) => {
+                shared.rebuilds.put_back(&collection, last);
+                return Err(error);
+            }
+        };
+        let generation = rebuild.generation();
+        shared.rebuilds.change(&collection, |known| known.generation = generation);
+        let answer = json!({ "collection": collection, "generation": generation, "state": Stage::Building });
+        tokio::spawn(work(shared, collection, rebuild, switch));
+        Ok(answer)
+    });
+    let answer = begun.await.map_err(|error| Problem::failed(format!("beginning a rebuild: {error}")))??;
     Ok(with_status(json_of(&answer)?, StatusCode::ACCEPTED))
 }
 

@@ -61,6 +61,16 @@ impl Operating {
     ) -> Result<Vec<Operated>, Failure> {
         *self.current() =
             Some(Current { operations: Arc::clone(operations), at: 0, number: 0, outcome: None });
+        let all = self.run_each(statement, operations);
+        *self.current() = None;
+        all
+    }
+
+    fn run_each(
+        &self,
+        statement: &mut CachedStatement<'_>,
+        operations: &[(DocumentId, Operation)],
+    ) -> Result<Vec<Operated>, Failure> {
         let mut all = Vec::with_capacity(operations.len());
         for (at, (id, _)) in operations.iter().enumerate() {
             let number = System.random();
