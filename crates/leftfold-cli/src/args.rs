@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use leftfold::fold::Moment;
 use leftfold::{Invalid, Revision, StreamId};
 use leftfold_server::Scope;
 use leftfold_sources::Mapping;
@@ -74,8 +75,8 @@ pub(crate) enum Command {
     /// What reactions have done, and have still to do
     #[command(subcommand)]
     Tasks(Tasks),
-    /// Every event that made a document, and what each changed
-    Explain(Document),
+    /// Every event that made a document, and what each changed; or why it is not there
+    Explain(Explain),
     /// Fold a document anew from its first event
     Refold(Document),
     /// Make all documents of a read model anew, beside the live ones, and switch to them
@@ -120,7 +121,8 @@ impl Command {
             Self::Tasks(Tasks::Show(args)) => &args.store,
             Self::Tasks(Tasks::Retry(args)) => &args.selected.store,
             Self::Tasks(Tasks::Pause(args) | Tasks::Resume(args)) => &args.store,
-            Self::Explain(args) | Self::Refold(args) => &args.store,
+            Self::Explain(args) => &args.document.store,
+            Self::Refold(args) => &args.store,
             Self::DemoVerify(args) => args,
             Self::DemoWorker(args) => &args.store,
             Self::Rebuild(args) => &args.one.store,
@@ -253,6 +255,18 @@ pub(crate) struct Document {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) document: Document,
+    /// Only up to a revision of its stream, an event (stream@revision), or a time such as 2026-01-01T00:00:00Z; and the document as it was then
+    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    pub(crate) at: Option<Moment>,
+    /// Say why there is no such document: its events never came, wait, failed, were passed over, or deleted it
+    #[arg(long, conflicts_with = "at")]
+    pub(crate) why_not: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Collection {
     #[command(flatten)]
     pub(crate) store: Store,
@@ -296,6 +310,9 @@ pub(crate) struct Get {
     /// How long to wait for it
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) timeout: Duration,
+    /// As it was at a revision of its stream, after an event (stream@revision), or at a time such as 2026-01-01T00:00:00Z
+    #[arg(long, value_name = "MOMENT", value_parser = moment, conflicts_with = "at_least")]
+    pub(crate) at: Option<Moment>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -546,6 +563,10 @@ fn event(text: &str) -> Result<Event, String> {
         return Ok(Event::At(stream, Revision(revision)));
     }
     text.parse().map(Event::Token).map_err(|error: Invalid| format!("{error}; or stream@revision"))
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    text.parse().map_err(|error: Invalid| error.to_string())
 }
 
 fn share(text: &str) -> Result<f64, String> {

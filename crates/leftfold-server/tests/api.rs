@@ -105,6 +105,12 @@ async fn what_is_appended_is_read_back_as_a_document() {
     assert_eq!(events["events"][0]["revision"], 2);
     let explained = get(&router, &format!("{path}/explanation")).await.is(200);
     assert_eq!(explained["events"].as_array().unwrap().len(), 3);
+    let explained = get(&router, &format!("{path}/explanation?at=cart-1@2")).await.is(200);
+    assert_eq!(explained["events"].as_array().unwrap().len(), 2);
+    assert_eq!(get(&router, &format!("{path}/absence")).await.is(200)["reasons"][0]["why"], "there");
+    let never = get(&router, "/collections/cart_details/documents/cart-9/absence").await.is(200);
+    assert_eq!(never["reasons"][0]["why"], "never-routed");
+    assert!(never["reasons"][0]["said"].as_str().unwrap().contains("no event"), "{never}");
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The front door: a store, the projections on it, and the workers that keep them up to date.
 
+mod looking;
+
 use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,9 +16,7 @@ use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{DocumentId, Event, NewEvent, StreamId, Token};
-use crate::fold::{
-    Differing, Explained, Mended, Options, Projection, Sample, Status, Verified, distance, stopped,
-};
+use crate::fold::{Differing, Mended, Options, Projection, Sample, Status, Verified, distance, stopped};
 use crate::log::{AppendError, Appended, Entry, Expected};
 use crate::part::{Part, Running, Setting};
 use crate::react::{Reacting, Reaction, Reactive, Reactor};
@@ -462,18 +462,6 @@ impl<S: Store> App<S> {
                 return Ok(mended);
             }
         }
-    }
-
-    /// Tells every event that made a document, and what each changed. `false` if there never was such a document.
-    pub async fn explain(
-        &self,
-        collection: &str,
-        id: &str,
-        mut tell: impl FnMut(Explained) + Send,
-    ) -> Result<bool> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        part.explain(&self.0.setting, live, &DocumentId::new(id)?, &mut tell).await
     }
 
     /// Folds documents anew from the log, plainly, and compares them with what is stored: each as far as it had come when it was

@@ -11,8 +11,8 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::event::{DocumentId, Event, StreamId};
 use crate::fold::{
-    Differing, Ended, Explained, Folder, Mended, Options, Projection, Projector, Pulse, Sample, SharedPulse,
-    Verified,
+    Absence, Differing, Ended, Explained, Folder, Mended, Moment, Options, Projection, Projector, Pulse,
+    Sample, SharedPulse, Until, Verified,
 };
 
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -69,8 +69,15 @@ pub(crate) trait Part<S>: Send + Sync {
         setting: &'a Setting<S>,
         number: u32,
         id: &'a DocumentId,
+        until: Option<&'a Moment>,
         tell: &'a mut (dyn FnMut(Explained) + Send),
     ) -> Work<'a, Result<bool>>;
+    fn why_not<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+    ) -> Work<'a, Result<Vec<Absence>>>;
     fn verify<'a>(
         &'a self,
         setting: &'a Setting<S>,
@@ -185,9 +192,26 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         setting: &'a Setting<S>,
         number: u32,
         id: &'a DocumentId,
+        until: Option<&'a Moment>,
         tell: &'a mut (dyn FnMut(Explained) + Send),
     ) -> Work<'a, Result<bool>> {
-        Box::pin(async move { self.folder(number)?.explain(&setting.store, &*setting.env, id, tell).await })
+        Box::pin(async move {
+            let (folder, Setting { store, env, .. }) = (self.folder(number)?, setting);
+            let until = match until {
+                None => Until::Now,
+                Some(moment) => Until::find(moment, id, folder.routes_by_stream(), store).await?,
+            };
+            folder.explain(store, &**env, id, until, tell).await
+        })
+    }
+
+    fn why_not<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+    ) -> Work<'a, Result<Vec<Absence>>> {
+        Box::pin(async move { self.folder(number)?.why_not(&setting.store, &*setting.env, id).await })
     }
 
     fn verify<'a>(

@@ -1,8 +1,9 @@
-//! `leftfold explain`: every event that made a document, and what each changed.
+//! `leftfold explain`: every event that made a document, and what each changed; or why it is not there.
 
 use std::io;
 
-use leftfold::fold::{Change, Effect, Explained};
+use leftfold::fold::{Absence, Change, Effect, Explained};
+use leftfold::{App, Sequences, Store};
 use serde_json::Value;
 
 use crate::args;
@@ -14,26 +15,57 @@ use crate::place::Place;
 pub(crate) async fn explain<P: Place>(
     place: &P,
     models: &Models,
-    args: &args::Document,
+    args: &args::Explain,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let args::Document { collection, id, .. } = args;
+    let args::Document { collection, id, .. } = &args.document;
     models.known(collection)?;
     let app = models.open_existing(place).await?;
-    let mut written = Ok(());
+    if args.why_not {
+        return why_not(&app, collection, id, out).await;
+    }
+    let (mut written, mut document) = (Ok(()), None);
     let tell = |step: Explained| {
         if written.is_ok() {
             written = tell(&step, out);
         }
+        document = step.document;
     };
-    let found = app.explain(collection, id, tell).await?;
+    let found = match &args.at {
+        None => app.explain(collection, id, tell).await?,
+        Some(moment) => app.explain_until(collection, id, moment, tell).await?,
+    };
     written?;
     out.end_of_list()?;
     if !found {
-        let message = format!("explaining {id:?} in {collection}: there is no such document and never was");
+        let message = format!(
+            "explaining {id:?} in {collection}: there is no such document and never was; --why-not says why"
+        );
         return Err(Failure::new(Exit::No, message));
     }
+    if let Some(moment) = &args.at {
+        match document {
+            Some(document) => out.line(format_args!("\nas of {moment}:\n{document:#}"))?,
+            None => out.line(format_args!("\nas of {moment} there was no document"))?,
+        }
+    }
     Ok(Exit::Done)
+}
+
+/// Says why a document is not there. Ends well if there are reasons; that it is there is none.
+async fn why_not<S: Store + Sequences>(
+    app: &App<S>,
+    collection: &str,
+    id: &str,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let reasons = app.why_not(collection, id).await?;
+    for reason in &reasons {
+        out.element(reason)?;
+        out.line(reason)?;
+    }
+    out.end_of_list()?;
+    Ok(if reasons == [Absence::There] { Exit::No } else { Exit::Done })
 }
 
 fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! `leftfold get`: a document, now or once an event is folded.
+//! `leftfold get`: a document, now, once an event is folded, or as it was.
 
 use leftfold::Sequencer;
 use serde_json::Value;
@@ -18,6 +18,16 @@ pub(crate) async fn get<P: Place>(
     let args::Document { collection, id, .. } = &args.document;
     models.known(collection)?;
     let app = models.open_existing(place).await?;
+    if let Some(moment) = &args.at {
+        return match app.past(collection, id, moment).await? {
+            Some(document) => show(&document, out),
+            None => {
+                let message =
+                    format!("reading {id:?} from {collection}: as of {moment} there was no such document");
+                Err(Failure::new(Exit::No, message))
+            }
+        };
+    }
     let mut get = app.get_as::<Value>(collection, id);
     if let Some(event) = args.at_least {
         let token = match event {
@@ -33,7 +43,11 @@ pub(crate) async fn get<P: Place>(
         let message = format!("reading {id:?} from {collection}: there is no such document");
         return Err(Failure::new(Exit::No, message));
     };
-    out.value(&document)?;
+    show(&document, out)
+}
+
+fn show(document: &Value, out: &mut Out) -> Result<Exit, Failure> {
+    out.value(document)?;
     out.line(format_args!("{document:#}"))?;
     Ok(Exit::Done)
 }

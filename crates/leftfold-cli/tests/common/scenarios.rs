@@ -26,6 +26,7 @@ macro_rules! scenarios {
             what_still_fails_stays_parked,
             streams_are_parked_where_events_are_routed_by_content,
             explain_tells_what_each_event_changed,
+            explain_tells_why_a_document_is_not_there,
             refold_makes_a_document_what_its_events_make_of_it,
             the_demo_adds_to_what_an_earlier_one_left,
             the_demo_refuses_the_log_of_others,
@@ -213,6 +214,26 @@ pub(crate) async fn explain_tells_what_each_event_changed(place: &impl Place) {
     gone.says("carts: [\"cart-1\"] → nothing").says("the document is gone");
     assert_eq!(place.run(&["explain", "cart_details", "cart-9", "--json"]).exits(1).json(), json!([]));
     place.run(&["explain", "cart_details", "cart-9"]).exits(1).says("never was");
+
+    let past = place.run(&["explain", "cart_details", "cart-2", "--at", "1"]).exits(0);
+    past.says("as of revision 1:").says("\"total\": 0");
+    let steps = place.run(&["explain", "open_carts", "ann", "--at", "cart-1@1", "--json"]).exits(0).json();
+    assert_eq!((steps.as_array().unwrap().len(), &steps[0]["document"]["carts"]), (1, &json!(["cart-1"])));
+    place.run(&["get", "open_carts", "ann", "--at", "cart-1@1"]).exits(0).says("cart-1");
+    place.run(&["get", "open_carts", "ann"]).exits(1);
+    place.run(&["get", "open_carts", "ann", "--at", "1"]).exits(2).says("stream@1");
+    place.run(&["get", "open_carts", "ann", "--at", "2020-01-01T00:00:00Z"]).exits(1).says("there was no");
+    place.run(&["explain", "open_carts", "ann", "--at", "yesterday"]).exits(2).says("stream@revision");
+}
+
+pub(crate) async fn explain_tells_why_a_document_is_not_there(place: &impl Place) {
+    shop(place).await;
+    let why = |collection: &str, id: &str| place.run(&["explain", collection, id, "--why-not"]);
+    why("cart_details", "cart-2").exits(1).says("it is there");
+    why("cart_details", "cart-9").exits(0).says("never routed");
+    why("open_carts", "ann").exits(0).says("deleted: by shopping-cart-confirmed");
+    let why = place.run(&["explain", "open_carts", "ann", "--why-not", "--json"]).exits(0).json();
+    assert_eq!((&why[0]["why"], &why[0]["by"]["stream"]), (&json!("deleted"), &json!("cart-1")));
 }
 
 pub(crate) async fn refold_makes_a_document_what_its_events_make_of_it(place: &impl Place) {

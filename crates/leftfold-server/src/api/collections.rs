@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::sse::{KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response, sse};
 use futures_util::{StreamExt as _, stream};
-use leftfold::fold::{Explained, Mended};
+use leftfold::fold::{Mended, Moment};
 use leftfold::react::{Filter, Value as Bson};
 use leftfold::{Collection, DocumentId, Env as _, Json, StreamId, System, Token, Unit};
 use serde::Deserialize;
@@ -27,6 +27,8 @@ use crate::{Backend, Shared};
 
 /// How many documents are looked at for one page of those that match.
 const LOOKED_AT: usize = 10_000;
+/// What `at` means.
+const AT: &str = "As it was at a revision of its stream, after an event (stream@revision), or at a time such as 2026-01-01T00:00:00Z";
 /// How many events are followed at a time.
 const FOLLOWED: usize = 500;
 
@@ -43,11 +45,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             .scope(Scope::Read)
             .query("at_least", "The token of an event that must be folded first", "string")
             .query("wait", "How long to wait for it; 5s if not said, at most 60s", "string")
-            .query(
-                "at",
-                "Its state at a revision of its stream, or at a time such as 2026-01-01T00:00:00Z",
-                "string",
-            )
+            .query("at", AT, "string")
             .header("If-None-Match", "The ETag of what is known already")
             .answers(304, "", "It is still the same")
             .fails(404, "There is no such document")
@@ -83,7 +81,15 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             explain::<S>,
         )
         .scope(Scope::Read)
+        .query("at", AT, "string")
         .fails(404, "There is no such document and never was"),
+        Operation::get(
+            "/collections/{collection}/documents/{id}/absence",
+            "whyNotDocument",
+            "Why a document is not there: its events never came, wait, failed, were passed over, or deleted it",
+            why_not::<S>,
+        )
+        .scope(Scope::Read),
         Operation::post(
             "/collections/{collection}/documents/{id}/refold",
             "refoldDocument",
@@ -162,7 +168,8 @@ async fn get<S: Backend>(
             if params.at_least.is_some() {
                 get.await?;
             }
-            past(&shared, &collection, &id, &At::parse(at)?).await?
+            let past = shared.app.past(&collection, &id, &moment(at)?).await?;
+            past.map(|document| Json::of(&document)).transpose()?
         }
     };
     let Some(document) = document else {
@@ -181,6 +188,10 @@ async fn get<S: Backend>(
     Ok(response)
 }
 
+fn moment(text: &str) -> Result<Moment, Problem> {
+    text.parse().map_err(|invalid| Problem::invalid(format!("at: {invalid}")))
+}
+
 /// Tells a content from others.
 fn etag(document: &Json) -> String {
     let hash = Sha256::digest(document.as_str());
@@ -191,51 +202,6 @@ fn etag(document: &Json) -> String {
 fn names(header: &HeaderValue, tag: &str) -> bool {
     let Ok(header) = header.to_str() else { return false };
     header.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
-}
-
-/// A moment in the life of a document.
-enum At {
-    Revision(u64),
-    Time(jiff::Timestamp),
-}
-
-impl At {
-    fn parse(text: &str) -> Result<Self, Problem> {
-        if let Ok(revision) = text.parse() {
-            return Ok(Self::Revision(revision));
-        }
-        let wrong = || {
-            Problem::invalid(format!(
-                "at: {text:?} is neither a revision nor a time such as 2026-01-01T00:00:00Z"
-            ))
-        };
-        Ok(Self::Time(text.parse().map_err(|_| wrong())?))
-    }
-
-    fn covers(&self, step: &Explained) -> bool {
-        match self {
-            Self::Revision(revision) => step.event.revision.0 <= *revision,
-            Self::Time(time) => step.event.time <= *time,
-        }
-    }
-}
-
-/// A document as it was.
-async fn past<S: Backend>(
-    shared: &Shared<S>,
-    collection: &str,
-    id: &str,
-    at: &At,
-) -> Result<Option<Json>, Problem> {
-    let (mut document, mut is_over) = (None, false);
-    let tell = |step: Explained| {
-        is_over |= !at.covers(&step);
-        if !is_over {
-            document = step.document;
-        }
-    };
-    shared.app.explain(collection, id, tell).await?;
-    Ok(document.map(|document: Value| Json::of(&document)).transpose()?)
 }
 
 #[derive(Deserialize)]
@@ -343,17 +309,42 @@ async fn changed<S: Backend>(
         .collect())
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Explain {
+    at: Option<String>,
+}
+
 async fn explain<S: Backend>(
     State(shared): State<Shared<S>>,
     Named((collection, id)): Named<(String, String)>,
+    Params(params): Params<Explain>,
 ) -> Answer {
     known(&shared, &collection)?;
     let mut steps = Vec::new();
-    let found = shared.app.explain(&collection, &id, |step| steps.push(json!(step))).await?;
+    let tell = |step| steps.push(json!(step));
+    let found = match &params.at {
+        None => shared.app.explain(&collection, &id, tell).await?,
+        Some(at) => shared.app.explain_until(&collection, &id, &moment(at)?, tell).await?,
+    };
     if !found {
         return Err(Problem::missing(format!("there is no document {id:?} in {collection} and never was")));
     }
     json_of(&json!({ "events": steps }))
+}
+
+async fn why_not<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named((collection, id)): Named<(String, String)>,
+) -> Answer {
+    known(&shared, &collection)?;
+    let reasons = shared.app.why_not(&collection, &id).await?;
+    let reasons = reasons.iter().map(|reason| {
+        let mut shown = json!(reason);
+        shown["said"] = reason.to_string().into();
+        shown
+    });
+    json_of(&json!({ "reasons": reasons.collect::<Vec<_>>() }))
 }
 
 async fn refold<S: Backend>(

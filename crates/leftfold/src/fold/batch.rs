@@ -63,7 +63,7 @@ pub struct Occurrence {
 }
 
 impl Occurrence {
-    fn of<D>(event: &Event<D>) -> Self {
+    pub(super) fn of<D>(event: &Event<D>) -> Self {
         Self {
             stream: event.stream.clone(),
             revision: event.revision,
@@ -223,11 +223,15 @@ impl<P: Projection> Folder<P> {
 
     /// The documents an event belongs to, or why that can't be told.
     pub(crate) fn documents_of(&self, event: Event) -> Result<Ids, Error> {
-        match self.understand(event) {
-            Some(Step::Fold(_, ids, _)) => Ok(ids),
-            Some(Step::Broken(_, error)) => Err(error),
-            None => Ok(Ids::none()),
-        }
+        self.concern(event).unwrap_or_else(|| Ok(Ids::none()))
+    }
+
+    /// The same; `None` if the projection passes it over.
+    pub(super) fn concern(&self, event: Event) -> Option<Result<Ids, Error>> {
+        Some(match self.understand(event)? {
+            Step::Fold(_, ids, _) => Ok(ids),
+            Step::Broken(_, error) => Err(error),
+        })
     }
 
     /// The documents a page needs that are not at hand, in order of need.

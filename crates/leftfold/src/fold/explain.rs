@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::Projection;
 use super::batch::{Desk, Folder, Next, Occurrence};
+use super::moment::Until;
 use super::slot::Slot;
 use crate::documents::Store;
 use crate::env::Env;
@@ -49,12 +50,13 @@ pub struct Change {
 }
 
 impl<P: Projection> Folder<P> {
-    /// Tells every event of a document in order. `false` if there is no such document and never was.
+    /// Tells every event of a document in order, up to a moment. `false` if there is no such document and never was.
     pub(crate) async fn explain<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
         id: &DocumentId,
+        until: Until,
         tell: &mut (dyn FnMut(Explained) + Send),
     ) -> Result<bool> {
         let Some(record) = store.load(&self.collection, vec![id.clone()]).await?.pop() else {
@@ -77,6 +79,10 @@ impl<P: Projection> Folder<P> {
                     self.apply(&mut desk, &mut page, 1, env.now());
                     continue;
                 };
+                if !until.covers(&event) {
+                    replay.leave(partition);
+                    break;
+                }
                 let failed = desk.documents.get(id).is_some_and(|slot| slot.loss().is_some());
                 let waits = !self.routes_by_stream() && desk.is_set_aside(&event);
                 self.apply(&mut desk, &mut page, 1, env.now());

@@ -9,12 +9,15 @@
 //! | `batch` | the pure core: from (documents at hand, events) to (what to write, what failed, what waits) |
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded anew |
+//! | `explain`, `moment`, `absence` | why a document is what it is, was what it was, or is not there |
 //! | `verify` | whether what is stored is what the log folds to |
 
+mod absence;
 mod batch;
 mod decode;
 mod explain;
 mod mend;
+mod moment;
 mod pipes;
 mod projection;
 mod projector;
@@ -24,6 +27,7 @@ mod status;
 mod verify;
 mod working;
 
+pub use absence::Absence;
 #[cfg(feature = "testing")]
 pub(crate) use batch::Desk;
 pub(crate) use batch::Folder;
@@ -32,6 +36,8 @@ pub use batch::Occurrence;
 pub(crate) use decode::{Decoded, decode};
 pub use explain::{Change, Effect, Explained};
 pub use mend::Mended;
+pub use moment::Moment;
+pub(crate) use moment::Until;
 pub use projection::{Error, Ids, Projection, Route};
 pub use projector::Options;
 pub(crate) use projector::{Ended, Projector, Pulse, SharedPulse, stopped};

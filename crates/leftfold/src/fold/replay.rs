@@ -58,6 +58,16 @@ impl Replay {
     }
 }
 
+impl Replay {
+    /// Reads nothing more of a partition.
+    pub(crate) fn leave(&mut self, partition: Partition) {
+        match self {
+            Self::Range { from, through } => from.advance(&partition.into(), through.position(partition).0),
+            Self::Stream { through, .. } => *through = Position(0),
+        }
+    }
+}
+
 impl<P: Projection> Folder<P> {
     /// The part of the log that holds all events of a document up to `through`, and `after` of its own stream.
     pub(crate) fn replay_of(

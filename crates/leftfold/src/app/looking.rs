@@ -1,0 +1,130 @@
+//! Looking closely at one document: what made it, what it was, why it is not there.
+
+use serde_json::Value;
+
+use super::App;
+use crate::documents::Store;
+use crate::error::Result;
+use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
+use crate::fold::{Absence, Explained, Moment};
+use crate::log::{Entry, Limit};
+use crate::sequence::{Conflict, Held, Sequences};
+
+/// How many streams, or conflicts, are looked at together.
+const PAGE: usize = 100;
+
+impl<S: Store> App<S> {
+    /// Tells every event that made a document, and what each changed. `false` if there never was such a document.
+    pub async fn explain(
+        &self,
+        collection: &str,
+        id: &str,
+        mut tell: impl FnMut(Explained) + Send,
+    ) -> Result<bool> {
+        self.explained(collection, id, None, &mut tell).await
+    }
+
+    /// The same, up to a moment.
+    pub async fn explain_until(
+        &self,
+        collection: &str,
+        id: &str,
+        moment: &Moment,
+        mut tell: impl FnMut(Explained) + Send,
+    ) -> Result<bool> {
+        self.explained(collection, id, Some(moment), &mut tell).await
+    }
+
+    /// A document as it was: what the code there is now makes of its events up to a moment.
+    pub async fn past(&self, collection: &str, id: &str, moment: &Moment) -> Result<Option<Value>> {
+        let mut document = None;
+        self.explain_until(collection, id, moment, |step| document = step.document).await?;
+        Ok(document)
+    }
+
+    async fn explained(
+        &self,
+        collection: &str,
+        id: &str,
+        until: Option<&Moment>,
+        tell: &mut (dyn FnMut(Explained) + Send),
+    ) -> Result<bool> {
+        let part = self.part(collection)?;
+        let live = self.live(part).await?;
+        part.explain(&self.0.setting, live, &DocumentId::new(id)?, until, tell).await
+    }
+}
+
+impl<S: Store + Sequences> App<S> {
+    /// Why a document is not there: all reasons that can be found, at least one. Of what a stream holds, the first few thousand events are looked
+    /// at.
+    pub async fn why_not(&self, collection: &str, id: &str) -> Result<Vec<Absence>> {
+        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
+        let live = self.live(part).await?;
+        let mut reasons = part.why_not(&self.0.setting, live, &id).await?;
+        if reasons == [Absence::There] {
+            return Ok(reasons);
+        }
+        let belongs = |stream: &StreamId, revision: Revision, entry: &Entry| {
+            part.documents_of(event(stream, revision, entry)).contains(&id)
+        };
+        self.held(&mut reasons, &belongs).await?;
+        self.in_conflict(&mut reasons, &belongs).await?;
+        if reasons.is_empty() {
+            reasons.push(Absence::NeverRouted);
+        }
+        Ok(reasons)
+    }
+
+    /// Adds the first held event of each stream that belongs to the document.
+    async fn held(
+        &self,
+        reasons: &mut Vec<Absence>,
+        belongs: &(impl Fn(&StreamId, Revision, &Entry) -> bool + Sync),
+    ) -> Result<()> {
+        let store = self.store();
+        let mut after = None;
+        loop {
+            let waiting = store.waiting(after, PAGE).await?;
+            let streams: Vec<_> = waiting.iter().map(|(stream, _)| stream.clone()).collect();
+            let Some(last) = streams.last().cloned() else { return Ok(()) };
+            let pages = store.held(streams, Limit::default()).await?;
+            for (stream, standing) in &waiting {
+                let page = pages.get(stream).map(|page| page.held.as_slice()).unwrap_or_default();
+                let found = page.iter().find(|held| belongs(stream, held.revision, &held.entry));
+                let Some(Held { revision, since, .. }) = found.cloned() else { continue };
+                let waits_for = Revision(standing.after().0 + 1);
+                reasons.push(Absence::Held { stream: stream.clone(), revision, waits_for, since });
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Adds the events that are kept apart and would belong to the document.
+    async fn in_conflict(
+        &self,
+        reasons: &mut Vec<Absence>,
+        belongs: &(impl Fn(&StreamId, Revision, &Entry) -> bool + Sync),
+    ) -> Result<()> {
+        let mut after: Option<Conflict> = None;
+        loop {
+            let page = self.store().conflicts(after, PAGE).await?;
+            for Conflict { stream, revision, why, entry, .. } in &page {
+                if belongs(stream, *revision, entry) {
+                    let (stream, revision, reason) = (stream.clone(), *revision, why.to_string());
+                    reasons.push(Absence::InConflict { stream, revision, reason });
+                }
+            }
+            after = page.into_iter().next_back();
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// An event that is not in the log, as projections see those that are.
+fn event(stream: &StreamId, revision: Revision, entry: &Entry) -> Event {
+    let (Entry { id, kind, time, data, metadata }, stream) = (entry.clone(), stream.clone());
+    Event { id, stream, revision, kind, time, data, metadata, partition: Partition(0), position: Position(0) }
+}

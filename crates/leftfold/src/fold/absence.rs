@@ -1,0 +1,294 @@
+//! Why a document is not there.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Projection;
+use super::batch::{Folder, Occurrence};
+use super::explain::Effect;
+use super::moment::Until;
+use super::replay::Replay;
+use super::status::distance;
+use crate::documents::{Parked, Store};
+use crate::env::Env;
+use crate::error::Result;
+use crate::event::{DocumentId, EventKind, Revision, StreamId};
+use crate::log::Limit;
+
+/// A reason why a document is not there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "why")]
+#[non_exhaustive]
+pub enum Absence {
+    /// It is there.
+    There,
+    /// One of its events could not be folded, and there was no document before it.
+    Parked {
+        /// Which, and why.
+        parked: Box<Parked>,
+    },
+    /// It was there, until an event deleted it.
+    Deleted {
+        /// The event.
+        by: Occurrence,
+    },
+    /// Events were folded into it, and none left a document.
+    Nothing {
+        /// How many.
+        events: u64,
+        /// The last of them.
+        last: Occurrence,
+    },
+    /// An event in the log belongs to it, and is not folded yet.
+    Behind {
+        /// The first of them.
+        event: Occurrence,
+        /// How many events of the log the projection has still to fold.
+        lag: u64,
+    },
+    /// An event belongs to it that counts as folded, and yet there is no document.
+    Missing {
+        /// The event.
+        event: Occurrence,
+    },
+    /// The stream with its name has events of types that the projection passes over.
+    Filtered {
+        /// How many.
+        events: u64,
+        /// Of which types.
+        kinds: BTreeSet<EventKind>,
+    },
+    /// The stream with its name has events that belong to other documents.
+    Elsewhere {
+        /// How many.
+        events: u64,
+        /// Some of these documents; none, if the events belong to none at all.
+        documents: BTreeSet<DocumentId>,
+    },
+    /// Streams are set aside, as an event of each could not be decoded: nobody can tell whether it belongs to this document.
+    SetAside {
+        /// The first of them.
+        stream: StreamId,
+        /// Which event, and why.
+        parked: Box<Parked>,
+    },
+    /// An event that belongs to it came early, and waits before the log.
+    Held {
+        /// The stream.
+        stream: StreamId,
+        /// The event's revision.
+        revision: Revision,
+        /// The revision that is waited for.
+        waits_for: Revision,
+        /// Since when.
+        since: Timestamp,
+    },
+    /// An event that belongs to it contradicts what is there, and is kept apart.
+    InConflict {
+        /// The stream.
+        stream: StreamId,
+        /// The revision it claims.
+        revision: Revision,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No event belongs to it: none in the log, and none that waits before it.
+    NeverRouted,
+}
+
+/// The most documents that are named as those where events went instead.
+const NAMED: usize = 5;
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let event = |event: &Occurrence| format!("{} ({}@{})", event.kind, event.stream, event.revision);
+        match self {
+            Self::There => f.write_str("it is there"),
+            Self::Parked { parked } => write!(
+                f,
+                "parked: its event {} ({}@{}) could not be folded: {}; mend the cause, then retry it",
+                parked.kind, parked.stream, parked.revision, parked.error
+            ),
+            Self::Deleted { by } => write!(f, "deleted: by {}, at {}", event(by), by.time),
+            Self::Nothing { events, last } => write!(
+                f,
+                "filtered: {events} of its events were folded, the last of them {}, and none left a document; the projection gives \
+                 back none for them",
+                event(last)
+            ),
+            Self::Behind { event: first, lag } => write!(
+                f,
+                "behind: {} is in the log and not folded yet, the projection is {lag} events behind; see whether a worker runs",
+                event(first)
+            ),
+            Self::Missing { event: missing } => write!(
+                f,
+                "missing: {} should have made it; refold it, and verify the others",
+                event(missing)
+            ),
+            Self::Filtered { events, kinds } => {
+                let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "filtered: the stream with its name has {events} events of types that the projection passes over: {}",
+                    kinds.join(", ")
+                )
+            }
+            Self::Elsewhere { events, documents } if documents.is_empty() => write!(
+                f,
+                "never routed: the stream with its name has {events} events, and the projection routes them to no document"
+            ),
+            Self::Elsewhere { events, documents } => {
+                let documents: Vec<_> = documents.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "never routed: the stream with its name has {events} events, which the projection routes to other documents: {}",
+                    documents.join(", ")
+                )
+            }
+            Self::SetAside { stream, parked } => write!(
+                f,
+                "maybe parked: the stream {stream} is set aside since {} (revision {}): {}; where its events belong can't be told \
+                 until the cause is mended and it is retried",
+                parked.kind, parked.revision, parked.error
+            ),
+            Self::Held { stream, revision, waits_for, since } => write!(
+                f,
+                "held: {stream}@{revision} came before {stream}@{waits_for}, and waits for it since {since}; have it sent again, \
+                 or skip it if it does not exist"
+            ),
+            Self::InConflict { stream, revision, reason } => write!(
+                f,
+                "in conflict: {stream}@{revision} came and is kept apart: {reason}; decide which is right"
+            ),
+            Self::NeverRouted => {
+                f.write_str("never routed: no event of the log belongs to it, and none waits; see whether its id is right")
+            }
+        }
+    }
+}
+
+impl<P: Projection> Folder<P> {
+    /// Why there is no such document, as far as the log and the documents tell.
+    pub(crate) async fn why_not<S: Store>(
+        &self,
+        store: &S,
+        env: &dyn Env,
+        id: &DocumentId,
+    ) -> Result<Vec<Absence>> {
+        // In this order: what is folded by then has left a record.
+        let checkpoint = store.checkpoint(&self.collection).await?.mark;
+        let record = store.load_current(&self.collection, vec![id.clone()]).await?.pop();
+        if let Some(record) = record {
+            if record.body.is_some() {
+                return Ok(vec![Absence::There]);
+            }
+            if let Some(parked) = record.header.parked {
+                return Ok(vec![Absence::Parked { parked }]);
+            }
+            return Ok(self.gone(store, env, id).await?.into_iter().collect());
+        }
+        let mut reasons = Vec::new();
+        let head = store.heads().await?;
+        let lag = distance(&checkpoint, &head);
+        let mut not_folded = |event: Occurrence| {
+            let is_folded = event.position <= checkpoint.position(event.partition);
+            reasons.push(if is_folded { Absence::Missing { event } } else { Absence::Behind { event, lag } });
+        };
+        let named = self.named_like(store, id).await?;
+        if let Some(first) = named.first {
+            not_folded(first);
+        } else if !self.routes_by_stream() {
+            let mut replay = Replay::Range { from: checkpoint.clone(), through: head };
+            'log: while let Some((_, page)) = replay.next(store).await? {
+                for event in page.events {
+                    let occurrence = Occurrence::of(&event);
+                    if self.documents_of(event).is_ok_and(|ids| ids.as_slice().contains(id)) {
+                        not_folded(occurrence);
+                        break 'log;
+                    }
+                }
+            }
+        }
+        if !named.passed.is_empty() {
+            reasons.push(Absence::Filtered { events: named.passed_events, kinds: named.passed });
+        }
+        if named.elsewhere_events > 0 {
+            reasons.push(Absence::Elsewhere { events: named.elsewhere_events, documents: named.elsewhere });
+        }
+        if let Some(record) = store.parked(&self.collection.streams(), None, 1).await?.pop()
+            && let Some(parked) = record.header.parked
+        {
+            reasons.push(Absence::SetAside { stream: StreamId::new(&record.id)?, parked });
+        }
+        Ok(reasons)
+    }
+
+    /// What took a document away that there is a record of.
+    async fn gone<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Option<Absence>> {
+        let (mut events, mut was_there, mut found) = (0, false, None);
+        let mut hear = |step: super::Explained| {
+            if !matches!(step.effect, Effect::Changed(_)) {
+                return;
+            }
+            events += 1;
+            let is_there = step.document.is_some();
+            found = if is_there {
+                None
+            } else if was_there {
+                Some(Absence::Deleted { by: step.event })
+            } else if let Some(Absence::Deleted { by }) = found.take() {
+                Some(Absence::Deleted { by })
+            } else {
+                Some(Absence::Nothing { events, last: step.event })
+            };
+            was_there = is_there;
+        };
+        self.explain(store, env, id, Until::Now, &mut hear).await?;
+        Ok(found)
+    }
+
+    /// What the events of the stream with a document's name are to the projection.
+    async fn named_like<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Named> {
+        let mut named = Named::default();
+        let Ok(stream) = StreamId::new(id) else { return Ok(named) };
+        let mut after = Revision(0);
+        loop {
+            let events = store.read_stream(&stream, after, Limit::default()).await?;
+            let Some(last) = events.last() else { return Ok(named) };
+            after = last.revision;
+            for event in events {
+                let (occurrence, kind) = (Occurrence::of(&event), event.kind.clone());
+                match self.concern(event) {
+                    None => {
+                        named.passed_events += 1;
+                        named.passed.insert(kind);
+                    }
+                    Some(Err(_)) if !self.routes_by_stream() => {}
+                    Some(Ok(ids)) if !ids.as_slice().contains(id) => {
+                        named.elsewhere_events += 1;
+                        let room = NAMED.saturating_sub(named.elsewhere.len());
+                        named.elsewhere.extend(ids.as_slice().iter().take(room).cloned());
+                    }
+                    Some(_) => {
+                        named.first.get_or_insert(occurrence);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the events of a stream are to a projection.
+#[derive(Default)]
+struct Named {
+    /// The first that belongs to the document that is named like it.
+    first: Option<Occurrence>,
+    passed_events: u64,
+    passed: BTreeSet<EventKind>,
+    elsewhere_events: u64,
+    elsewhere: BTreeSet<DocumentId>,
+}

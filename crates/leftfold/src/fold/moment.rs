@@ -1,0 +1,125 @@
+//! A moment in the life of a document, for those who want to see it as it was.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+
+use super::Occurrence;
+use crate::error::{Error, Invalid, Kind, Result};
+use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
+use crate::log::{Limit, Log};
+
+/// Up to when a document is looked at.
+///
+/// As text it is a revision, `cart-42@7`, or a time such as `2026-01-01T00:00:00Z`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// Right after this revision of the stream that is named like the document.
+    Revision(Revision),
+    /// Right after this event of the log, whichever documents it belongs to. Between partitions there is no order, so for events of others its time
+    /// decides.
+    Event(StreamId, Revision),
+    /// Before the first event, in each partition, that says it happened later.
+    Time(Timestamp),
+}
+
+impl FromStr for Moment {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        if let Ok(revision) = text.parse() {
+            return Ok(Self::Revision(Revision(revision)));
+        }
+        if let Ok(time) = text.parse() {
+            return Ok(Self::Time(time));
+        }
+        let event = text.rsplit_once('@').and_then(|(stream, revision)| {
+            Some(Self::Event(StreamId::new(stream).ok()?, Revision(revision.parse().ok()?)))
+        });
+        let expected = "a revision, stream@revision, or a time such as 2026-01-01T00:00:00Z";
+        event.ok_or_else(|| Invalid::new("moment", text, expected))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Revision(revision) => write!(f, "revision {revision}"),
+            Self::Event(stream, revision) => write!(f, "{stream}@{revision}"),
+            Self::Time(time) => write!(f, "{time}"),
+        }
+    }
+}
+
+/// The same, as events can be compared with it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    Now,
+    Revision(Revision),
+    Place(Partition, Position, Timestamp),
+    Time(Timestamp),
+}
+
+impl Until {
+    /// Finds the moment in the log.
+    pub(crate) async fn find(
+        moment: &Moment,
+        id: &DocumentId,
+        by_stream: bool,
+        log: &impl Log,
+    ) -> Result<Self> {
+        match moment {
+            Moment::Revision(revision) if by_stream => Ok(Self::Revision(*revision)),
+            Moment::Revision(revision) => {
+                let message = format!(
+                    "looking at {id} as of revision {revision}: it is made of events of several streams; say which, \
+                     such as stream@{revision}"
+                );
+                Err(Error::new(Kind::Invalid, message))
+            }
+            Moment::Event(stream, revision) => {
+                let one = Limit { events: 1, ..Limit::default() };
+                let before = Revision(revision.0.saturating_sub(1));
+                let found = log.read_stream(stream, before, one).await?.pop();
+                let found = found.filter(|event| event.revision == *revision).ok_or_else(|| {
+                    let message = format!("looking at {id} as of {moment}: the log has no such event");
+                    Error::new(Kind::Invalid, message)
+                })?;
+                Ok(Self::Place(found.partition, found.position, found.time))
+            }
+            Moment::Time(time) => Ok(Self::Time(*time)),
+        }
+    }
+
+    /// Whether an event had happened by then.
+    pub(crate) fn covers(self, event: &Occurrence) -> bool {
+        match self {
+            Self::Now => true,
+            Self::Revision(revision) => event.revision <= revision,
+            Self::Place(partition, position, _) if event.partition == partition => event.position <= position,
+            Self::Place(_, _, time) | Self::Time(time) => event.time <= time,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_a_revision_an_event_or_a_time() {
+        let stream = |name| StreamId::new(name).unwrap();
+        for (text, moment) in [
+            ("7", Moment::Revision(Revision(7))),
+            ("cart-42@7", Moment::Event(stream("cart-42"), Revision(7))),
+            ("ann@shop@2", Moment::Event(stream("ann@shop"), Revision(2))),
+            ("2026-01-01T00:00:00Z", Moment::Time("2026-01-01T00:00:00Z".parse().unwrap())),
+        ] {
+            assert_eq!(text.parse(), Ok(moment), "{text}");
+        }
+        for text in ["", "-1", "yesterday", "@7", "cart@", "cart@x", "2026-01-01"] {
+            assert!(text.parse::<Moment>().is_err(), "{text}");
+        }
+    }
+}
