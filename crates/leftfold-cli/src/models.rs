@@ -20,7 +20,7 @@ pub(crate) enum Models {
     /// Those of the example, a small shop.
     Shop,
     /// Those that a file names. They are compiled when they are needed: who looks at what is held needs none.
-    Scripts(Config),
+    Scripts(Box<Config>),
 }
 
 impl Models {
@@ -34,7 +34,7 @@ impl Models {
             (None, None) => return Ok((Named::File(File(STORE_FILE.into())), Self::Shop)),
         };
         let config = Config::read(file)?;
-        Ok((config.place()?, Self::Scripts(config)))
+        Ok((config.place()?, Self::Scripts(Box::new(config))))
     }
 
     /// Opens the store, or makes it; no worker runs.
