@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Document, RawDocument, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
+use jiff::Timestamp;
 use leftfold::documents::{Checkpoint, Claim, Commit, Counts, Generations, Header, Outcome, Record, Write};
 use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
@@ -231,9 +232,27 @@ impl Base {
         };
         // The index of ids and the small partial indexes: no document is read.
         let gone = count(doc! { "_fold.gone": { "$exists": true } }, "leftfold_gone").await?;
-        let parked = count(doc! { "_fold.parked": { "$exists": true } }, "leftfold_parked").await?;
         let all = count(doc! {}, "_id_").await?;
-        Ok(Counts { documents: all.saturating_sub(gone), parked })
+        let (parked, parked_since) = self.count_parked(collection).await?;
+        Ok(Counts { documents: all.saturating_sub(gone), parked, parked_since })
+    }
+
+    /// How many are parked, and since when the first is.
+    async fn count_parked(&self, collection: &Collection) -> Result<(u64, Option<Timestamp>), Failure> {
+        // What is parked is kept as JSON. Within texts of it a quotation mark has a backslash before it, so that nothing else looks like this.
+        let said = doc! { "$regexFind": { "input": "$_fold.parked", "regex": r#"[{,]"since":"([^"]*)""# } };
+        let since = doc! { "$first": { "$getField": { "field": "captures", "input": said } } };
+        let group = doc! { "_id": Bson::Null, "parked": { "$sum": 1_i64 }, "since": { "$min": since } };
+        let parked = doc! { "$match": { "_fold.parked": { "$exists": true } } };
+        let records = self.records(collection);
+        let counted = records.aggregate([parked, doc! { "$group": group }]);
+        let mut counted = counted.hint(Hint::Name("leftfold_parked".to_owned())).await?;
+        if !counted.advance().await? {
+            return Ok((0, None));
+        }
+        let counted = counted.current();
+        let since = counted.get("since")?.and_then(bson::RawBsonRef::as_str);
+        Ok((counted.get_i64("parked")?.unsigned_abs(), since.and_then(|since| since.parse().ok())))
     }
 
     pub(crate) async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint, Failure> {

@@ -82,12 +82,15 @@ impl Documents for Sqlite {
                 // The index of ids and the small partial indexes: no document is read.
                 let sql = format!(
                     "SELECT (SELECT count(*) FROM {table}) - (SELECT count(*) FROM {table} WHERE body IS NULL), \
-                     (SELECT count(*) FROM {table} WHERE parked IS NOT NULL)"
+                     count(*), min(parked ->> '$.since') FROM {table} WHERE parked IS NOT NULL"
                 );
                 let number = |row: &Row<'_>, column| row.get(column).map(i64::unsigned_abs);
-                Ok(file.prepare_cached(&sql)?.query_row([], |row| {
-                    Ok(Counts { documents: number(row, 0)?, parked: number(row, 1)? })
-                })?)
+                let mut statement = file.prepare_cached(&sql)?;
+                let (documents, parked, since) = statement.query_row([], |row| {
+                    Ok((number(row, 0)?, number(row, 1)?, row.get::<_, Option<String>>(2)?))
+                })?;
+                let parked_since = since.and_then(|since| since.parse().ok());
+                Ok(Counts { documents, parked, parked_since })
             })
             .await
     }

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, watch};
@@ -17,7 +18,8 @@ use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{DocumentId, Event, NewEvent, StreamId, Token};
 use crate::fold::{Differing, Mended, Options, Projection, Sample, Status, Verified, distance, stopped};
-use crate::log::{AppendError, Appended, Entry, Expected};
+use crate::log::{AppendError, Appended, Entry, Expected, Limit};
+use crate::mark::Mark;
 use crate::part::{Part, Running, Setting};
 use crate::react::{Reacting, Reaction, Reactive, Reactor};
 use crate::read::Get;
@@ -299,6 +301,7 @@ impl<S: Store> App<S> {
             let streams = store.count(&name.streams()).await?;
             let pulse = part.seen();
             let generations = store.generations(name).await?;
+            let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
             let mut tally = checkpoint.tally;
             tally.last_error = pulse.last_error.or(tally.last_error);
             all.push(Status {
@@ -315,9 +318,24 @@ impl<S: Store> App<S> {
                 rebuild_needed: generations.differs(part.version()),
                 generations,
                 tally,
+                behind_since,
+                parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
+                figures: pulse.figures,
             });
         }
         Ok(all)
+    }
+
+    /// When the first event happened, of any partition, that comes after a mark.
+    async fn behind_since(&self, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
+        let (store, one) = (&self.0.setting.store, Limit { events: 1, ..Limit::default() });
+        let mut since = None;
+        for (lane, end) in head.lanes() {
+            let Some(partition) = lane.partition().filter(|_| mark.get(lane) < end) else { continue };
+            let page = store.read(partition, mark.position(partition), one).await?;
+            since = since.into_iter().chain(page.events.first().map(|event| event.time)).min();
+        }
+        Ok(since)
     }
 
     /// Waits until every projection has folded, or set aside, all that is in the log now.
@@ -536,6 +554,6 @@ impl<S: Store> App<S> {
     }
 }
 
-pub(crate) fn to_the_microsecond(time: jiff::Timestamp) -> jiff::Timestamp {
-    jiff::Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
+pub(crate) fn to_the_microsecond(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }

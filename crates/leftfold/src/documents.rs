@@ -281,6 +281,8 @@ pub struct Counts {
     pub documents: u64,
     /// Parked ones, seen or not.
     pub parked: u64,
+    /// Since when the first of these is, to the second.
+    pub parked_since: Option<Timestamp>,
 }
 
 /// A store of documents and of the checkpoints that say how far they are.

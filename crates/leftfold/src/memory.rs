@@ -309,7 +309,10 @@ impl Documents for Memory {
         let mut counts = Counts::default();
         for (header, body) in state.collection(collection)?.values() {
             counts.documents += u64::from(body.is_some());
-            counts.parked += u64::from(header.parked.is_some());
+            if let Some(parked) = &header.parked {
+                counts.parked += 1;
+                counts.parked_since = counts.parked_since.into_iter().chain([parked.since]).min();
+            }
         }
         Ok(counts)
     }

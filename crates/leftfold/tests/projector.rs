@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Happened, Notes, assert_right, caught_up, expected, garbled, noted, stored, whole_log};
 use leftfold::fold::{Activity, Mended, Options};
-use leftfold::{Backoff, Collection, Documents, Leftfold, Memory, ReadError, Unit};
+use leftfold::{Backoff, Collection, Documents, Expected, Leftfold, Memory, NewEvent, ReadError, Unit};
 
 fn quick() -> Options {
     Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(3), ..Options::default() }
@@ -128,7 +128,7 @@ async fn one_bad_event_stops_only_its_own_document_and_one_retry_resumes_it_in_o
     fill(&app, 5, 3).await;
     app.append("s1", [Happened::Poison { to: vec![] }]).await.unwrap();
     app.append("s2", [Happened::Bomb { to: vec![] }]).await.unwrap();
-    app.append_events("s3", leftfold::Expected::Any, vec![garbled(&[])]).await.unwrap();
+    app.append_events("s3", Expected::Any, vec![garbled(&[])]).await.unwrap();
     fill(&app, 5, 20).await;
     caught_up(&app).await;
 
@@ -173,7 +173,7 @@ async fn an_event_that_cant_be_routed_stops_only_its_stream_and_is_repaired_by_r
         Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
     app.append("bad", [noted(&["x"]), noted(&["y"])]).await.unwrap();
-    let token = app.append_events("bad", leftfold::Expected::Any, vec![garbled(&["x", "z"])]).await.unwrap();
+    let token = app.append_events("bad", Expected::Any, vec![garbled(&["x", "z"])]).await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
     let later = app.append("bad", [noted(&["y"]), noted(&["x"])]).await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
@@ -390,10 +390,7 @@ async fn mending_beside_a_running_projector_loses_and_doubles_nothing() {
                     13 => garbled(&[&a, &b]),
                     _ => leftfold::NewEvent::encode(&Happened::Noted { to }).unwrap(),
                 };
-                writer
-                    .append_events(&format!("s{}", round % 5), leftfold::Expected::Any, vec![bad])
-                    .await
-                    .unwrap();
+                writer.append_events(&format!("s{}", round % 5), Expected::Any, vec![bad]).await.unwrap();
                 if round == 100 {
                     caught_up(&writer).await;
                 }
@@ -491,8 +488,8 @@ async fn a_document_that_cant_be_stored_parks_before_the_event_that_made_it_so()
     }
     let app = Leftfold::on(Memory::default()).options(quick()).projection(Lengths).start().await.unwrap();
     for (stream, number) in [("odd", 0), ("even", 0), ("odd", 7), ("even", 0), ("odd", 0)] {
-        let event = leftfold::NewEvent::new("number", leftfold::Json::of(&number).unwrap()).unwrap();
-        app.append_events(stream, leftfold::Expected::Any, vec![event]).await.unwrap();
+        let event = NewEvent::new("number", leftfold::Json::of(&number).unwrap()).unwrap();
+        app.append_events(stream, Expected::Any, vec![event]).await.unwrap();
         caught_up(&app).await;
     }
     let parked = app.parked("lengths", None, 10).await.unwrap();
@@ -509,7 +506,7 @@ async fn explain_tells_every_event_and_what_it_changed() {
         Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
     app.append("s", [noted(&["x"]), noted(&["y"])]).await.unwrap();
     app.append("t", [noted(&["x"]), Happened::Cleared { to: vec!["x".into()] }]).await.unwrap();
-    app.append_events("t", leftfold::Expected::Any, vec![garbled(&["x"])]).await.unwrap();
+    app.append_events("t", Expected::Any, vec![garbled(&["x"])]).await.unwrap();
     app.append("t", [noted(&["x"])]).await.unwrap();
     app.append("s", [noted(&["x"]), Happened::Poison { to: vec!["x".into()] }, noted(&["x"])]).await.unwrap();
     caught_up(&app).await;
@@ -543,6 +540,36 @@ async fn explain_tells_every_event_and_what_it_changed() {
     assert!(!app.explain("by_content", "nowhere", |_| ()).await.unwrap());
     let error = app.explain("nothing", "x", |_| ()).await.unwrap_err();
     assert!(error.to_string().contains("there are: by_content"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_measured_is_what_was_done() {
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).projection(Notes::by_stream()).open().await.unwrap();
+    let first = NewEvent::encode(&noted(&[])).unwrap().at("2026-01-01T10:00:00Z".parse().unwrap());
+    app.append_events("a", Expected::Any, vec![first]).await.unwrap();
+    for _ in 0..3 {
+        app.append("a", [noted(&[])]).await.unwrap();
+        app.append("b", [noted(&[])]).await.unwrap();
+    }
+    app.append("c", [Happened::Poison { to: vec![] }]).await.unwrap();
+    let status = app.status().await.unwrap().remove(0);
+    let since = status.behind_since.map(|since| since.to_string());
+    assert_eq!((status.lag, since.as_deref()), (8, Some("2026-01-01T10:00:00Z")));
+    assert_eq!((status.figures.commit_seconds.count(), status.parked_since), (0, None));
+
+    let app = Leftfold::on(store).projection(Notes::by_stream()).start().await.unwrap();
+    caught_up(&app).await;
+    app.append("a", [noted(&[])]).await.unwrap();
+    caught_up(&app).await;
+    app.stop().await;
+    let status = app.status().await.unwrap().remove(0);
+    let figures = &status.figures;
+    assert_eq!((status.behind_since, status.parked_since.is_some()), (None, true));
+    assert_eq!((figures.cache_misses, figures.cache_hits), (3, 6), "each document is loaded once");
+    let batches = figures.commit_seconds.count();
+    assert!(batches >= 2 && figures.batch_events.count() == batches, "{figures:?}");
+    assert_eq!((figures.batch_events.sum(), figures.batch_documents.sum()), (9.0, 4.0), "{figures:?}");
 }
 
 #[tokio::test]

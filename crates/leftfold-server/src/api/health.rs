@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use axum::extract::State;
+use jiff::Timestamp;
+use leftfold::fold::{Histogram, Status};
 use leftfold::{Env as _, System};
 
 use super::{Answer, Operation, with_type};
@@ -59,6 +61,16 @@ impl Figures {
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
+
+    fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
+        let bucket = format!("{name}_bucket");
+        for (bound, count) in histogram.buckets() {
+            self.figure(&bucket, &[label, ("le", &bound.to_string())], count);
+        }
+        self.figure(&bucket, &[label, ("le", "+Inf")], histogram.count());
+        self.figure(&format!("{name}_sum"), &[label], histogram.sum());
+        self.figure(&format!("{name}_count"), &[label], histogram.count());
+    }
 }
 
 fn escaped(value: &str) -> String {
@@ -75,7 +87,7 @@ async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
 
 async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result<(), Problem> {
     let all = shared.app.status().await?;
-    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&leftfold::fold::Status) -> f64| {
+    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Status) -> f64| {
         figures.family(name, kind, help);
         for status in &all {
             figures.figure(name, &[("projection", &status.projection)], value(status));
@@ -84,6 +96,12 @@ async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result
     family("leftfold_lag_events", "gauge", "Events in the log that are not folded yet.", &|status| {
         float(status.lag)
     });
+    family(
+        "leftfold_lag_seconds",
+        "gauge",
+        "How long ago the first event happened that is not folded yet.",
+        &|status| age(status.behind_since),
+    );
     family("leftfold_events_folded_total", "counter", "Events that went through.", &|status| {
         float(status.tally.events)
     });
@@ -97,10 +115,47 @@ async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result
     family("leftfold_parked_streams", "gauge", "Streams that are set aside.", &|status| {
         float(status.parked_streams)
     });
+    family(
+        "leftfold_parked_oldest_seconds",
+        "gauge",
+        "How long the first of what is set aside is.",
+        &|status| age(status.parked_since),
+    );
     family("leftfold_conflicts_total", "counter", "Writes that were refused by their guards.", &|status| {
         float(status.tally.conflicts)
     });
+    family(
+        "leftfold_cache_hits_total",
+        "counter",
+        "Applications of an event whose document was at hand in this process.",
+        &|status| float(status.figures.cache_hits),
+    );
+    family("leftfold_cache_misses_total", "counter", "Documents that this process had to load.", &|status| {
+        float(status.figures.cache_misses)
+    });
+    let mut histogram = |name: &str, help: &str, of: fn(&Status) -> &Histogram| {
+        figures.family(name, "histogram", help);
+        for status in &all {
+            figures.histogram(name, ("projection", &status.projection), of(status));
+        }
+    };
+    histogram("leftfold_commit_seconds", "How long commits of this process took.", |status| {
+        &status.figures.commit_seconds
+    });
+    histogram("leftfold_batch_events", "How many events the batches of this process had.", |status| {
+        &status.figures.batch_events
+    });
+    histogram(
+        "leftfold_batch_documents",
+        "How many documents the batches of this process wrote.",
+        |status| &status.figures.batch_documents,
+    );
     Ok(())
+}
+
+/// How long something has been so; none if it is not.
+fn age(since: Option<Timestamp>) -> f64 {
+    since.map_or(0.0, |since| System.now().duration_since(since).as_secs_f64().max(0.0))
 }
 
 async fn sequenced<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result<(), Problem> {
@@ -111,9 +166,8 @@ async fn sequenced<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Res
     }
     figures.family("leftfold_held_events", "gauge", "Events that came early and wait.");
     figures.figure("leftfold_held_events", &[], status.held);
-    let age = status.waits_since.map_or(0.0, |since| System.now().duration_since(since).as_secs_f64());
     figures.family("leftfold_held_oldest_seconds", "gauge", "How long the longest has been waiting.");
-    figures.figure("leftfold_held_oldest_seconds", &[], age);
+    figures.figure("leftfold_held_oldest_seconds", &[], age(status.waits_since));
     figures.family("leftfold_conflicting_events", "gauge", "Events that contradict what is there.");
     figures.figure("leftfold_conflicting_events", &[], status.conflicts);
     figures.family("leftfold_rejected_messages", "gauge", "Messages that are no events.");
@@ -132,8 +186,7 @@ async fn reacted<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Resul
     }
     figures.family("leftfold_tasks_oldest_due_seconds", "gauge", "How long the oldest task has been due.");
     for (reaction, depth) in &depths {
-        let age = depth.oldest_due.map_or(0.0, |due| System.now().duration_since(due).as_secs_f64().max(0.0));
-        figures.figure("leftfold_tasks_oldest_due_seconds", &[("reaction", reaction)], age);
+        figures.figure("leftfold_tasks_oldest_due_seconds", &[("reaction", reaction)], age(depth.oldest_due));
     }
     Ok(())
 }

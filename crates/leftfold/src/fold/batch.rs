@@ -77,6 +77,15 @@ impl Occurrence {
 }
 
 impl<E> Routed<E> {
+    /// How often an event is to be applied to a document.
+    pub(crate) fn applications(&self) -> u64 {
+        let ids = self.steps.iter().map(|step| match step {
+            Step::Fold(_, ids, _) => ids.as_slice().len() as u64,
+            Step::Broken(..) => 1,
+        });
+        ids.sum()
+    }
+
     /// What the next event is to a document.
     pub(crate) fn next_for(&self, id: &DocumentId, by_stream: bool) -> Option<Next> {
         Some(match self.steps.get(self.taken)? {

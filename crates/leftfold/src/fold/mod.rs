@@ -9,6 +9,7 @@
 //! | `batch` | the pure core: from (documents at hand, events) to (what to write, what failed, what waits) |
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded anew |
+//! | `status`, `figures` | how a projection is doing, and what was measured |
 //! | `explain`, `moment`, `absence` | why a document is what it is, was what it was, or is not there |
 //! | `verify` | whether what is stored is what the log folds to |
 
@@ -16,6 +17,7 @@ mod absence;
 mod batch;
 mod decode;
 mod explain;
+mod figures;
 mod mend;
 mod moment;
 mod pipes;
@@ -35,6 +37,7 @@ pub use batch::Occurrence;
 #[cfg(feature = "testing")]
 pub(crate) use decode::{Decoded, decode};
 pub use explain::{Change, Effect, Explained};
+pub use figures::{Figures, Histogram};
 pub use mend::Mended;
 pub use moment::Moment;
 pub(crate) use moment::Until;

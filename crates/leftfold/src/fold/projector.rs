@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::batch::{Desk, Folder, Routed};
+use super::figures::Figures;
 use super::pipes::{Settled, read_ahead, submit};
 use super::replay::Replay;
 use super::slot::{Delta, Loss, Slot};
@@ -69,6 +70,7 @@ pub(crate) struct Pulse {
     pub(crate) activity: Activity,
     pub(crate) events_per_second: f64,
     pub(crate) last_error: Option<String>,
+    pub(crate) figures: Figures,
 }
 
 pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
@@ -89,7 +91,8 @@ pub(crate) struct Projector<S, P: Projection> {
 
 /// A batch that is being committed.
 struct InFlight {
-    task: JoinSet<Result<Settled>>,
+    /// What became of it, and how long that took.
+    task: JoinSet<Result<(Settled, Duration)>>,
     commit: Arc<Commit>,
     deltas: Vec<Delta>,
     batch: u64,
@@ -303,6 +306,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn fold(&mut self, mut page: Routed<P::Event>) -> Result<()> {
         let Projector { store, folder, env, .. } = self.projector;
         let missing = folder.missing(&self.desk, &page);
+        let (needed, loaded) = (page.applications(), missing.len() as u64);
+        self.projector.show(|pulse| pulse.figures.looked_up(needed, loaded));
         if !missing.is_empty() {
             let ahead = folder.load_documents(store, &mut self.desk, missing).await?;
             self.look_at_streams_again(ahead);
@@ -381,7 +386,11 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
         let commit = Arc::new(Commit { advance: Some(advance), changes });
         let mut task = JoinSet::new();
-        task.spawn(submit(self.projector.store.clone(), commit.clone(), self.projector.env.random()));
+        let submitted = submit(self.projector.store.clone(), commit.clone(), self.projector.env.random());
+        task.spawn(async move {
+            let begun = Instant::now();
+            Ok((submitted.await?, begun.elapsed()))
+        });
         let (batch, stream_batch, deltas) = (documents.batch, streams.batch, documents.deltas);
         self.in_flight = Some(InFlight { task, commit, deltas, batch, stream_batch, tally: counted });
         Ok(true)
@@ -399,7 +408,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     }
 
     /// Deals with what became of the batch in flight. `false` means that somebody else does this work.
-    fn settled(&mut self, settled: Settled) -> bool {
+    fn settled(&mut self, (settled, took): (Settled, Duration)) -> bool {
         let Some(InFlight { commit, deltas, batch, stream_batch, tally, .. }) = self.in_flight.take() else {
             return true;
         };
@@ -407,6 +416,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         match settled {
             Settled::Applied => {
                 self.rate.count(tally.events);
+                self.projector.show(|pulse| pulse.figures.committed(tally.events, deltas.len(), took));
                 self.checkpoint = advance.to.clone();
                 self.desk.documents.settle(batch);
                 self.desk.streams.settle(stream_batch);
@@ -512,7 +522,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     }
 }
 
-async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<Settled> {
+async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<(Settled, Duration)> {
     let Some(in_flight) = in_flight else { return std::future::pending().await };
     match in_flight.task.join_next().await {
         Some(Ok(settled)) => settled,

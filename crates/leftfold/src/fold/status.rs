@@ -1,7 +1,9 @@
 //! How a projection is doing.
 
+use jiff::Timestamp;
 use serde::Serialize;
 
+use super::figures::Figures;
 use crate::documents::{Generations, Tally};
 use crate::mark::Mark;
 
@@ -52,6 +54,13 @@ pub struct Status {
     pub rebuild_needed: bool,
     /// What was counted since it began, and the last thing that went wrong.
     pub tally: Tally,
+    /// When the first event happened that is not folded yet; `None` if all are.
+    pub behind_since: Option<Timestamp>,
+    /// Since when the first of what is parked is.
+    pub parked_since: Option<Timestamp>,
+    /// What this process has measured.
+    #[serde(skip)]
+    pub figures: Figures,
 }
 
 /// How many events lie between two marks.

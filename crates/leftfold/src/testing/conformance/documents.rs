@@ -202,11 +202,11 @@ pub async fn a_deleted_document_keeps_its_mark<S: Store>(store: S) {
     applied(&commit(&store, None, vec![update(1, record("a", 2, ""))]).await);
     assert_eq!(load(&store, &["a"]).await, [record("a", 2, "")]);
     assert_eq!(store.scan(&cart(), None, 9).await.unwrap(), [record("b", 1, "1")]);
-    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 1, parked: 0 });
+    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 1, ..Counts::default() });
     let stale = commit(&store, None, vec![update(1, record("a", 2, "1"))]).await;
     assert_eq!(conflict(stale), of(&["a"]), "a replay does not bring it back");
     applied(&commit(&store, None, vec![update(2, record("a", 3, "3"))]).await);
-    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 2, parked: 0 });
+    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 2, ..Counts::default() });
 }
 
 /// A commit with guards that don't hold names those documents, all of them and no others. Without transactions it does not
@@ -300,7 +300,7 @@ pub async fn collections_are_apart<S: Store>(store: S) {
         let expected = [record("a", 1, body)];
         assert_eq!(store.load(&collection, vec![id("a")]).await.unwrap(), expected, "{collection}");
         assert_eq!(store.scan(&collection, None, 9).await.unwrap(), expected, "{collection}");
-        assert_eq!(store.count(&collection).await.unwrap(), Counts { documents: 1, parked: 0 });
+        assert_eq!(store.count(&collection).await.unwrap(), Counts { documents: 1, ..Counts::default() });
     }
 }
 
@@ -346,25 +346,34 @@ pub async fn documents_are_scanned_in_order<S: Store>(store: S) {
 /// Parked records are listed by id, with or without a body, until they are not parked any more.
 pub async fn parked_documents_are_listed_and_counted<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
-    let sick = |name: &str, body: &str| {
+    let since = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+    let sick = |name: &str, body: &str, second| {
         let healthy = record(name, 1, body);
-        Record { header: Header { parked: Some(parked(2).into()), ..healthy.header }, ..healthy }
+        let error = r#"it said {"since":"1970-01-01T00:00:00Z"}"#.to_owned();
+        let parked = Parked { since: since(second), error, ..parked(2) };
+        Record { header: Header { parked: Some(parked.into()), ..healthy.header }, ..healthy }
     };
-    let listed = [sick("a", "1"), sick("b", ""), sick("d", "1")];
+    let listed = [sick("a", "1", 20), sick("b", "", 10), sick("d", "1", 30)];
     let others = [record("c", 1, "1"), record("e", 1, "")];
     applied(&commit(&store, None, listed.iter().chain(&others).cloned().map(insert).collect()).await);
     assert_eq!(store.parked(&cart(), None, 9).await.unwrap(), listed);
     assert_eq!(store.parked(&cart(), None, 2).await.unwrap(), listed[..2]);
     assert_eq!(store.parked(&cart(), Some(id("a")), 1).await.unwrap(), listed[1..2]);
     assert_eq!(store.parked(&cart(), Some(id("d")), 9).await.unwrap(), []);
-    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 3, parked: 3 });
+    assert_eq!(
+        store.count(&cart()).await.unwrap(),
+        Counts { documents: 3, parked: 3, parked_since: Some(since(10)) }
+    );
     assert_eq!(load(&store, &["b"]).await, listed[1..2], "a reason to be parked comes back exactly");
     let cured = listed[1..]
         .iter()
         .map(|sick| Write { expected: Some(sick.header.clone()), record: record(sick.id.as_str(), 2, "2") });
     applied(&commit(&store, None, cured.collect()).await);
     assert_eq!(store.parked(&cart(), None, 9).await.unwrap(), listed[..1]);
-    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 4, parked: 1 });
+    assert_eq!(
+        store.count(&cart()).await.unwrap(),
+        Counts { documents: 4, parked: 1, parked_since: Some(since(20)) }
+    );
 }
 
 /// Marks of many lanes and full tallies come back as they were.
