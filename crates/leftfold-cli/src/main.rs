@@ -87,9 +87,9 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
         (_, Command::Check(args)) => {
             let config = Config::read(&args.config)?;
             match config.place()? {
-                Named::File(file) => daemon::check(&file, &config, out).await,
+                Named::File(file) => daemon::check(&file, config, out).await,
                 #[cfg(feature = "mongodb")]
-                Named::MongoDb(database) => daemon::check(&database, &config, out).await,
+                Named::MongoDb(database) => daemon::check(&database, config, out).await,
                 Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
             }
         }
@@ -97,9 +97,13 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
             let config = Config::read(&args.file.config)?;
             log(&config.log)?;
             match config.place()? {
-                Named::File(file) => daemon::serve(&file, &config, args.insecure, out).await,
+                Named::File(file) => {
+                    daemon::serve(&file, &args.file.config, config, args.insecure, out).await
+                }
                 #[cfg(feature = "mongodb")]
-                Named::MongoDb(database) => daemon::serve(&database, &config, args.insecure, out).await,
+                Named::MongoDb(database) => {
+                    daemon::serve(&database, &args.file.config, config, args.insecure, out).await
+                }
                 Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
             }
         }

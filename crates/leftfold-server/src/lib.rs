@@ -13,6 +13,7 @@ mod slow;
 mod strict;
 mod tls;
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
@@ -26,7 +27,7 @@ use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
-pub use self::listen::Listen;
+pub use self::listen::{Listen, Serving};
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
@@ -55,7 +56,7 @@ pub struct Service<S: Backend> {
     policy: Policy,
     limits: Limits,
     tokens: Vec<Token>,
-    rebuilds: Rebuilds,
+    rebuilds: Arc<Rebuilds>,
     stop: watch::Sender<bool>,
 }
 
@@ -69,7 +70,7 @@ impl<S: Backend> Service<S> {
         let reacting = Reactor::on(app.store().clone()).plans(false).start().await?;
         let (stop, _) = watch::channel(false);
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
-        let rebuilds = Rebuilds::default();
+        let rebuilds = Arc::default();
         Ok(Self { app, sequencer, reacting, policy, limits, tokens, rebuilds, stop })
     }
 
@@ -91,10 +92,18 @@ impl<S: Backend> Service<S> {
         Self { limits, ..self }
     }
 
+    /// Takes the place of another service of the same store: rebuilds that were begun there go on here, when that one has
+    /// [stopped](Stop::stop).
+    #[must_use]
+    pub fn instead_of(self, other: &Stop) -> Self {
+        Self { rebuilds: Arc::clone(&other.rebuilds), ..self }
+    }
+
     /// The routes, and a handle to end what never ends by itself: streams of messages.
     pub fn router(self) -> (Router, Stop) {
         let shared = Arc::new(self);
-        let stop = Stop(shared.stop.clone());
+        let stop = Stop { stops: shared.stop.clone(), rebuilds: Arc::clone(&shared.rebuilds) };
+        api::take_up_rebuilds(&shared);
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router("/events");
         let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
@@ -114,12 +123,21 @@ impl<S: Backend> Service<S> {
 }
 
 /// Ends streams of messages, and lets `/readyz` say no.
-#[derive(Clone, Debug)]
-pub struct Stop(watch::Sender<bool>);
+#[derive(Clone)]
+pub struct Stop {
+    stops: watch::Sender<bool>,
+    rebuilds: Arc<Rebuilds>,
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stop").field("stops", &*self.stops.borrow()).finish_non_exhaustive()
+    }
+}
 
 impl Stop {
     /// The server is about to stop.
     pub fn stop(&self) {
-        self.0.send_replace(true);
+        self.stops.send_replace(true);
     }
 }

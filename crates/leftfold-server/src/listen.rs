@@ -86,10 +86,46 @@ impl Listen {
         stop: Stop,
         until: impl Future<Output = ()>,
     ) {
-        let gate = Arc::new(Gate::new(&self));
-        let room = Arc::new(Semaphore::new(self.connections.clamp(1, Semaphore::MAX_PERMITS)));
+        Serving::new(self, routes, stop).run(listener, until).await;
+    }
+}
+
+/// What is served, until it is replaced by something else.
+pub struct Serving(watch::Sender<Arc<Now>>);
+
+/// What answers requests now.
+struct Now {
+    listen: Listen,
+    routes: Router,
+    stop: Stop,
+    gate: Gate,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Now {
+    fn new(listen: Listen, routes: Router, stop: Stop) -> Arc<Self> {
+        let (gate, tls) = (Gate::new(&listen), listen.tls.clone().map(TlsAcceptor::from));
+        Arc::new(Self { listen, routes, stop, gate, tls })
+    }
+}
+
+impl Serving {
+    /// Nothing is served yet.
+    pub fn new(listen: Listen, routes: Router, stop: Stop) -> Self {
+        Self(watch::Sender::new(Now::new(listen, routes, stop)))
+    }
+
+    /// Answers requests by these routes from now on, also on connections there are. Requests under way are finished by the routes there were, but
+    /// for their streams of messages, which end. How many connections there may be, and the grace at the end, stay as they are.
+    pub fn replace(&self, listen: Listen, routes: Router, stop: Stop) {
+        self.0.send_replace(Now::new(listen, routes, stop)).stop.stop();
+    }
+
+    /// Serves until `until` is over, as [`Listen::serve`] does.
+    pub async fn run(&self, listener: TcpListener, until: impl Future<Output = ()>) {
+        let Listen { connections, grace, .. } = self.0.borrow().listen;
+        let room = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
         let (ends, _) = watch::channel(false);
-        let tls = self.tls.clone().map(TlsAcceptor::from);
         let mut open = JoinSet::new();
         let mut until = std::pin::pin!(until);
         loop {
@@ -98,10 +134,11 @@ impl Listen {
                 () = &mut until => break,
             };
             let (permit, stream, peer) = accepted;
-            let (ended, tls, patience) = (ends.subscribe(), tls.clone(), self.patience);
-            let answers = Answers { routes: routes.clone(), gate: Arc::clone(&gate), peer, patience };
+            let (ended, now) = (ends.subscribe(), self.0.borrow().clone());
+            let patience = now.listen.patience;
+            let answers = Answers { served: self.0.subscribe(), peer, patience };
             open.spawn(async move {
-                match tls {
+                match &now.tls {
                     None => answers.converse(stream, ended).await,
                     Some(tls) => match timeout(patience, tls.accept(stream)).await {
                         Ok(Ok(stream)) => answers.converse(stream, ended).await,
@@ -114,10 +151,10 @@ impl Listen {
             while open.try_join_next().is_some() {}
         }
         drop(listener);
-        stop.stop();
+        self.0.borrow().stop.stop();
         ends.send_replace(true);
         let all = async { while open.join_next().await.is_some() {} };
-        if timeout(self.grace, all).await.is_err() {
+        if timeout(grace, all).await.is_err() {
             tracing::warn!("some connections did not end in time, and were cut off");
         }
     }
@@ -147,8 +184,7 @@ async fn accept(
 
 /// What answers the requests of one connection.
 struct Answers {
-    routes: Router,
-    gate: Arc<Gate>,
+    served: watch::Receiver<Arc<Now>>,
     peer: SocketAddr,
     patience: Duration,
 }
@@ -181,13 +217,14 @@ impl Answers {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        if let Err(problem) = self.gate.admits(self.peer.ip(), &request, Instant::now()) {
+        let now = self.served.borrow().clone();
+        if let Err(problem) = now.gate.admits(self.peer.ip(), &request, Instant::now()) {
             return Ok(problem.into_response());
         }
         let (parts, body) = request.into_parts();
         let (body, was_late) = Hurried::new(body, self.patience);
         let request = Request::from_parts(parts, Body::new(body));
-        let answering = TowerToHyperService::new(self.routes.clone()).call(request);
+        let answering = TowerToHyperService::new(now.routes.clone()).call(request);
         // What a bug leaves half done is in the request alone: all else is kept by the store.
         let mut answer = if let Ok(answer) = AssertUnwindSafe(answering).catch_unwind().await {
             answer?

@@ -386,9 +386,9 @@ async fn mending_beside_a_running_projector_loses_and_doubles_nothing() {
                 let (a, b) = (format!("d{}", round % 3), format!("d{}", round % 4));
                 let to = vec![a.clone(), b.clone()];
                 let bad = match round % 20 {
-                    3 => leftfold::NewEvent::encode(&Happened::Poison { to }).unwrap(),
+                    3 => NewEvent::encode(&Happened::Poison { to }).unwrap(),
                     13 => garbled(&[&a, &b]),
-                    _ => leftfold::NewEvent::encode(&Happened::Noted { to }).unwrap(),
+                    _ => NewEvent::encode(&Happened::Noted { to }).unwrap(),
                 };
                 writer.append_events(&format!("s{}", round % 5), Expected::Any, vec![bad]).await.unwrap();
                 if round == 100 {

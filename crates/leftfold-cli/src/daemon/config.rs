@@ -88,7 +88,7 @@ impl Default for Server {
 }
 
 /// What is logged, and how.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Log {
     pub(crate) format: Format,
@@ -110,7 +110,7 @@ impl Log {
 }
 
 /// How a line of the log is written.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Format {
     /// For people.
@@ -235,6 +235,22 @@ impl Config {
                 _ => format!("line {number}: {said}"),
             }
         })
+    }
+
+    /// Whether this can take the place of what the file said before, without a restart.
+    pub(super) fn can_follow(&self, before: &Self) -> Result<(), Failure> {
+        let store = |config: &Self| config.reveal("the store's URL", &config.store.url);
+        let key = if store(self)? != store(before)? {
+            "store.url"
+        } else if self.server.listen != before.server.listen {
+            "server.listen"
+        } else {
+            if self.server.connections != before.server.connections || self.log != before.log {
+                tracing::warn!("server.connections and [log] stay as they are until a restart");
+            }
+            return Ok(());
+        };
+        Err(Failure::new(Exit::Usage, format!("{key}: it is another one than before, which takes a restart")))
     }
 
     /// What a secret holds.

@@ -3,6 +3,7 @@
 mod broker;
 mod config;
 mod init;
+mod prepared;
 mod serve;
 mod source;
 mod specs;
@@ -15,7 +16,8 @@ use serde_json::json;
 
 pub(crate) use self::config::{Config, FILE, Format, Log};
 pub(crate) use self::init::init;
-pub(crate) use self::serve::{check, serve};
+pub(crate) use self::prepared::check;
+pub(crate) use self::serve::serve;
 pub(crate) use self::specs::test;
 use crate::exit::{Exit, Failure};
 use crate::output::Out;

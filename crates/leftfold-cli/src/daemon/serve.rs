@@ -1,123 +1,53 @@
-//! `leftfold serve` and `leftfold check`.
+//! `leftfold serve`: runs what the file says until it is told to stop, and what it says by then when it is told to read it again.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use leftfold::{App, Leftfold, Sequencer};
-use leftfold_server::{Backend, Limits, Listen, Service};
+use leftfold_server::{Backend, Limits, Service, Serving, Stop};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::Config;
-use super::config::Tls;
+use super::prepared::Prepared;
 use crate::exit::{Exit, Failure};
-use crate::output::{Out, count};
+use crate::output::Out;
 use crate::place::Place;
 
 /// How long sources have to bring what they received to its end.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Compiles the scripts, looks over the reactions, and tries the certificate, the store and the sources.
-pub(crate) async fn check<P: Place<Store: Backend>>(
-    place: &P,
-    config: &Config,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
-    let scripts = config.scripts()?;
-    let webhooks = config.webhooks(&scripts)?;
-    let sources = config.sources()?;
-    listen(config, false)?;
-    let store = place.open().await?;
-    leftfold::Log::heads(&store).await?;
-    config.healer(Sequencer::new(store))?;
-    for source in &sources {
-        source.check::<P::Store>().await?;
-    }
-    out.value(&json!({
-        "projections": scripts.len(), "reactions": webhooks.len(), "sources": sources.len(),
-        "store": place.to_string(),
-    }))?;
-    let (projections, reactions) = (scripts.len() as u64, webhooks.len() as u64);
-    out.line(format_args!(
-        "{} and {} can run, and the store {place} answers",
-        count(projections, "projection"),
-        count(reactions, "reaction")
-    ))?;
-    if !sources.is_empty() {
-        out.line(format_args!("{} can be read from", count(sources.len() as u64, "source")))?;
-    }
-    Ok(Exit::Done)
-}
-
-/// How connections are taken, if they may be: what goes to other machines is encrypted, and those have a token, unless somebody insists.
-fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure> {
-    let server = &config.server;
-    let tls = match &server.tls {
-        Some(Tls { certificate, key }) => {
-            let read = leftfold_server::tls(&config.found(certificate), &config.found(key));
-            Some(read.map_err(|error| Failure::new(Exit::Usage, format!("server.tls: {error}")))?)
-        }
-        None => None,
-    };
-    let (address, has_tokens) = (server.listen, !config.tokens.is_empty());
-    let is_local = address.ip().is_loopback();
-    let lacks = match (&tls, has_tokens) {
-        _ if is_local || insecure => None,
-        (None, _) => Some(
-            "tokens and events would go there unencrypted; name a certificate in server.tls, or listen at 127.0.0.1, behind a proxy \
-             that encrypts",
-        ),
-        (Some(_), false) => Some(
-            "everybody there could do everything; make a token with `leftfold token new`, or listen at 127.0.0.1",
-        ),
-        (Some(_), true) => None,
-    };
-    if let Some(lacks) = lacks {
-        let message = format!(
-            "server.listen: {address} can be reached from other machines, and {lacks}, or say --insecure"
-        );
-        return Err(Failure::new(Exit::Usage, message));
-    }
-    // Pages in a browser on this machine reach it, too, and need no token: so they must not come under another name.
-    let hosts = match &server.hosts {
-        Some(hosts) => Some(hosts.clone()),
-        None if is_local && !has_tokens => Some(Vec::new()),
-        None => None,
-    };
-    let (connections, requests_per_second) = (server.connections, server.requests_per_second);
-    Ok(Listen { connections, tls, hosts, requests_per_second, ..Listen::default() })
-}
+/// How long to wait before what could not be started is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs all that the file names until it is told to stop.
 pub(crate) async fn serve<P: Place<Store: Backend>>(
     place: &P,
-    config: &Config,
+    file: &Path,
+    config: Config,
     insecure: bool,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let listen = listen(config, insecure)?;
-    let scripts = config.scripts()?;
-    let webhooks = config.webhooks(&scripts)?;
-    let sources = config.sources()?;
-    let address = config.server.listen;
+    let prepared = Arc::new(Prepared::new(config, insecure)?);
+    let mut signals = Signals::new()?;
+    let address = prepared.config.server.listen;
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let message = format!("listening at {address}: {error}; name another address in server.listen");
         Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
-    let store = place.open().await?;
-    let sequencer = Sequencer::new(store.clone());
-    let healer = config.healer(sequencer.clone())?;
-    let mut app = Leftfold::on(store).rebuild_on_change(config.server.rebuild_on_change);
+    let mut ground = Ground { store: place.open().await?, worker: None, insecure };
     if P::IS_LOCAL {
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
-        app = app.worker(format!("leftfold serve at {shown}"));
+        ground.worker = Some(format!("leftfold serve at {shown}"));
     }
-    let app = scripts.into_iter().fold(app, Leftfold::projection);
-    let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
+    let (mut running, routes) = Running::start(prepared, &ground, None).await?;
+    let listen = running.prepared.listen.clone();
     let scheme = if listen.tls.is_some() { "https" } else { "http" };
     out.value(&json!({ "listening": shown, "scheme": scheme }))?;
     out.line(format_args!(
@@ -125,51 +55,147 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     ))?;
     out.flush()?;
     tracing::info!(address = %shown, %place, "listening");
-    let (stop, stopped) = watch::channel(false);
-    let mut feeds = JoinSet::new();
-    for source in sources {
-        feeds.spawn(source.run(sequencer.clone(), stopped.clone()));
+    let serving = Serving::new(listen, routes, running.stop.clone());
+    tokio::select! {
+        () = serving.run(listener, signals.stop) => {}
+        () = reload_if_told(&mut signals.reload, file, &ground, &mut running, &serving) => {}
     }
-    if let Some(healer) = healer {
-        feeds.spawn(healer.run(stopped));
-    }
-    let answered = answer(app.clone(), config, listen, listener).await;
-    stop.send_replace(true);
-    // What is not brought to its end comes again.
-    let _ = timeout(GRACE, async { while feeds.join_next().await.is_some() {} }).await;
-    feeds.shutdown().await;
-    app.stop().await;
-    answered?;
+    running.end().await;
     tracing::info!(address = %shown, "stopped");
     out.line("stopped")?;
     Ok(Exit::Done)
 }
 
-async fn answer<S: Backend>(
-    app: App<S>,
-    config: &Config,
-    listen: Listen,
-    listener: TcpListener,
-) -> Result<(), Failure> {
-    let service = Service::new(app).await?.tokens(config.tokens.clone()).policy(config.server.policy.into());
-    let (routes, stop) = service.limits(Limits { body: config.server.max_body_bytes }).router();
-    let failed = |error| Failure::new(Exit::Store, format!("listening for signals: {error}"));
-    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut told = async move || {
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    let until = async move {
-        told().await;
-        // Who says it twice means it. Nothing is lost: what is not committed was not acknowledged.
-        tokio::spawn(async move {
+/// What the system tells this process.
+struct Signals<F> {
+    /// Ends when it is told to stop. Whoever says it twice means it, and ends it at once.
+    stop: F,
+    reload: Signal,
+}
+
+impl Signals<()> {
+    fn new() -> Result<Signals<impl Future<Output = ()>>, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::new(Exit::Store, format!("listening for signals: {error}")))
+        };
+        let (mut term, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+        let mut told = async move || {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let stop = async move {
             told().await;
-            std::process::exit(Exit::Interrupted as i32);
+            // Nothing is lost: what is not committed was not acknowledged.
+            tokio::spawn(async move {
+                told().await;
+                std::process::exit(Exit::Interrupted as i32);
+            });
+        };
+        Ok(Signals { stop, reload: listen(SignalKind::hangup())? })
+    }
+}
+
+/// What stays when the file is read again.
+struct Ground<S> {
+    store: S,
+    /// The name under which this process works, if it is to be the same the next time.
+    worker: Option<String>,
+    insecure: bool,
+}
+
+/// What runs as one reading of the file says.
+struct Running<S> {
+    prepared: Arc<Prepared>,
+    app: App<S>,
+    feeds: JoinSet<()>,
+    feeding: watch::Sender<bool>,
+    stop: Stop,
+}
+
+impl<S: Backend> Running<S> {
+    /// Starts it, instead of another that has [ended](Self::end), if there was one.
+    async fn start(
+        prepared: Arc<Prepared>,
+        ground: &Ground<S>,
+        before: Option<&Stop>,
+    ) -> Result<(Self, Router), Failure> {
+        let Prepared { config, scripts, .. } = &*prepared;
+        let (webhooks, sources) = (config.webhooks(scripts)?, config.sources()?);
+        let sequencer = Sequencer::new(ground.store.clone());
+        let healer = config.healer(sequencer.clone())?;
+        let server = &config.server;
+        let mut app = Leftfold::on(ground.store.clone()).rebuild_on_change(server.rebuild_on_change);
+        if let Some(worker) = &ground.worker {
+            app = app.worker(worker);
+        }
+        let app = scripts.iter().cloned().fold(app, Leftfold::projection);
+        let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
+        let service = Service::new(app.clone()).await?;
+        let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
+        let service = service.limits(Limits { body: server.max_body_bytes });
+        let (routes, stop) = match before {
+            Some(before) => service.instead_of(before).router(),
+            None => service.router(),
+        };
+        let (feeding, is_fed) = watch::channel(false);
+        let mut feeds = JoinSet::new();
+        for source in sources {
+            feeds.spawn(source.run(sequencer.clone(), is_fed.clone()));
+        }
+        if let Some(healer) = healer {
+            feeds.spawn(healer.run(is_fed));
+        }
+        Ok((Self { prepared, app, feeds, feeding, stop }, routes))
+    }
+
+    /// Has everything come to its end that runs by itself; who asks is answered until another takes its place.
+    async fn end(&mut self) {
+        self.feeding.send_replace(true);
+        // What is not brought to its end comes again.
+        let _ = timeout(GRACE, async { while self.feeds.join_next().await.is_some() {} }).await;
+        self.feeds.shutdown().await;
+        self.app.stop().await;
+    }
+}
+
+/// Reads the file again whenever it is told to, and runs what it says then. What can't run changes nothing.
+async fn reload_if_told<S: Backend>(
+    told: &mut Signal,
+    file: &Path,
+    ground: &Ground<S>,
+    running: &mut Running<S>,
+    serving: &Serving,
+) {
+    while told.recv().await.is_some() {
+        let read = Config::read(file).and_then(|config| {
+            let prepared = Prepared::new(config, ground.insecure)?;
+            prepared.config.healer(Sequencer::new(ground.store.clone()))?;
+            prepared.config.can_follow(&running.prepared.config)?;
+            Ok(Arc::new(prepared))
         });
-    };
-    listen.serve(listener, routes, stop, until).await;
-    Ok(())
+        let prepared = match read {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                tracing::error!(%error, "not reloaded, all goes on as before");
+                continue;
+            }
+        };
+        // One after the other: both would fold the same documents.
+        running.end().await;
+        loop {
+            match Running::start(Arc::clone(&prepared), ground, Some(&running.stop)).await {
+                Ok((next, routes)) => {
+                    serving.replace(prepared.listen.clone(), routes, next.stop.clone());
+                    *running = next;
+                    let projections = running.prepared.scripts.len();
+                    tracing::info!(file = %file.display(), projections, "reloaded");
+                    break;
+                }
+                Err(error) => tracing::error!(%error, "can't start what was reloaded, trying again"),
+            }
+            sleep(AGAIN).await;
+        }
+    }
 }

@@ -4,7 +4,7 @@
 //! the same request goes on with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -41,6 +41,12 @@ struct Known {
     progress: Option<Progress>,
     difference: Option<Difference>,
     error: Option<String>,
+    /// Whether it is to be switched to when it is built.
+    #[serde(skip)]
+    switch: bool,
+    /// Held by who works on it.
+    #[serde(skip)]
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -59,12 +65,19 @@ enum Stage {
 
 impl Rebuilds {
     /// Notes that one is to be begun, and gives what was known of the last one. Fails if one is under way.
-    fn begin(&self, collection: &str) -> Result<Option<Known>, Problem> {
+    fn begin(&self, collection: &str, switch: bool) -> Result<Option<Known>, Problem> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.get(collection).is_some_and(|known| known.state == Stage::Building) {
             return Err(Problem::conflict(format!("{collection} is being rebuilt; ask how far it is")));
         }
-        Ok(all.insert(collection.to_owned(), Known::default()))
+        Ok(all.insert(collection.to_owned(), Known { switch, ..Known::default() }))
+    }
+
+    /// Those that are on their way.
+    fn under_way(&self) -> Vec<(String, Known)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = all.iter().filter(|(_, known)| known.state == Stage::Building);
+        under_way.map(|(collection, known)| (collection.clone(), known.clone())).collect()
     }
 
     /// It could not be begun.
@@ -80,6 +93,17 @@ impl Rebuilds {
         if let Some(known) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(collection) {
             change(known);
         }
+    }
+
+    /// It has come to its end.
+    fn end(&self, collection: &str, ended: leftfold::Result<Stage>) {
+        self.change(collection, |known| match ended {
+            Ok(state) => known.state = state,
+            Err(error) => {
+                tracing::warn!(%collection, %error, "a rebuild failed");
+                (known.state, known.error) = (Stage::Failed, Some(error.to_string()));
+            }
+        });
     }
 
     fn get(&self, collection: &str) -> Option<Known> {
@@ -155,7 +179,7 @@ async fn begin<S: Backend>(
 ) -> Answer {
     known(&shared, &collection)?;
     let How { switch } = content.json_or_default()?;
-    let last = shared.rebuilds.begin(&collection)?;
+    let last = shared.rebuilds.begin(&collection, switch)?;
     // In a task of its own: who asked may go away.
     let begun = tokio::spawn(async move {
         let rebuild = match shared.app.rebuild(&collection).await {
@@ -175,8 +199,28 @@ async fn begin<S: Backend>(
     Ok(with_status(json_of(&answer)?, StatusCode::ACCEPTED))
 }
 
+/// Goes on with the rebuilds of a service whose place this one takes, when that one has left them.
+pub(crate) fn take_up<S: Backend>(shared: &Shared<S>) {
+    for (collection, Known { switch, turn, .. }) in shared.rebuilds.under_way() {
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            drop(turn.lock().await);
+            // It may have come to its end before.
+            if shared.rebuilds.get(&collection).is_none_or(|known| known.state != Stage::Building) {
+                return;
+            }
+            match shared.app.rebuild(&collection).await {
+                Ok(rebuild) => work(shared, collection, rebuild, switch).await,
+                Err(error) => shared.rebuilds.end(&collection, Err(error)),
+            }
+        });
+    }
+}
+
 /// Builds it, compares it and switches to it.
 async fn work<S: Backend>(shared: Shared<S>, collection: String, rebuild: Rebuild<S>, switch: bool) {
+    let turn = shared.rebuilds.get(&collection).unwrap_or_default().turn;
+    let _turn = turn.lock().await;
     let built = tokio::select! {
         () = shared.stopping() => return rebuild.leave().await,
         built = build(&shared, &collection, &rebuild) => built,
@@ -188,13 +232,7 @@ async fn work<S: Backend>(shared: Shared<S>, collection: String, rebuild: Rebuil
             built.map(|()| Stage::Built)
         }
     };
-    shared.rebuilds.change(&collection, |known| match ended {
-        Ok(state) => known.state = state,
-        Err(error) => {
-            tracing::warn!(%collection, %error, "a rebuild failed");
-            (known.state, known.error) = (Stage::Failed, Some(error.to_string()));
-        }
-    });
+    shared.rebuilds.end(&collection, ended);
 }
 
 async fn build<S: Backend>(
