@@ -475,3 +475,70 @@ async fn what_is_answered_is_described() {
         }
     }
 }
+
+/// A read model that can't be folded yet, so that a rebuild of it takes long.
+#[derive(Clone)]
+struct Slow<P>(P, std::sync::Arc<std::sync::atomic::AtomicBool>);
+
+impl<P: leftfold::Projection> leftfold::Projection for Slow<P> {
+    type Event = P::Event;
+    type Document = P::Document;
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn fold(
+        &self,
+        document: Option<P::Document>,
+        event: &leftfold::Event<P::Event>,
+    ) -> Result<Option<P::Document>, leftfold::fold::Error> {
+        if self.1.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(leftfold::fold::Error::transient("not yet"));
+        }
+        self.0.fold(document, event)
+    }
+}
+
+/// Where a service takes the place of another, rebuilds that were begun there go on.
+#[tokio::test]
+async fn a_rebuild_goes_on_where_a_service_takes_the_place_of_another() {
+    let is_slow = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let store = Memory::default();
+    let app = async || {
+        let app = Leftfold::on(store.clone()).projection(Slow(CartDetails, is_slow.clone()));
+        let options = leftfold::fold::Options {
+            retry: leftfold::Backoff::default().without_limit(),
+            ..leftfold::fold::Options::default()
+        };
+        app.options(options).start().await.unwrap()
+    };
+    let first = app().await;
+    let (router, stop) = Service::new(first.clone()).await.unwrap().router();
+    let appended = post(&router, "/streams/cart-1", &opened()).await.is(201);
+    let token = appended["token"].as_str().unwrap();
+    let path = format!("/collections/cart_details/documents/cart-1?at_least={token}");
+    get(&router, &path).await.is(200);
+
+    is_slow.store(true, std::sync::atomic::Ordering::SeqCst);
+    let rebuild = "/collections/cart_details/rebuild";
+    let begun = post(&router, rebuild, &json!({})).await.is(202);
+    assert_eq!(get(&router, rebuild).await.is(200)["state"], "building");
+    stop.stop();
+    first.stop().await;
+    is_slow.store(false, std::sync::atomic::Ordering::SeqCst);
+
+    let (router, stop) = Service::new(app().await).await.unwrap().instead_of(&stop).router();
+    let state = async || get(&router, rebuild).await.is(200);
+    while state().await["state"] == "building" {
+        tokio::task::yield_now().await;
+    }
+    let state = state().await;
+    assert_eq!(
+        (&state["state"], &state["generation"]),
+        (&json!("switched"), &begun["generation"]),
+        "{state}"
+    );
+    get(&router, &path).await.is(200);
+    stop.stop();
+}

@@ -1,0 +1,193 @@
+//! The daemon that is told to read its file again.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod served;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{ChildStderr, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use self::served::{Daemon, JSON, change, initialized, leftfold, said};
+
+/// A daemon, and what it logs.
+struct Logged {
+    daemon: Daemon,
+    log: BufReader<ChildStderr>,
+}
+
+impl Logged {
+    fn start(directory: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
+        let command = command.current_dir(directory).arg("serve").stderr(Stdio::piped());
+        let (mut daemon, _) = Daemon::run(command, "http");
+        let log = BufReader::new(daemon.process.stderr.take().unwrap());
+        Self { daemon, log }
+    }
+
+    /// Tells it to read its file again, and waits until it says what came of it.
+    #[track_caller]
+    fn reload(&mut self, outcome: &str) -> String {
+        self.daemon.signal("-HUP");
+        let mut line = String::new();
+        while !line.contains("reloaded") {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "it ended");
+        }
+        assert!(line.contains(outcome), "{line}");
+        line
+    }
+
+    #[track_caller]
+    fn append(&self, stream: &str, event: &Value) -> String {
+        let (status, body) =
+            self.daemon.send("POST", &format!("/streams/{stream}"), &[JSON], &event.to_string()).unwrap();
+        assert_eq!(status, 201, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    fn document(&self, collection: &str, id: &str, token: &str) -> Value {
+        self.daemon.get(&format!("/collections/{collection}/documents/{id}?at_least={token}"))
+    }
+}
+
+fn opened() -> Value {
+    json!({ "type": "cart-opened", "data": { "client": "ann" } })
+}
+
+fn added() -> Value {
+    json!({ "type": "item-added", "data": { "product": "shoes", "quantity": 2 } })
+}
+
+fn script(directory: &Path, items: &str) {
+    let script = format!(
+        "export default {{\n  \"cart-opened\": (_, event) => ({{ client: event.data.client, items: 0 }}),\n  \
+         \"item-added\": (cart, event) => ({{ ...cart, items: {items} }}),\n}};\n"
+    );
+    std::fs::write(directory.join("projections/carts.js"), script).unwrap();
+}
+
+#[test]
+fn changed_scripts_are_taken_up() {
+    let directory = initialized();
+    let directory = directory.path();
+    let mut logged = Logged::start(directory);
+    logged.append("cart-1", &opened());
+    let token = logged.append("cart-1", &added());
+    assert_eq!(logged.document("carts", "cart-1", &token)["items"], 2);
+
+    script(directory, "cart.items + 100");
+    logged.reload(" reloaded");
+    let token = logged.append("cart-1", &added());
+    assert_eq!(logged.document("carts", "cart-1", &token)["items"], 102, "by the new script");
+    let status = logged.daemon.get("/status");
+    assert_eq!(status["projections"][0]["rebuild_needed"], true, "{status:#}");
+
+    // Documents are made anew by themselves, if the file says so.
+    change(directory, "[server]", "[server]\nrebuild_on_change = true");
+    logged.reload(" reloaded");
+    let rebuilt = || {
+        let status = logged.daemon.get("/status");
+        status["projections"][0]["rebuild_needed"] == false
+    };
+    while !rebuilt() {
+        std::thread::yield_now();
+    }
+    assert_eq!(logged.document("carts", "cart-1", &token)["items"], 200);
+}
+
+#[test]
+fn what_can_not_run_changes_nothing() {
+    let directory = initialized();
+    let directory = directory.path();
+    let mut logged = Logged::start(directory);
+    logged.append("cart-1", &opened());
+    std::fs::write(directory.join("projections/carts.js"), "export default {\n  a: (\n").unwrap();
+    let line = logged.reload("not reloaded");
+    assert!(line.contains("carts.js") && line.contains("SyntaxError"), "{line}");
+    for (from, to, expected) in [
+        ("[server]", "[sever]", "sever"),
+        ("sqlite:leftfold.db", "sqlite:other.db", "store.url"),
+        ("127.0.0.1:0", "127.0.0.1:1", "server.listen"),
+    ] {
+        script(directory, "cart.items + 100");
+        change(directory, from, to);
+        let line = logged.reload("not reloaded");
+        assert!(line.contains(expected), "{line}");
+        change(directory, to, from);
+    }
+    let token = logged.append("cart-1", &added());
+    assert_eq!(logged.document("carts", "cart-1", &token)["items"], 2, "by the script there was");
+    logged.daemon.signal("-TERM");
+    assert!(logged.daemon.process.wait().unwrap().success());
+}
+
+/// What is under way is finished; connections there are meet what the file says now.
+#[test]
+fn connections_stay_and_meet_what_is_there() {
+    let directory = initialized();
+    let directory = directory.path();
+    let mut logged = Logged::start(directory);
+    let token = logged.append("cart-1", &opened());
+
+    let mut kept = BufReader::new(TcpStream::connect(logged.daemon.address).unwrap());
+    let mut ask = |path: &str| -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        kept.get_mut().write_all(request.as_bytes()).unwrap();
+        let (mut status, mut length) = (0, 0);
+        loop {
+            let mut line = String::new();
+            assert!(kept.read_line(&mut line).unwrap() > 0, "the connection was closed");
+            let line = line.trim_end().to_lowercase();
+            if let Some(rest) = line.strip_prefix("http/1.1 ") {
+                status = rest.split(' ').next().unwrap().parse().unwrap();
+            } else if let Some(rest) = line.strip_prefix("content-length: ") {
+                length = rest.parse().unwrap();
+            } else if line.is_empty() {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        kept.read_exact(&mut body).unwrap();
+        (status, String::from_utf8(body).unwrap())
+    };
+    let clients = format!("/collections/clients/documents/ann?at_least={token}");
+    assert_eq!(ask(&clients).0, 404);
+
+    let mut followed = BufReader::new(TcpStream::connect(logged.daemon.address).unwrap());
+    let request =
+        "GET /log HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\nconnection: close\r\n\r\n";
+    followed.get_mut().write_all(request.as_bytes()).unwrap();
+    let mut line = String::new();
+    while !line.contains("cart-opened") {
+        line.clear();
+        assert!(followed.read_line(&mut line).unwrap() > 0);
+    }
+
+    std::fs::write(
+        directory.join("projections/clients.js"),
+        "export const route = (event) => event.data.client;\n\
+         export default { \"cart-opened\": (client) => ({ carts: (client?.carts ?? 0) + 1 }) };\n",
+    )
+    .unwrap();
+    let another = "[[projection]]\nname = \"clients\"\nscript = \"projections/clients.js\"\n\n[[projection]]";
+    change(directory, "[[projection]]", another);
+    logged.reload(" reloaded");
+    assert_eq!(ask(&clients), (200, json!({ "carts": 1 }).to_string()));
+    // A stream of messages ends, and whoever follows comes again with the place it has come to.
+    let mut rest = String::new();
+    followed.read_to_string(&mut rest).unwrap();
+
+    let made = leftfold(directory, &["--json", "token", "new", "shop"]);
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap_or_else(|_| panic!("{}", said(&made)));
+    let hash = made["token"]["sha256"].as_str().unwrap();
+    let token =
+        format!("[[token]]\nname = \"shop\"\nsha256 = \"{hash}\"\nscopes = [\"read\"]\n\n[[projection]]");
+    change(directory, "[[projection]]", &token);
+    logged.reload(" reloaded");
+    assert_eq!(ask(&clients).0, 401);
+}
