@@ -191,3 +191,24 @@ fn connections_stay_and_meet_what_is_there() {
     logged.reload(" reloaded");
     assert_eq!(ask(&clients).0, 401);
 }
+
+/// What was done and answered is not done again by who was killed after that.
+#[test]
+fn a_key_is_remembered_by_who_was_killed() {
+    let directory = initialized();
+    let directory = directory.path();
+    let live =
+        |daemon: &Daemon| daemon.get("/status")["projections"][0]["generations"]["live"]["number"].clone();
+    let daemon = Daemon::start(directory);
+    assert_eq!(daemon.send("POST", "/collections/carts/rebuild", &[JSON], "{}").unwrap().0, 202);
+    while live(&daemon) == 0 {
+        std::thread::yield_now();
+    }
+    let key = ("idempotency-key", "undo-1");
+    let first = daemon.send("POST", "/collections/carts/undo", &[JSON, key], "").unwrap();
+    assert_eq!((first.0, live(&daemon)), (200, json!(0)), "{first:?}");
+    drop(daemon);
+    let daemon = Daemon::start(directory);
+    assert_eq!(daemon.send("POST", "/collections/carts/undo", &[JSON, key], "").unwrap(), first);
+    assert_eq!(live(&daemon), 0);
+}

@@ -108,7 +108,7 @@ fn hash(secret: &str) -> String {
     hexadecimal(&Sha256::digest(secret))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         // A string takes everything.
         let _ = write!(text, "{byte:02x}");
@@ -132,19 +132,28 @@ pub(crate) fn guarded_router<S: Backend>(router: Router, scope: Scope, shared: &
 
 async fn check<S: Backend>(
     State((shared, scope)): State<(Shared<S>, Scope)>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     match allowed(&shared.tokens, request.headers(), scope) {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(Caller(caller));
+            }
+            next.run(request).await
+        }
         Err(problem) => problem.into_response(),
     }
 }
 
-/// Whether a request may do this. Without tokens everybody may do everything.
-fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<(), Problem> {
+/// Whose token a request has.
+#[derive(Clone)]
+pub(crate) struct Caller(pub(crate) String);
+
+/// Whose token allows a request to do this. Without tokens everybody may do everything.
+fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option<String>, Problem> {
     if tokens.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let secret = given.and_then(|given| given.strip_prefix("Bearer "));
@@ -156,7 +165,7 @@ fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<(), Pr
     let found = tokens.iter().fold(None, |found, token| if token.is(&hash) { Some(token) } else { found });
     match found {
         None => Err(Problem::unauthorized("no such token is known")),
-        Some(token) if token.scopes.contains(&scope) => Ok(()),
+        Some(token) if token.scopes.contains(&scope) => Ok(Some(token.name.clone())),
         Some(_) => Err(Problem::forbidden(format!("a token with the scope {} is needed", scope.name()))),
     }
 }
@@ -174,7 +183,7 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(given).unwrap());
         }
         allowed(tokens, &headers, scope)
-            .map_or_else(|problem| problem.into_response().status().as_u16(), |()| 200)
+            .map_or_else(|problem| problem.into_response().status().as_u16(), |_| 200)
     }
 
     #[test]

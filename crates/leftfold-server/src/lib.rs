@@ -7,6 +7,7 @@ mod access;
 mod api;
 mod gate;
 mod listen;
+mod once;
 mod problem;
 mod rate;
 mod slow;
@@ -20,7 +21,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
-use leftfold::{App, Policy, Sequencer, Sequences, Store};
+use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
 use leftfold_sources::Mapping;
 use leftfold_sources::http::Ingest;
 use tokio::sync::watch;
@@ -28,6 +29,7 @@ use tokio::sync::watch;
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::listen::{Listen, Serving};
+use self::once::Once;
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
@@ -57,6 +59,9 @@ pub struct Service<S: Backend> {
     limits: Limits,
     tokens: Vec<Token>,
     rebuilds: Arc<Rebuilds>,
+    once: Arc<Once>,
+    /// The name under which it notes requests.
+    name: String,
     stop: watch::Sender<bool>,
 }
 
@@ -70,8 +75,9 @@ impl<S: Backend> Service<S> {
         let reacting = Reactor::on(app.store().clone()).plans(false).start().await?;
         let (stop, _) = watch::channel(false);
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
-        let rebuilds = Arc::default();
-        Ok(Self { app, sequencer, reacting, policy, limits, tokens, rebuilds, stop })
+        let (rebuilds, once) = (Arc::default(), Arc::default());
+        let name = format!("{:016x}{:016x}", System.random(), System.random());
+        Ok(Self { app, sequencer, reacting, policy, limits, tokens, rebuilds, once, name, stop })
     }
 
     /// Only those may do something who have a token with the scope for it.
@@ -92,17 +98,27 @@ impl<S: Backend> Service<S> {
         Self { limits, ..self }
     }
 
+    /// The name of this process, if it has the same after a restart: then requests with an `Idempotency-Key` that it was at when it died can be taken up at
+    /// once. Never give two living processes the same name.
+    #[must_use]
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
     /// Takes the place of another service of the same store: rebuilds that were begun there go on here, when that one has
     /// [stopped](Stop::stop).
     #[must_use]
     pub fn instead_of(self, other: &Stop) -> Self {
-        Self { rebuilds: Arc::clone(&other.rebuilds), ..self }
+        let (rebuilds, once, name) =
+            (Arc::clone(&other.rebuilds), Arc::clone(&other.once), other.name.clone());
+        Self { rebuilds, once, name, ..self }
     }
 
     /// The routes, and a handle to end what never ends by itself: streams of messages.
     pub fn router(self) -> (Router, Stop) {
         let shared = Arc::new(self);
-        let stop = Stop { stops: shared.stop.clone(), rebuilds: Arc::clone(&shared.rebuilds) };
+        let (rebuilds, once) = (Arc::clone(&shared.rebuilds), Arc::clone(&shared.once));
+        let stop = Stop { stops: shared.stop.clone(), rebuilds, once, name: shared.name.clone() };
         api::take_up_rebuilds(&shared);
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router("/events");
@@ -127,6 +143,8 @@ impl<S: Backend> Service<S> {
 pub struct Stop {
     stops: watch::Sender<bool>,
     rebuilds: Arc<Rebuilds>,
+    once: Arc<Once>,
+    name: String,
 }
 
 impl fmt::Debug for Stop {

@@ -46,6 +46,7 @@ problems! {
     too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
     unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
     misdirected = MISDIRECTED_REQUEST "misdirected" "This is meant for another server";
+    key_reused = UNPROCESSABLE_ENTITY "key-reused" "The key belongs to another request";
     too_many = TOO_MANY_REQUESTS "too-many-requests" "These are too many requests";
     full = TOO_MANY_REQUESTS "full" "There is no room now";
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";

@@ -476,6 +476,64 @@ async fn what_is_answered_is_described() {
     }
 }
 
+/// Undoing twice is doing it again: so it matters that a request which is sent twice is done once.
+#[tokio::test]
+async fn a_write_with_a_key_is_done_once() {
+    let store = Memory::default();
+    let app = async || Leftfold::on(store.clone()).projection(CartDetails).start().await.unwrap();
+    let tokens = ["ann", "bob"].map(|name| Token::generate(name, Scope::ALL.to_vec()).unwrap());
+    let [(ann, first), (bob, second)] = tokens;
+    let service = async || {
+        let service = Service::new(app().await).await.unwrap();
+        service.tokens(vec![first.clone(), second.clone()]).router().0
+    };
+    let router = service().await;
+    let ask = async |router: &Router, secret: &str, method: &str, path: &str, key: &str, body: &str| {
+        let bearer = format!("Bearer {secret}");
+        let headers =
+            [("authorization", &bearer[..]), ("content-type", "application/json"), ("idempotency-key", key)];
+        send(router, method, path, &headers, body).await
+    };
+    let live = async || {
+        let status = ask(&router, &ann, "GET", "/status", "none", "").await.is(200);
+        status["projections"][0]["generations"]["live"]["number"].as_u64().unwrap()
+    };
+    let (rebuild, undo) = ("/collections/cart_details/rebuild", "/collections/cart_details/undo");
+    let begun = ask(&router, &ann, "POST", rebuild, "r1", "{}").await;
+    begun.is(202);
+    while live().await == 0 {
+        tokio::task::yield_now().await;
+    }
+    let again = ask(&router, &ann, "POST", rebuild, "r1", "{}").await;
+    assert_eq!((again.status, &again.text), (202, &begun.text));
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+
+    let undone = ask(&router, &ann, "POST", undo, "u1", "").await;
+    undone.is(200);
+    assert!(!undone.headers.contains_key("idempotency-replayed"));
+    assert_eq!(live().await, 0);
+    // Also where another process, or the same after a restart, is asked.
+    for router in [&router, &service().await] {
+        let again = ask(router, &ann, "POST", undo, "u1", "").await;
+        assert_eq!((again.status, &again.text, live().await), (200, &undone.text, 0));
+    }
+    let other = ask(&router, &ann, "POST", undo, "u1", "{}").await.is(422);
+    assert_eq!(other["type"], "urn:leftfold:problem:key-reused");
+    ask(&router, &ann, "POST", rebuild, "u1", "").await.is(422);
+    ask(&router, &ann, "POST", undo, "", "").await.is(400);
+    assert_eq!(live().await, 0);
+    // Keys are those of who has the token.
+    ask(&router, &bob, "POST", undo, "u1", "").await.is(200);
+    assert_eq!(live().await, 1);
+
+    // What failed was not done, and may be possible the next time.
+    for _ in 0..2 {
+        let failed = ask(&router, &ann, "POST", "/conflicts/x/discard", "c1", "").await;
+        failed.is(404);
+        assert!(!failed.headers.contains_key("idempotency-replayed"));
+    }
+}
+
 /// A read model that can't be folded yet, so that a rebuild of it takes long.
 #[derive(Clone)]
 struct Slow<P>(P, std::sync::Arc<std::sync::atomic::AtomicBool>);

@@ -135,6 +135,10 @@ impl<S: Backend> Running<S> {
         let service = Service::new(app.clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
         let service = service.limits(Limits { body: server.max_body_bytes });
+        let service = match &ground.worker {
+            Some(worker) => service.name(worker),
+            None => service,
+        };
         let (routes, stop) = match before {
             Some(before) => service.instead_of(before).router(),
             None => service.router(),

@@ -96,7 +96,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             "Fold a document anew from its first event",
             refold::<S>,
         )
-        .scope(Scope::Operate),
+        .scope(Scope::Operate).once(),
         Operation::get(
             "/collections/{collection}/parked",
             "listParked",
@@ -111,7 +111,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             "Try again what is set aside",
             retry::<S>,
         )
-        .scope(Scope::Operate)
+        .scope(Scope::Operate).once()
         .body(
             "application/json",
             json!({

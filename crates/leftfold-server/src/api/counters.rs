@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::extract::{Named, Params};
-use super::streams::idempotency_key;
 use super::{Answer, Operation, json_of};
 use crate::access::Scope;
+use crate::once::idempotency_key;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 

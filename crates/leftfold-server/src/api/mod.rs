@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::rebuilds::{Rebuilds, take_up as take_up_rebuilds};
 use crate::access::{Scope, guarded};
+use crate::once::once;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
@@ -47,6 +48,8 @@ struct Described {
     name: &'static str,
     summary: &'static str,
     scope: Option<Scope>,
+    /// Whether it is done once for an `Idempotency-Key`, and if so, whether it may be done again where nobody knows how it ended.
+    once: Option<bool>,
     query: Vec<(&'static str, &'static str, Value)>,
     headers: Vec<(&'static str, &'static str)>,
     body: Option<(&'static str, Value)>,
@@ -67,6 +70,7 @@ impl<S: Backend> Operation<S> {
             name,
             summary,
             scope: None,
+            once: None,
             query: Vec::new(),
             headers: Vec::new(),
             body: None,
@@ -104,6 +108,26 @@ impl<S: Backend> Operation<S> {
     fn scope(mut self, scope: Scope) -> Self {
         self.described.scope = Some(scope);
         self
+    }
+
+    /// Does a request with an `Idempotency-Key` once. Doing it again where nobody knows how it ended is harmless.
+    fn once(self) -> Self {
+        self.with_key(true)
+    }
+
+    /// The same, where it would not be harmless.
+    fn strictly_once(self) -> Self {
+        self.with_key(false)
+    }
+
+    fn with_key(mut self, repeatable: bool) -> Self {
+        self.described.once = Some(repeatable);
+        self.header(
+            "Idempotency-Key",
+            "The same request again is answered as before, for a day, and not done again",
+        )
+        .fails(409, "It contradicts what is there, or a request with the same key is under way")
+        .fails(422, "Another request had this key")
     }
 
     fn query(mut self, name: &'static str, summary: &'static str, kind: &str) -> Self {
@@ -159,6 +183,10 @@ pub(crate) fn router<S: Backend>(shared: Shared<S>) -> Router {
     let describe = move || async move { with_type(description.to_string(), "application/json") };
     let mut routes: BTreeMap<&'static str, MethodRouter<Shared<S>>> = BTreeMap::new();
     for Operation { path, described, route } in operations {
+        let route = match described.once {
+            Some(repeatable) => once(route, repeatable, &shared),
+            None => route,
+        };
         let route = match described.scope {
             Some(scope) => guarded(route, scope, &shared),
             None => route,

@@ -124,6 +124,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             begin::<S>,
         )
         .scope(Scope::Operate)
+        .once()
         .body("application/json", how)
         .answers(202, "application/json", "It is begun: ask how far it is")
         .fails(409, "A rebuild, or a switch, is under way"),
@@ -141,14 +142,16 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             "Give up the rebuild that is under way, whoever began it",
             cancel::<S>,
         )
-        .scope(Scope::Operate),
+        .scope(Scope::Operate)
+        .once(),
         Operation::post(
             "/collections/{collection}/undo",
             "undoRebuild",
             "Switch back to the documents from before the last rebuild",
             undo::<S>,
         )
-        .scope(Scope::Operate),
+        .scope(Scope::Operate)
+        .strictly_once(),
         Operation::get(
             "/collections/{collection}/verification",
             "verifyCollection",

@@ -35,6 +35,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             skip_held::<S>,
         )
         .scope(Scope::Operate)
+        .once()
         .body("application/json", skip),
         Operation::get("/conflicts", "listConflicts", "Events that contradict what is there", conflicts::<S>)
             .scope(Scope::Operate)
@@ -46,6 +47,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             keep::<S>,
         )
         .scope(Scope::Operate)
+        .once()
         .body("application/json", reason)
         .fails(404, "There is no such conflict"),
         Operation::post(
@@ -55,6 +57,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             discard::<S>,
         )
         .scope(Scope::Operate)
+        .once()
         .fails(404, "There is no such conflict"),
         Operation::get("/rejected", "listRejected", "Messages that are no events", rejected::<S>)
             .scope(Scope::Operate)
@@ -67,9 +70,11 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             again::<S>,
         )
         .scope(Scope::Operate)
+        .once()
         .fails(404, "There is no such message"),
         Operation::post("/rejected/{id}/forget", "forgetRejected", "Forget a message", forget::<S>)
             .scope(Scope::Operate)
+            .once()
             .fails(404, "There is no such message"),
     ]
 }

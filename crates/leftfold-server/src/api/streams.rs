@@ -3,13 +3,14 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use leftfold::log::Limit;
-use leftfold::{Event, EventId, Expected, Invalid, Json, NewEvent, Revision, StreamId};
+use leftfold::{Event, Expected, Invalid, Json, NewEvent, Revision, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::extract::{Content, Named, Params};
 use super::{Answer, MOST, Operation, json_of, with_status};
 use crate::access::Scope;
+use crate::once::idempotency_key;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
@@ -146,16 +147,6 @@ impl Posted {
             None => Ok(event),
         }
     }
-}
-
-/// What names a request, so that it can be repeated.
-pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    let wrong = || Problem::invalid("Idempotency-Key: 1 to 200 visible characters were expected");
-    let key = key.to_str().map_err(|_| wrong())?.trim_matches('"');
-    // It must be possible to make ids of events from it.
-    let fits = (1..=200).contains(&key.len()) && EventId::new(key).is_ok();
-    if fits { Ok(Some(key.to_owned())) } else { Err(wrong()) }
 }
 
 #[derive(Deserialize)]

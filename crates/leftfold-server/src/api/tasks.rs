@@ -37,14 +37,16 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             "Begin no run of a reaction until it is resumed",
             pause::<S>,
         )
-        .scope(Scope::Operate),
+        .scope(Scope::Operate)
+        .once(),
         Operation::post(
             "/reactions/{reaction}/resume",
             "resumeReaction",
             "Let a reaction run again",
             resume::<S>,
         )
-        .scope(Scope::Operate),
+        .scope(Scope::Operate)
+        .once(),
         Operation::get("/tasks", "listTasks", "Tasks, by reaction and document", list::<S>)
             .scope(Scope::Operate)
             .query("reaction", "Of this reaction", "string")
@@ -63,6 +65,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         .fails(404, "There is no such task"),
         Operation::post("/tasks/retry", "retryTasks", "Run tasks once more", retry::<S>)
             .scope(Scope::Operate)
+            .once()
             .body("application/json", selection),
     ]
 }
