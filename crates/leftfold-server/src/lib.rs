@@ -121,7 +121,7 @@ impl<S: Backend> Service<S> {
         let stop = Stop { stops: shared.stop.clone(), rebuilds, once, name: shared.name.clone() };
         api::take_up_rebuilds(&shared);
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
-        let ingest = ingest.max_bytes(shared.limits.body).router("/events");
+        let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
         (api::router(shared).merge(ingest), stop)

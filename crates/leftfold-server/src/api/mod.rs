@@ -3,6 +3,7 @@
 
 mod collections;
 mod counters;
+pub(crate) mod events;
 mod extract;
 mod health;
 mod log;
@@ -52,7 +53,8 @@ struct Described {
     once: Option<bool>,
     query: Vec<(&'static str, &'static str, Value)>,
     headers: Vec<(&'static str, &'static str)>,
-    body: Option<(&'static str, Value)>,
+    /// By type of content.
+    body: Vec<(&'static str, Value)>,
     answers: Vec<(u16, &'static str, &'static str)>,
 }
 
@@ -60,22 +62,9 @@ impl<S: Backend> Operation<S> {
     fn new<H: Handler<T, Shared<S>>, T: 'static>(
         method: MethodFilter,
         path: &'static str,
-        name: &'static str,
-        summary: &'static str,
+        described: Described,
         handler: H,
     ) -> Self {
-        let method_name = if method == MethodFilter::GET { "get" } else { "post" };
-        let described = Described {
-            method: method_name,
-            name,
-            summary,
-            scope: None,
-            once: None,
-            query: Vec::new(),
-            headers: Vec::new(),
-            body: None,
-            answers: Vec::new(),
-        };
         Self { path, described, route: on(method, handler) }
     }
 
@@ -85,11 +74,8 @@ impl<S: Backend> Operation<S> {
         summary: &'static str,
         handler: H,
     ) -> Self {
-        Self::new(MethodFilter::GET, path, name, summary, handler).answers(
-            200,
-            "application/json",
-            "Here it is",
-        )
+        let described = Described::new("get", name, summary);
+        Self::new(MethodFilter::GET, path, described, handler).answers(200, "application/json", "Here it is")
     }
 
     fn post<H: Handler<T, Shared<S>>, T: 'static>(
@@ -98,60 +84,88 @@ impl<S: Backend> Operation<S> {
         summary: &'static str,
         handler: H,
     ) -> Self {
-        Self::new(MethodFilter::POST, path, name, summary, handler).answers(
-            200,
-            "application/json",
-            "It is done",
-        )
+        let described = Described::new("post", name, summary);
+        Self::new(MethodFilter::POST, path, described, handler).answers(200, "application/json", "It is done")
     }
 
-    fn scope(mut self, scope: Scope) -> Self {
-        self.described.scope = Some(scope);
-        self
+    fn scope(self, scope: Scope) -> Self {
+        self.describe(|described| described.scope(scope))
     }
 
     /// Does a request with an `Idempotency-Key` once. Doing it again where nobody knows how it ended is harmless.
     fn once(self) -> Self {
-        self.with_key(true)
+        self.describe(|described| described.once(true))
     }
 
     /// The same, where it would not be harmless.
     fn strictly_once(self) -> Self {
-        self.with_key(false)
+        self.describe(|described| described.once(false))
     }
 
-    fn with_key(mut self, repeatable: bool) -> Self {
-        self.described.once = Some(repeatable);
-        self.header(
-            "Idempotency-Key",
-            "The same request again is answered as before, for a day, and not done again",
-        )
-        .fails(409, "It contradicts what is there, or a request with the same key is under way")
-        .fails(422, "Another request had this key")
+    fn query(self, name: &'static str, summary: &'static str, kind: &str) -> Self {
+        self.describe(|mut described| {
+            described.query.push((name, summary, json!({ "type": kind })));
+            described
+        })
     }
 
-    fn query(mut self, name: &'static str, summary: &'static str, kind: &str) -> Self {
-        self.described.query.push((name, summary, json!({ "type": kind })));
-        self
+    fn header(self, name: &'static str, summary: &'static str) -> Self {
+        self.describe(|described| described.header(name, summary))
+    }
+
+    fn body(self, kind: &'static str, schema: Value) -> Self {
+        self.describe(|described| described.body(kind, schema))
+    }
+
+    fn answers(self, status: u16, kind: &'static str, summary: &'static str) -> Self {
+        self.describe(|described| described.answers(status, kind, summary))
+    }
+
+    /// Another way it can end, which is told as a problem.
+    fn fails(self, status: u16, summary: &'static str) -> Self {
+        self.describe(|described| described.fails(status, summary))
+    }
+
+    fn describe(self, describe: impl FnOnce(Described) -> Described) -> Self {
+        Self { described: describe(self.described), ..self }
+    }
+}
+
+impl Described {
+    fn new(method: &'static str, name: &'static str, summary: &'static str) -> Self {
+        let (query, headers, body, answers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { method, name, summary, scope: None, once: None, query, headers, body, answers }
+    }
+
+    fn scope(self, scope: Scope) -> Self {
+        Self { scope: Some(scope), ..self }
+    }
+
+    fn once(self, repeatable: bool) -> Self {
+        let key = "The same request again is answered as before, for a day, and not done again";
+        Self { once: Some(repeatable), ..self }
+            .header("Idempotency-Key", key)
+            .fails(409, "It contradicts what is there, or a request with the same key is under way")
+            .fails(422, "Another request had this key")
     }
 
     fn header(mut self, name: &'static str, summary: &'static str) -> Self {
-        self.described.headers.push((name, summary));
+        self.headers.push((name, summary));
         self
     }
 
+    /// A type of content that it takes.
     fn body(mut self, kind: &'static str, schema: Value) -> Self {
-        self.described.body = Some((kind, schema));
+        self.body.push((kind, schema));
         self
     }
 
     fn answers(mut self, status: u16, kind: &'static str, summary: &'static str) -> Self {
-        self.described.answers.retain(|(other, ..)| *other != status);
-        self.described.answers.push((status, kind, summary));
+        self.answers.retain(|(other, ..)| *other != status);
+        self.answers.push((status, kind, summary));
         self
     }
 
-    /// Another way it can end, which is told as a problem.
     fn fails(self, status: u16, summary: &'static str) -> Self {
         self.answers(status, PROBLEM, summary)
     }
@@ -204,7 +218,9 @@ pub(crate) fn router<S: Backend>(shared: Shared<S>) -> Router {
 /// The `OpenAPI` document.
 fn description<S: Backend>(operations: &[Operation<S>]) -> Value {
     let mut paths: BTreeMap<&str, BTreeMap<&str, Value>> = BTreeMap::new();
-    for Operation { path, described, .. } in operations {
+    let events = events::described();
+    let all = operations.iter().map(|operation| (operation.path, &operation.described));
+    for (path, described) in all.chain([(events::PATH, &events)]) {
         paths.entry(path).or_default().insert(described.method, described.in_openapi(path));
     }
     json!({
@@ -259,9 +275,10 @@ impl Described {
             "parameters": in_path.chain(in_query).chain(in_headers).collect::<Vec<_>>(),
             "responses": responses,
         });
-        if let Some((kind, schema)) = &self.body {
-            operation["requestBody"] =
-                json!({ "required": true, "content": { *kind: { "schema": schema } } });
+        if !self.body.is_empty() {
+            let kinds = self.body.iter().map(|(kind, schema)| (*kind, json!({ "schema": schema })));
+            let content: BTreeMap<_, _> = kinds.collect();
+            operation["requestBody"] = json!({ "required": true, "content": content });
         }
         if let Some(scope) = self.scope {
             operation["security"] = json!([{ "token": [scope.name()] }]);
