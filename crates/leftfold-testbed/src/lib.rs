@@ -35,3 +35,4 @@ mod service;
 mod until;
 
 pub use crate::error::Error;
+pub use crate::package::program;

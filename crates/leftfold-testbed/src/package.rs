@@ -14,7 +14,7 @@ const ALSO: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/lib/rabbitmq/bin"
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// A program's place, installed if it is not there. An environment variable may name another one.
-pub(crate) fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Error> {
+pub fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Error> {
     if let Some(named) = env::var_os(variable) {
         return Ok(named.into());
     }
