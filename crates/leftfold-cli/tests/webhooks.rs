@@ -325,6 +325,26 @@ fn each_is_called_however_the_daemon_dies() {
     assert_eq!(again.id(), first.id(), "it is recognised");
 }
 
+/// Who is told to stop lets handlers end; who is told so twice does not, and what they were at is done again.
+#[test]
+fn a_second_signal_ends_it_at_once_and_loses_nothing() {
+    let sink = Sink::start(|count| (count > 0).then_some(OK));
+    let directory = calling(&sink, "");
+    let mut daemon = Daemon::start(directory.path());
+    append(&daemon, "cart-1", &json!([opened(), added(3)]));
+    sink.until("a call that is not answered", |calls| calls.len() == 1);
+    daemon.signal("-TERM");
+    while TcpStream::connect(daemon.address).is_ok() {
+        std::thread::yield_now();
+    }
+    assert!(daemon.process.try_wait().unwrap().is_none(), "it waits for its handler");
+    daemon.signal("-INT");
+    assert_eq!(daemon.process.wait().unwrap().code(), Some(130));
+    let _daemon = Daemon::start(directory.path());
+    let calls = sink.until("the same call again", |calls| calls.len() == 2);
+    assert_eq!((calls[0].id(), calls[0].data()), (calls[1].id(), calls[1].data()));
+}
+
 #[test]
 fn each_secret_of_a_file_signs() {
     let sink = Sink::start(|_| Some(OK));
