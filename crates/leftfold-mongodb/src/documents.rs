@@ -12,6 +12,7 @@ use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
 use crate::error::Failure;
+use crate::indexes::{GONE_INDEX, PARKED_INDEX};
 use crate::schema::{self, CHECKPOINTS, records};
 use crate::watch::{Known, Scope};
 use crate::{Base, MAX_IDS, Mongo, batch, patiently, record};
@@ -230,8 +231,8 @@ impl Base {
             Ok(counted?)
         };
         // The index of ids and the small partial indexes: no document is read.
-        let gone = count(doc! { "_fold.gone": { "$exists": true } }, "leftfold_gone").await?;
-        let parked = count(doc! { "_fold.parked": { "$exists": true } }, "leftfold_parked").await?;
+        let gone = count(doc! { "_fold.gone": { "$exists": true } }, GONE_INDEX).await?;
+        let parked = count(doc! { "_fold.parked": { "$exists": true } }, PARKED_INDEX).await?;
         let all = count(doc! {}, "_id_").await?;
         Ok(Counts { documents: all.saturating_sub(gone), parked })
     }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use leftfold::doctor::Examine;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
 use leftfold::{App, Policy, Sequencer, Sequences, Store};
@@ -30,9 +31,9 @@ pub use self::listen::Listen;
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
-pub trait Backend: Store + Sequences + Reactive + Counters {}
+pub trait Backend: Store + Sequences + Reactive + Counters + Examine {}
 
-impl<S: Store + Sequences + Reactive + Counters> Backend for S {}
+impl<S: Store + Sequences + Reactive + Counters + Examine> Backend for S {}
 
 /// What a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 
 mod collections;
 mod counters;
+mod doctor;
 mod extract;
 mod health;
 mod log;
@@ -146,6 +147,7 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
         tasks::operations(),
         counters::operations(),
         health::operations(),
+        doctor::operations(),
     ]
     .into_iter()
     .flatten()

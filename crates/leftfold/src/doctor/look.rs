@@ -72,6 +72,8 @@ async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Statu
     match status.activity {
         Activity::Failing => Ok(judge::Hands::Failing),
         Activity::CatchingUp | Activity::Live => Ok(judge::Hands::Somebody),
+        // Where nothing is to be done, nobody needs to be at work.
+        _ if status.lag == 0 && status.generations.switching.is_none() => Ok(judge::Hands::Nobody),
         Activity::Stopped | Activity::Standby => claimed(setting, name).await,
     }
 }
