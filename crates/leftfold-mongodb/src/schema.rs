@@ -86,7 +86,8 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     let client = Client::with_options(client_options).map_err(|error| failed(error.into()))?;
     let transactions = check_server(&client, &place).await?;
     let db = client.database_with_options(&name, database_options(transactions));
-    if options.existing && !(options.untouched && !transactions) {
+    // Who only looks may also look at a server that can't have a log.
+    if options.existing && (transactions || !options.untouched) {
         check_existing(&db, transactions, &place).await?;
     }
     let partitions = match transactions {

@@ -19,7 +19,7 @@ impl Projection for Counted {
     type Event = serde_json::Value;
     type Document = u64;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "counted"
     }
 
@@ -134,7 +134,7 @@ async fn a_standalone_server_is_told_what_it_can_not_do() {
     // Of an application it is said that there is no log.
     let findings = examined(&url).await;
     let log = of(&findings, "the log");
-    assert!(log.severity == Severity::Wrong && log.found.contains("--replSet"), "{log}");
+    assert!(log.severity == Severity::Wrong && log.advice.as_ref().unwrap().contains("--replSet"), "{log}");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod access;
 mod api;
+mod expiry;
 mod gate;
 mod listen;
 mod problem;
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
+pub use self::expiry::expires;
 pub use self::listen::Listen;
 pub use self::tls::tls;
 

@@ -24,10 +24,7 @@ impl Examine for Sqlite {
             vec![Finding::fine(Area::Versions, "SQLite", format!("version {}", rusqlite::version()))];
         match self.inner.writer.run(SettingsWork).await {
             Ok(settings) => findings.extend(settings.judged()),
-            Err(error) => {
-                let advice = "find what holds the file, or its directory, up";
-                findings.push(Finding::wrong(Area::Store, "writing", error.to_string(), advice));
-            }
+            Err(error) => findings.push(Finding::failed(Area::Store, "writing", &error)),
         }
         let pages = readers.read("look at the pages of", Pages::read).await?;
         findings.extend(pages.judged());
@@ -174,7 +171,7 @@ fn damage(said: &[String]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::Severity;
+    use leftfold::doctor::Severity::{Fine, Wrong};
 
     use super::*;
 
@@ -184,7 +181,6 @@ mod tests {
             let settings = Settings { journal_mode: journal_mode.to_owned(), synchronous, format };
             settings.judged().map(|finding| finding.severity)
         };
-        use Severity::{Fine, Wrong};
         assert_eq!(settings("wal", 2, FORMAT), [Fine, Fine, Fine]);
         assert_eq!(settings("wal", 3, FORMAT), [Fine, Fine, Fine]);
         assert_eq!(settings("delete", 1, FORMAT + 1), [Wrong, Wrong, Wrong]);
@@ -201,8 +197,8 @@ mod tests {
 
     #[test]
     fn damage_is_told_with_the_first_thing_that_is_wrong() {
-        assert_eq!(damage(&[]).severity, Severity::Fine);
+        assert_eq!(damage(&[]).severity, Fine);
         let told = damage(&["a".to_owned(), "b".to_owned()]);
-        assert_eq!((told.severity, told.found.as_str()), (Severity::Wrong, "a, and 1 more"));
+        assert_eq!((told.severity, told.found.as_str()), (Wrong, "a, and 1 more"));
     }
 }

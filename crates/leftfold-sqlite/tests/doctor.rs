@@ -21,7 +21,7 @@ impl Projection for Counted {
     type Event = serde_json::Value;
     type Document = u64;
 
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "cart"
     }
 

@@ -72,6 +72,9 @@ pub struct Leftfold<S> {
 /// Starts reactions on a store, under a name.
 type React<S> = fn(S, Vec<Reaction>, String) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Reacts>>> + Send>>;
 
+/// An application, and the reactions that are to run in it.
+type Assembled<S> = (App<S>, Vec<Reaction>, Option<React<S>>);
+
 /// Reactions at work, whatever the store.
 trait Reacts: Send + Sync {
     fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
@@ -160,7 +163,7 @@ impl<S: Store> Leftfold<S> {
         Ok(self.opened().await?.0)
     }
 
-    async fn opened(self) -> Result<(App<S>, Vec<Reaction>, Option<React<S>>)> {
+    async fn opened(self) -> Result<Assembled<S>> {
         let assembled = self.assembled()?;
         let Inner { setting: Setting { store, env, .. }, parts, .. } = &*assembled.0.0;
         for part in parts {
@@ -173,7 +176,7 @@ impl<S: Store> Leftfold<S> {
     }
 
     /// The application before anything is made in the store.
-    fn assembled(self) -> Result<(App<S>, Vec<Reaction>, Option<React<S>>)> {
+    fn assembled(self) -> Result<Assembled<S>> {
         let parts = self.projections.into_iter().collect::<Result<Vec<_>>>()?;
         for (at, part) in parts.iter().enumerate() {
             let name = part.collection();
@@ -250,7 +253,7 @@ impl<S: Store + Sequences + Examine> Leftfold<S> {
 
 impl<S: Store + Sequences + Examine> App<S> {
     /// Looks over the store, the projections, what waits before the log, and the reactions. Each [finding](Finding) that is not fine says
-    /// what to do; see [`doctor`]. Nothing is changed.
+    /// what to do; see [`doctor`]. Nothing is changed; the lease of a projection that nobody works on is taken for no time, and given back.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
         let mut findings = doctor::look_over(&self.0.setting).await?;
         for part in &self.0.parts {

@@ -2,6 +2,7 @@
 
 mod broker;
 mod config;
+mod doctor;
 mod init;
 mod serve;
 mod source;
@@ -14,6 +15,7 @@ use leftfold_server::{Scope, Token};
 use serde_json::json;
 
 pub(crate) use self::config::{Config, FILE, Format, Log};
+pub(crate) use self::doctor::examine;
 pub(crate) use self::init::init;
 pub(crate) use self::serve::{check, serve};
 pub(crate) use self::specs::test;

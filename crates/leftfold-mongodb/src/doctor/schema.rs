@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn an_index_of_the_log_is_made_by_hand_and_others_by_themselves() {
         let [stream, _] = indexes::of_the_log();
-        assert_eq!(judge_index(EVENTS, &stream, &[stream.clone()]), None);
+        assert_eq!(judge_index(EVENTS, &stream, std::slice::from_ref(&stream)), None);
         let missing = judge_index(EVENTS, &stream, &[]).unwrap();
         assert!(
             missing

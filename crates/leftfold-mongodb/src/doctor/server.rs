@@ -26,17 +26,19 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
         Finding::fine(Area::Versions, "MongoDB", info.get_str("version").unwrap_or("not told")),
         Finding::fine(Area::Versions, "format", FORMAT.to_string()),
     ];
-    findings.extend(kind(&hello));
+    findings.push(kind(&hello));
     findings.extend(encryption(base.way));
     if let Some(theirs) = hello.get_datetime("localTime").ok().and_then(|time| timestamp(*time)) {
         findings.push(clock(ours, theirs));
     }
     if hello.contains_key("setName") {
-        findings.push(match ask(&admin, doc! { "replSetGetStatus": 1 }).await? {
-            Asked::Said(status) => members(&status),
-            Asked::Denied => denied(Area::Store, "members", "the state of the members", MONITOR),
-            Asked::Unknown => return Ok(findings),
-        });
+        match ask(&admin, doc! { "replSetGetStatus": 1 }).await? {
+            Asked::Said(status) => findings.push(members(&status)),
+            Asked::Denied => {
+                findings.push(denied(Area::Store, "members", "the state of the members", MONITOR));
+            }
+            Asked::Unknown => {}
+        }
     }
     let parameters =
         doc! { "getParameter": 1, "featureCompatibilityVersion": 1, "transactionLifetimeLimitSeconds": 1 };
@@ -61,18 +63,18 @@ fn timestamp(time: bson::DateTime) -> Option<Timestamp> {
 }
 
 /// What kind of server it is, and what that means.
-fn kind(hello: &Document) -> Option<Finding> {
+fn kind(hello: &Document) -> Finding {
     if hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
-        return Some(Finding::fine(
+        return Finding::fine(
             Area::Store,
             "durability",
             "writes are acknowledged by a majority, each from its disk",
-        ));
+        );
     }
     let found = "it is no replica set: documents can be kept, but no log, and no reaction runs";
     let advice =
         "start it with --replSet and run rs.initiate(), one member will do; or keep the log elsewhere";
-    Some(Finding::warning(Area::Store, "replica set", found, advice))
+    Finding::warning(Area::Store, "replica set", found, advice)
 }
 
 fn encryption(way: Way) -> Option<Finding> {
@@ -203,7 +205,7 @@ mod tests {
             .map(|(name, state)| member(name, state, 9));
         let down = |name: &str| member(name, "(not reachable/healthy)", 0);
         assert_eq!(of(&[one.clone(), two.clone(), three.clone()]).severity, Severity::Fine);
-        assert_eq!(of(&[one.clone()]).severity, Severity::Notice);
+        assert_eq!(of(std::slice::from_ref(&one)).severity, Severity::Notice);
         let told = of(&[one.clone(), two.clone(), down("c")]);
         assert_eq!(told.severity, Severity::Warning);
         assert!(told.found.contains("c ((not reachable/healthy))"), "{told}");
@@ -222,9 +224,9 @@ mod tests {
 
     #[test]
     fn a_standalone_server_is_told_what_it_lacks() {
-        assert_eq!(kind(&doc! { "setName": "rs0" }).unwrap().severity, Severity::Fine);
-        assert_eq!(kind(&doc! { "msg": "isdbgrid" }).unwrap().severity, Severity::Fine);
-        let alone = kind(&doc! {}).unwrap();
+        assert_eq!(kind(&doc! { "setName": "rs0" }).severity, Severity::Fine);
+        assert_eq!(kind(&doc! { "msg": "isdbgrid" }).severity, Severity::Fine);
+        let alone = kind(&doc! {});
         assert!(alone.severity == Severity::Warning && alone.advice.unwrap().contains("--replSet"));
     }
 

@@ -56,6 +56,13 @@ impl Finding {
         let advice = Some(advice.into());
         Self { severity: Severity::Wrong, advice, ..Self::fine(area, subject, found) }
     }
+
+    /// It could not be done or looked at. What to do is what an error says after its last semicolon.
+    pub fn failed(area: Area, subject: impl Into<String>, error: &impl fmt::Display) -> Self {
+        let said = error.to_string();
+        let (found, advice) = said.rsplit_once("; ").unwrap_or((&said, "mend that, and look again"));
+        Self::wrong(area, subject, found, advice)
+    }
 }
 
 impl fmt::Display for Finding {
@@ -184,6 +191,14 @@ mod tests {
         assert_eq!(worst(&[]), Severity::Fine);
         assert_eq!((fine.advice, notice.advice.as_deref()), (None, Some("c")));
         assert_eq!(wrong.to_string(), "wrong: clock, a: b; c");
+    }
+
+    #[test]
+    fn an_error_says_what_to_do_after_its_last_semicolon() {
+        let said = Finding::failed(Area::Store, "a", &"could not open a: it is b; c; name another");
+        assert_eq!(said.found, "could not open a: it is b; c");
+        assert_eq!(said.advice.as_deref(), Some("name another"));
+        assert_eq!(Finding::failed(Area::Store, "a", &"no").found, "no");
     }
 
     #[test]

@@ -152,12 +152,6 @@ pub(super) fn never_run(name: &str) -> Finding {
     Finding::notice(Area::Projections, name, "it has never run on this store", advice)
 }
 
-/// One that could not be looked at.
-pub(super) fn unread(area: Area, subject: &str, error: &crate::Error) -> Finding {
-    let advice = "mend what else is found here first, and look again";
-    Finding::wrong(area, subject, error.to_string(), advice)
-}
-
 /// What is to be said of what has not come into the log.
 pub(super) fn sequence(status: &sequence::Status, now: Timestamp) -> Vec<Finding> {
     let mut findings = vec![held(status, now)];

@@ -22,11 +22,11 @@ pub(crate) async fn look_over<S: Store + Sequences + Examine>(setting: &Setting<
     findings.extend(store.examine().await?);
     match newest(store).await {
         Ok(newest) => findings.push(judge::newest(newest, env.now())),
-        Err(error) => findings.push(judge::unread(Area::Store, "the log", &error)),
+        Err(error) => findings.push(Finding::failed(Area::Store, "the log", &error)),
     }
     match Sequencer::new(store.clone()).status().await {
         Ok(status) => findings.extend(judge::sequence(&status, env.now())),
-        Err(error) => findings.push(judge::unread(Area::Sequence, "what waits", &error)),
+        Err(error) => findings.push(Finding::failed(Area::Sequence, "what waits", &error)),
     }
     Ok(findings)
 }
@@ -65,7 +65,8 @@ pub(crate) async fn look_at<S: Store>(
         };
         Ok(judge::projection(&status, hands, building))
     };
-    look.await.unwrap_or_else(|error| vec![judge::unread(Area::Projections, name.as_str(), &error)])
+    let looked: Result<Vec<Finding>> = look.await;
+    looked.unwrap_or_else(|error| vec![Finding::failed(Area::Projections, name.as_str(), &error)])
 }
 
 async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<judge::Hands> {
@@ -102,5 +103,5 @@ pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
         Ok(registered.iter().flat_map(|one| judge::reaction(one, &of(&one.name), now)).collect())
     };
     let looked: Result<Vec<Finding>> = look.await;
-    looked.unwrap_or_else(|error| vec![judge::unread(Area::Reactions, "tasks", &error)])
+    looked.unwrap_or_else(|error| vec![Finding::failed(Area::Reactions, "tasks", &error)])
 }
