@@ -7,7 +7,7 @@ mod common;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use common::{cart, closed, entry, stream};
+use common::{cart, entry, stream};
 use leftfold::doctor::{Examine as _, Finding, Severity, worst};
 use leftfold::react::{Reaction, Reactor};
 use leftfold::{Append as _, Documents as _, Event, Expected, Leftfold, Projection, fold};
@@ -127,7 +127,11 @@ async fn reactions_that_would_hear_nothing_are_named() {
 async fn a_damaged_page_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shop.db");
-    closed(shop(&path).await).await;
+    shop(&path).await.close().await;
+    // What is still in the log beside the file would be read instead of the page.
+    let moved = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy: i64 = Connection::open(&path).unwrap().query_row(moved, [], |row| row.get(0)).unwrap();
+    assert_eq!(busy, 0);
     let pages = path.metadata().unwrap().len() / 4_096;
     let mut file = std::fs::File::options().write(true).open(&path).unwrap();
     file.seek(SeekFrom::Start((pages - 1) * 4_096)).unwrap();
