@@ -17,7 +17,7 @@ const EXIT_STATUS: &str = "\
 Exit status:
   0    done
   1    the answer is no: read models differ from their fold, there is no such document, it is parked or not
-       folded in time, or something still fails
+       folded in time, something still fails, or the doctor finds something wrong
   2    the command can't be understood: arguments, a collection, an id or a token
   3    the store can't be opened, or failed
   130  interrupted";
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Look over leftfold.toml: compile its scripts, try its store
     Check(Configured),
+    /// Look over everything, and say what to do about what is not as it should be
+    Doctor(Store),
     /// Run the specifications next to the scripts
     Test(Test),
     /// Tokens for those who use the server
@@ -101,6 +103,7 @@ impl Command {
             | Self::Init(_)
             | Self::Serve(_)
             | Self::Check(_)
+            | Self::Doctor(_)
             | Self::Test(_)
             | Self::Token(_) => return None,
             Self::Status(args) => &args.store,

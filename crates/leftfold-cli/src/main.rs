@@ -93,6 +93,7 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
                 Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
             }
         }
+        (_, Command::Doctor(store)) => ops::doctor(&store, out).await,
         (_, Command::Serve(args)) => {
             let config = Config::read(&args.file.config)?;
             log(&config.log)?;
@@ -134,6 +135,7 @@ async fn run_on<P: Place>(
         | Command::Init(_)
         | Command::Serve(_)
         | Command::Check(_)
+        | Command::Doctor(_)
         | Command::Test(_)
         | Command::Token(_) => Ok(Exit::Usage),
         Command::Status(args) => ops::status(place, models, &args, out).await,

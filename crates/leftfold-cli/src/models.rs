@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use leftfold::{App, Leftfold, Store};
+use leftfold::doctor::{Examine, Finding};
+use leftfold::{App, Collection, Leftfold, Projection as _, Sequences, Store};
+use leftfold_script::Script;
 use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};
 
 use crate::args;
@@ -27,14 +29,23 @@ impl Models {
     /// What the arguments are about: the file that `--config` names; else the store that `--store` names, with the example's read models; else
     /// the file that is here, if there is one.
     pub(crate) fn choose(args: &args::Store) -> Result<(Named, Self), Failure> {
-        let file = match (&args.config, &args.named) {
-            (Some(file), _) => file.as_path(),
-            (None, Some(named)) => return Ok((named.clone(), Self::Shop)),
-            (None, None) if Path::new(FILE).is_file() => Path::new(FILE),
-            (None, None) => return Ok((Named::File(File(STORE_FILE.into())), Self::Shop)),
-        };
+        let Some(file) = Self::file(args) else { return Ok((Self::store(args), Self::Shop)) };
         let config = Config::read(file)?;
         Ok((config.place()?, Self::Scripts(Box::new(config))))
+    }
+
+    /// The file that the arguments are about, if it is one.
+    pub(crate) fn file(args: &args::Store) -> Option<&Path> {
+        match (&args.config, &args.named) {
+            (Some(file), _) => Some(file),
+            (None, None) => Some(Path::new(FILE)).filter(|file| file.is_file()),
+            (None, Some(_)) => None,
+        }
+    }
+
+    /// The store that the arguments are about, if no file is.
+    pub(crate) fn store(args: &args::Store) -> Named {
+        args.named.clone().unwrap_or_else(|| Named::File(File(STORE_FILE.into())))
     }
 
     /// Opens the store, or makes it; no worker runs.
@@ -88,4 +99,31 @@ impl Models {
         let message = format!("no read model is named {collection:?}; there are: {there}");
         Err(Failure::new(Exit::Usage, message))
     }
+}
+
+/// Has a store looked over as it is, with the read models of scripts; else with the example's, which are not missed where they have never run.
+pub(crate) async fn doctor<S>(store: S, scripts: Option<Vec<Script>>) -> Result<Vec<Finding>, Failure>
+where
+    S: Store + Sequences + Examine,
+{
+    let mut app = Leftfold::on(store.clone());
+    if let Some(scripts) = scripts {
+        return Ok(scripts.into_iter().fold(app, Leftfold::projection).doctor().await?);
+    }
+    let has_run = async |name: &str| -> Result<bool, Failure> {
+        Ok(store.generations(&Collection::new(name)?).await?.revision > 0)
+    };
+    if has_run(CartDetails.name()).await? {
+        app = app.projection(CartDetails);
+    }
+    if has_run(ClientSummary.name()).await? {
+        app = app.projection(ClientSummary);
+    }
+    if has_run(DailyTotals.name()).await? {
+        app = app.projection(DailyTotals);
+    }
+    if has_run(OpenCarts.name()).await? {
+        app = app.projection(OpenCarts);
+    }
+    Ok(app.doctor().await?)
 }

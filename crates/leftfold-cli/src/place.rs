@@ -49,7 +49,7 @@ impl From<OsString> for Named {
 
 /// A place at which stores of one kind are.
 pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
-    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive;
+    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive + leftfold::doctor::Examine;
 
     /// Whether all who use it are on this machine.
     const IS_LOCAL: bool;
@@ -59,6 +59,11 @@ pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
 
     /// Opens the store, which must be there.
     async fn open_existing(&self) -> Result<Self::Store, Failure>;
+
+    /// Opens the store, which must be there, and makes nothing in it that is missing.
+    async fn open_untouched(&self) -> Result<Self::Store, Failure> {
+        self.open_existing().await
+    }
 
     /// What names it to another process of this program.
     fn argument(&self) -> OsString;
@@ -88,7 +93,7 @@ impl Place for File {
             None => self.open().await,
             Some(fault) => {
                 let message = format!(
-                    "opening {self}: {fault}; name another with --store, or make one with \
+                    "opening {self}: {fault}; name another with --store, or make one with `leftfold serve` or \
                      `leftfold demo --store {self}`"
                 );
                 Err(Failure::new(Exit::Store, message))
@@ -125,6 +130,10 @@ impl Place for MongoDb {
 
     async fn open_existing(&self) -> Result<Self::Store, Failure> {
         Ok(leftfold_mongodb::Mongo::options().existing().connect(&self.0).await?)
+    }
+
+    async fn open_untouched(&self) -> Result<Self::Store, Failure> {
+        Ok(leftfold_mongodb::Mongo::options().untouched().connect(&self.0).await?)
     }
 
     fn argument(&self) -> OsString {

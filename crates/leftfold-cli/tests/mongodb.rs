@@ -90,12 +90,15 @@ async fn a_server_without_transactions_holds_no_log() {
     for command in LOOKING.into_iter().chain([["demo"].as_slice()]) {
         place.run(command).exits(3).says("this server is no replica set; start it with --replSet");
     }
+    place.run(&["doctor"]).exits(1).says("wrong    store        the log: ").says("→ start it with --replSet");
 }
 
 #[test]
 fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     let told = |url: &str, status, what: &str| {
-        for command in [["status"].as_slice(), &["demo"], &["get", "cart_details", "cart-1", "--json"]] {
+        for command in
+            [["status"].as_slice(), &["demo"], &["doctor"], &["get", "cart_details", "cart-1", "--json"]]
+        {
             let answer = run(self::command().args(command).args(["--store", url])).exits(status).says(what);
             keeps_secrets(&answer);
         }
@@ -127,7 +130,7 @@ async fn who_may_not_is_told_so_and_passwords_are_kept() {
         place.run(&["status"]).exits(0).says("cart_details"),
     ];
     let wrong = Database(place.0.replacen(&password, "t0psecret", 1));
-    for command in LOOKING.into_iter().chain([demo.as_slice()]) {
+    for command in LOOKING.into_iter().chain([demo.as_slice(), &["doctor"]]) {
         answers.push(wrong.run(command).exits(3).says("check the user, the password and `authSource`"));
     }
     let nobody = Database(place.0.replacen(&format!("root:{password}@"), "", 1));
@@ -135,6 +138,23 @@ async fn who_may_not_is_told_so_and_passwords_are_kept() {
     for answer in answers {
         keeps_secrets(&answer);
         assert!(!format!("{answer:?}").contains(&password), "{answer:#?}");
+    }
+}
+
+#[tokio::test]
+async fn the_doctor_finds_what_is_missing_and_makes_nothing() {
+    let place = Database::new().await;
+    let said = place.run(&["doctor"]).exits(3).says("there is none yet");
+    said.says("→ check the database's name");
+    shop(&place).await;
+    place.run(&["parked", "retry", "--all"]).exits(0);
+    place.run(&["doctor"]).exits(0).says("oplog        how far back it goes: ").says("0 wrong, 1 notice");
+    let events = place.open().await.database().collection::<bson::Document>("leftfold.events");
+    events.drop_index("leftfold_id").await.unwrap();
+    for _ in 0..2 {
+        let said =
+            place.run(&["doctor"]).exits(1).says("leftfold_id of leftfold.events: the index is missing");
+        said.says("createIndex({ \"id\": 1 }, { unique: true, name: \"leftfold_id\" })");
     }
 }
 

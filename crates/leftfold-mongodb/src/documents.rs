@@ -13,6 +13,7 @@ use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
 use crate::error::Failure;
+use crate::indexes::{GONE_INDEX, PARKED_INDEX};
 use crate::schema::{self, CHECKPOINTS, records};
 use crate::watch::{Known, Scope};
 use crate::{Base, MAX_IDS, Mongo, batch, patiently, record};
@@ -231,7 +232,7 @@ impl Base {
             Ok(counted?)
         };
         // The index of ids and the small partial indexes: no document is read.
-        let gone = count(doc! { "_fold.gone": { "$exists": true } }, "leftfold_gone").await?;
+        let gone = count(doc! { "_fold.gone": { "$exists": true } }, GONE_INDEX).await?;
         let all = count(doc! {}, "_id_").await?;
         let (parked, parked_since) = self.count_parked(collection).await?;
         Ok(Counts { documents: all.saturating_sub(gone), parked, parked_since })
@@ -246,7 +247,7 @@ impl Base {
         let parked = doc! { "$match": { "_fold.parked": { "$exists": true } } };
         let records = self.records(collection);
         let counted = records.aggregate([parked, doc! { "$group": group }]);
-        let mut counted = counted.hint(Hint::Name("leftfold_parked".to_owned())).await?;
+        let mut counted = counted.hint(Hint::Name(PARKED_INDEX.to_owned())).await?;
         if !counted.advance().await? {
             return Ok((0, None));
         }

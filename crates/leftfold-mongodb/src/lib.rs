@@ -34,9 +34,11 @@ mod bulk;
 mod commit;
 mod contents;
 mod counters;
+mod doctor;
 mod documents;
 mod error;
 mod generations;
+mod indexes;
 mod lease;
 mod log;
 mod react;
@@ -83,6 +85,7 @@ pub(crate) struct Base {
     app: String,
     /// The database and the servers, for errors: without user and password.
     place: String,
+    way: Way,
     /// How many partitions the log has. `None` where there can be no log.
     partitions: Option<u16>,
     board: Arc<Board>,
@@ -93,6 +96,14 @@ pub(crate) struct Base {
     caught_up: Mutex<Option<ObjectId>>,
 }
 
+/// How the servers are reached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// They are all on this machine.
+    is_local: bool,
+    is_encrypted: bool,
+}
+
 impl Mongo {
     /// Connects to the database that the URL names, `leftfold` if it names none, and makes what is missing there.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
@@ -101,7 +112,7 @@ impl Mongo {
 
     /// What can be chosen when connecting.
     pub fn options() -> Options {
-        Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES, existing: false }
+        Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES, existing: false, untouched: false }
     }
 
     /// The database, for queries of your own.
@@ -164,6 +175,7 @@ pub struct Options {
     partitions: Option<u16>,
     max_event_bytes: usize,
     existing: bool,
+    untouched: bool,
 }
 
 impl Options {
@@ -183,6 +195,13 @@ impl Options {
     /// Connects only where there is a log already, and makes none: for programs that look at what others have written.
     pub fn existing(mut self) -> Self {
         self.existing = true;
+        self
+    }
+
+    /// Connects only where there is a log already, or can be none, and makes nothing at all: for the
+    /// [doctor](leftfold::Leftfold::doctor), so that it finds what is missing.
+    pub fn untouched(mut self) -> Self {
+        (self.existing, self.untouched) = (true, true);
         self
     }
 

@@ -20,12 +20,12 @@ use mongodb::ClientSession;
 use mongodb::options::ReadConcern;
 
 use crate::error::Failure;
+use crate::indexes::STREAM_INDEX;
 use crate::schema::{EVENTS, HEADS, META};
 use crate::watch::Scope;
 use crate::{Base, MAX_IDS, Mongo, batch};
 
 const POSITION_BITS: u32 = 48;
-pub(crate) const STREAM_INDEX: &str = "leftfold_stream_revision";
 const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;
 
 impl Log for Mongo {

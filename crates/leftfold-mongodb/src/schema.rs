@@ -6,19 +6,19 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use leftfold::{Collection, Error, Invalid, Kind, Result};
 use mongodb::error::ErrorKind;
 use mongodb::options::{
-    ClientOptions, DatabaseOptions, IndexOptions, ReadConcern, ReadPreference, SelectionCriteria,
+    ClientOptions, DatabaseOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, Tls,
 };
-use mongodb::{Client, Database, IndexModel};
+use mongodb::{Client, Database};
 
 use crate::error::{Failure, is_duplicate};
 use crate::log::no_transactions;
 use crate::transaction::durable;
 use crate::watch::Board;
-use crate::{Base, Options, patiently};
+use crate::{Base, Options, Way, indexes, patiently};
 
 /// Raised when an older program could not read what a newer one writes.
 pub(crate) const FORMAT: i32 = 1;
@@ -46,13 +46,6 @@ pub(crate) const REACTIONS: &str = "leftfold.reactions";
 pub(crate) const FEEDS: &str = "leftfold.feeds";
 pub(crate) const STIRS: &str = "leftfold.stirs";
 
-/// Held events by stream and revision.
-pub(crate) const HELD_INDEX: &str = "leftfold_held";
-/// Streams for which something is held, by id, and by how long they wait.
-pub(crate) const WAITING_INDEX: &str = "leftfold_waiting";
-pub(crate) const OVERDUE_INDEX: &str = "leftfold_overdue";
-/// Conflicts that nobody has decided.
-pub(crate) const OPEN_INDEX: &str = "leftfold_open";
 /// What everybody writes who keeps rejected messages, so that they are counted one after the other.
 pub(crate) const REJECTING: &str = "rejected";
 
@@ -86,22 +79,44 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     let hosts: Vec<_> = client_options.hosts.iter().map(ToString::to_string).collect();
     let place = format!("database {name} at {}", hosts.join(","));
     let failed = |failure: Failure| failure.to_error("connect to", &place);
+    let way = Way {
+        is_local: client_options.hosts.iter().all(is_local),
+        is_encrypted: matches!(client_options.tls, Some(Tls::Enabled(_))),
+    };
     let client = Client::with_options(client_options).map_err(|error| failed(error.into()))?;
     let transactions = check_server(&client, &place).await?;
     let db = client.database_with_options(&name, database_options(transactions));
-    if options.existing {
+    // Who only looks may also look at a server that can't have a log.
+    if options.existing && (transactions || !options.untouched) {
         check_existing(&db, transactions, &place).await?;
     }
-    let partitions = if transactions { Some(make_log(&db, options.partitions, &place).await?) } else { None };
-    if transactions {
-        make_sequences(&db).await.map_err(failed)?;
-    }
-    for name in [CHECKPOINTS, LEASES, GENERATIONS] {
-        create(&db, name).await.map_err(failed)?;
+    let partitions = match transactions {
+        true if options.untouched => Some(stored_partitions(&db, options.partitions, &place).await?),
+        true => Some(make_log(&db, options.partitions, &place).await?),
+        false => None,
+    };
+    if !options.untouched {
+        if transactions {
+            make_sequences(&db).await.map_err(failed)?;
+        }
+        for name in [CHECKPOINTS, LEASES, GENERATIONS] {
+            create(&db, name).await.map_err(failed)?;
+        }
     }
     let board = Arc::new(Board::new(partitions.unwrap_or(0)));
     let turns = (0..partitions.unwrap_or(0)).map(|_| tokio::sync::Mutex::default()).collect();
-    Ok(Base { client, db, app, place, partitions, board, turns, caught_up: Mutex::default() })
+    Ok(Base { client, db, app, place, way, partitions, board, turns, caught_up: Mutex::default() })
+}
+
+/// Whether a server is on this machine, as far as its address tells.
+fn is_local(address: &ServerAddress) -> bool {
+    match address {
+        ServerAddress::Tcp { host, .. } => {
+            host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        }
+        // A socket in the file system.
+        _ => true,
+    }
 }
 
 /// What the URL says, and what it leaves open. It may hold a password, so it is in no error.
@@ -176,6 +191,13 @@ async fn check_existing(db: &Database, transactions: bool, place: &str) -> Resul
     Err(Error::new(Kind::Store, message))
 }
 
+/// The number of partitions of the log that is there, as far as it can be read.
+async fn stored_partitions(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16> {
+    let failed = |error: mongodb::error::Error| Failure::from(error).to_error("look for a log in", place);
+    let meta = db.collection::<Document>(META).find_one(doc! { "_id": "log" }).await.map_err(failed)?;
+    check_meta(&meta.unwrap_or_default(), wanted, place)
+}
+
 /// Makes the log, or checks the one that is there. Answers with its number of partitions.
 async fn make_log(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16> {
     let failed = |failure: Failure| failure.to_error("set up the log in", place);
@@ -222,21 +244,12 @@ fn check_meta(meta: &Document, wanted: Option<u16>, place: &str) -> Result<u16> 
     }
 }
 
-/// The indexes that the log depends on: which fields, and the name.
-fn indexes() -> [(Document, &'static str); 2] {
-    [(doc! { "stream": 1, "revision": -1 }, "leftfold_stream_revision"), (doc! { "id": 1 }, "leftfold_id")]
-}
-
 /// Makes all collections and indexes of a log, and at last says that it is there.
 async fn make_tables(db: &Database, partitions: u16) -> Result<(), Failure> {
     for name in [EVENTS, HEADS, META] {
         create(db, name).await?;
     }
-    let unique = indexes().map(|(keys, name)| {
-        let options = IndexOptions::builder().name(name.to_owned()).unique(true).build();
-        IndexModel::builder().keys(keys).options(options).build()
-    });
-    db.collection::<Document>(EVENTS).create_indexes(unique).await?;
+    db.collection::<Document>(EVENTS).create_indexes(indexes::of_the_log()).await?;
     let heads = db.collection::<Document>(HEADS);
     for partition in 0..partitions {
         let head = doc! { "$setOnInsert": { "position": 0_i64 } };
@@ -253,19 +266,9 @@ async fn make_tables(db: &Database, partitions: u16) -> Result<(), Failure> {
     }
 }
 
-/// Makes what the sequencer keeps, if it is not there. Nothing but speed depends on these indexes.
+/// Makes what the sequencer keeps, if it is not there.
 async fn make_sequences(db: &Database) -> Result<(), Failure> {
-    let held = doc! { "events": { "$gt": 0 } };
-    let indexes = [
-        (HELD, HELD_INDEX, doc! { "_id.stream": 1, "_id.revision": 1 }, None),
-        (SEQUENCES, WAITING_INDEX, doc! { "_id": 1, "events": 1 }, Some(held.clone())),
-        (SEQUENCES, OVERDUE_INDEX, doc! { "since": 1, "_id": 1 }, Some(held)),
-        (CONFLICTS, OPEN_INDEX, doc! { "_id": 1, "open": 1 }, Some(doc! { "open": true })),
-    ];
-    for (collection, name, keys, partial) in indexes {
-        let mut options = IndexOptions::builder().name(name.to_owned()).build();
-        options.partial_filter_expression = partial;
-        let index = IndexModel::builder().keys(keys).options(options).build();
+    for (collection, index) in indexes::of_sequences() {
         db.collection::<Document>(collection).create_index(index).await?;
     }
     for name in [SKIPPED, REJECTED] {
@@ -276,45 +279,20 @@ async fn make_sequences(db: &Database) -> Result<(), Failure> {
 
 /// Without these indexes an event could be in the log twice.
 async fn check_indexes(db: &Database, place: &str) -> Result<()> {
-    let failed =
-        |error: mongodb::error::Error| Failure::from(error).to_error("look at the indexes in", place);
-    let mut found = Vec::new();
-    let mut cursor = db.collection::<Document>(EVENTS).list_indexes().await.map_err(failed)?;
-    while cursor.advance().await.map_err(failed)? {
-        found.push(cursor.deserialize_current().map_err(failed)?);
-    }
-    for (keys, name) in indexes() {
-        let is_there = |index: &IndexModel| {
-            let options = index.options.as_ref();
-            let unique = options.is_some_and(|options| options.unique == Some(true));
-            let partial = options.is_some_and(|options| options.partial_filter_expression.is_some());
-            same_keys(&index.keys, &keys) && unique && !partial
-        };
-        if !found.iter().any(is_there) {
+    let found = indexes::there(db, EVENTS).await;
+    let found = found.map_err(|failure| failure.to_error("look at the indexes in", place))?;
+    for index in indexes::of_the_log() {
+        if !found.iter().any(|found| indexes::is_same(found, &index)) {
             let message = format!(
-                "could not open the log in {place}: its unique index on {keys} is missing or differs, so that events \
-                 could come twice; stop all that append, and make it: \
-                 db.getCollection(\"{EVENTS}\").createIndex({keys}, {{ unique: true, name: \"{name}\" }})"
+                "could not open the log in {place}: its unique index on {} is missing or differs, so that events could \
+                 come twice; {}",
+                index.keys,
+                indexes::make_by_hand(EVENTS, &index)
             );
             return Err(Error::new(Kind::Format, message));
         }
     }
     Ok(())
-}
-
-/// Whether both name the same fields in the same directions, whatever the width of the numbers.
-fn same_keys(one: &Document, other: &Document) -> bool {
-    let keys = |document: &Document| -> Vec<(String, Option<i64>)> {
-        let direction = |value: &Bson| match value {
-            Bson::Int32(number) => Some(i64::from(*number)),
-            Bson::Int64(number) => Some(*number),
-            #[expect(clippy::cast_possible_truncation, reason = "a direction is 1 or -1")]
-            Bson::Double(number) => Some(*number as i64),
-            _ => None,
-        };
-        document.iter().map(|(key, value)| (key.clone(), direction(value))).collect()
-    };
-    keys(one) == keys(other)
 }
 
 /// Makes a collection, if it is not there.
@@ -337,21 +315,18 @@ pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> 
     for part in [generation.clone(), generation.streams()] {
         let name = records(&part);
         create(&base.db, &name).await.map_err(failed)?;
-        let partial = ["parked", "gone"].map(|field| {
-            let filter = doc! { format!("_fold.{field}"): { "$exists": true } };
-            let options = IndexOptions::builder()
-                .name(format!("leftfold_{field}"))
-                .partial_filter_expression(filter)
-                .build();
-            IndexModel::builder().keys(doc! { format!("_fold.{field}"): 1 }).options(options).build()
-        });
-        let indexed = base.db.collection::<Document>(&name).create_indexes(partial).await;
+        let indexed = base.db.collection::<Document>(&name).create_indexes(indexes::of_records()).await;
         indexed.map_err(|error| failed(error.into()))?;
     }
     if collection.is_hidden() {
         return Ok(());
     }
     make_view(base, collection).await
+}
+
+/// What a view shows of the records.
+pub(crate) fn visible() -> Vec<Document> {
+    vec![doc! { "$match": { VISIBLE: { "$exists": false } } }]
 }
 
 /// Makes the view of what is live, unless it is there; one of another generation is made to show this one. Where something else has its name, says so.
@@ -362,7 +337,7 @@ pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()
     let doing = format!("make view {collection} in");
     let first = records(&collection.generation(0));
     let records = records(&base.run(&doing, base.named(collection)).await?);
-    let pipeline = vec![doc! { "$match": { VISIBLE: { "$exists": false } } }];
+    let pipeline = visible();
     let name = collection.as_str();
     let created = base.db.create_collection(name).view_on(records.clone()).pipeline(pipeline.clone()).await;
     let Err(error) = created else { return Ok(()) };

@@ -27,11 +27,9 @@ use serde_json::{from_str, to_string};
 use tokio::try_join;
 
 use crate::error::Failure;
-use crate::log::{STREAM_INDEX, append_entry, entry, event, time};
-use crate::schema::{
-    CONFLICTS, EVENTS, HEADS, HELD, HELD_INDEX, OPEN_INDEX, OVERDUE_INDEX, REJECTED, SEQUENCES, SKIPPED,
-    WAITING_INDEX,
-};
+use crate::indexes::{HELD_INDEX, OPEN_INDEX, OVERDUE_INDEX, STREAM_INDEX, WAITING_INDEX};
+use crate::log::{append_entry, entry, event, time};
+use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, REJECTED, SEQUENCES, SKIPPED};
 use crate::{Base, MAX_IDS, Mongo, batch};
 
 /// The field of a head that tells what was done.

@@ -5,6 +5,7 @@
 
 mod access;
 mod api;
+mod expiry;
 mod gate;
 mod listen;
 mod once;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
+use leftfold::doctor::Examine;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
@@ -28,14 +30,15 @@ use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
+pub use self::expiry::expires;
 pub use self::listen::{Listen, Serving};
 use self::once::Once;
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
-pub trait Backend: Store + Sequences + Reactive + Counters {}
+pub trait Backend: Store + Sequences + Reactive + Counters + Examine {}
 
-impl<S: Store + Sequences + Reactive + Counters> Backend for S {}
+impl<S: Store + Sequences + Reactive + Counters + Examine> Backend for S {}
 
 /// What a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -299,6 +299,23 @@ async fn what_could_not_be_folded_is_told_and_tried_again() {
     assert_eq!(status["projections"][0]["parked_documents"], 1);
 }
 
+#[tokio::test]
+async fn the_doctor_says_what_to_do() {
+    let (router, _) = shop(Vec::new()).await;
+    let said = get(&router, "/doctor").await.is(200);
+    assert_eq!(said["worst"], "notice", "it is in memory: {said}");
+    let answer = post(&router, "/streams/cart-1", &json!([added(1)])).await.is(201);
+    let token = answer["token"].as_str().unwrap();
+    get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await.is(409);
+    let said = get(&router, "/doctor").await.is(200);
+    assert_eq!(said["worst"], "wrong");
+    let of_carts = said["findings"].as_array().unwrap().iter().find(|one| one["subject"] == "cart_details");
+    let of_carts = of_carts.unwrap();
+    assert_eq!((&of_carts["severity"], &of_carts["area"]), (&json!("wrong"), &json!("projections")));
+    assert!(of_carts["found"].as_str().unwrap().starts_with("1 document is parked"), "{of_carts}");
+    assert!(of_carts["advice"].as_str().unwrap().contains("parked retry"), "{of_carts}");
+}
+
 /// Brokers bring what HTTP would not take.
 #[tokio::test]
 async fn data_that_nobody_can_read_is_shown_as_it_is() {

@@ -75,14 +75,26 @@ fn make_table(connection: &Connection, collection: &Collection) -> Result<(), Fa
         }
         None => {}
     }
-    // The index on rows without a body is what makes counting the others cheap.
-    let sql = format!(
+    for (_, sql) in statements(collection) {
+        connection.execute_batch(&sql)?;
+    }
+    Ok(())
+}
+
+/// How a collection's table and its indexes are made, by name.
+pub(crate) fn statements(collection: &Collection) -> [(String, String); 3] {
+    let name = table_name(collection);
+    let index = |what: &str, filter: &str| {
+        let index = format!("{name}_{what}");
+        let sql = format!("CREATE INDEX \"{index}\" ON \"{name}\" (id) WHERE {filter}");
+        (index, sql)
+    };
+    let table = format!(
         "CREATE TABLE \"{name}\" (\n  id TEXT PRIMARY KEY NOT NULL,\n  body TEXT,\n  mark TEXT NOT NULL,\n  \
-         parked TEXT\n) STRICT;\n\
-         CREATE INDEX \"{name}_parked\" ON \"{name}\" (id) WHERE parked IS NOT NULL;\n\
-         CREATE INDEX \"{name}_absent\" ON \"{name}\" (id) WHERE body IS NULL;"
+         parked TEXT\n) STRICT"
     );
-    Ok(connection.execute_batch(&sql)?)
+    // The index on rows without a body is what makes counting the others cheap.
+    [(name.clone(), table), index("parked", "parked IS NOT NULL"), index("absent", "body IS NULL")]
 }
 
 /// Has the view show the generation that is live.
@@ -92,10 +104,7 @@ pub(crate) fn switch_view(connection: &Connection, collection: &Collection) -> R
 }
 
 fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
-    let sql = format!(
-        "CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM {} WHERE body IS NOT NULL",
-        table(&generations::stored(connection, collection)?)
-    );
+    let sql = view(connection, collection)?;
     match find(connection, collection.as_str())? {
         None => Ok(connection.execute_batch(&sql)?),
         Some((_, stored)) if stored.as_deref() == Some(&sql) => Ok(()),
@@ -104,6 +113,12 @@ fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Fai
             Err(Failure::refused("rename it, or give the collection another name", report))
         }
     }
+}
+
+/// How the view is made that shows the generation that is live.
+pub(crate) fn view(connection: &Connection, collection: &Collection) -> Result<String, Failure> {
+    let table = table(&generations::stored(connection, collection)?);
+    Ok(format!("CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM {table} WHERE body IS NOT NULL"))
 }
 
 /// What has this name, as SQLite compares names, and how it was made.

@@ -40,6 +40,7 @@ mod points;
 mod collections;
 mod contents;
 mod counters;
+mod doctor;
 mod documents;
 mod error;
 mod generations;

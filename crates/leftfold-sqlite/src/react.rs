@@ -28,9 +28,10 @@ use crate::error::Failure;
 pub use complete::InTransaction;
 pub(crate) use documents::check as check_plain;
 pub use feed::SqliteFeed;
-pub(crate) use followed::switch_followed;
+pub(crate) use followed::{are_followed, switch_followed};
 pub use inside::{document_in, save_task_in, task_in};
 pub(crate) use leases::stirs;
+pub(crate) use registry::all as registered;
 
 impl Reactive for Sqlite {
     type Feed = SqliteFeed;
@@ -39,7 +40,7 @@ impl Reactive for Sqlite {
         let on = on.to_vec();
         let asked = on.clone();
         let doing = "look for followed documents in";
-        if self.inner.readers.read(doing, move |file| followed::are_followed(file, &asked)).await? {
+        if self.inner.readers.read(doing, move |file| are_followed(file, &asked)).await? {
             return Ok(());
         }
         self.inner.writer.run(followed::FollowWork(on)).await

@@ -316,11 +316,7 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
             }
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.pragma_update(None, "user_version", FORMAT)?;
-            transaction.execute_batch(TABLES)?;
-            transaction.execute_batch(SEQUENCES)?;
-            transaction.execute_batch(REACTIONS)?;
-            transaction.execute_batch(JOURNAL)?;
-            transaction.execute_batch(GENERATIONS)?;
+            make_tables(&transaction)?;
             transaction.execute(
                 "INSERT INTO leftfold_meta VALUES ('partitions', ?1)",
                 [options.partitions.unwrap_or(1).to_string()],
@@ -329,6 +325,13 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
         transaction.commit()?;
     }
     lift(connection)
+}
+
+/// Makes all tables, indexes and triggers that every file has.
+pub(crate) fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
+    [TABLES, SEQUENCES, REACTIONS, JOURNAL, GENERATIONS]
+        .iter()
+        .try_for_each(|sql| connection.execute_batch(sql))
 }
 
 /// Gives a file of an older format what it lacks, in one transaction.

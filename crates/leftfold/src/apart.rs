@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::doctor::{Examine, Finding};
 use crate::documents::{
     Checkpoint, Claim, Collection, Commit, Counts, Documents, Generations, Outcome, Record,
 };
@@ -200,5 +201,13 @@ impl<L: Sequences, D: Send + Sync + 'static> Sequences for Apart<L, D> {
 impl<L: Send + Sync + 'static, D: Counters> Counters for Apart<L, D> {
     async fn draw(&self, draw: Draw) -> Result<u64> {
         self.documents.draw(draw).await
+    }
+}
+
+impl<L: Examine, D: Examine> Examine for Apart<L, D> {
+    async fn examine(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.log.examine().await?;
+        findings.extend(self.documents.examine().await?);
+        Ok(findings)
     }
 }

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
+use crate::doctor::{self, Examine, Finding};
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
@@ -24,6 +25,7 @@ use crate::part::{Part, Running, Setting};
 use crate::react::{Reacting, Reaction, Reactive, Reactor};
 use crate::read::Get;
 use crate::rebuild::{self, Rebuild, change, keep, tidy};
+use crate::sequence::Sequences;
 
 /// Describes an application: which projections run on which store.
 ///
@@ -70,6 +72,9 @@ pub struct Leftfold<S> {
 
 /// Starts reactions on a store, under a name.
 type React<S> = fn(S, Vec<Reaction>, String) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Reacts>>> + Send>>;
+
+/// An application, and the reactions that are to run in it.
+type Assembled<S> = (App<S>, Vec<Reaction>, Option<React<S>>);
 
 /// Reactions at work, whatever the store.
 trait Reacts: Send + Sync {
@@ -159,16 +164,26 @@ impl<S: Store> Leftfold<S> {
         Ok(self.opened().await?.0)
     }
 
-    async fn opened(self) -> Result<(App<S>, Vec<Reaction>, Option<React<S>>)> {
+    async fn opened(self) -> Result<Assembled<S>> {
+        let assembled = self.assembled()?;
+        let Inner { setting: Setting { store, env, .. }, parts, .. } = &*assembled.0.0;
+        for part in parts {
+            let name = part.collection();
+            store.prepare(name).await?;
+            change(store, &**env, name, |known| known.recorded(part.version())).await?;
+            tidy(store, &**env, name).await?;
+        }
+        Ok(assembled)
+    }
+
+    /// The application before anything is made in the store.
+    fn assembled(self) -> Result<Assembled<S>> {
         let parts = self.projections.into_iter().collect::<Result<Vec<_>>>()?;
         for (at, part) in parts.iter().enumerate() {
             let name = part.collection();
             if parts[..at].iter().any(|other| other.collection() == name) {
                 return Err(Invalid::new("projection", name.as_str(), "each name once").into());
             }
-            self.store.prepare(name).await?;
-            change(&self.store, &*self.env, name, |known| known.recorded(part.version())).await?;
-            tidy(&self.store, &*self.env, name).await?;
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
         let (stop, _) = watch::channel(false);
@@ -228,6 +243,26 @@ struct Inner<S> {
     stop: watch::Sender<bool>,
     workers: Mutex<JoinSet<()>>,
     reacting: OnceLock<Arc<dyn Reacts>>,
+}
+
+impl<S: Store + Sequences + Examine> Leftfold<S> {
+    /// Looks everything over as [`App::doctor`] does, but without opening the application first, so that nothing is made that may be missing.
+    pub async fn doctor(self) -> Result<Vec<Finding>> {
+        self.assembled()?.0.doctor().await
+    }
+}
+
+impl<S: Store + Sequences + Examine> App<S> {
+    /// Looks over the store, the projections, what waits before the log, and the reactions. Each [finding](Finding) that is not fine says
+    /// what to do; see [`doctor`]. Nothing is changed; the lease of a projection that nobody works on is taken for no time, and given back.
+    pub async fn doctor(&self) -> Result<Vec<Finding>> {
+        let mut findings = doctor::look_over(&self.0.setting).await?;
+        for part in &self.0.parts {
+            let status = async || self.status_of(part, self.store().heads().await?).await;
+            findings.extend(doctor::look_at(&self.0.setting, part.collection(), status).await);
+        }
+        Ok(findings)
+    }
 }
 
 impl<S: Store + Reactive> App<S> {
@@ -291,39 +326,42 @@ impl<S: Store> App<S> {
 
     /// How all projections are doing.
     pub async fn status(&self) -> Result<Vec<Status>> {
-        let (store, parts) = (&self.0.setting.store, &self.0.parts);
-        let head = store.heads().await?;
+        let head = self.0.setting.store.heads().await?;
         let mut all = Vec::new();
-        for part in parts {
-            let name = part.collection();
-            let checkpoint = store.checkpoint(name).await?;
-            let counts = store.count(name).await?;
-            let streams = store.count(&name.streams()).await?;
-            let pulse = part.seen();
-            let generations = store.generations(name).await?;
-            let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
-            let mut tally = checkpoint.tally;
-            tally.last_error = pulse.last_error.or(tally.last_error);
-            all.push(Status {
-                projection: name.to_string(),
-                activity: pulse.activity,
-                lag: distance(&checkpoint.mark, &head),
-                position: checkpoint.mark,
-                head: head.clone(),
-                events_per_second: pulse.events_per_second,
-                documents: counts.documents,
-                parked_documents: counts.parked,
-                parked_streams: streams.parked,
-                version: part.version().to_owned(),
-                rebuild_needed: generations.differs(part.version()),
-                generations,
-                tally,
-                behind_since,
-                parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
-                figures: pulse.figures,
-            });
+        for part in &self.0.parts {
+            all.push(self.status_of(part, head.clone()).await?);
         }
         Ok(all)
+    }
+
+    async fn status_of(&self, part: &Arc<dyn Part<S>>, head: Mark) -> Result<Status> {
+        let (store, name) = (&self.0.setting.store, part.collection());
+        let checkpoint = store.checkpoint(name).await?;
+        let counts = store.count(name).await?;
+        let streams = store.count(&name.streams()).await?;
+        let pulse = part.seen();
+        let generations = store.generations(name).await?;
+        let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
+        let mut tally = checkpoint.tally;
+        tally.last_error = pulse.last_error.or(tally.last_error);
+        Ok(Status {
+            projection: name.to_string(),
+            activity: pulse.activity,
+            lag: distance(&checkpoint.mark, &head),
+            position: checkpoint.mark,
+            head,
+            events_per_second: pulse.events_per_second,
+            documents: counts.documents,
+            parked_documents: counts.parked,
+            parked_streams: streams.parked,
+            version: part.version().to_owned(),
+            rebuild_needed: generations.differs(part.version()),
+            generations,
+            tally,
+            behind_since,
+            parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
+            figures: pulse.figures,
+        })
     }
 
     /// When the first event happened, of any partition, that comes after a mark.

@@ -5,6 +5,7 @@
 mod apart;
 mod app;
 pub mod content;
+pub mod doctor;
 pub mod documents;
 mod encode;
 mod env;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::doctor::{self, Area, Examine, Finding};
 use crate::documents::{
     Checkpoint, Claim, Collection, Commit, Conflict, Counts, Documents, Generations, Header, Outcome, Record,
 };
@@ -81,6 +82,20 @@ impl Memory {
             }
             changed.await;
         }
+    }
+}
+
+impl Examine for Memory {
+    async fn examine(&self) -> Result<Vec<Finding>> {
+        let advice = "that is right for tests; for all else open a file or a database";
+        let mut findings = vec![Finding::notice(
+            Area::Store,
+            "memory",
+            "it is in memory, and gone when the process ends",
+            advice,
+        )];
+        findings.extend(doctor::reactions(self).await);
+        Ok(findings)
     }
 }
 

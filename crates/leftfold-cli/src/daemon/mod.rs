@@ -2,6 +2,7 @@
 
 mod broker;
 mod config;
+mod doctor;
 mod init;
 mod prepared;
 mod serve;
@@ -15,6 +16,7 @@ use leftfold_server::{Scope, Token};
 use serde_json::json;
 
 pub(crate) use self::config::{Config, FILE, Format, Log};
+pub(crate) use self::doctor::examine;
 pub(crate) use self::init::init;
 pub(crate) use self::prepared::check;
 pub(crate) use self::serve::serve;

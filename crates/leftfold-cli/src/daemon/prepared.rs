@@ -58,7 +58,7 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
 }
 
 /// How connections are taken, if they may be: what goes to other machines is encrypted, and those have a token, unless somebody insists.
-fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure> {
+pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure> {
     let server = &config.server;
     let tls = match &server.tls {
         Some(Tls { certificate, key }) => {

@@ -48,6 +48,13 @@ pub(crate) struct Described {
     pub(super) options: Option<BTreeMap<String, Secret>>,
 }
 
+impl Described {
+    /// What may be secret of it.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.options.iter().flat_map(BTreeMap::values).chain([&self.url])
+    }
+}
+
 /// A broker that can be read from, if it answers.
 #[derive(Clone)]
 pub(crate) struct Known {
@@ -95,6 +102,11 @@ impl<S: Source, T: Sequences + Clone> Opened<T> for S {
 }
 
 impl Known {
+    /// How it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.described.name
+    }
+
     /// Whether the broker answers.
     pub(crate) async fn check<T: Sequences + Clone>(&self) -> Result<(), Failure> {
         let checked = match self.open::<T>() {
@@ -146,6 +158,13 @@ pub(crate) struct Resupply {
     after: Option<Time>,
     #[serde(default)]
     mapping: Mapping,
+}
+
+impl Resupply {
+    /// What may be secret of it.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        self.authorization.iter().chain([&self.url])
+    }
 }
 
 impl Config {

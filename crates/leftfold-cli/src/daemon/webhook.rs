@@ -41,6 +41,11 @@ pub(crate) struct Called {
 }
 
 impl Called {
+    /// What is secret of it.
+    pub(super) fn secrets(&self) -> [&Secret; 2] {
+        [&self.url, &self.secret]
+    }
+
     /// The reaction, if it can run.
     fn reaction(&self, config: &Config, scripts: &[Script]) -> Result<Reaction, Failure> {
         let name = &self.name;

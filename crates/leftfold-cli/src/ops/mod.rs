@@ -1,6 +1,7 @@
 //! Looking after read models: what a worker's owner types.
 
 mod conflicts;
+mod doctor;
 mod explain;
 mod get;
 mod held;
@@ -12,6 +13,7 @@ mod status;
 mod tasks;
 
 pub(crate) use conflicts::{list_conflicts, resolve_conflict, show_conflict};
+pub(crate) use doctor::doctor;
 pub(crate) use explain::explain;
 pub(crate) use get::get;
 pub(crate) use held::{list_held, show_held, skip};

@@ -7,8 +7,8 @@ use leftfold::react::{Depth, Query, State, Task, TaskKey};
 use mongodb::options::Hint;
 
 use super::task::{closed, decode, is_open, key, micros, state, state_of, time};
-use super::{CLOSED_INDEX, DUE_INDEX};
 use crate::error::Failure;
+use crate::indexes::{CLOSED_INDEX, DUE_INDEX};
 use crate::schema::TASKS;
 use crate::{Base, batch};
 

@@ -23,14 +23,8 @@ use leftfold::{DocumentId, Result};
 
 pub use self::complete::InTransaction;
 pub use self::feed::MongoFeed;
+pub(crate) use self::task::closed;
 use crate::Mongo;
-
-/// Tasks that can be due, by reaction and time.
-const DUE_INDEX: &str = "leftfold_due";
-/// Tasks whose documents are to be looked at, by reaction and time.
-const CHECK_INDEX: &str = "leftfold_check";
-/// Tasks that have ended, by state.
-const CLOSED_INDEX: &str = "leftfold_closed";
 
 /// Reactions need a replica set, as only that tells of changes.
 ///

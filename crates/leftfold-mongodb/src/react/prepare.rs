@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use bson::{Document, doc};
 use leftfold::react::On;
 use leftfold::{Error, Kind, Result};
-use mongodb::IndexModel;
-use mongodb::options::{IndexOptions, ReturnDocument};
+use mongodb::options::ReturnDocument;
 
 use super::documents::collection_of;
-use super::task::closed;
-use super::{CHECK_INDEX, CLOSED_INDEX, DUE_INDEX};
 use crate::Base;
 use crate::error::{Failure, code, is_duplicate};
+use crate::indexes;
 use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, create};
 
 /// Raised when an older program could not read what a newer one writes.
@@ -64,32 +62,7 @@ async fn make(base: &Base) -> Result<(), Failure> {
     for name in [TASKS, REACTIONS, FEEDS, STIRS] {
         create(&base.db, name).await?;
     }
-    let indexes = [
-        // Which tasks are due; `open` are those that can be.
-        (
-            DUE_INDEX,
-            doc! { "_id.reaction": 1, "due": 1, "needs": 1, "state": 1, "open": 1 },
-            Some(doc! { "open": true }),
-        ),
-        // Whose documents are to be looked at.
-        (
-            CHECK_INDEX,
-            doc! { "_id.reaction": 1, "check_at": 1 },
-            Some(doc! { "check_at": { "$exists": true } }),
-        ),
-        // How many have ended in which state, and which. The others are open: they go through several states, of which this index need not know.
-        (
-            CLOSED_INDEX,
-            doc! { "state": 1, "_id.reaction": 1, "_id.document": 1 },
-            Some(doc! { "state": { "$in": closed() } }),
-        ),
-    ];
-    let indexes = indexes.map(|(name, keys, partial)| {
-        let mut options = IndexOptions::builder().name(name.to_owned()).build();
-        options.partial_filter_expression = partial;
-        IndexModel::builder().keys(keys).options(options).build()
-    });
-    base.db.collection::<Document>(TASKS).create_indexes(indexes).await.map_err(|error| {
+    base.db.collection::<Document>(TASKS).create_indexes(indexes::of_tasks()).await.map_err(|error| {
         match code(&error) {
             Some((code, report)) if OTHER_INDEX.contains(&code) => {
                 let advice = "somebody has changed an index of leftfold.tasks: drop it, and it is made anew";

@@ -77,7 +77,7 @@ pub(super) fn is_open(state: State) -> bool {
 }
 
 /// The names of the other states.
-pub(super) fn closed() -> Vec<&'static str> {
+pub(crate) fn closed() -> Vec<&'static str> {
     STATES.into_iter().filter(|one| !is_open(*one)).map(state).collect()
 }
 

@@ -3,6 +3,7 @@
 
 mod collections;
 mod counters;
+mod doctor;
 pub(crate) mod events;
 mod extract;
 mod health;
@@ -184,6 +185,7 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
         tasks::operations(),
         counters::operations(),
         health::operations(),
+        doctor::operations(),
     ]
     .into_iter()
     .flatten()

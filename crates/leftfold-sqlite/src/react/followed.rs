@@ -50,7 +50,7 @@ fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure
 }
 
 /// Whether all changes of these documents are noted.
-pub(super) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure> {
+pub(crate) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure> {
     if !journal::is_there(file)? {
         return Ok(false);
     }

@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
 /// All of them, by name.
-pub(super) fn all(file: &Connection) -> Result<Vec<Registered>, Failure> {
+pub(crate) fn all(file: &Connection) -> Result<Vec<Registered>, Failure> {
     let mut statement = file.prepare_cached("SELECT reaction FROM leftfold_reactions ORDER BY name")?;
     let mut rows = statement.query([])?;
     let mut all = Vec::new();

@@ -1,0 +1,159 @@
+//! What the doctor says of leftfold.toml: whether all that it names can run, who can get in, and who can read its secrets.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leftfold::doctor::{Area, Finding, span};
+use leftfold::{Env as _, Memory, Sequencer, System};
+use leftfold_script::Script;
+use leftfold_server::expires;
+use tokio::time::timeout;
+
+use super::Config;
+use super::config::{Secret, Tls};
+use super::prepared::listen;
+use super::source::{Described, Resupply};
+use super::webhook::Called;
+use crate::exit::Failure;
+
+/// How long a broker has to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// When a certificate has to be renewed.
+const RENEW: Duration = Duration::from_hours(14 * 24);
+
+/// Looks over what the file says. Gives the scripts that compile, too.
+pub(crate) async fn examine(config: &Config) -> (Vec<Finding>, Vec<Script>) {
+    let (mut findings, mut scripts) = (Vec::new(), Vec::new());
+    for projection in &config.projections {
+        match config.script(projection) {
+            Ok(script) => scripts.push(script),
+            Err(failure) => findings.push(Finding::failed(Area::Service, "script", &failure)),
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::fine(Area::Service, "scripts", format!("{} compiled", scripts.len())));
+        // Without all scripts it can't be told what their reactions are about.
+        findings.extend(judged("reactions", config.webhooks(&scripts).map(|all| all.len())));
+    }
+    findings.extend(judged(
+        "resupply",
+        config.healer(Sequencer::new(Memory::default())).map(|one| one.into_iter().count()),
+    ));
+    findings.extend(sources(config).await);
+    findings.push(match listen(config, false) {
+        Ok(_) => entrance(config),
+        Err(failure) => Finding::failed(Area::Service, "server", &failure),
+    });
+    if let Some(Tls { certificate, .. }) = &config.server.tls
+        && let Ok(end) = expires(&config.found(certificate))
+    {
+        findings.push(validity(end, System.now()));
+    }
+    findings.extend(secret_files(config).into_iter().filter_map(|file| readable(&file)));
+    (findings, scripts)
+}
+
+/// What is said of some that are named in the file, if there are any.
+fn judged(subject: &str, looked: Result<usize, Failure>) -> Option<Finding> {
+    match looked {
+        Ok(0) => None,
+        Ok(_) => Some(Finding::fine(Area::Service, subject, "can run")),
+        Err(failure) => Some(Finding::failed(Area::Service, subject, &failure)),
+    }
+}
+
+/// Asks each broker whether it can be read from.
+async fn sources(config: &Config) -> Vec<Finding> {
+    let sources = match config.sources() {
+        Ok(sources) => sources,
+        Err(failure) => return vec![Finding::failed(Area::Service, "sources", &failure)],
+    };
+    let mut findings = Vec::new();
+    for source in sources {
+        let subject = format!("source {}", source.name());
+        findings.push(match timeout(PATIENCE, source.check::<Memory>()).await {
+            Ok(Ok(())) => Finding::fine(Area::Service, subject, "it can be read from"),
+            Ok(Err(failure)) => Finding::failed(Area::Service, subject, &failure),
+            Err(_) => {
+                let found = format!("the broker has not answered for {}", span(PATIENCE));
+                Finding::wrong(Area::Service, subject, found, "check that it runs, and its address")
+            }
+        });
+    }
+    findings
+}
+
+/// Who is let in, where it is not refused.
+fn entrance(config: &Config) -> Finding {
+    if config.tokens.is_empty() {
+        let advice = "make a token with `leftfold token new` if not all programs here are to be trusted";
+        return Finding::notice(Area::Service, "server", "all on this machine may do everything", advice);
+    }
+    Finding::fine(Area::Service, "server", "only those with a token are let in")
+}
+
+/// What is said of a certificate that is valid until then.
+fn validity(end: Timestamp, now: Timestamp) -> Finding {
+    let (subject, advice) = ("certificate", "have it renewed, and send `leftfold serve` a SIGHUP");
+    match Duration::try_from(end.duration_since(now)) {
+        Err(_) => Finding::wrong(Area::Service, subject, format!("it has expired at {end}"), advice),
+        Ok(left) if left < RENEW => {
+            Finding::warning(Area::Service, subject, format!("it expires in {}", span(left)), advice)
+        }
+        Ok(left) => Finding::fine(Area::Service, subject, format!("valid for {}", span(left))),
+    }
+}
+
+/// The files that hold a secret.
+fn secret_files(config: &Config) -> Vec<PathBuf> {
+    let reactions = config.reactions.iter().flat_map(Called::secrets);
+    let sources = config.sources.iter().flat_map(Described::secrets);
+    let resupply = config.resupply.iter().flat_map(Resupply::secrets);
+    let all = reactions.chain(sources).chain(resupply).chain([&config.store.url]);
+    let files = all.filter_map(|secret| match secret {
+        Secret::Text(_) => None,
+        Secret::File(file) => Some(file),
+    });
+    let key = config.server.tls.iter().map(|tls| &tls.key);
+    let mut files: Vec<_> = files.chain(key).map(|file| config.found(file)).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Says so if all users of this machine may read a file.
+#[cfg(unix)]
+fn readable(file: &Path) -> Option<Finding> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const OTHERS: u32 = 0o007;
+    let mode = file.metadata().ok()?.permissions().mode();
+    (mode & OTHERS != 0).then(|| {
+        let shown = file.display();
+        let found = format!("{shown} holds a secret, and everybody on this machine can get at it");
+        Finding::warning(Area::Service, "secrets", found, format!("chmod 600 {shown}"))
+    })
+}
+
+#[cfg(not(unix))]
+fn readable(_: &Path) -> Option<Finding> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use leftfold::doctor::Severity;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_to_be_renewed_in_time() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let of = |days: i64| validity(now + jiff::SignedDuration::from_hours(24 * days), now);
+        assert_eq!(of(60).severity, Severity::Fine);
+        let soon = of(5);
+        assert_eq!((soon.severity, soon.found.as_str()), (Severity::Warning, "it expires in 5 days"));
+        assert_eq!(of(-1).severity, Severity::Wrong);
+    }
+}

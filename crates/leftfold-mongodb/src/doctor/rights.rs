@@ -1,0 +1,160 @@
+//! What this program's user may do, beside what it has to.
+
+use bson::{Bson, Document, doc};
+use leftfold::doctor::{Area, Finding};
+
+use crate::error::Failure;
+use crate::{Base, Way};
+
+/// Something that is needed: what it is for, by which actions, what stops without it, the role that allows it, and whether nothing works
+/// without it.
+struct Need {
+    subject: &'static str,
+    actions: &'static [&'static str],
+    without: &'static str,
+    role: &'static str,
+    always: bool,
+}
+
+const NEEDS: [Need; 5] = [
+    Need {
+        subject: "reading and writing",
+        actions: &["find", "insert", "update", "remove"],
+        without: "nothing can be appended or folded",
+        role: "readWrite",
+        always: true,
+    },
+    Need {
+        subject: "making collections",
+        actions: &["createCollection", "createIndex", "listCollections", "listIndexes"],
+        without: "no new projection can be started",
+        role: "readWrite",
+        always: true,
+    },
+    Need {
+        subject: "following changes",
+        actions: &["changeStream"],
+        without: "no reaction runs, and who waits for an event has to look again and again",
+        role: "readWrite",
+        always: false,
+    },
+    Need {
+        subject: "removing generations",
+        actions: &["dropCollection"],
+        without: "documents from before a rebuild stay for ever",
+        role: "readWrite",
+        always: false,
+    },
+    Need {
+        subject: "switching views",
+        actions: &["collMod"],
+        without: "after a rebuild, people who read a view see the documents from before",
+        role: "dbAdmin",
+        always: false,
+    },
+];
+
+/// Looks at what the user may do.
+pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
+    let command = doc! { "connectionStatus": 1, "showPrivileges": true };
+    let status = base.client.database("admin").run_command(command).await?;
+    Ok(judge(&status, base.db.name(), base.way))
+}
+
+/// What is said of a user, as the server tells of it.
+fn judge(status: &Document, database: &str, way: Way) -> Vec<Finding> {
+    let info = status.get_document("authInfo").ok();
+    let list = |key: &str| info.and_then(|info| info.get_array(key).ok()).map_or(&[][..], Vec::as_slice);
+    if list("authenticatedUsers").is_empty() {
+        let found = "the server asks nobody who they are";
+        return vec![if way.is_local {
+            Finding::fine(Area::Rights, "user", format!("{found}, and is on this machine"))
+        } else {
+            let advice = "start it with --auth, make a user with the roles `readWrite` and `dbAdmin`, and name it in the URL";
+            Finding::warning(
+                Area::Rights,
+                "user",
+                format!("{found}: all who reach it may change everything"),
+                advice,
+            )
+        }];
+    }
+    let allowed: Vec<&str> = list("authenticatedUserPrivileges")
+        .iter()
+        .filter_map(Bson::as_document)
+        .filter(|privilege| {
+            privilege.get_document("resource").is_ok_and(|resource| covers(resource, database))
+        })
+        .flat_map(|privilege| privilege.get_array("actions").into_iter().flatten().filter_map(Bson::as_str))
+        .collect();
+    let lacks = |need: &Need| {
+        let lacking: Vec<_> =
+            need.actions.iter().filter(|action| !allowed.contains(*action)).copied().collect();
+        if lacking.is_empty() {
+            return None;
+        }
+        let say = if need.always { Finding::wrong } else { Finding::warning };
+        let found = format!("the user may not {}: {}", lacking.join(", "), need.without);
+        let advice = format!("give it the role `{}` on the database {database}", need.role);
+        Some(say(Area::Rights, need.subject.to_owned(), found, advice))
+    };
+    let mut findings: Vec<_> = NEEDS.iter().filter_map(lacks).collect();
+    if findings.is_empty() {
+        findings.push(Finding::fine(Area::Rights, "user", "it may do all that is needed"));
+    }
+    findings
+}
+
+/// Whether a privilege is about all collections of a database.
+fn covers(resource: &Document, database: &str) -> bool {
+    let is_any = resource.get_bool("anyResource").unwrap_or(false);
+    let names = |key: &str| resource.get_str(key).ok();
+    is_any
+        || names("db").is_some_and(|db| db.is_empty() || db == database)
+            && names("collection").is_some_and(str::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use leftfold::doctor::{Severity, worst};
+
+    use super::*;
+
+    const LOCAL: Way = Way { is_local: true, is_encrypted: false };
+
+    fn status(db: &str, actions: &[&str]) -> Document {
+        let privileges = [doc! { "resource": { "db": db, "collection": "" }, "actions": actions }];
+        doc! { "authInfo": {
+            "authenticatedUsers": [{ "user": "ann", "db": "admin" }],
+            "authenticatedUserPrivileges": privileges.to_vec(),
+        } }
+    }
+
+    #[test]
+    fn each_right_that_lacks_is_told_with_what_stops_and_the_role() {
+        let all: Vec<_> = NEEDS.iter().flat_map(|need| need.actions).copied().collect();
+        for db in ["shop", ""] {
+            assert_eq!(worst(&judge(&status(db, &all), "shop", LOCAL)), Severity::Fine);
+        }
+        assert_eq!(judge(&status("other", &all), "shop", LOCAL).len(), NEEDS.len());
+        for need in &NEEDS {
+            let others: Vec<_> =
+                all.iter().filter(|action| !need.actions.contains(action)).copied().collect();
+            let told = judge(&status("shop", &others), "shop", LOCAL);
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_eq!(told[0].severity, if need.always { Severity::Wrong } else { Severity::Warning });
+            assert!(told[0].found.contains(need.without), "{}", told[0]);
+            assert!(
+                told[0].advice.as_ref().unwrap().contains(&format!("`{}` on the database shop", need.role))
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_asks_nobody_is_fine_only_on_this_machine() {
+        let open = doc! { "authInfo": { "authenticatedUsers": [], "authenticatedUserPrivileges": [] } };
+        assert_eq!(worst(&judge(&open, "shop", LOCAL)), Severity::Fine);
+        let far = Way { is_local: false, ..LOCAL };
+        assert_eq!(worst(&judge(&open, "shop", far)), Severity::Warning);
+    }
+}

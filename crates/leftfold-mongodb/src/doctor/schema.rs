@@ -1,0 +1,164 @@
+//! Whether all indexes and views are there, as this program would make them.
+
+use std::collections::BTreeMap;
+
+use bson::{Bson, Document, doc};
+use leftfold::Collection;
+use leftfold::doctor::{Area, Finding};
+use mongodb::IndexModel;
+
+use crate::Base;
+use crate::error::Failure;
+use crate::generations::Stand;
+use crate::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
+use crate::schema::{EVENTS, GENERATIONS, TASKS, records, visible};
+
+/// Compares what is in the database with what this program would make.
+pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
+    let collections = collections(base).await?;
+    let generations = generations(base).await?;
+    let mut expected: Vec<(String, IndexModel)> = Vec::new();
+    if base.has_transactions() {
+        expected.extend(indexes::of_the_log().map(|index| (EVENTS.to_owned(), index)));
+        expected.extend(indexes::of_sequences().map(|(collection, index)| (collection.to_owned(), index)));
+    }
+    if collections.contains_key(TASKS) {
+        expected.extend(indexes::of_tasks().map(|index| (TASKS.to_owned(), index)));
+    }
+    for (collection, live) in &generations {
+        for part in [collection.generation(*live), collection.generation(*live).streams()] {
+            expected.extend(indexes::of_records().map(|index| (records(&part), index)));
+        }
+    }
+    let mut there = BTreeMap::new();
+    let mut findings = Vec::new();
+    for (collection, index) in &expected {
+        if !there.contains_key(collection) {
+            there.insert(collection, indexes::there(&base.db, collection).await?);
+        }
+        findings.extend(judge_index(collection, index, &there[collection]));
+    }
+    for (collection, live) in &generations {
+        findings.extend(judge_view(collection, *live, collections.get(collection.as_str())));
+    }
+    if findings.is_empty() {
+        let found = format!("all {} are there, and all views", expected.len());
+        findings.push(Finding::fine(Area::Schema, "indexes", found));
+    }
+    Ok(findings)
+}
+
+/// What is in the database, by name.
+async fn collections(base: &Base) -> Result<BTreeMap<String, Document>, Failure> {
+    let mut found = base.db.list_collections().await?;
+    let mut all = BTreeMap::new();
+    while found.advance().await? {
+        let collection = Document::try_from(found.current())?;
+        all.insert(collection.get_str("name").unwrap_or_default().to_owned(), collection);
+    }
+    Ok(all)
+}
+
+/// The collections of projections that have run, and which generation of each is live.
+async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
+    let mut found = base.db.collection::<Document>(GENERATIONS).find(doc! {}).sort(doc! { "_id": 1 }).await?;
+    let mut all = Vec::new();
+    while found.advance().await? {
+        let stored = Document::try_from(found.current())?;
+        let name = stored.get_str("_id").unwrap_or_default();
+        let collection = Collection::new(name).map_err(|invalid| Failure::damaged(invalid.to_string()))?;
+        all.push((collection, Stand::read(&stored)?.live));
+    }
+    Ok(all)
+}
+
+/// What is said of an index that should be there; nothing if it is, and is right.
+fn judge_index(collection: &str, index: &IndexModel, there: &[IndexModel]) -> Option<Finding> {
+    let (subject, name) = (format!("{} of {collection}", name(index)), name(index));
+    let of_the_log = collection == EVENTS;
+    let named = there.iter().find(|other| indexes::name(other) == name);
+    // Events are never asked for by the name of the index of their ids, so that it may have any.
+    let by_name = name != ID_INDEX;
+    if there.iter().any(|other| is_same(other, index) && (!by_name || indexes::name(other) == name)) {
+        return None;
+    }
+    let found = match named {
+        Some(_) => "the index is not the one that Leftfold makes: somebody has changed it",
+        None => "the index is missing, and those who ask by it fail",
+    };
+    let drop = format!("db.getCollection(\"{collection}\").dropIndex(\"{name}\")");
+    let advice = match (named.is_some(), of_the_log) {
+        (false, true) => make_by_hand(collection, index),
+        (true, true) => format!("{}, after {drop}", make_by_hand(collection, index)),
+        (false, false) => "start any program of Leftfold's on this database again, which makes it".to_owned(),
+        (true, false) => format!("{drop}, and start a program of Leftfold's again, which makes it anew"),
+    };
+    Some(Finding::wrong(Area::Schema, subject, found, advice))
+}
+
+/// What is said of the view of a projection; nothing if it shows what is live.
+fn judge_view(collection: &Collection, live: u32, there: Option<&Document>) -> Option<Finding> {
+    let expected = records(&collection.generation(live));
+    let again = "start the program that folds it again, which makes the view";
+    let say = |found: String, advice: &str| {
+        Some(Finding::wrong(Area::Schema, format!("view {collection}"), found, advice))
+    };
+    let Some(there) = there else {
+        return say("it is missing, so readers find no documents".to_owned(), again);
+    };
+    let options = there.get_document("options").ok();
+    let Some(on) = options.and_then(|options| options.get_str("viewOn").ok()) else {
+        let advice = "rename it, and start the program that folds the projection again, which makes the view";
+        return say("something else has its name".to_owned(), advice);
+    };
+    if on != expected {
+        return say(format!("it shows {on}, and {expected} is live"), again);
+    }
+    let visible: Vec<_> = visible().into_iter().map(Bson::Document).collect();
+    if options.and_then(|options| options.get_array("pipeline").ok()) != Some(&visible) {
+        let advice = "drop it, and start the program that folds the projection again, which makes it";
+        return say("somebody has changed what it leaves out".to_owned(), advice);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_of_the_log_is_made_by_hand_and_others_by_themselves() {
+        let [stream, _] = indexes::of_the_log();
+        assert_eq!(judge_index(EVENTS, &stream, std::slice::from_ref(&stream)), None);
+        let missing = judge_index(EVENTS, &stream, &[]).unwrap();
+        assert!(
+            missing
+                .advice
+                .unwrap()
+                .contains("createIndex({ \"stream\": 1, \"revision\": -1 }, { unique: true")
+        );
+        let mut plain = stream.clone();
+        plain.options.as_mut().unwrap().unique = None;
+        let changed = judge_index(EVENTS, &stream, &[plain]).unwrap();
+        assert!(changed.advice.unwrap().ends_with("dropIndex(\"leftfold_stream_revision\")"));
+        let [due, ..] = indexes::of_tasks();
+        assert!(judge_index(TASKS, &due, &[]).unwrap().advice.unwrap().contains("start any program"));
+        let mut whole = due.clone();
+        whole.options.as_mut().unwrap().partial_filter_expression = None;
+        assert!(judge_index(TASKS, &due, &[whole]).unwrap().found.contains("not the one"));
+    }
+
+    #[test]
+    fn a_view_shows_what_is_live_and_nothing_more() {
+        let cart = Collection::new("cart").unwrap();
+        let view =
+            |on: &str, pipeline: Vec<Document>| doc! { "options": { "viewOn": on, "pipeline": pipeline } };
+        let is_told = |live: u32, there: Option<&Document>| judge_view(&cart, live, there).is_some();
+        assert!(!is_told(0, Some(&view("leftfold.docs.cart", visible()))));
+        assert!(is_told(2, Some(&view("leftfold.docs.cart", visible()))));
+        assert!(!is_told(2, Some(&view("leftfold.docs.cart~2", visible()))));
+        assert!(is_told(0, Some(&view("leftfold.docs.cart", vec![]))));
+        assert!(is_told(0, Some(&doc! { "options": {} })));
+        assert!(is_told(0, None));
+    }
+}

@@ -1,0 +1,264 @@
+//! The servers: their version, whether they are a replica set of which enough are up, how they are set up, and their clock.
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use jiff::Timestamp;
+use leftfold::doctor::{Area, Finding, clock, span};
+use leftfold::{Env as _, System};
+
+use super::{Asked, ask, denied, hello, number};
+use crate::error::Failure;
+use crate::schema::FORMAT;
+use crate::{Base, Way};
+
+const MONITOR: &str = "`clusterMonitor` on `admin`";
+
+/// Looks over the servers.
+pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
+    let admin = base.client.database("admin");
+    let before = System.now();
+    let hello = hello(base).await?;
+    // It answered somewhere in between.
+    let ours = before + System.now().duration_since(before) / 2;
+    let info = admin.run_command(doc! { "buildInfo": 1 }).await?;
+    let mut findings = vec![
+        Finding::fine(Area::Versions, "MongoDB", info.get_str("version").unwrap_or("not told")),
+        Finding::fine(Area::Versions, "format", FORMAT.to_string()),
+    ];
+    findings.push(kind(&hello));
+    findings.extend(encryption(base.way));
+    if let Some(theirs) = hello.get_datetime("localTime").ok().and_then(|time| timestamp(*time)) {
+        findings.push(clock(ours, theirs));
+    }
+    if hello.contains_key("setName") {
+        match ask(&admin, doc! { "replSetGetStatus": 1 }).await? {
+            Asked::Said(status) => findings.push(members(&status)),
+            Asked::Denied => {
+                findings.push(denied(Area::Store, "members", "the state of the members", MONITOR));
+            }
+            Asked::Unknown => {}
+        }
+    }
+    let parameters =
+        doc! { "getParameter": 1, "featureCompatibilityVersion": 1, "transactionLifetimeLimitSeconds": 1 };
+    match ask(&admin, parameters).await? {
+        Asked::Said(parameters) => {
+            findings.extend(compatibility(&parameters, &info));
+            findings.extend(lifetime(&parameters));
+        }
+        Asked::Denied => findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR)),
+        Asked::Unknown => {}
+    }
+    match ask(&admin, doc! { "serverStatus": 1 }).await? {
+        Asked::Said(status) => findings.extend(engine(&status)),
+        Asked::Denied => findings.push(denied(Area::Store, "storage engine", "the storage engine", MONITOR)),
+        Asked::Unknown => {}
+    }
+    Ok(findings)
+}
+
+fn timestamp(time: bson::DateTime) -> Option<Timestamp> {
+    Timestamp::from_millisecond(time.timestamp_millis()).ok()
+}
+
+/// What kind of server it is, and what that means.
+fn kind(hello: &Document) -> Finding {
+    if hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
+        return Finding::fine(
+            Area::Store,
+            "durability",
+            "writes are acknowledged by a majority, each from its disk",
+        );
+    }
+    let found = "it is no replica set: documents can be kept, but no log, and no reaction runs";
+    let advice =
+        "start it with --replSet and run rs.initiate(), one member will do; or keep the log elsewhere";
+    Finding::warning(Area::Store, "replica set", found, advice)
+}
+
+fn encryption(way: Way) -> Option<Finding> {
+    (!way.is_local && !way.is_encrypted).then(|| {
+        let found = "events and documents go over the network as they are";
+        Finding::warning(
+            Area::Store,
+            "encryption",
+            found,
+            "say tls=true in the URL, and have the servers ask for it",
+        )
+    })
+}
+
+/// What the members of a replica set are.
+fn members(status: &Document) -> Finding {
+    /// How far a member may be behind.
+    const LAG: Duration = Duration::from_mins(1);
+    let subject = "members";
+    let members: Vec<&Document> =
+        status.get_array("members").into_iter().flatten().filter_map(Bson::as_document).collect();
+    let name = |member: &Document| member.get_str("name").unwrap_or("one without a name").to_owned();
+    let state = |member: &Document| member.get_str("stateStr").unwrap_or("in an unknown state").to_owned();
+    let is_up = |member: &Document| number(member, "health").is_some_and(|health| health > 0.0);
+    let holds = |member: &&&Document| is_up(member) && ["PRIMARY", "SECONDARY"].contains(&&*state(member));
+    let serves = |member: &&&Document| holds(member) || is_up(member) && state(member) == "ARBITER";
+    let down: Vec<_> = members
+        .iter()
+        .filter(|member| !serves(member))
+        .map(|member| format!("{} ({})", name(member), state(member)))
+        .collect();
+    let holding: Vec<_> = members.iter().filter(holds).collect();
+    let needed = number(status, "writeMajorityCount").unwrap_or(1.0);
+    let advice = "look at that member's log, and start it again";
+    #[expect(clippy::cast_precision_loss, reason = "a replica set has fifty members at most")]
+    if (holding.len() as f64) < needed {
+        let found = format!(
+            "only {} of {} hold data now; a majority is needed to write",
+            holding.len(),
+            members.len()
+        );
+        return Finding::wrong(Area::Store, subject, format!("{found}: {}", down.join(", ")), advice);
+    }
+    if !down.is_empty() {
+        let found = format!("not all of {} are up: {}", members.len(), down.join(", "));
+        return Finding::warning(Area::Store, subject, found, advice);
+    }
+    let times = holding
+        .iter()
+        .filter_map(|member| Some((name(member), timestamp(*member.get_datetime("optimeDate").ok()?)?)));
+    let times: Vec<_> = times.collect();
+    let newest = times.iter().map(|(_, time)| *time).max();
+    for (name, time) in &times {
+        let behind = newest.map(|newest| newest.duration_since(*time).unsigned_abs()).unwrap_or_default();
+        if behind > LAG {
+            let found = format!("{name} is {} behind", span(behind));
+            let advice =
+                "find what slows it down: writes wait for a majority, and it may fall out of the oplog";
+            return Finding::warning(Area::Store, subject, found, advice);
+        }
+    }
+    if members.len() == 1 {
+        let advice = "add two members if the data has to outlive this machine's disk";
+        return Finding::notice(Area::Store, subject, "there is one alone", advice);
+    }
+    Finding::fine(Area::Store, subject, format!("all {} are up", members.len()))
+}
+
+/// The version of a server whose features it may use.
+fn compatibility(parameters: &Document, info: &Document) -> Option<Finding> {
+    let set = parameters.get_document("featureCompatibilityVersion").ok()?.get_str("version").ok()?;
+    let version = info.get_str("version").ok()?;
+    let subject = "feature compatibility";
+    if version.strip_prefix(set).is_some_and(|rest| rest.starts_with('.')) {
+        return Some(Finding::fine(Area::Versions, subject, set));
+    }
+    let found = format!("the server is {version}, and behaves as {set}");
+    let advice = format!(
+        "after an update, when it is known to be well: db.adminCommand({{ setFeatureCompatibilityVersion: \"{}\" }})",
+        version.split('.').take(2).collect::<Vec<_>>().join(".")
+    );
+    let is_old =
+        set.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major < 6);
+    let say = if is_old { Finding::warning } else { Finding::notice };
+    Some(say(Area::Versions, subject, found, advice))
+}
+
+/// How long a transaction may take.
+fn lifetime(parameters: &Document) -> Option<Finding> {
+    /// A batch and its commit may take that long.
+    const NEEDED: f64 = 20.0;
+    let seconds = number(parameters, "transactionLifetimeLimitSeconds")?;
+    let (subject, found) = ("transactions", format!("they may take {seconds} seconds"));
+    if seconds >= NEEDED {
+        return Some(Finding::fine(Area::Store, subject, found));
+    }
+    let advice = "set transactionLifetimeLimitSeconds to 60, as it is if nobody changes it: large batches would be cut off";
+    Some(Finding::warning(Area::Store, subject, found, advice))
+}
+
+/// What the data is kept in.
+fn engine(status: &Document) -> Option<Finding> {
+    let engine = status.get_document("storageEngine").ok()?;
+    let (subject, name) = ("storage engine", engine.get_str("name").unwrap_or("not told"));
+    if engine.get_bool("persistent").is_ok_and(|persistent| !persistent) {
+        let found = format!("{name} keeps nothing on a disk");
+        return Some(Finding::wrong(Area::Store, subject, found, "use wiredTiger for what is to be kept"));
+    }
+    Some(Finding::fine(Area::Store, subject, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use leftfold::doctor::Severity;
+
+    use super::*;
+
+    fn member(name: &str, state: &str, seconds: i64) -> Document {
+        let health = if state.starts_with('(') { 0.0 } else { 1.0 };
+        let time = bson::DateTime::from_millis(seconds * 1_000);
+        doc! { "name": name, "stateStr": state, "health": health, "optimeDate": time }
+    }
+
+    #[test]
+    fn a_majority_of_members_is_needed_and_all_are_wanted() {
+        let of = |members: &[Document]| members_of(members, i32::try_from(members.len() / 2 + 1).unwrap());
+        let [one, two, three] = [("a", "PRIMARY"), ("b", "SECONDARY"), ("c", "SECONDARY")]
+            .map(|(name, state)| member(name, state, 9));
+        let down = |name: &str| member(name, "(not reachable/healthy)", 0);
+        assert_eq!(of(&[one.clone(), two.clone(), three.clone()]).severity, Severity::Fine);
+        assert_eq!(of(std::slice::from_ref(&one)).severity, Severity::Notice);
+        let told = of(&[one.clone(), two.clone(), down("c")]);
+        assert_eq!(told.severity, Severity::Warning);
+        assert!(told.found.contains("c ((not reachable/healthy))"), "{told}");
+        assert_eq!(of(&[one.clone(), down("b"), down("c")]).severity, Severity::Wrong);
+        assert_eq!(of(&[one.clone(), two.clone(), member("c", "ARBITER", 0)]).severity, Severity::Fine);
+        let late = of(&[member("a", "PRIMARY", 1_000), two, three]);
+        assert!(
+            late.severity == Severity::Warning && late.found.contains("b is 16 minutes behind"),
+            "{late}"
+        );
+    }
+
+    fn members_of(all: &[Document], majority: i32) -> Finding {
+        members(&doc! { "members": all.to_vec(), "writeMajorityCount": majority })
+    }
+
+    #[test]
+    fn a_standalone_server_is_told_what_it_lacks() {
+        assert_eq!(kind(&doc! { "setName": "rs0" }).severity, Severity::Fine);
+        assert_eq!(kind(&doc! { "msg": "isdbgrid" }).severity, Severity::Fine);
+        let alone = kind(&doc! {});
+        assert!(alone.severity == Severity::Warning && alone.advice.unwrap().contains("--replSet"));
+    }
+
+    #[test]
+    fn only_what_leaves_the_machine_must_be_encrypted() {
+        for (is_local, is_encrypted, told) in
+            [(true, false, false), (true, true, false), (false, true, false), (false, false, true)]
+        {
+            assert_eq!(encryption(Way { is_local, is_encrypted }).is_some(), told);
+        }
+    }
+
+    #[test]
+    fn a_server_may_behave_as_an_older_one() {
+        let of = |set: &str, version: &str| {
+            let parameters = doc! { "featureCompatibilityVersion": { "version": set } };
+            compatibility(&parameters, &doc! { "version": version }).unwrap().severity
+        };
+        assert_eq!(of("6.0", "6.0.5"), Severity::Fine);
+        assert_eq!(of("8.0", "8.0.12"), Severity::Fine);
+        assert_eq!(of("6.0", "7.0.2"), Severity::Notice);
+        assert_eq!(of("5.0", "6.0.5"), Severity::Warning);
+    }
+
+    #[test]
+    fn transactions_need_time_and_data_a_disk() {
+        let of =
+            |seconds: i32| lifetime(&doc! { "transactionLifetimeLimitSeconds": seconds }).unwrap().severity;
+        assert_eq!((of(60), of(5)), (Severity::Fine, Severity::Warning));
+        let of = |persistent: bool| {
+            engine(&doc! { "storageEngine": { "name": "x", "persistent": persistent } }).unwrap().severity
+        };
+        assert_eq!((of(true), of(false)), (Severity::Fine, Severity::Wrong));
+    }
+}

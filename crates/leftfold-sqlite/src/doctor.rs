@@ -1,0 +1,204 @@
+//! What the doctor is told of a file: how it is set up, whether it is whole, whether all that belongs in it is there, and whether there is
+//! room for more.
+
+mod file;
+mod tables;
+
+use leftfold::doctor::{self, Area, Examine, Finding};
+use leftfold::{Error, Result};
+use rusqlite::Connection;
+
+use crate::Sqlite;
+use crate::error::Failure;
+use crate::schema::FORMAT;
+use crate::writer::{Ran, Tx, Work};
+
+/// A file that is larger is not read as a whole: that would take too long while others wait for the answer.
+const CHECKED_BYTES: u64 = 512 << 20;
+
+/// A file that is larger than 512 MiB is not checked for damage, as all of it would have to be read: the finding says how to do it.
+impl Examine for Sqlite {
+    async fn examine(&self) -> Result<Vec<Finding>> {
+        let readers = &self.inner.readers;
+        let mut findings =
+            vec![Finding::fine(Area::Versions, "SQLite", format!("version {}", rusqlite::version()))];
+        match self.inner.writer.run(SettingsWork).await {
+            Ok(settings) => findings.extend(settings.judged()),
+            Err(error) => findings.push(Finding::failed(Area::Store, "writing", &error)),
+        }
+        let pages = readers.read("look at the pages of", Pages::read).await?;
+        findings.extend(pages.judged());
+        let shown = self.inner.path.display().to_string();
+        if pages.bytes() <= CHECKED_BYTES {
+            let checked = readers.read("check", |file| Ok(quick_check(file))).await?;
+            findings.push(damage(&checked));
+        } else {
+            let found = format!("not looked for: the file has {}", file::size(pages.bytes()));
+            let advice = format!("have it checked when there is time: sqlite3 {shown} 'PRAGMA quick_check'");
+            findings.push(Finding::notice(Area::Store, "damage", found, advice));
+        }
+        findings.extend(file::look(&self.inner.path, pages.bytes()));
+        findings.extend(readers.read("look at the tables of", tables::look).await?);
+        findings.extend(doctor::reactions(self).await);
+        Ok(findings)
+    }
+}
+
+/// How the connection that writes is set up.
+#[derive(Debug)]
+struct Settings {
+    journal_mode: String,
+    synchronous: i64,
+    format: u32,
+}
+
+/// Asks the thread that writes, which also shows that it can.
+struct SettingsWork;
+
+impl Work for SettingsWork {
+    type Answer = Result<Settings>;
+
+    const DOING: &'static str = "begin to write to";
+
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let file = tx.connection;
+        Ok(Ran::Keep(Ok(Settings {
+            journal_mode: file.pragma_query_value(None, "journal_mode", |row| row.get(0))?,
+            synchronous: file.pragma_query_value(None, "synchronous", |row| row.get(0))?,
+            format: file.pragma_query_value(None, "user_version", |row| row.get(0))?,
+        })))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+impl Settings {
+    fn judged(&self) -> [Finding; 3] {
+        const WAL: &str = "wal";
+        /// FULL; beyond it is EXTRA.
+        const FULL: i64 = 2;
+        let Self { journal_mode, synchronous, format } = self;
+        let again = "another program has changed it; stop all that use the file, and open it again";
+        let journal = if journal_mode == WAL {
+            Finding::fine(Area::Store, "journal mode", "WAL")
+        } else {
+            let found = format!("{journal_mode} instead of WAL: readers and writers hold each other up");
+            Finding::wrong(Area::Store, "journal mode", found, again)
+        };
+        let durable = if *synchronous >= FULL {
+            Finding::fine(Area::Store, "durability", "each commit is on the disk before it is acknowledged")
+        } else {
+            let found = format!("synchronous is {synchronous}: a machine that loses power forgets commits");
+            Finding::wrong(Area::Store, "durability", found, again)
+        };
+        let version = if *format == FORMAT {
+            Finding::fine(Area::Versions, "format", format!("{format}"))
+        } else {
+            let found = format!("the file has format {format}, and this program writes {FORMAT}");
+            Finding::wrong(Area::Versions, "format", found, "use the newest version of Leftfold everywhere")
+        };
+        [journal, durable, version]
+    }
+}
+
+/// How many pages a file has.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    bytes_each: u64,
+    all: u64,
+    free: u64,
+}
+
+impl Pages {
+    fn read(file: &Connection) -> Result<Self, Failure> {
+        let number = |name: &str| -> Result<u64, Failure> {
+            let number: i64 = file.pragma_query_value(None, name, |row| row.get(0))?;
+            Ok(number.unsigned_abs())
+        };
+        Ok(Self {
+            bytes_each: number("page_size")?,
+            all: number("page_count")?,
+            free: number("freelist_count")?,
+        })
+    }
+
+    fn bytes(self) -> u64 {
+        self.all * self.bytes_each
+    }
+
+    /// Says so if most of a large file holds nothing.
+    fn judged(self) -> Option<Finding> {
+        const LARGE: u64 = 64 << 20;
+        let free = self.free * self.bytes_each;
+        if free < LARGE || self.free * 2 < self.all {
+            return None;
+        }
+        let found = format!("{} of {} hold nothing any more", file::size(free), file::size(self.bytes()));
+        let advice = "new events and documents fill them; to give them back, stop all that use the file, and run VACUUM in it";
+        Some(Finding::notice(Area::Store, "free pages", found, advice))
+    }
+}
+
+/// What SQLite says of the file's own order: nothing if it is whole.
+fn quick_check(file: &Connection) -> Vec<String> {
+    const MOST: i64 = 5;
+    let ask = || -> rusqlite::Result<Vec<String>> {
+        let mut statement = file.prepare(&format!("PRAGMA quick_check({MOST})"))?;
+        statement.query_map([], |row| row.get(0))?.collect()
+    };
+    match ask() {
+        Ok(said) => said.into_iter().filter(|said| said != "ok").collect(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+fn damage(said: &[String]) -> Finding {
+    match said {
+        [] => Finding::fine(Area::Store, "damage", "none was found"),
+        [first, rest @ ..] => {
+            let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
+            let advice = "stop all that use the file, keep a copy, and put back a backup; or save what can be read with sqlite3's .recover";
+            Finding::wrong(Area::Store, "damage", format!("{first}{more}"), advice)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leftfold::doctor::Severity::{Fine, Wrong};
+
+    use super::*;
+
+    #[test]
+    fn settings_that_lose_commits_are_wrong() {
+        let settings = |journal_mode: &str, synchronous, format| {
+            let settings = Settings { journal_mode: journal_mode.to_owned(), synchronous, format };
+            settings.judged().map(|finding| finding.severity)
+        };
+        assert_eq!(settings("wal", 2, FORMAT), [Fine, Fine, Fine]);
+        assert_eq!(settings("wal", 3, FORMAT), [Fine, Fine, Fine]);
+        assert_eq!(settings("delete", 1, FORMAT + 1), [Wrong, Wrong, Wrong]);
+    }
+
+    #[test]
+    fn a_large_file_of_which_most_is_free_is_told() {
+        let pages = |all, free| Pages { bytes_each: 4_096, all, free }.judged();
+        assert_eq!(pages(100, 99), None, "it is small");
+        assert_eq!(pages(100_000, 40_000), None, "most of it is used");
+        let told = pages(100_000, 60_000).unwrap();
+        assert_eq!(told.found, "234 MiB of 390 MiB hold nothing any more");
+    }
+
+    #[test]
+    fn damage_is_told_with_the_first_thing_that_is_wrong() {
+        assert_eq!(damage(&[]).severity, Fine);
+        let told = damage(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!((told.severity, told.found.as_str()), (Wrong, "a, and 1 more"));
+    }
+}

@@ -1,0 +1,110 @@
+//! What is said of the file as the system sees it: the log beside it, and where both are.
+
+use std::path::{Path, PathBuf};
+
+use leftfold::doctor::{Area, Finding};
+
+/// Some 4 MB are usual; what is beyond could not be moved into the file, as somebody reads what it would overwrite.
+const LONG_LOG: u64 = 64 << 20;
+/// With less room than this writes fail soon.
+const WRONG_ROOM: u64 = 64 << 20;
+const LITTLE_ROOM: u64 = 512 << 20;
+
+/// Looks at the file, which has so many bytes, and at what is around it.
+pub(super) fn look(path: &Path, bytes: u64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if let Ok(found) = PathBuf::from(log).metadata() {
+        findings.push(write_ahead_log(found.len()));
+    }
+    findings.extend(around(path, bytes));
+    findings
+}
+
+fn write_ahead_log(bytes: u64) -> Finding {
+    let (subject, found) = ("write-ahead log", size(bytes));
+    if bytes < LONG_LOG {
+        return Finding::fine(Area::Store, subject, found);
+    }
+    let found = format!("{found}, which can't be moved into the file");
+    let advice = "find the program that has been reading the file for long (a sqlite3 shell, a backup?), and end its transaction";
+    Finding::warning(Area::Store, subject, found, advice)
+}
+
+fn room(free: u64, file: u64) -> Finding {
+    let (subject, found) = ("room on the disk", format!("{} are free", size(free)));
+    let advice = "make room: without it all writes fail; nothing is lost by that, but nothing goes on";
+    if free < WRONG_ROOM {
+        Finding::wrong(Area::Store, subject, found, advice)
+    } else if free < LITTLE_ROOM || free < file / 4 {
+        Finding::warning(Area::Store, subject, found, advice)
+    } else {
+        Finding::fine(Area::Store, subject, found)
+    }
+}
+
+/// The disk that the file is on.
+#[cfg(target_os = "linux")]
+fn around(path: &Path, bytes: u64) -> Vec<Finding> {
+    use rustix::fs::{FsWord, statfs, statvfs};
+
+    /// Numbers by which Linux knows file systems of other machines: NFS, SMB, CIFS, SMB 2, AFS, Ceph, 9P.
+    const REMOTE: [FsWord; 7] =
+        [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x5346_414F, 0x00C3_6400, 0x0102_1997];
+
+    let mut findings = Vec::new();
+    if let Ok(system) = statvfs(path) {
+        findings.push(room(system.f_bavail.saturating_mul(system.f_frsize), bytes));
+    }
+    if statfs(path).is_ok_and(|system| REMOTE.contains(&system.f_type)) {
+        let advice = "put the file on a local disk: locks and shared memory of other machines' disks can't be relied on";
+        findings.push(Finding::wrong(Area::Store, "file system", "it is that of another machine", advice));
+    }
+    findings
+}
+
+/// What can't be asked for without unsafe code, or without one more library, is not looked at.
+#[cfg(not(target_os = "linux"))]
+fn around(_: &Path, _: u64) -> Vec<Finding> {
+    let _ = room;
+    Vec::new()
+}
+
+/// A number of bytes for people.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_240 => format!("{bytes} bytes"),
+        10_240..10_485_760 => format!("{} KiB", bytes >> 10),
+        10_485_760..10_737_418_240 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leftfold::doctor::Severity;
+
+    use super::*;
+
+    #[test]
+    fn a_log_that_can_not_be_moved_into_the_file_is_told() {
+        assert_eq!(write_ahead_log(4 << 20).severity, Severity::Fine);
+        let long = write_ahead_log(100 << 20);
+        assert_eq!((long.severity, long.found.contains("100 MiB")), (Severity::Warning, true));
+    }
+
+    #[test]
+    fn little_room_is_told_also_if_it_is_little_for_this_file() {
+        assert_eq!(room(10 << 20, 0).severity, Severity::Wrong);
+        assert_eq!(room(100 << 20, 0).severity, Severity::Warning);
+        assert_eq!(room(1 << 30, 1 << 20).severity, Severity::Fine);
+        assert_eq!(room(1 << 30, 5 << 30).severity, Severity::Warning);
+    }
+
+    #[test]
+    fn sizes_are_told_in_one_unit() {
+        let told = [9, 20_480, 4 << 20, 100 << 20, 1 << 40].map(size);
+        assert_eq!(told, ["9 bytes", "20 KiB", "4096 KiB", "100 MiB", "1024 GiB"]);
+    }
+}

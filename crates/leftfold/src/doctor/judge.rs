@@ -1,0 +1,254 @@
+//! What is said of what was found: how long is too long, and what to do then. Pure: over plain values alone.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::finding::{Area, Finding, span};
+use crate::fold::Status;
+use crate::react::{Depth, Registered, State};
+use crate::sequence;
+
+/// How far clocks may be apart before it is told, and before it is wrong.
+const SKEW: Duration = Duration::from_secs(2);
+const WRONG_SKEW: Duration = Duration::from_mins(1);
+/// How long an event may wait for the one before it until it is told, and until it is wrong.
+const HELD: Duration = Duration::from_mins(5);
+const WRONG_HELD: Duration = Duration::from_hours(1);
+/// How long a task may be due.
+const DUE: Duration = Duration::from_mins(1);
+const WRONG_DUE: Duration = Duration::from_mins(10);
+/// How many events a projection may be behind, while somebody works on it, before it is told.
+const BEHIND: u64 = 100_000;
+
+/// Whether the clock of this machine agrees with a store's own, each read at about the same moment.
+pub fn clock(ours: Timestamp, theirs: Timestamp) -> Finding {
+    let apart = ours.duration_since(theirs);
+    let by = apart.unsigned_abs();
+    let subject = "this machine and the store";
+    if by < SKEW {
+        return Finding::fine(Area::Clock, subject, format!("the clocks differ by {}", span(by)));
+    }
+    let which = if apart.is_negative() { "behind" } else { "ahead of" };
+    let found = format!("this machine's clock is {} {which} the store's", span(by));
+    let advice = "have both synchronized (NTP); nothing gets wrong by it, but times in events, filters with $now, and how \
+                  long something waits do";
+    if by < WRONG_SKEW {
+        Finding::warning(Area::Clock, subject, found, advice)
+    } else {
+        Finding::wrong(Area::Clock, subject, found, advice)
+    }
+}
+
+/// Whether the newest event of the log is one that has not happened yet.
+pub(super) fn newest(newest: Option<Timestamp>, now: Timestamp) -> Finding {
+    let subject = "the newest event";
+    let Some(newest) = newest else { return Finding::fine(Area::Clock, subject, "there is none yet") };
+    let ahead = newest.duration_since(now);
+    match Duration::try_from(ahead) {
+        Ok(ahead) if ahead >= WRONG_SKEW => Finding::warning(
+            Area::Clock,
+            subject,
+            format!("its time is {} in the future", span(ahead)),
+            "check the clocks of this machine and of those who append: read models that look at times are misled",
+        ),
+        _ => {
+            let ago = span(ahead.unsigned_abs());
+            let found = if ahead.is_positive() {
+                "it is from just now".to_owned()
+            } else {
+                format!("it is {ago} old")
+            };
+            Finding::fine(Area::Clock, subject, found)
+        }
+    }
+}
+
+/// In whose hands a projection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hands {
+    /// A worker has it, of this process or of another.
+    Somebody,
+    /// Nobody works on it.
+    Nobody,
+    /// This process tries, and fails.
+    Failing,
+}
+
+/// What is to be said of a projection; `building` tells in whose hands its rebuild is, if there is one.
+pub(super) fn projection(status: &Status, hands: Hands, building: Option<Hands>) -> Vec<Finding> {
+    let name = &status.projection;
+    let mut findings = Vec::new();
+    let mut say = |finding: fn(Area, String, String, String) -> Finding, found: String, advice: String| {
+        findings.push(finding(Area::Projections, name.clone(), found, advice));
+    };
+    if hands == Hands::Failing {
+        let error = status.tally.last_error.as_deref().unwrap_or("it is not known why");
+        let advice = "it is tried again by itself; mend what is said there".to_owned();
+        say(Finding::wrong, format!("folding fails: {error}"), advice);
+    }
+    if hands == Hands::Nobody && status.lag > 0 {
+        let found = format!("{} not folded, and nobody works on it", events(status.lag));
+        say(Finding::wrong, found, "start `leftfold serve`, or the program that folds it".to_owned());
+    }
+    if hands == Hands::Somebody && status.lag > BEHIND {
+        let advice =
+            "wait; if it does not get less, look at `leftfold status` and at the worker's log".to_owned();
+        say(Finding::notice, format!("{} behind, and being folded", events(status.lag)), advice);
+    }
+    if status.parked_documents + status.parked_streams > 0 {
+        let (documents, streams) = (status.parked_documents, status.parked_streams);
+        let what = match (documents, streams) {
+            (documents, 0) => number(documents, "document"),
+            (0, streams) => number(streams, "stream"),
+            _ => format!("{} and {}", number(documents, "document"), number(streams, "stream")),
+        };
+        let are = if documents + streams == 1 { "is" } else { "are" };
+        let found = format!("{what} {are} parked, as an event could not be folded");
+        let advice = format!(
+            "see why with `leftfold parked list {name}`, mend the code, and run `leftfold parked retry {name}`"
+        );
+        say(Finding::wrong, found, advice);
+    }
+    if status.generations.is_outdated(&status.version) {
+        let found = "newer code has rebuilt it, so the code that is here stands by".to_owned();
+        let advice = format!("run the newer code, or go back with `leftfold undo {name}`");
+        say(Finding::warning, found, advice);
+    } else if status.rebuild_needed {
+        let found = "its documents were made by other code than there is now".to_owned();
+        let advice = format!(
+            "see what would change with `leftfold rebuild {name} --dry-run`, and run it without that"
+        );
+        say(Finding::warning, found, advice);
+    }
+    if status.generations.switching.is_some() && hands != Hands::Somebody {
+        let found = "a switch to another generation was begun, and nobody ends it".to_owned();
+        let advice =
+            format!("start a worker, which does, or give it up with `leftfold rebuild {name} --cancel`");
+        say(Finding::wrong, found, advice);
+    }
+    if building == Some(Hands::Nobody) && status.generations.switching.is_none() {
+        let found = "a rebuild was begun, and nobody goes on with it".to_owned();
+        let advice = format!(
+            "go on with `leftfold rebuild {name}`, or give it up with `leftfold rebuild {name} --cancel`"
+        );
+        say(Finding::notice, found, advice);
+    }
+    if findings.is_empty() {
+        let documents = number(status.documents, "document");
+        let found = match status.lag {
+            0 => format!("all events are folded, into {documents}"),
+            lag => format!("{} behind, and being folded; {documents}", events(lag)),
+        };
+        findings.push(Finding::fine(Area::Projections, name, found));
+    }
+    findings
+}
+
+/// A projection that has never run on this store.
+pub(super) fn never_run(name: &str) -> Finding {
+    let advice =
+        "start `leftfold serve`, or the program that folds it; or check that this is the right store";
+    Finding::notice(Area::Projections, name, "it has never run on this store", advice)
+}
+
+/// What is to be said of what has not come into the log.
+pub(super) fn sequence(status: &sequence::Status, now: Timestamp) -> Vec<Finding> {
+    let mut findings = vec![held(status, now)];
+    let undecided = |subject: &str, count: u64, found: String, advice: &str| {
+        if count == 0 {
+            return Finding::fine(Area::Sequence, subject, "none");
+        }
+        Finding::warning(Area::Sequence, subject, found, advice)
+    };
+    findings.push(undecided(
+        "conflicts",
+        status.conflicts,
+        format!("{} contradict what is in the log, and nobody has decided", events(status.conflicts)),
+        "see `leftfold conflicts list`, then `conflicts keep` or `discard` each",
+    ));
+    findings.push(undecided(
+        "rejected",
+        status.rejected,
+        format!("{} could not be read as events", number(status.rejected, "message")),
+        "see `leftfold rejected list`, mend the source or its mapping, then `rejected resubmit` or `forget` each",
+    ));
+    findings
+}
+
+fn held(status: &sequence::Status, now: Timestamp) -> Finding {
+    let subject = "held";
+    let (Some(stream), Some(since)) = (&status.waits_longest, status.waits_since) else {
+        return Finding::fine(Area::Sequence, subject, "no event waits for an earlier one");
+    };
+    let age = age(since, now);
+    let found = format!("{} came early and wait, {stream} for {}", events(status.held), span(age));
+    let advice = format!(
+        "have the missing events sent again, name a [resupply], or say that they never come: `leftfold held list`, \
+         `leftfold held skip {stream} …`"
+    );
+    match age {
+        age if age < HELD => Finding::fine(Area::Sequence, subject, found),
+        age if age < WRONG_HELD => Finding::warning(Area::Sequence, subject, found, advice),
+        _ => Finding::wrong(Area::Sequence, subject, found, advice),
+    }
+}
+
+/// What is to be said of a reaction.
+pub(super) fn reaction(registered: &Registered, depth: &Depth, now: Timestamp) -> Vec<Finding> {
+    let name = &registered.name;
+    let mut findings = Vec::new();
+    let held_up = registered.throttled.filter(|until| *until > now);
+    if registered.paused {
+        let why = registered.paused_because.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+        let advice = format!("mend the cause, then `leftfold tasks resume {name}`");
+        findings.push(Finding::warning(Area::Reactions, name, format!("it is paused{why}"), advice));
+    } else if let Some(until) = held_up {
+        let found = format!("it is held up for another {}", span(age(now, until)));
+        let advice = format!("wait, or `leftfold tasks resume {name}`");
+        findings.push(Finding::notice(Area::Reactions, name, found, advice));
+    } else if let Some(due) = depth.oldest_due
+        && age(due, now) >= DUE
+    {
+        let found = format!("a task is due for {}, and was not begun", span(age(due, now)));
+        let advice = "start the program that runs it, or more of them; a handler may also hang";
+        let say = if age(due, now) < WRONG_DUE { Finding::warning } else { Finding::wrong };
+        findings.push(say(Area::Reactions, name, found, advice));
+    }
+    let failed = depth.states.get(&State::Failed).copied().unwrap_or(0);
+    if failed > 0 {
+        let found = format!("{} failed too often, and {} given up", number(failed, "task"), was(failed));
+        let advice = format!(
+            "see why with `leftfold tasks list --state failed --reaction {name}`, mend it, and run `leftfold tasks retry \
+             --state failed --reaction {name}`"
+        );
+        findings.push(Finding::wrong(Area::Reactions, name, found, advice));
+    }
+    if findings.is_empty() {
+        let waiting: u64 = [State::Pending, State::Running, State::Changed]
+            .iter()
+            .filter_map(|state| depth.states.get(state))
+            .sum();
+        findings.push(Finding::fine(Area::Reactions, name, format!("{} to do", number(waiting, "task"))));
+    }
+    findings
+}
+
+fn age(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
+
+fn events(count: u64) -> String {
+    number(count, "event")
+}
+
+fn number(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn was(count: u64) -> &'static str {
+    if count == 1 { "was" } else { "were" }
+}
+
+#[cfg(test)]
+mod tests;

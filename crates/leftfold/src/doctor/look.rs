@@ -1,0 +1,107 @@
+//! Looks at everything, and has it judged. Here is no decision, but that what can't be looked at does not hide the rest.
+
+use jiff::Timestamp;
+
+use super::finding::{Area, Finding};
+use super::{Examine, judge};
+use crate::documents::{Checkpoint, Claim, Collection, Documents, Store};
+use crate::env::event_id;
+use crate::error::Result;
+use crate::event::{Partition, Position};
+use crate::fold::{Activity, Status};
+use crate::log::Limit;
+use crate::part::Setting;
+use crate::react::Reactive;
+use crate::sequence::{Sequencer, Sequences};
+
+/// Looks over the store, what waits before its log, and the clocks of those who append.
+pub(crate) async fn look_over<S: Store + Sequences + Examine>(setting: &Setting<S>) -> Result<Vec<Finding>> {
+    let Setting { store, env, .. } = setting;
+    let mut findings =
+        vec![Finding::fine(Area::Versions, "Leftfold", concat!("version ", env!("CARGO_PKG_VERSION")))];
+    findings.extend(store.examine().await?);
+    match newest(store).await {
+        Ok(newest) => findings.push(judge::newest(newest, env.now())),
+        Err(error) => findings.push(Finding::failed(Area::Store, "the log", &error)),
+    }
+    match Sequencer::new(store.clone()).status().await {
+        Ok(status) => findings.extend(judge::sequence(&status, env.now())),
+        Err(error) => findings.push(Finding::failed(Area::Sequence, "what waits", &error)),
+    }
+    Ok(findings)
+}
+
+/// The latest time among the last events of all partitions.
+async fn newest<S: Store>(store: &S) -> Result<Option<Timestamp>> {
+    let heads = store.heads().await?;
+    let mut newest = None;
+    for partition in (0..store.partitions()).map(Partition) {
+        let head = heads.get(&partition.into());
+        if head > 0 {
+            let limit = Limit { events: 1, ..Limit::default() };
+            let page = store.read(partition, Position(head - 1), limit).await?;
+            newest = newest.max(page.events.last().map(|event| event.time));
+        }
+    }
+    Ok(newest)
+}
+
+/// Looks over a projection that has run on the store; says so if it has not.
+pub(crate) async fn look_at<S: Store>(
+    setting: &Setting<S>,
+    name: &Collection,
+    status: impl AsyncFnOnce() -> Result<Status>,
+) -> Vec<Finding> {
+    let look = async {
+        let generations = setting.store.generations(name).await?;
+        if generations.revision == 0 && setting.store.checkpoint(name).await? == Checkpoint::default() {
+            return Ok(vec![judge::never_run(name.as_str())]);
+        }
+        let status = status().await?;
+        let hands = hands(setting, name, &status).await?;
+        let building = match &status.generations.building {
+            Some(building) => Some(claimed(setting, &name.generation(building.number)).await?),
+            None => None,
+        };
+        Ok(judge::projection(&status, hands, building))
+    };
+    let looked: Result<Vec<Finding>> = look.await;
+    looked.unwrap_or_else(|error| vec![Finding::failed(Area::Projections, name.as_str(), &error)])
+}
+
+async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<judge::Hands> {
+    match status.activity {
+        Activity::Failing => Ok(judge::Hands::Failing),
+        Activity::CatchingUp | Activity::Live => Ok(judge::Hands::Somebody),
+        // Where nothing is to be done, nobody needs to be at work.
+        _ if status.lag == 0 && status.generations.switching.is_none() => Ok(judge::Hands::Nobody),
+        Activity::Stopped | Activity::Standby => claimed(setting, name).await,
+    }
+}
+
+/// Whether somebody has the lease of a projection. It is asked for, for no time at all, and given back.
+async fn claimed<S: Documents>(setting: &Setting<S>, name: &Collection) -> Result<judge::Hands> {
+    let owner = format!("doctor {}", event_id(&*setting.env));
+    match setting.store.claim(name, &owner, std::time::Duration::ZERO).await? {
+        Claim::Theirs { .. } => Ok(judge::Hands::Somebody),
+        Claim::Ours => {
+            setting.store.release(name, &owner).await?;
+            Ok(judge::Hands::Nobody)
+        }
+    }
+}
+
+/// What is to be said of all reactions whose tasks a store keeps: for stores, as a part of what they [examine](Examine).
+pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
+    let look = async {
+        let registered = store.registered().await?;
+        if registered.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (now, depths) = (store.time().await?, store.task_depths().await?);
+        let of = |name: &String| depths.get(name).cloned().unwrap_or_default();
+        Ok(registered.iter().flat_map(|one| judge::reaction(one, &of(&one.name), now)).collect())
+    };
+    let looked: Result<Vec<Finding>> = look.await;
+    looked.unwrap_or_else(|error| vec![Finding::failed(Area::Reactions, "tasks", &error)])
+}
