@@ -145,6 +145,10 @@ impl Documents for Mongo {
     async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
         let base = &self.inner.base;
         let doing = "keep the generations of a collection in";
+        // The view has to follow: who may not change it must not even begin, or a switch would stand still half-way.
+        if next.switching.is_some() {
+            schema::may_change_view(base, &collection.base()).await?;
+        }
         let is_kept = base.run(doing, base.put_generations(collection, seen, &next)).await?;
         if is_kept {
             base.board.switched();

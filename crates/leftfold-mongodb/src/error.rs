@@ -133,9 +133,7 @@ fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
 
 fn judge_code(code: i32, message: String) -> (Kind, &'static str, String) {
     let (kind, advice) = match code {
-        13 => {
-            (Kind::Store, "give the user the role `readWrite` on this database, and `dbAdmin` to make views")
-        }
+        13 => (Kind::Store, "give the user the role `readWrite` on this database, and `dbAdmin` to rebuild"),
         18 => (Kind::Store, "check the user, the password and `authSource` in the URL"),
         14_031 => (Kind::Full, "make room on the server's disk, and try again"),
         64 => (Kind::Unknown, "whether it was written can't be told; repeat it as it was"),

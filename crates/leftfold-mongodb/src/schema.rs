@@ -353,8 +353,7 @@ pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()
             return Ok(());
         }
         if on == first || on.strip_prefix(&first).is_some_and(|rest| rest.starts_with('~')) {
-            let switch = doc! { "collMod": name, "viewOn": records, "pipeline": pipeline };
-            return base.db.run_command(switch).await.map(drop).map_err(failed);
+            return change_view(base, collection, &records).await;
         }
     }
     let message = format!(
@@ -364,6 +363,20 @@ pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()
         found.get_str("type").unwrap_or("collection"),
     );
     Err(Error::new(Kind::Conflict, message))
+}
+
+/// Makes sure that the view of what is live can be changed, by having it show what it shows.
+pub(crate) async fn may_change_view(base: &Base, collection: &Collection) -> Result<()> {
+    let doing = format!("change view {collection} in");
+    let records = records(&base.run(&doing, base.named(collection)).await?);
+    change_view(base, collection, &records).await
+}
+
+async fn change_view(base: &Base, collection: &Collection, records: &str) -> Result<()> {
+    let change = doc! { "collMod": collection.as_str(), "viewOn": records, "pipeline": visible() };
+    let changed = base.db.run_command(change).await.map(drop);
+    changed
+        .map_err(|error| Failure::from(error).to_error(&format!("change view {collection} in"), &base.place))
 }
 
 #[cfg(test)]

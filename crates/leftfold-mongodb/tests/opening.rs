@@ -92,7 +92,7 @@ async fn rights_and_passwords_are_checked_and_never_shown() {
         assert!(!text.contains("s3cret") && !text.contains("s3kret"), "{text}");
     }
 
-    // What `readWrite` gives is enough for everything.
+    // What `readWrite` gives is enough for everything but rebuilds.
     let store = Mongo::connect(url("writer", "s3cret")).await.unwrap();
     store.prepare(&cart()).await.unwrap();
     store.append(StreamId::new("s").unwrap(), Expected::NONE, vec![entry("e")]).await.unwrap();

@@ -13,6 +13,8 @@ use leftfold::documents::Documents as _;
 use leftfold::fold::{Error, Sample};
 use leftfold::{App, Collection, Event, Leftfold, Projection};
 use leftfold_mongodb::Mongo;
+use leftfold_testbed::mongodb::Server;
+use mongodb::Client;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize)]
@@ -108,5 +110,32 @@ async fn a_view_that_was_left_behind_follows() {
     assert_eq!(sum(&store).await, 1);
     store.prepare(&Collection::new("totals").unwrap()).await.unwrap();
     assert_eq!(sum(&store).await, 2);
+    app.stop().await;
+}
+
+/// A switch that stands still half-way would keep all documents from being folded: so it is refused before it begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_change_the_view_does_not_begin_to_switch() {
+    let server = Server::with_access_control().await.unwrap();
+    let root = Client::with_uri_str(server.url()).await.unwrap().database("admin");
+    let role = |role: &str| doc! { "role": role, "db": "shop" };
+    let user = doc! { "createUser": "writer", "pwd": "s3cret", "roles": [role("readWrite")] };
+    root.run_command(user).await.unwrap();
+    let url = server.url_as("writer", "s3cret").replacen("/?", "/shop?", 1);
+    let app = start(&Mongo::connect(&url).await.unwrap(), 1).await;
+    app.append("s0", [Happened::Added { by: 1 }]).await.unwrap();
+    let error = app.rebuild("totals").await.unwrap().finish(0).await.unwrap_err().to_string();
+    assert!(error.contains("`dbAdmin` to rebuild"), "{error}");
+    let generations = app.status().await.unwrap().remove(0).generations;
+    assert_eq!((generations.live.number, generations.switching), (0, None));
+    let token = app.append("s0", [Happened::Added { by: 1 }]).await.unwrap();
+    assert_eq!(app.get(Totals(1), "s0").at_least(token).await.unwrap(), Some(Total { sum: 2 }));
+    app.stop().await;
+
+    root.run_command(doc! { "grantRolesToUser": "writer", "roles": [role("dbAdmin")] }).await.unwrap();
+    let store = Mongo::connect(&url).await.unwrap();
+    let app = start(&store, 1).await;
+    app.rebuild("totals").await.unwrap().finish(0).await.unwrap();
+    assert_eq!((app.status().await.unwrap()[0].generations.live.number, sum(&store).await), (1, 2));
     app.stop().await;
 }

@@ -48,7 +48,7 @@ const NEEDS: [Need; 5] = [
     Need {
         subject: "switching views",
         actions: &["collMod"],
-        without: "after a rebuild, people who read a view see the documents from before",
+        without: "no rebuild can be switched to, or undone",
         role: "dbAdmin",
         always: false,
     },
