@@ -11,6 +11,7 @@ mod once;
 mod problem;
 mod rate;
 mod slow;
+mod spans;
 mod strict;
 mod tls;
 
@@ -18,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
@@ -124,7 +125,7 @@ impl<S: Backend> Service<S> {
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
-        (api::router(shared).merge(ingest), stop)
+        (api::router(shared).merge(ingest).layer(from_fn(spans::spanned)), stop)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
