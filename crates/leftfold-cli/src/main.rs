@@ -4,20 +4,20 @@ mod args;
 mod daemon;
 mod demo;
 mod exit;
+mod log;
 mod models;
 mod ops;
 mod output;
 mod place;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use serde_json::json;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::{Cli, Command};
-use crate::daemon::{Config, Format, Log};
+use crate::daemon::Config;
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
 use crate::output::Out;
@@ -51,28 +51,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
     Exit::Usage.into()
 }
 
-/// Logs go to standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
-fn log(log: &Log) -> Result<(), Failure> {
-    let filter = match EnvFilter::try_from_default_env() {
-        Ok(filter) => filter,
-        Err(_) => EnvFilter::try_new(&log.filter).map_err(|error| {
-            let message = format!("log.filter: {error}; write such as \"warn\" or \"leftfold=debug,warn\"");
-            Failure::new(Exit::Usage, message)
-        })?,
-    };
-    let is_terminal = io::stderr().is_terminal();
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(is_terminal);
-    match log.format {
-        Format::Text => lines.init(),
-        Format::Json => lines.json().init(),
-    }
-    Ok(())
-}
-
 async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
     if !matches!(command, Command::Serve(_)) {
-        log(&Log::quiet())?;
+        log::quiet()?;
     }
     let (named, models) = match command.store() {
         Some(store) => Models::choose(store).map(|(named, models)| (Some(named), models))?,
@@ -86,6 +67,7 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
         }
         (_, Command::Check(args)) => {
             let config = Config::read(&args.config)?;
+            config.collector()?;
             match config.place()? {
                 Named::File(file) => daemon::check(&file, config, out).await,
                 #[cfg(feature = "mongodb")]
@@ -96,8 +78,8 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
         (_, Command::Doctor(store)) => ops::doctor(&store, out).await,
         (_, Command::Serve(args)) => {
             let config = Config::read(&args.file.config)?;
-            log(&config.log)?;
-            match config.place()? {
+            let logs = log::start(&config)?;
+            let served = match config.place()? {
                 Named::File(file) => {
                     daemon::serve(&file, &args.file.config, config, args.insecure, out).await
                 }
@@ -106,7 +88,9 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
                     daemon::serve(&database, &args.file.config, config, args.insecure, out).await
                 }
                 Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
-            }
+            };
+            logs.end().await;
+            served
         }
         (_, Command::Demo(args)) => match &args.store {
             None => demo::run_for_once(&args, out).await,

@@ -68,6 +68,21 @@ fn logs_are_for_people_or_for_programs() {
 }
 
 #[test]
+fn a_collector_needs_a_program_that_was_built_for_it() {
+    if cfg!(feature = "opentelemetry") {
+        return;
+    }
+    let directory = initialized();
+    change(directory.path(), "[server]", "[log]\nopentelemetry = \"http://localhost:4318\"\n[server]");
+    for command in ["check", "serve"] {
+        let output = leftfold(directory.path(), &[command]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        let said = said(&output);
+        assert!(said.contains("log.opentelemetry") && said.contains("--features opentelemetry"), "{said}");
+    }
+}
+
+#[test]
 fn mistakes_in_the_file_are_named() {
     for (from, to, expected) in [
         ("sqlite:leftfold.db", "${LEFTFOLD_TEST_NO_SUCH_VARIABLE}", "line 6"),

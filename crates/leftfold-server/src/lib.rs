@@ -12,6 +12,7 @@ mod once;
 mod problem;
 mod rate;
 mod slow;
+mod spans;
 mod strict;
 mod tls;
 
@@ -19,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use leftfold::doctor::Examine;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
@@ -127,7 +128,7 @@ impl<S: Backend> Service<S> {
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
-        (api::router(shared).merge(ingest), stop)
+        (api::router(shared).merge(ingest).layer(from_fn(spans::spanned)), stop)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

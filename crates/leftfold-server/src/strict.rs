@@ -111,7 +111,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
-        let mut keys = HashSet::new();
+        let mut keys = Keys::default();
         while let Some(Key(key)) = fields.next_key()? {
             if keys.contains(&key) {
                 return Err(Error::custom(format_args!("the key {key:?} is there twice")));
@@ -120,6 +120,29 @@ impl<'de> Visitor<'de> for Strict {
             fields.next_value::<Self>()?;
         }
         Ok(self)
+    }
+}
+
+/// The keys of an object. The first ones, which are all there are as a rule, are found sooner by comparing than by hashing.
+#[derive(Default)]
+struct Keys<'k> {
+    first: Vec<Cow<'k, str>>,
+    others: HashSet<Cow<'k, str>>,
+}
+
+impl<'k> Keys<'k> {
+    const FIRST: usize = 16;
+
+    fn contains(&self, key: &str) -> bool {
+        self.first.iter().any(|one| one == key) || (!self.others.is_empty() && self.others.contains(key))
+    }
+
+    fn insert(&mut self, key: Cow<'k, str>) {
+        if self.first.len() < Self::FIRST {
+            self.first.push(key);
+        } else {
+            self.others.insert(key);
+        }
     }
 }
 
@@ -166,6 +189,18 @@ mod tests {
             assert!(check(bad.as_bytes()).is_err(), "{bad}");
         }
         assert!(check(b"[\"\xff\"]").is_err());
+    }
+
+    #[test]
+    fn a_key_is_found_again_wherever_it_stands() {
+        let object = |last: usize| {
+            let keys = (0..40).chain([last]).map(|key| format!("\"{key}\":0"));
+            format!("{{{}}}", keys.collect::<Vec<_>>().join(","))
+        };
+        assert!(check(object(40).as_bytes()).is_ok());
+        for twice in [0, 15, 16, 39] {
+            assert!(check(object(twice).as_bytes()).is_err(), "{twice}");
+        }
     }
 
     #[test]

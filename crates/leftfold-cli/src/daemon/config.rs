@@ -94,11 +94,16 @@ pub(crate) struct Log {
     pub(crate) format: Format,
     /// Which, as `RUST_LOG` says it, which comes first.
     pub(crate) filter: String,
+    /// Where spans are sent.
+    pub(crate) opentelemetry: Option<Secret>,
+    /// Who they are said to be of.
+    pub(crate) service_name: String,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: Format::Text, filter: "leftfold=info,warn".to_owned() }
+        let (filter, service_name) = ("leftfold=info,warn".to_owned(), "leftfold".to_owned());
+        Self { format: Format::Text, filter, opentelemetry: None, service_name }
     }
 }
 
@@ -149,7 +154,7 @@ pub(crate) struct Projection {
 }
 
 /// A text in which `${NAME}` stands for a variable of the environment, or a file that holds it.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
     Text(String),
     File(PathBuf),

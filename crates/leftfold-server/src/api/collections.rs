@@ -21,7 +21,7 @@ use super::extract::{Content, LONGEST, Named, Params, wait};
 use super::log::{Place, last_event_id, message};
 use super::streams::page;
 use super::{Answer, Operation, json_of, with_status, with_type};
-use crate::access::Scope;
+use crate::access::{Scope, hexadecimal};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
@@ -180,7 +180,7 @@ async fn get<S: Backend>(
     let mut response = if is_known {
         with_status(Response::default(), StatusCode::NOT_MODIFIED)
     } else {
-        with_type(document.as_str().to_owned(), "application/json")
+        with_type(document.into_string(), "application/json")
     };
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(ETAG, tag);
@@ -194,8 +194,7 @@ fn moment(text: &str) -> Result<Moment, Problem> {
 
 /// Tells a content from others.
 fn etag(document: &Json) -> String {
-    let hash = Sha256::digest(document.as_str());
-    format!("\"{}\"", hash[..16].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
+    format!("\"{}\"", hexadecimal(&Sha256::digest(document.as_str())[..16]))
 }
 
 /// Whether an `If-None-Match` names the tag.

@@ -115,20 +115,17 @@ impl<S: Sequences + Clone> Ingest<S> {
         let kind =
             Message { attributes: attributes(&parts.headers, true)?, ..Message::default() }.content_type();
         let many = match kind.as_deref() {
-            Some(BATCH) => Some(self.batch(&body)?),
-            Some(kind) if LINES.contains(&kind) => Some(self.lines(&body)),
+            Some(BATCH) => Some(batch(&body)?),
+            Some(kind) if LINES.contains(&kind) => Some(lines(&body)),
             _ => None,
         };
         match many {
-            Some(messages) if messages.len() > self.max_events => {
-                let said = format!(
-                    "{} events in one body, and at most {} are taken",
-                    messages.len(),
-                    self.max_events
-                );
+            Some(items) if items.len() > self.max_events => {
+                let said =
+                    format!("{} events in one body, and at most {} are taken", items.len(), self.max_events);
                 Err(Problem::too_large(said))
             }
-            Some(messages) => self.take_many(messages).await,
+            Some(items) => self.take_many(&items).await,
             None => {
                 let message =
                     Message { content: body.into(), attributes: attributes(&parts.headers, false)? };
@@ -159,25 +156,6 @@ impl<S: Sequences + Clone> Ingest<S> {
         }
     }
 
-    fn batch(&self, body: &[u8]) -> Result<Vec<Message>, Problem> {
-        let said = |error| Problem::unreadable(format!("a JSON array of events was expected: {error}"));
-        let events: Vec<&RawValue> = serde_json::from_slice(body).map_err(said)?;
-        Ok(events.into_iter().map(|event| self.item(event.get().as_bytes())).collect())
-    }
-
-    fn lines(&self, body: &[u8]) -> Vec<Message> {
-        let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-        lines.filter(|line| !line.is_empty()).map(|line| self.item(line)).collect()
-    }
-
-    fn item(&self, content: &[u8]) -> Message {
-        let kind = match self.mapping {
-            Mapping::CloudEvents(_) => STRUCTURED,
-            Mapping::Fields(_) => "application/json",
-        };
-        Message::new(content).with("content-type", kind)
-    }
-
     async fn take_one(&self, message: &Message) -> Result<Response, Problem> {
         let delivery = self.mapping.map(message, self.env.now());
         let delivery = delivery.map_err(|invalid| Problem::invalid(invalid.to_string()))?;
@@ -194,12 +172,12 @@ impl<S: Sequences + Clone> Ingest<S> {
         }
     }
 
-    async fn take_many(&self, messages: Vec<Message>) -> Result<Response, Problem> {
+    async fn take_many(&self, items: &[&[u8]]) -> Result<Response, Problem> {
         let now = self.env.now();
-        let mut told: Vec<Option<Told>> = Vec::with_capacity(messages.len());
+        let mut told: Vec<Option<Told>> = Vec::with_capacity(items.len());
         let (mut numbers, mut deliveries) = (Vec::new(), Vec::new());
-        for (number, message) in messages.iter().enumerate() {
-            match self.mapping.map(message, now) {
+        for (number, item) in items.iter().enumerate() {
+            match self.mapping.map_item(item, now) {
                 Ok(delivery) => {
                     numbers.push(number);
                     deliveries.push(delivery);
@@ -218,7 +196,7 @@ impl<S: Sequences + Clone> Ingest<S> {
             }
         }
         let mut told: Vec<_> = told.into_iter().flatten().collect();
-        self.reject(messages, &mut told).await?;
+        self.reject(items, &mut told).await?;
         match told.iter().filter_map(Told::retry_after).max() {
             Some(seconds) => Err(full(seconds, told)),
             None => Ok(json(&told)),
@@ -226,11 +204,12 @@ impl<S: Sequences + Clone> Ingest<S> {
     }
 
     /// Keeps what can't be accepted: who sent many may well look at nothing but the status.
-    async fn reject(&self, messages: Vec<Message>, told: &mut [Told]) -> Result<(), Problem> {
+    async fn reject(&self, items: &[&[u8]], told: &mut [Told]) -> Result<(), Problem> {
         let since = self.env.now();
         let mut rejected = Vec::new();
-        for (told, Message { content, attributes }) in told.iter_mut().zip(messages) {
+        for (told, item) in told.iter_mut().zip(items) {
             let Told::Invalid { why } = told else { continue };
+            let Message { content, attributes } = self.mapping.item(item);
             let (source, reason) = (self.name.clone(), std::mem::take(why));
             let one = Rejected { source, reason: reason.clone(), since, attributes, content };
             *told = Told::Rejected { why: reason, id: one.id() };
@@ -256,6 +235,17 @@ impl<S: Sequences + Clone> Ingest<S> {
 
 async fn take<S: Sequences + Clone>(State(ingest): State<Arc<Ingest<S>>>, request: Request) -> Response {
     ingest.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+fn batch(body: &[u8]) -> Result<Vec<&[u8]>, Problem> {
+    let said = |error| Problem::unreadable(format!("a JSON array of events was expected: {error}"));
+    let events: Vec<&RawValue> = serde_json::from_slice(body).map_err(said)?;
+    Ok(events.into_iter().map(|event| event.get().as_bytes()).collect())
+}
+
+fn lines(body: &[u8]) -> Vec<&[u8]> {
+    let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| !line.is_empty()).collect()
 }
 
 /// What came as headers: all of them, or the content type alone.

@@ -8,7 +8,7 @@ use leftfold::log::Entry;
 use leftfold::{Delivery, EventId, EventKind, Invalid, Json, StreamId};
 use serde::Deserialize;
 
-use super::raw::{Data, is_json, json, object, revision, scalar, time, to_the_microsecond};
+use super::raw::{Data, is_json, json, object, revision, scalar, text, time, to_the_microsecond};
 use crate::message::Message;
 
 /// The type of a structured event.
@@ -81,14 +81,14 @@ impl CloudEvents {
     pub(super) fn map(&self, message: &Message, received: Timestamp) -> Result<Delivery, Invalid> {
         let kind = message.content_type();
         let said = match kind.as_deref() {
-            Some(STRUCTURED) => structured(message)?,
+            Some(STRUCTURED) => structured(&message.content)?,
             Some(BATCH) => {
                 let expected = format!("one event in each message, as {STRUCTURED}");
                 return Err(Invalid::new("content-type", BATCH, expected));
             }
             _ => match binary(message)? {
                 Some(said) => said,
-                None if kind.as_deref().is_none_or(is_json) => structured(message)?,
+                None if kind.as_deref().is_none_or(is_json) => structured(&message.content)?,
                 None => {
                     let expected = format!(
                         "{STRUCTURED}, or attributes such as ce-specversion and ce-id beside the content: this is no \
@@ -99,6 +99,12 @@ impl CloudEvents {
             },
         };
         self.delivery(said, received)
+    }
+
+    /// The event in the content of a message that is known to be structured.
+    #[cfg(feature = "http")]
+    pub(super) fn map_structured(&self, content: &[u8], received: Timestamp) -> Result<Delivery, Invalid> {
+        self.delivery(structured(content)?, received)
     }
 
     fn delivery(&self, said: Said, received: Timestamp) -> Result<Delivery, Invalid> {
@@ -151,9 +157,12 @@ fn essence(kind: &str) -> String {
 }
 
 /// One JSON text with everything in it.
-fn structured(message: &Message) -> Result<Said, Invalid> {
-    let root = json(&message.content)?;
-    let mut values = object(root.get())?.0;
+fn structured(content: &[u8]) -> Result<Said, Invalid> {
+    let mut values = match object(text(content)?) {
+        Ok(object) => object.0,
+        // What is not even JSON is told so.
+        Err(invalid) => return Err(json(content).err().unwrap_or(invalid)),
+    };
     let data = match (values.remove("data"), values.remove("data_base64")) {
         (Some(_), Some(bytes)) => {
             return Err(Invalid::new("data_base64", bytes.get(), "either data or data_base64, not both"));

@@ -78,4 +78,23 @@ impl Mapping {
             Self::Fields(mapping) => mapping.map(message, received),
         }
     }
+
+    /// The same for the content of an [item](Self::item), which most of the time has not to be made.
+    #[cfg(feature = "http")]
+    pub(crate) fn map_item(&self, content: &[u8], received: Timestamp) -> Result<Delivery, Invalid> {
+        match self {
+            Self::CloudEvents(mapping) => mapping.map_structured(content, received),
+            Self::Fields(_) => self.map(&self.item(content), received),
+        }
+    }
+
+    /// One of many that came together, as a message of its own.
+    #[cfg(feature = "http")]
+    pub(crate) fn item(&self, content: &[u8]) -> Message {
+        let kind = match self {
+            Self::CloudEvents(_) => STRUCTURED,
+            Self::Fields(_) => "application/json",
+        };
+        Message::new(content).with("content-type", kind)
+    }
 }

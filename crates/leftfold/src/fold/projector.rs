@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument as _;
 
 use super::batch::{Desk, Folder, Routed};
 use super::figures::Figures;
@@ -385,8 +386,16 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let to = Checkpoint { mark: self.desk.progress.clone(), tally };
         let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
         let commit = Arc::new(Commit { advance: Some(advance), changes });
+        let span = tracing::debug_span!(
+            "commit",
+            projection = %collection,
+            events = counted.events,
+            documents = documents.deltas.len(),
+            position = %self.desk.progress,
+        );
         let mut task = JoinSet::new();
         let submitted = submit(self.projector.store.clone(), commit.clone(), self.projector.env.random());
+        let submitted = submitted.instrument(span);
         task.spawn(async move {
             let begun = Instant::now();
             Ok((submitted.await?, begun.elapsed()))
