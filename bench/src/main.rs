@@ -7,10 +7,12 @@ mod append;
 mod carts;
 mod catch_up;
 mod growth;
+mod http;
 mod ingest;
 mod latency;
 mod react;
 mod report;
+mod script;
 mod stores;
 mod subject;
 mod traffic;
@@ -94,6 +96,30 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Over HTTP: events against the library, and reads of documents against a bare handler.
+    Http {
+        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        #[arg(long, default_value = "sqlite")]
+        store: String,
+        /// How often each measurement is taken.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Print a list of figures as JSON, and nothing else, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Projections in JavaScript: folds on one thread, and a catch-up on SQLite, against the same in Rust.
+    Script {
+        /// How often each measurement is taken.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Print a list of figures as JSON, and nothing else, on standard output.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Serves over HTTP until its input ends.
+    #[command(hide = true)]
+    ServeAs { argument: String, role: http::serving::Role },
     /// Brings events that must wait, and prints how much memory that took.
     #[command(hide = true)]
     Hold { store: String, events: u64 },
@@ -185,6 +211,22 @@ async fn run(command: Command) -> Result<()> {
             };
             report::print(&figures, json)
         }
+        Command::Http { store, rounds, json } => {
+            let temporary = tempfile::tempdir()?;
+            let rounds = rounds.max(1);
+            let figures = match store.as_str() {
+                "sqlite" => http::measure(&Files { directory: temporary.path().to_owned() }, rounds).await?,
+                "mongodb" => http::measure(&Databases::private().await?, rounds).await?,
+                url => http::measure(&Databases::at(url).await?, rounds).await?,
+            };
+            report::print(&figures, json)
+        }
+        Command::Script { rounds, json } => {
+            let temporary = tempfile::tempdir()?;
+            let files = Files { directory: temporary.path().to_owned() };
+            report::print(&script::measure(&files, rounds.max(1)).await?, json)
+        }
+        Command::ServeAs { argument, role } => http::serving::be(&argument, role).await,
         Command::Hold { store, events } if store.starts_with("mongodb") => {
             ingest::hold(leftfold_mongodb::Mongo::connect(store).await?, events).await
         }
