@@ -145,7 +145,7 @@ impl Documents for Mongo {
     async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
         let base = &self.inner.base;
         let doing = "keep the generations of a collection in";
-        // The view has to follow: who may not change it must not even begin, or a switch would stand still half-way.
+        // The view has to follow: who may not change it must not even begin, or people would go on seeing what was there before.
         if next.switching.is_some() {
             schema::may_change_view(base, &collection.base()).await?;
         }

@@ -113,7 +113,7 @@ async fn a_view_that_was_left_behind_follows() {
     app.stop().await;
 }
 
-/// A switch that stands still half-way would keep all documents from being folded: so it is refused before it begins.
+/// Else the switch would be made, and those who read the view would go on seeing what was there before.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_change_the_view_does_not_begin_to_switch() {
     let server = Server::with_access_control().await.unwrap();
