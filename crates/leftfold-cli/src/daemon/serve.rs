@@ -173,19 +173,7 @@ async fn reload_if_told<S: Backend>(
     serving: &Serving,
 ) {
     while told.recv().await.is_some() {
-        let read = Config::read(file).and_then(|config| {
-            let prepared = Prepared::new(config, ground.insecure)?;
-            prepared.config.healer(Sequencer::new(ground.store.clone()))?;
-            prepared.config.can_follow(&running.prepared.config)?;
-            Ok(Arc::new(prepared))
-        });
-        let prepared = match read {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                tracing::error!(%error, "not reloaded, all goes on as before");
-                continue;
-            }
-        };
+        let Some(mut prepared) = read_again(file, ground, &running.prepared.config) else { continue };
         // One after the other: both would fold the same documents.
         running.end().await;
         loop {
@@ -199,7 +187,24 @@ async fn reload_if_told<S: Backend>(
                 }
                 Err(error) => tracing::error!(%error, "can't start what was reloaded, trying again"),
             }
-            sleep(AGAIN).await;
+            tokio::select! {
+                () = sleep(AGAIN) => {}
+                // Somebody has mended it, maybe.
+                _ = told.recv() => {
+                    prepared = read_again(file, ground, &running.prepared.config).unwrap_or(prepared);
+                }
+            }
         }
     }
+}
+
+/// What the file says now, if it can take the place of what it said before; if not, the log says why.
+fn read_again<S: Backend>(file: &Path, ground: &Ground<S>, before: &Config) -> Option<Arc<Prepared>> {
+    let read = Config::read(file).and_then(|config| {
+        let prepared = Prepared::new(config, ground.insecure)?;
+        prepared.config.healer(Sequencer::new(ground.store.clone()))?;
+        prepared.config.can_follow(before)?;
+        Ok(Arc::new(prepared))
+    });
+    read.inspect_err(|error| tracing::error!(%error, "not reloaded, all goes on as before")).ok()
 }

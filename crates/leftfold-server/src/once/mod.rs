@@ -1,7 +1,7 @@
 //! Writes that carry an `Idempotency-Key` are done once: the same request again is answered as it was the first time, also after a crash.
 //!
-//! A request is noted before it is done, and its answer after that, in a hidden collection of the store. What failed is not remembered, so that it can be
-//! tried again. One whose process died in between is done again, if that is harmless, or else said to be of unknown outcome.
+//! A request is noted before it is done, and its answer after that, in a hidden collection of the store. What was refused is not remembered, so that it can be
+//! tried again. One that failed, or whose process died in between, is done again, if that is harmless, or else said to be of unknown outcome.
 
 mod kept;
 
@@ -128,7 +128,7 @@ async fn keyed<S: Backend>(
             ));
         }
         Judged::Unknown => {
-            let said = "a request with this Idempotency-Key was begun, and the process that was at it has died; \
+            let said = "a request with this Idempotency-Key was begun, and nobody knows how it ended; \
                         see whether it was done, and use another key if it was not";
             return Err(Problem::conflict(said));
         }
@@ -138,6 +138,10 @@ async fn keyed<S: Backend>(
     }
     let answer = next.run(Request::from_parts(parts.clone(), Body::from(body))).await;
     let (answer, kept) = taken(answer).await;
+    // Who failed may have done it all the same. Where it must not be done twice, it stays begun, and nobody knows how it ended.
+    if answer.status().is_server_error() && !repeatable {
+        return Ok(answer);
+    }
     // It is done, whether that can be noted or not.
     if let Err(problem) = change(&shared, &key, |all: &mut Kept| all.end(&key, attempt, kept.clone())).await {
         tracing::warn!(
@@ -232,3 +236,6 @@ async fn prepared<S: Documents>(store: &S) -> leftfold::Result<Collection> {
     store.prepare(&collection).await?;
     Ok(collection)
 }
+
+#[cfg(test)]
+mod tests;

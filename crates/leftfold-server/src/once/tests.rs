@@ -1,0 +1,36 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::routing::post;
+use leftfold::{Leftfold, Memory};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::Service;
+
+/// How a request with a key ends that is sent three times, and how often it is done, where the first one fails with a status.
+async fn sent_thrice(repeatable: bool, first: StatusCode) -> ([u16; 3], usize) {
+    let app = Leftfold::on(Memory::default()).start().await.unwrap();
+    let shared = Arc::new(Service::new(app).await.unwrap());
+    let times = Arc::new(AtomicUsize::new(0));
+    let done = Arc::clone(&times);
+    let handler =
+        move || async move { if done.fetch_add(1, Ordering::SeqCst) == 0 { first } else { StatusCode::OK } };
+    let router = Router::new().route("/", once(post(handler), repeatable, &shared)).with_state(shared);
+    let send = async || {
+        let request = Request::post("/").header("idempotency-key", "k").body(Body::empty()).unwrap();
+        router.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    let statuses = [send().await, send().await, send().await];
+    (statuses, times.load(Ordering::SeqCst))
+}
+
+/// Who failed may have done it all the same: it is done again only where that is harmless.
+#[tokio::test]
+async fn what_may_have_been_done_is_not_done_again_unless_that_is_harmless() {
+    let (failed, refused) = (StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND);
+    assert_eq!(sent_thrice(true, StatusCode::OK).await, ([200, 200, 200], 1));
+    assert_eq!(sent_thrice(true, failed).await, ([503, 200, 200], 2));
+    assert_eq!(sent_thrice(false, refused).await, ([404, 200, 200], 2));
+    assert_eq!(sent_thrice(false, failed).await, ([503, 409, 409], 1));
+}
