@@ -1,6 +1,7 @@
 //! JSON as text, known to be valid: what events carry and documents are stored as.
 
 mod finite;
+mod strict;
 
 use std::fmt;
 
@@ -9,79 +10,142 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use self::finite::Finite;
+pub use self::strict::JsonFault;
 use crate::error::Invalid;
 
 /// A valid JSON text. It is parsed only where its content is needed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Json(Box<str>);
+///
+/// JSON that enters the system must also be [strict](Self::strict). A value remembers that it was checked, so that no
+/// text is checked twice.
+#[derive(Clone)]
+pub struct Json {
+    text: Box<str>,
+    /// Whether the text is known to be strict.
+    is_strict: bool,
+}
 
 impl Json {
+    /// The deepest nesting of a strict text: arrays and objects within each other.
+    pub const MAX_DEPTH: usize = 127;
+
     /// Checks that the text is JSON.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         match serde_json::from_str::<&RawValue>(text) {
-            Ok(raw) => Ok(Self(raw.get().into())),
+            Ok(raw) => Ok(Self::stored(raw.get())),
             Err(error) => Err(Invalid::new("json", text, format!("valid JSON: {error}"))),
         }
     }
 
+    /// Checks that the text is JSON which every reader can read, and reads alike:
+    ///
+    /// - strings are well-formed Unicode: no escape is half a surrogate pair
+    /// - numbers fit a 64-bit float: `1e999` does not
+    /// - no object has the same key twice
+    /// - arrays and objects are nested at most [`MAX_DEPTH`](Self::MAX_DEPTH) deep
+    ///
+    /// Every event has to pass, whichever way it comes.
+    ///
+    /// ```
+    /// use leftfold::Json;
+    ///
+    /// let half = Json::strict(r#"{"items":[{"name":"\ud83d"}]}"#).unwrap_err();
+    /// assert_eq!(half.path(), "items[0].name");
+    /// ```
+    pub fn strict(text: &str) -> Result<Self, JsonFault> {
+        Self::strict_within(text, Self::MAX_DEPTH)
+    }
+
+    /// The same with a smaller bound on the depth.
+    pub fn strict_within(text: &str, depth: usize) -> Result<Self, JsonFault> {
+        strict::check(text.as_bytes(), depth)?;
+        // JSON's own whitespace is all that can stand around a value that passed.
+        Ok(Self { text: text.trim().into(), is_strict: true })
+    }
+
+    /// Checks a text by the rules of [`strict`](Self::strict) and keeps nothing of it.
+    pub fn check_strict(text: &[u8]) -> Result<(), JsonFault> {
+        strict::check(text, Self::MAX_DEPTH)
+    }
+
+    /// Checks it by the rules of [`strict`](Self::strict), unless it is known to follow them.
+    pub fn ensure_strict(&self) -> Result<(), JsonFault> {
+        if self.is_strict { Ok(()) } else { Self::check_strict(self.text.as_bytes()) }
+    }
+
+    /// Notes that it is strict. The caller has [checked](Self::check_strict) the text of which it is a part, or has made it.
+    #[must_use]
+    pub fn assume_strict(self) -> Self {
+        Self { is_strict: true, ..self }
+    }
+
     /// Takes back what a store kept: it was checked when it went in.
     pub fn stored(text: impl Into<Box<str>>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), is_strict: false }
     }
 
     /// Serializes a value. Numbers that are none, or infinite, are refused: JSON does not have them.
     pub fn of(value: &impl Serialize) -> Result<Self, Invalid> {
         match serde_json::to_string(&Finite(value)) {
-            Ok(text) => Ok(Self(text.into())),
+            Ok(text) => Ok(Self::stored(text)),
             Err(error) => Err(Invalid::new("json", "", format!("a value that serializes to JSON: {error}"))),
         }
     }
 
     /// Reads it as a value of type `T`; the error names the field.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T, Invalid> {
-        serde_json::from_str(&self.0).map_err(|_| {
-            let mut deserializer = serde_json::Deserializer::from_str(&self.0);
+        serde_json::from_str(&self.text).map_err(|_| {
+            let mut deserializer = serde_json::Deserializer::from_str(&self.text);
             match serde_path_to_error::deserialize::<_, T>(&mut deserializer) {
                 Err(error) => {
-                    Invalid::new("json", &self.0, format!("at `{}`: {}", error.path(), error.inner()))
+                    Invalid::new("json", &self.text, format!("at `{}`: {}", error.path(), error.inner()))
                 }
-                Ok(_) => Invalid::new("json", &self.0, "nothing after the value"),
+                Ok(_) => Invalid::new("json", &self.text, "nothing after the value"),
             }
         })
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The text, as one that can be changed.
     pub fn into_string(self) -> String {
-        self.0.into()
+        self.text.into()
     }
 
     /// Whether both say the same, whatever their spacing and order of fields.
     pub fn same_as(&self, other: &Self) -> bool {
-        let value = |json: &Self| serde_json::from_str::<serde_json::Value>(&json.0).ok();
-        self.0 == other.0 || (value(self).is_some() && value(self) == value(other))
+        let value = |json: &Self| serde_json::from_str::<serde_json::Value>(&json.text).ok();
+        self.text == other.text || (value(self).is_some() && value(self) == value(other))
     }
 }
 
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Json {}
+
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serde_json::from_str::<&RawValue>(&self.0).map_err(serde::ser::Error::custom)?.serialize(serializer)
+        serde_json::from_str::<&RawValue>(&self.text)
+            .map_err(serde::ser::Error::custom)?
+            .serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(Box::<RawValue>::deserialize(deserializer)?.get().into()))
+        Ok(Self::stored(Box::<RawValue>::deserialize(deserializer)?.get()))
     }
 }
 

@@ -41,7 +41,7 @@ pub use event::{
 };
 pub use fold::{Projection, Route};
 pub use guarded::{Guarded, Rule};
-pub use json::Json;
+pub use json::{Json, JsonFault};
 pub use log::{Append, AppendError, Appended, Expected, Log};
 pub use mark::{Lane, Mark, Verdict};
 pub use memory::Memory;
