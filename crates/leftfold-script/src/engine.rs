@@ -1,15 +1,19 @@
 //! A JavaScript engine with one script in it, and limits on what it may take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
+use leftfold::Json;
+use leftfold::documents::MAX_BODY_DEPTH;
 use rquickjs::context::intrinsic::{
     Date, Eval, Json as JsonText, MapSet, Promise as Promises, Proxy, RegExp, RegExpCompiler, TypedArrays,
 };
 use rquickjs::{CatchResultExt as _, CaughtError, Context, Ctx, Function, Module, Object, Runtime};
 
-use crate::{Fault, Limits};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Fault, Limits, too_long};
 
 /// What a script finds, and how it is called.
 const PRELUDE: &str = include_str!("prelude.js");
@@ -22,37 +26,47 @@ type Builtins = (Date, Eval, RegExpCompiler, RegExp, JsonText, Proxy, MapSet, Ty
 /// An engine, ready to be called.
 pub(crate) struct Engine {
     context: Context,
-    deadline: Arc<Deadline>,
+    watch: Arc<Watch>,
     limits: Limits,
     pub(crate) exports: Exports,
 }
 
 /// What a script exports.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exports {
     pub(crate) types: Vec<String>,
     pub(crate) version: u32,
     pub(crate) routes: bool,
 }
 
-/// Until when a call may run, in nanoseconds since the engine was made.
-struct Deadline {
-    base: Instant,
-    at: AtomicU64,
+/// The processor time of a call. The engine asks every few thousand steps, so a short call never looks at the clock.
+#[derive(Default)]
+struct Watch {
+    /// The processor time of the thread when the engine first asked in this call, in nanoseconds; 0 if it has not.
+    since: AtomicU64,
+    is_over: AtomicBool,
 }
 
-impl Deadline {
-    fn set(&self, limit: Duration) {
-        self.at.store(nanos(self.base.elapsed() + limit), Ordering::Relaxed);
+impl Watch {
+    fn begin(&self) {
+        self.since.store(0, Ordering::Relaxed);
+        self.is_over.store(false, Ordering::Relaxed);
     }
 
-    fn is_over(&self) -> bool {
-        nanos(self.base.elapsed()) > self.at.load(Ordering::Relaxed)
+    /// Whether the call has taken more than it may. Once it has, it stays so: a script may catch the interruption.
+    fn ask(&self, limit: Duration) -> bool {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        let now =
+            u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0);
+        match self.since.load(Ordering::Relaxed) {
+            0 => self.since.store(now.max(1), Ordering::Relaxed),
+            since if u128::from(now.saturating_sub(since)) > limit.as_nanos() => {
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        self.is_over.load(Ordering::Relaxed)
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Engine {
@@ -62,11 +76,11 @@ impl Engine {
         let runtime = Runtime::new().map_err(engine)?;
         runtime.set_memory_limit(limits.memory);
         runtime.set_max_stack_size(STACK);
-        let deadline = Arc::new(Deadline { base: Instant::now(), at: AtomicU64::new(u64::MAX) });
-        let watched = Arc::clone(&deadline);
-        runtime.set_interrupt_handler(Some(Box::new(move || watched.is_over())));
+        let watch = Arc::new(Watch::default());
+        let watched = Arc::clone(&watch);
+        runtime.set_interrupt_handler(Some(Box::new(move || watched.ask(limits.time))));
         let context = Context::custom::<Builtins>(&runtime).map_err(engine)?;
-        let mut engine = Self { context, deadline, limits, exports: Exports::default() };
+        let mut engine = Self { context, watch, limits, exports: Exports::default() };
         engine.exports = engine.call(|ctx| {
             ctx.eval::<(), _>(PRELUDE)?;
             let (module, done) = Module::declare(ctx.clone(), file, source)?.eval()?;
@@ -88,33 +102,37 @@ impl Engine {
         kind: &str,
         document: Option<&str>,
         event: &str,
-    ) -> Result<Option<String>, Fault> {
-        self.call(|ctx| {
+    ) -> Result<Option<Json>, Fault> {
+        let folded: Option<String> = self.call(|ctx| {
             let fold: Function<'_> = ctx.globals().get::<_, Object<'_>>("__leftfold")?.get("fold")?;
+            let is_exact = has_long_number(event) || document.is_some_and(has_long_number);
             match document {
-                Some(document) => fold.call((kind, document, event)),
-                None => fold.call((kind, rquickjs::Undefined, event)),
+                Some(document) => fold.call((kind, document, event, is_exact)),
+                None => fold.call((kind, rquickjs::Undefined, event, is_exact)),
             }
-        })
+        })?;
+        // Everybody who reads the document later must be able to.
+        let checked = folded.map(|text| Json::strict_within(&text, MAX_BODY_DEPTH)).transpose();
+        checked.map_err(|fault| Fault::new(format!("the document can't be stored: {fault}")))
     }
 
     /// The ids of the documents that an event belongs to.
     pub(crate) fn route(&self, event: &str) -> Result<Vec<String>, Fault> {
         self.call(|ctx| {
             let route: Function<'_> = ctx.globals().get::<_, Object<'_>>("__leftfold")?.get("route")?;
-            route.call((event,))
+            route.call((event, has_long_number(event)))
         })
     }
 
     /// Runs something under the limits.
     fn call<T>(&self, run: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>) -> Result<T, Fault> {
-        self.deadline.set(self.limits.time);
+        self.watch.begin();
         self.context.with(|ctx| run(&ctx).catch(&ctx).map_err(|error| self.fault(&error)))
     }
 
     fn fault(&self, error: &CaughtError<'_>) -> Fault {
-        if self.deadline.is_over() {
-            return Fault::limit(format!("it ran for longer than {:?}", self.limits.time), true);
+        if self.watch.is_over.load(Ordering::Relaxed) {
+            return Fault::limit(too_long(self.limits));
         }
         match error {
             CaughtError::Exception(exception) => {
@@ -123,7 +141,7 @@ impl Engine {
                 let message = message.unwrap_or_default();
                 if message.contains("out of memory") {
                     let most = self.limits.memory >> 20;
-                    return Fault::limit(format!("it took more than {most} MiB of memory"), false);
+                    return Fault::limit(format!("it took more than {most} MiB of memory"));
                 }
                 let name = name.unwrap_or_else(|| "Error".to_owned());
                 let lines = stack.iter().flat_map(|stack| stack.lines()).map(str::trim);
@@ -141,7 +159,7 @@ impl Engine {
             }
             // Where memory ends, there is none for an exception, either.
             CaughtError::Error(rquickjs::Error::Allocation) => {
-                Fault::limit(format!("it took more than {} MiB of memory", self.limits.memory >> 20), false)
+                Fault::limit(format!("it took more than {} MiB of memory", self.limits.memory >> 20))
             }
             CaughtError::Error(rquickjs::Error::WouldBlock) => {
                 Fault::new("it waits for something that never comes".to_owned())
@@ -149,6 +167,28 @@ impl Engine {
             CaughtError::Error(error) => Fault::new(error.to_string()),
         }
     }
+}
+
+/// Whether a text may have a number that JavaScript would round: reading all numbers exactly costs time.
+fn has_long_number(text: &str) -> bool {
+    /// Whole numbers are exact up to 2⁵³, which has 16 digits.
+    const LONG: usize = 16;
+    let bytes = text.as_bytes();
+    let mut at = LONG - 1;
+    // Each run of digits that is long enough covers a place that is a multiple of its length.
+    while at < bytes.len() {
+        if bytes[at].is_ascii_digit() {
+            let begin =
+                bytes[..at].iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |other| other + 1);
+            let end =
+                bytes[at..].iter().position(|byte| !byte.is_ascii_digit()).map_or(bytes.len(), |n| at + n);
+            if end - begin >= LONG {
+                return true;
+            }
+        }
+        at += LONG;
+    }
+    false
 }
 
 /// A version that the script was checked to have.

@@ -33,27 +33,43 @@
 //! **Deterministic**: there is no clock, no chance, no zone of the machine, no file and no network: `Date.now()` and the like throw. Variables of a
 //! module would live from event to event, in one process; [contract checks](leftfold::testing::Spec::holds_under_chaos) find scripts that use such.
 //!
-//! **Bounded**: a call that takes too long or too much memory fails as one that throws does. Numbers are those of JavaScript: whole ones are exact up to
-//! 2⁵³.
+//! **Bounded**: a call that takes too much processor time or memory fails as one that throws does. Numbers are those of JavaScript: whole ones are
+//! exact up to 2⁵³. Larger ones are passed on exactly, and a script that calculates with them fails.
+//!
+//! # Contained
+//!
+//! [`Script::compile`] runs a script in this process, where the engine stops it at its limits wherever it can. Some calls, such as
+//! `text.includes(…)` on long texts, are one step to the engine, and can't be stopped. [`Script::compile_in`] runs it in
+//! [worker processes](Workers) that are ended from outside; the daemon does so.
 
 mod engine;
+mod pool;
+mod process;
+mod remote;
+mod wire;
+mod worker;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leftfold::fold::{self, Ids};
+use leftfold::fold::{self, Bulk, Folded, Ids, Upcoming};
 use leftfold::{Event, EventKind, Invalid, Json, Projection, Route};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use self::engine::{Engine, Exports};
+pub use self::pool::Workers;
+use self::remote::{Extent, Item, Remote};
+use self::wire::{Record, Source};
+pub use self::worker::run_worker;
 
 /// What one call of a script may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long it may run; a second if not said.
+    /// How much processor time it may take; a second if not said. Time in which the machine does something else does not count.
     pub time: Duration,
     /// How much memory the engine may take with all that the script keeps, in bytes; 64 MiB if not said.
     pub memory: usize,
@@ -70,17 +86,21 @@ impl Default for Limits {
 pub struct Fault {
     message: String,
     is_limit: bool,
-    is_transient: bool,
 }
 
 impl Fault {
     pub(crate) fn new(message: String) -> Self {
-        Self { message, is_limit: false, is_transient: false }
+        Self { message, is_limit: false }
     }
 
-    pub(crate) fn limit(message: String, is_transient: bool) -> Self {
-        Self { message, is_limit: true, is_transient }
+    pub(crate) fn limit(message: String) -> Self {
+        Self { message, is_limit: true }
     }
+}
+
+/// The message of a call that took too much processor time.
+pub(crate) fn too_long(limits: Limits) -> String {
+    format!("it ran for longer than {:?}", limits.time)
 }
 
 impl fmt::Display for Fault {
@@ -92,8 +112,6 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 /// A projection in JavaScript.
-///
-/// Its engine is made once and called by one thread at a time; after a call that ran into a limit it is made anew.
 #[derive(Clone)]
 pub struct Script {
     inner: Arc<Inner>,
@@ -102,12 +120,18 @@ pub struct Script {
 struct Inner {
     name: String,
     file: String,
-    source: String,
     /// The version of its code: what it exports, and a hash of its text.
     version: String,
-    limits: Limits,
     exports: Exports,
-    engine: Mutex<Option<Engine>>,
+    host: Host,
+}
+
+/// Where a script runs.
+enum Host {
+    /// In this process. The engine is called by one thread at a time; after a call that ran into a limit it is replaced.
+    Here(Source, Mutex<Option<Engine>>),
+    /// In worker processes.
+    Workers(Remote),
 }
 
 impl fmt::Debug for Script {
@@ -122,22 +146,36 @@ impl fmt::Debug for Script {
 }
 
 impl Script {
-    /// Compiles a script under the name of its projection. The file is the one that errors name.
+    /// Compiles a script under the name of its projection, to run in this process. The file is the one that errors name.
     pub fn compile(
         name: impl Into<String>,
         file: impl Into<String>,
         limits: Limits,
         source: impl Into<String>,
     ) -> Result<Self, Fault> {
-        let (file, source) = (file.into(), source.into());
-        let engine = Engine::new(&file, &source, limits)?;
+        let source = Source { file: file.into(), text: source.into(), limits };
+        let engine = Engine::new(&source.file, &source.text, limits)?;
         let exports = engine.exports.clone();
-        let engine = Mutex::new(Some(engine));
-        let digest = Sha256::digest(&source);
-        let hash = u64::from_be_bytes(std::array::from_fn(|at| digest[at]));
-        let version = format!("{}-{hash:016x}", exports.version);
-        let name = name.into();
-        Ok(Self { inner: Arc::new(Inner { name, file, source, version, limits, exports, engine }) })
+        Ok(Self::new(name.into(), exports, &source.clone(), Host::Here(source, Mutex::new(Some(engine)))))
+    }
+
+    /// Compiles a script to run in worker processes. Blocks the thread until a worker has loaded it.
+    pub fn compile_in(
+        workers: &Workers,
+        name: impl Into<String>,
+        file: impl Into<String>,
+        limits: Limits,
+        source: impl Into<String>,
+    ) -> Result<Self, Fault> {
+        let source = Source { file: file.into(), text: source.into(), limits };
+        let identity = hash([&source.file, &source.text, &format!("{limits:?}")]);
+        let (remote, exports) = Remote::load(workers.clone(), identity, source.clone())?;
+        Ok(Self::new(name.into(), exports, &source, Host::Workers(remote)))
+    }
+
+    fn new(name: String, exports: Exports, source: &Source, host: Host) -> Self {
+        let version = format!("{}-{:016x}", exports.version, hash([&source.text]));
+        Self { inner: Arc::new(Inner { name, file: source.file.clone(), version, exports, host }) }
     }
 
     /// The version that the script exports; 1 if it does not.
@@ -151,30 +189,139 @@ impl Script {
     }
 }
 
-impl Inner {
-    fn call<T>(&self, call: impl FnOnce(&Engine) -> Result<T, Fault>) -> Result<T, Fault> {
-        let mut kept = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
-        let engine = match kept.take() {
-            Some(engine) => engine,
-            None => Engine::new(&self.file, &self.source, self.limits)?,
-        };
-        let answer = call(&engine);
-        // What was cut off may have left anything behind.
-        if !answer.as_ref().is_err_and(|fault| fault.is_limit) {
-            *kept = Some(engine);
+/// A hash of texts, the first eight bytes of a SHA-256.
+fn hash<const N: usize>(texts: [&str; N]) -> u64 {
+    let mut digest = Sha256::new();
+    for (text, number) in texts.iter().zip(0..) {
+        if number > 0 {
+            digest.update([0]);
         }
-        answer
+        digest.update(text);
     }
+    let digest = digest.finalize();
+    u64::from_be_bytes(std::array::from_fn(|at| digest[at]))
+}
 
+impl Inner {
     fn has(&self, kind: &EventKind) -> bool {
         self.exports.types.iter().any(|one| one == kind.as_str())
     }
 
     fn route(&self, event: &Event<Json>) -> Result<Ids, Invalid> {
-        let wrong = |error: &dyn fmt::Display| Invalid::new("route", "", error.to_string());
-        let event = text(event).map_err(|error| wrong(&error))?;
-        let ids = self.call(|engine| engine.route(&event)).map_err(|fault| wrong(&fault))?;
-        Ids::many(ids)
+        let event = text(event).map_err(|error| unroutable(&error))?;
+        let ids = match &self.host {
+            Host::Here(source, engine) => here(source, engine, |engine| engine.route(&event)),
+            Host::Workers(remote) => remote.route(&[&event]).and_then(|mut routed| ids(routed.pop())),
+        };
+        Ids::many(ids.map_err(|fault| unroutable(&fault))?)
+    }
+
+    fn fold(&self, document: Option<&str>, event: &Event<Json>) -> Result<Option<Json>, fold::Error> {
+        let (shown, kind) = (text(event)?, event.kind.as_str());
+        match &self.host {
+            Host::Here(source, engine) => {
+                let folded = here(source, engine, |engine| engine.fold(kind, document, &shown));
+                folded.map_err(failed)
+            }
+            Host::Workers(remote) => {
+                let item = Item { key: 0, document, kind, event: &shown };
+                let folded = remote.fold(&[item], Extent { least: 1, time: Duration::ZERO });
+                folded.map_err(failed)?.pop().and_then(folded_by).unwrap_or_else(|| Err(unanswered()))
+            }
+        }
+    }
+}
+
+/// Calls the engine of a script in this process.
+fn here<T>(
+    source: &Source,
+    engine: &Mutex<Option<Engine>>,
+    call: impl FnOnce(&Engine) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let mut kept = engine.lock().unwrap_or_else(PoisonError::into_inner);
+    let engine = match kept.take() {
+        Some(engine) => engine,
+        None => Engine::new(&source.file, &source.text, source.limits)?,
+    };
+    let answer = call(&engine);
+    // An engine that was cut off may be in any state.
+    if !answer.as_ref().is_err_and(|fault| fault.is_limit) {
+        *kept = Some(engine);
+    }
+    answer
+}
+
+fn unroutable(error: &dyn fmt::Display) -> Invalid {
+    Invalid::new("route", "", error.to_string())
+}
+
+fn failed(fault: Fault) -> fold::Error {
+    fold::Error::new(fault.message)
+}
+
+fn unanswered() -> fold::Error {
+    fold::Error::new("the worker gave no answer")
+}
+
+/// The ids in an answer of a worker.
+fn ids(record: Option<Record>) -> Result<Vec<String>, Fault> {
+    match record {
+        Some(Record::Ids(ids)) => Ok(ids),
+        Some(Record::Fault(fault)) => Err(fault),
+        _ => Err(Fault::new("the worker gave no ids".to_owned())),
+    }
+}
+
+/// The fold in an answer of a worker; `None` if it was not computed.
+fn folded_by(record: Record) -> Option<Folded<Json>> {
+    match record {
+        Record::Document(text) => Some(Ok(Some(Json::stored(text)))),
+        Record::Nothing => Some(Ok(None)),
+        Record::Fault(fault) => Some(Err(failed(fault))),
+        Record::Skipped => None,
+        Record::Loaded(_) | Record::Ids(_) | Record::End => Some(Err(unanswered())),
+    }
+}
+
+/// Only scripts in worker processes gain from folding many at a time.
+impl Bulk<Json, Json> for Remote {
+    fn route(&self, events: &[&Event<Json>]) -> Vec<Result<Ids, Invalid>> {
+        let texts: Result<Vec<_>, _> = events.iter().map(|event| text(event)).collect();
+        let routed = texts
+            .map_err(|error| Fault::new(error.to_string()))
+            .and_then(|texts| Self::route(self, &texts.iter().map(String::as_str).collect::<Vec<_>>()));
+        match routed {
+            Ok(routed) => {
+                let ids = routed.into_iter().map(|record| ids(Some(record)));
+                ids.map(|ids| ids.map_err(|fault| unroutable(&fault)).and_then(Ids::many)).collect()
+            }
+            Err(fault) => events.iter().map(|_| Err(unroutable(&fault))).collect(),
+        }
+    }
+
+    fn fold(
+        &self,
+        folds: &[Upcoming<'_, Json, Json>],
+        least: usize,
+        time: Duration,
+    ) -> Vec<Option<Folded<Json>>> {
+        let texts: Result<Vec<_>, _> = folds.iter().map(|fold| text(fold.event)).collect();
+        // Those that are not answered here are folded one by one, and fail there.
+        let Ok(texts) = texts else { return Vec::new() };
+        let mut keys = HashMap::new();
+        let items = folds.iter().zip(&texts).map(|(fold, event)| {
+            let next = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+            let key = *keys.entry(fold.id).or_insert(next);
+            Item { key, document: fold.document.map(Json::as_str), kind: fold.event.kind.as_str(), event }
+        });
+        let items: Vec<_> = items.collect();
+        match Self::fold(self, &items, Extent { least, time }) {
+            Ok(records) => records.into_iter().map(folded_by).collect(),
+            Err(fault) => {
+                tracing::debug!(%fault, "folds were not computed ahead");
+                Vec::new()
+            }
+        }
     }
 }
 
@@ -204,13 +351,13 @@ impl Projection for Script {
     }
 
     fn fold(&self, document: Option<Json>, event: &Event<Json>) -> Result<Option<Json>, fold::Error> {
-        let shown = text(event)?;
-        let document = document.as_ref().map(Json::as_str);
-        let folded = self.inner.call(|engine| engine.fold(event.kind.as_str(), document, &shown));
-        match folded {
-            Ok(folded) => Ok(folded.map(Json::stored)),
-            Err(fault) if fault.is_transient => Err(fold::Error::transient(fault.message)),
-            Err(fault) => Err(fold::Error::new(fault.message)),
+        self.inner.fold(document.as_ref().map(Json::as_str), event)
+    }
+
+    fn bulk(&self) -> Option<&dyn Bulk<Json, Json>> {
+        match &self.inner.host {
+            Host::Here(..) => None,
+            Host::Workers(remote) => Some(remote),
         }
     }
 }

@@ -12,8 +12,13 @@
   const check = (args) => {
     if (args.length === 0) refuse("the time of now", "use event.time")();
     if (args.length > 1) refuse("a date by the clock of this machine", "use Date.UTC(…)")();
-    if (typeof args[0] === "string" && !hasZone.test(args[0])) {
-      refuse(`a date without a zone (${args[0]})`, "end it with Z")();
+    const [date] = args;
+    if (typeof date === "string" && !hasZone.test(date)) {
+      refuse(`a date without a zone (${date})`, "end it with Z")();
+    }
+    // What an object turns into can't be checked: it may be another text each time.
+    if (date !== null && typeof date === "object" && !(date instanceof Native)) {
+      throw new TypeError("a date is made of a text, a number or a date, not of another object");
     }
   };
   const Fixed = function Date(...args) {
@@ -23,7 +28,11 @@
   Fixed.prototype = Native.prototype;
   Fixed.prototype.constructor = Fixed;
   Fixed.UTC = Native.UTC;
-  Fixed.parse = (text) => (check([`${text}`]), Native.parse(text));
+  Fixed.parse = (value) => {
+    const text = `${value}`;
+    check([text]);
+    return Native.parse(text);
+  };
   Fixed.now = refuse("Date.now", "use event.time");
   const proto = Native.prototype;
   for (const part of ["Date", "Day", "FullYear", "Hours", "Milliseconds", "Minutes", "Month", "Seconds"]) {
@@ -40,15 +49,23 @@
   };
   globalThis.Date = Fixed;
 
-  const { parse, stringify } = JSON;
-  const isFinite = Number.isFinite;
+  const { parse, rawJSON, stringify } = JSON;
+  const { isFinite, isSafeInteger } = Number;
+  const getTime = proto.getTime;
   const isArray = Array.isArray;
   const entries = Object.entries;
+  const includes = String.prototype.includes;
 
-  /** Where there is a number that JSON writes as null. */
+  /** Keeps a whole number that JavaScript would round: it is written as it was read, and can't be calculated with. */
+  const exact = (_, value, { source }) =>
+    typeof value === "number" && !isSafeInteger(value) && wholeNumber.test(source) ? rawJSON(source) : value;
+  const wholeNumber = /^-?[0-9]+$/;
+
+  /** Where there is a number or a date that JSON writes as null. */
   const notANumber = (value, path) => {
     if (typeof value === "number") return isFinite(value) ? undefined : `${path} is ${value}`;
     if (value === null || typeof value !== "object") return undefined;
+    if (value instanceof Native && !isFinite(getTime.call(value))) return `${path} is an invalid date`;
     for (const [name, inner] of entries(value)) {
       const found = notANumber(inner, path === "" ? name : `${path}.${name}`);
       if (found !== undefined) return found;
@@ -82,24 +99,28 @@
     if (!Number.isSafeInteger(version) || version < 1 || version > 0xffff_ffff) {
       throw new TypeError("version must be a whole number from 1 on");
     }
-    const fold = (type, document, event) => {
-      const before = document === undefined ? undefined : parse(document);
-      const after = handlers[type](before, parse(event));
+    const fold = (type, document, event, isExact) => {
+      const revive = isExact ? exact : undefined;
+      const before = document === undefined ? undefined : parse(document, revive);
+      const after = handlers[type](before, parse(event, revive));
       if (after === null) return null;
       if (typeof after !== "object" || isArray(after) || after instanceof Promise) {
         throw new TypeError(
           `the function for ${type} returned ${said(after)}; return the document, or null to delete it`,
         );
       }
+      if (typeof after.toJSON === "function") {
+        throw new TypeError(`the function for ${type} returned an object with toJSON; return a plain object`);
+      }
       const text = stringify(after);
-      if (text.includes("null")) {
+      if (includes.call(text, "null")) {
         const wrong = notANumber(after, "");
         if (wrong !== undefined) throw new RangeError(`the function for ${type} returned a document in which ${wrong}`);
       }
       return text;
     };
-    const routed = (event) => {
-      const ids = route(parse(event));
+    const routed = (event, isExact) => {
+      const ids = route(parse(event, isExact ? exact : undefined));
       const all = ids === null || ids === undefined ? [] : isArray(ids) ? ids : [ids];
       for (const id of all) {
         if (typeof id !== "string") {

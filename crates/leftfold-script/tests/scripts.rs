@@ -109,8 +109,12 @@ fn what_is_no_document_is_refused() {
         ("() => ({ a: [{ b: 0 / 0 }] })", "in which a.0.b is NaN"),
         ("() => ({ a: 1 / 0, b: null })", "in which a is Infinity"),
         ("() => ({ a: 1n })", "BigInt"),
+        ("() => ({ a: [new Date(NaN)] })", "in which a.0 is an invalid date"),
+        ("() => ({ toJSON: () => [] })", "returned an object with toJSON"),
+        ("() => new Date(0)", "returned an object with toJSON"),
+        ("(_, event) => ({ n: event.data.n + 1 })", "TypeError"),
     ] {
-        after(function, &json!({})).then_fails(why);
+        after(function, &json!({ "n": 9_007_199_254_740_993_u64 })).then_fails(why);
     }
     after("() => ({ a: null, b: 'null' })", &json!({})).then("a", json!({ "a": null, "b": "null" }));
 }
@@ -124,6 +128,9 @@ fn nothing_differs_from_run_to_run() {
         ("new Date(2026, 1, 1)", "Date.UTC"),
         ("new Date('2026-01-01T10:00')", "a date without a zone"),
         ("Date.parse('1 January 2026')", "a date without a zone"),
+        ("new Date({ toString: () => '1 January 2026' })", "not of another object"),
+        ("new Date(['1 January 2026'])", "not of another object"),
+        ("Date.parse({ toString: () => '1 January 2026' })", "a date without a zone"),
         ("Math.random()", "Math.random differs from run to run"),
         ("performance.now()", "performance"),
         ("new WeakRef({})", "WeakRef"),
@@ -137,6 +144,32 @@ fn nothing_differs_from_run_to_run() {
         .then("a", json!({ "d": "2026-01-01T00:00:00.000Z", "h": 0, "z": 0, "s": "2026-01-01T00:00:00.000Z" }));
     after("() => ({ d: new Date('2026-01-01T10:00+02:00'), u: Date.UTC(2026, 0, 1), m: new Date('2026-01-01').getTime() })", &json!({}))
         .then("a", json!({ "d": "2026-01-01T08:00:00.000Z", "u": 1_767_225_600_000_u64, "m": 1_767_225_600_000_u64 }));
+}
+
+#[test]
+fn whole_numbers_that_javascript_would_round_are_passed_on_exactly() {
+    let data =
+        json!({ "n": 9_007_199_254_740_993_u64, "m": -9_007_199_254_740_993_i64, "s": "9007199254740993" });
+    on_happened("(doc, { data }) => ({ ...doc, ...data, has: [data.n] })")
+        .given_events("a", [event("happened", &data), event("happened", &json!({}))])
+        .then(
+            "a",
+            json!({ "n": 9_007_199_254_740_993_u64, "m": -9_007_199_254_740_993_i64, "s": "9007199254740993",
+                "has": [null] }),
+        );
+}
+
+#[test]
+fn what_no_reader_could_read_is_refused_with_its_place() {
+    let deep = "() => { let a = {}; for (let i = 0; i < 120; i++) a = { a }; return a }";
+    for (function, why) in [
+        ("() => ({ at: [{ text: '😀'.slice(0, 1) }] })", "at `at[0].text`"),
+        ("() => ({ ['😀'.slice(0, 1)]: 1 })", "surrogate"),
+        ("() => ({ n: JSON.rawJSON('1e999') })", "at `n`"),
+        (deep, "nested too deep"),
+    ] {
+        after(function, &json!({})).holds_under_chaos().then_fails(why);
+    }
 }
 
 #[test]

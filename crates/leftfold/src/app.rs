@@ -6,6 +6,7 @@ use std::any::Any;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -17,8 +18,11 @@ use crate::doctor::{self, Examine, Finding};
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{DocumentId, Event, NewEvent, StreamId, Token};
-use crate::fold::{Differing, Mended, Options, Projection, Sample, Status, Verified, distance, stopped};
+use crate::event::{DocumentId, Event, NewEvent, Position, StreamId, Token};
+use crate::fold::{
+    Differing, Mended, Occurrence, Options, Projection, Pulse, Sample, SlowFold, Status, Verified, distance,
+    stopped,
+};
 use crate::log::{AppendError, Appended, Entry, Expected, Limit};
 use crate::mark::Mark;
 use crate::part::{Part, Running, Setting};
@@ -93,7 +97,7 @@ impl<S: Reactive> Reacts for Reacting<S> {
 }
 
 /// How long handlers have to end when the application stops.
-const GRACE: std::time::Duration = std::time::Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(10);
 
 impl<S: Store + Reactive> Leftfold<S> {
     /// Adds a reaction to documents. It runs when the application is [started](Self::start); who wants more of a say makes a
@@ -342,6 +346,7 @@ impl<S: Store> App<S> {
         let pulse = part.seen();
         let generations = store.generations(name).await?;
         let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
+        let folding = self.slow_fold(&pulse).await?;
         let mut tally = checkpoint.tally;
         tally.last_error = pulse.last_error.or(tally.last_error);
         Ok(Status {
@@ -360,8 +365,20 @@ impl<S: Store> App<S> {
             tally,
             behind_since,
             parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
+            folding,
             figures: pulse.figures,
         })
+    }
+
+    /// The event that a projection has been folding for so long that people should know.
+    async fn slow_fold(&self, pulse: &Pulse) -> Result<Option<SlowFold>> {
+        const LONG: Duration = Duration::from_secs(1);
+        let slow = pulse.folding.as_ref().and_then(|folding| folding.longer_than(LONG));
+        let Some((partition, position, took)) = slow else { return Ok(None) };
+        let (after, one) = (Position(position.0.saturating_sub(1)), Limit { events: 1, ..Limit::default() });
+        let page = self.store().read(partition, after, one).await?;
+        let event = page.events.first().map(Occurrence::of);
+        Ok(event.map(|event| SlowFold { event, seconds: took.as_secs() }))
     }
 
     /// When the first event happened, of any partition, that comes after a mark.

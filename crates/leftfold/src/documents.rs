@@ -24,6 +24,9 @@ use crate::mark::Mark;
 /// The longest body of a document, in bytes. A fold that makes a longer one has failed.
 pub const MAX_BODY_BYTES: usize = 16_000_000;
 
+/// The deepest nesting of a document. Readers wrap documents in lists and messages, and all of them can read this much.
+pub const MAX_BODY_DEPTH: usize = 100;
+
 /// Why a document (or a stream, where events are not routed by it) is set aside, by reference: the events
 /// themselves stay in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

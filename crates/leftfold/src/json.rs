@@ -72,6 +72,11 @@ impl Json {
         if self.is_strict { Ok(()) } else { Self::check_strict(self.text.as_bytes()) }
     }
 
+    /// Checks it by the rules of [`strict`](Self::strict), with a smaller bound on the depth.
+    pub(crate) fn ensure_strict_within(&self, depth: usize) -> Result<(), JsonFault> {
+        strict::check(self.text.as_bytes(), depth)
+    }
+
     /// Notes that it is strict. The caller has [checked](Self::check_strict) the text of which it is a part, or has made it.
     #[must_use]
     pub fn assume_strict(self) -> Self {

@@ -1,17 +1,22 @@
 //! The pure core of the fold: from (documents at hand, events) to (what to write, what failed, what waits).
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio::time::Instant;
 
+use super::ahead::Ahead;
 use super::decode::{Decoded, decode};
+use super::folding::Folding;
 use super::slot::{Effect, Place, Slot};
 use super::working::Working;
-use super::{Error, Ids, Projection, Route};
+use super::{Error, Folded, Ids, Projection, Route};
 use crate::documents::{Collection, Tally, Write};
-use crate::error::Result;
+use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::log::Page;
 use crate::mark::{Lane, Mark};
@@ -22,6 +27,25 @@ pub(crate) struct Folder<P: Projection> {
     pub(crate) projection: P,
     pub(crate) collection: Collection,
     route: Route<P::Event>,
+    /// The event that is being folded.
+    pub(crate) folding: Arc<Folding>,
+}
+
+/// How much of a page is folded in one go: at least one event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Portion {
+    /// At most so many events …
+    pub(crate) events: usize,
+    /// … in about this time.
+    pub(crate) time: Duration,
+}
+
+impl Portion {
+    /// All of it, however long that takes.
+    #[cfg(feature = "testing")]
+    pub(crate) const ALL: Self = Self { events: usize::MAX, time: Duration::MAX };
+    /// One event.
+    pub(crate) const ONE: Self = Self { events: 1, time: Duration::MAX };
 }
 
 /// A page of the log, decoded and routed.
@@ -40,6 +64,35 @@ pub(crate) struct Routed<E> {
 pub(super) enum Step<E> {
     Fold(Event<E>, Ids, usize),
     Broken(Event, Error),
+}
+
+impl<E> Step<E> {
+    fn event(&self) -> Option<&Event<E>> {
+        match self {
+            Self::Fold(event, ..) => Some(event),
+            Self::Broken(..) => None,
+        }
+    }
+
+    /// The place of the event in its partition.
+    fn position(&self) -> Position {
+        match self {
+            Self::Fold(event, ..) => event.position,
+            Self::Broken(event, _) => event.position,
+        }
+    }
+}
+
+/// Names the documents that a decoded event belongs to.
+fn routed_by<E>(step: Step<E>, route: impl FnOnce(&Event<E>) -> Option<Result<Ids, Invalid>>) -> Step<E> {
+    let Step::Fold(event, _, bytes) = step else { return step };
+    let error = match route(&event) {
+        Some(Ok(ids)) => return Step::Fold(event, ids, bytes),
+        Some(Err(error)) => error.to_string(),
+        None => "the projection gave no answer".to_owned(),
+    };
+    let error = Error::new(format!("can't route {}: {error}", event.kind));
+    Step::Broken(event.with_data(crate::Json::stored("null")), error)
 }
 
 /// An event without its data: enough to find it again.
@@ -63,7 +116,7 @@ pub struct Occurrence {
 }
 
 impl Occurrence {
-    pub(super) fn of<D>(event: &Event<D>) -> Self {
+    pub(crate) fn of<D>(event: &Event<D>) -> Self {
         Self {
             stream: event.stream.clone(),
             revision: event.revision,
@@ -77,6 +130,11 @@ impl Occurrence {
 }
 
 impl<E> Routed<E> {
+    /// Whether nothing of it is folded yet.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.taken == 0
+    }
+
     /// How often an event is to be applied to a document.
     pub(crate) fn applications(&self) -> u64 {
         let ids = self.steps.iter().map(|step| match step {
@@ -159,7 +217,7 @@ impl<P: Projection> Folder<P> {
     pub(crate) fn new(projection: P) -> Result<Self> {
         let collection = Collection::new(projection.name())?;
         let route = projection.route();
-        Ok(Self { projection, collection, route })
+        Ok(Self { projection, collection, route, folding: Arc::default() })
     }
 
     /// The same projection, in one generation of its collection.
@@ -183,8 +241,19 @@ impl<P: Projection> Folder<P> {
             steps: Vec::with_capacity(page.events.len()),
             taken: 0,
         };
+        if let (Some(bulk), Route::By(_)) = (self.projection.bulk(), &self.route) {
+            let decoded = page.events.into_iter().filter_map(|event| self.understand(event, Self::decoded));
+            let mut steps: Vec<_> = decoded.collect();
+            let events = steps.iter().filter_map(Step::event).collect::<Vec<_>>();
+            let answers = Error::catch("routing", || Ok(bulk.route(&events)));
+            let mut answers = answers.unwrap_or_default().into_iter();
+            steps = steps.into_iter().map(|step| routed_by(step, |_| answers.next())).collect();
+            routed.ignored = routed.events - steps.len() as u64;
+            routed.steps = steps;
+            return routed;
+        }
         for event in page.events {
-            match self.understand(event) {
+            match self.understand(event, Self::step) {
                 Some(step) => routed.steps.push(step),
                 None => routed.ignored += 1,
             }
@@ -193,10 +262,14 @@ impl<P: Projection> Folder<P> {
     }
 
     /// What an event is to the projection, whose code may panic: then it can't be decoded.
-    fn understand(&self, event: Event) -> Option<Step<P::Event>> {
+    fn understand(
+        &self,
+        event: Event,
+        step: impl FnOnce(&Self, Event) -> Option<Step<P::Event>>,
+    ) -> Option<Step<P::Event>> {
         let (id, stream, kind) = (event.id.clone(), event.stream.clone(), event.kind.clone());
         let Event { revision, time, partition, position, .. } = event;
-        let step = Error::catch("decoding or routing it", || Ok(self.step(event)));
+        let step = Error::catch("decoding or routing it", || Ok(step(self, event)));
         step.unwrap_or_else(|error| {
             let data = crate::Json::stored("null");
             let event = Event { id, stream, revision, kind, time, data, metadata: None, partition, position };
@@ -204,30 +277,25 @@ impl<P: Projection> Folder<P> {
         })
     }
 
-    fn step(&self, event: Event) -> Option<Step<P::Event>> {
+    /// An event that is decoded and belongs to no document yet.
+    fn decoded(&self, event: Event) -> Option<Step<P::Event>> {
         let bytes = event.data.as_str().len();
         let event = self.projection.upcast(event);
         if !self.projection.concerns(&event.kind) {
             return None;
         }
-        let event = match decode(event) {
-            Decoded::Known(event) => event,
-            Decoded::Ignored => return None,
-            Decoded::Broken(event, error) => return Some(Step::Broken(event, Error::new(error))),
-        };
-        match &self.route {
-            Route::Stream => {
-                let ids = Ids::stream(&event);
-                Some(Step::Fold(event, ids, bytes))
-            }
-            Route::By(route) => match route(&event) {
-                Ok(ids) => Some(Step::Fold(event, ids, bytes)),
-                Err(error) => {
-                    let error = Error::new(format!("can't route {}: {error}", event.kind));
-                    Some(Step::Broken(event.with_data(crate::Json::stored("null")), error))
-                }
-            },
+        match decode(event) {
+            Decoded::Known(event) => Some(Step::Fold(event, Ids::none(), bytes)),
+            Decoded::Ignored => None,
+            Decoded::Broken(event, error) => Some(Step::Broken(event, Error::new(error))),
         }
+    }
+
+    fn step(&self, event: Event) -> Option<Step<P::Event>> {
+        Some(routed_by(self.decoded(event)?, |event| match &self.route {
+            Route::Stream => Some(Ok(Ids::stream(event))),
+            Route::By(route) => Some(route(event)),
+        }))
     }
 
     /// The documents an event belongs to, or why that can't be told.
@@ -237,13 +305,13 @@ impl<P: Projection> Folder<P> {
 
     /// The same; `None` if the projection passes it over.
     pub(super) fn concern(&self, event: Event) -> Option<Result<Ids, Error>> {
-        Some(match self.understand(event)? {
+        Some(match self.understand(event, Self::step)? {
             Step::Fold(_, ids, _) => Ok(ids),
             Step::Broken(_, error) => Err(error),
         })
     }
 
-    /// The documents a page needs that are not at hand, in order of need.
+    /// The documents that the rest of a page needs and that are not at hand, in order of need.
     pub(crate) fn missing(&self, desk: &Desk<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
         let mut seen = HashSet::with_hasher(RandomState::default());
         let mut missing = Vec::new();
@@ -252,7 +320,7 @@ impl<P: Projection> Folder<P> {
                 missing.push(id.clone());
             }
         };
-        for step in &page.steps {
+        for step in &page.steps[page.taken..] {
             match step {
                 Step::Fold(_, ids, _) => ids.as_slice().iter().for_each(&mut need),
                 Step::Broken(event, _) if self.routes_by_stream() => need(&DocumentId::from(&event.stream)),
@@ -262,7 +330,7 @@ impl<P: Projection> Folder<P> {
         missing
     }
 
-    /// The streams a page needs to know about that are not at hand: all, if some are parked; else those with an
+    /// The streams that the rest of a page needs to know about and that are not at hand: all, if some are parked; else those with an
     /// event that can't be decoded.
     pub(crate) fn missing_streams(
         &self,
@@ -274,7 +342,7 @@ impl<P: Projection> Folder<P> {
             return Vec::new();
         }
         let mut seen = HashSet::with_hasher(RandomState::default());
-        let streams = page.steps.iter().filter_map(|step| match step {
+        let streams = page.steps[page.taken..].iter().filter_map(|step| match step {
             Step::Fold(event, ..) if some_parked => Some(&event.stream),
             Step::Broken(event, _) => Some(&event.stream),
             Step::Fold(..) => None,
@@ -285,55 +353,68 @@ impl<P: Projection> Folder<P> {
             .collect()
     }
 
-    /// Folds a page into the documents at hand, at most so many events of it; whether that was all. Documents that
+    /// Folds a page into the documents at hand, as much of it as the portion says; whether that was all. Documents that
     /// are not at hand are left alone.
     pub(crate) fn apply(
         &self,
         desk: &mut Desk<P::Document>,
         page: &mut Routed<P::Event>,
-        most: usize,
+        portion: Portion,
         now: Timestamp,
     ) -> bool {
-        let lane = Lane::from(page.partition);
+        let (lane, begun) = (Lane::from(page.partition), Instant::now());
         desk.tally.events += std::mem::take(&mut page.events);
         desk.tally.ignored += std::mem::take(&mut page.ignored);
-        let until = page.taken.saturating_add(most).min(page.steps.len());
-        for step in &page.steps[page.taken..until] {
-            let number = match step {
+        let first = page.taken;
+        let until = first.saturating_add(portion.events).min(page.steps.len());
+        let (mut ahead, mut is_computed) = (Ahead::none(), first);
+        while page.taken < until {
+            let (number, at) = (page.taken, Instant::now());
+            let left = portion.time.saturating_sub(at - begun);
+            if number > first && left.is_zero() {
+                break;
+            }
+            let step = &page.steps[number];
+            let position = step.position();
+            self.folding.begin(page.partition, position, at);
+            if number >= is_computed {
+                (ahead, is_computed) = self.compute_ahead(desk, &lane, &page.steps[..until], number, left);
+            }
+            match step {
                 Step::Fold(event, ids, bytes) => {
-                    self.fold_into(desk, (&lane, event.position.0, now), event, ids, *bytes);
-                    event.position.0
+                    let folded = |nth| ahead.take(&page.steps, number, nth);
+                    self.fold_into(desk, (&lane, position.0, now), event, (ids, *bytes), folded);
                 }
-                Step::Broken(event, error) => {
-                    self.set_aside(desk, (&lane, event.position.0, now), event, error);
-                    event.position.0
-                }
-            };
-            desk.progress.advance(&lane, number);
+                Step::Broken(event, error) => self.set_aside(desk, (&lane, position.0, now), event, error),
+            }
+            desk.progress.advance(&lane, position.0);
+            page.taken += 1;
         }
-        page.taken = until;
-        let done = until == page.steps.len();
+        self.folding.end();
+        let done = page.taken == page.steps.len();
         if done {
             desk.progress.advance(&lane, page.through.0);
         }
         done
     }
 
+    /// Folds an event into its documents. `computed` has the results that were computed ahead.
     fn fold_into(
         &self,
         desk: &mut Desk<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event<P::Event>,
-        ids: &Ids,
-        bytes: usize,
+        (ids, bytes): (&Ids, usize),
+        mut computed: impl FnMut(usize) -> Option<Folded<P::Document>>,
     ) {
         let place = Place { lane, number, before: &desk.progress, now };
         if !self.routes_by_stream() && waits(&mut desk.streams, place, event) {
             return;
         }
-        for id in ids.as_slice() {
+        for (id, nth) in ids.as_slice().iter().zip(0..) {
             let Some(slot) = desk.documents.touch(id, bytes) else { continue };
-            match slot.fold(place, event, desk.careful, |document| self.fold(document, event)) {
+            let fold = |document| computed(nth).unwrap_or_else(|| self.fold(document, event));
+            match slot.fold(place, event, desk.careful, fold) {
                 Effect::Skipped => desk.tally.skipped += 1,
                 Effect::Failed => desk.suspect = true,
                 Effect::Applied | Effect::SetAside => {}

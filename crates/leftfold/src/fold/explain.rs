@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Projection;
-use super::batch::{Desk, Folder, Next, Occurrence};
+use super::batch::{Desk, Folder, Next, Occurrence, Portion};
 use super::moment::Until;
 use super::slot::Slot;
 use crate::documents::Store;
@@ -76,7 +76,7 @@ impl<P: Projection> Folder<P> {
             }
             while let Some(next) = page.next_for(id, self.routes_by_stream()) {
                 let Next::Concerns(event) = next else {
-                    self.apply(&mut desk, &mut page, 1, env.now());
+                    self.apply(&mut desk, &mut page, Portion::ONE, env.now());
                     continue;
                 };
                 if !until.covers(&event) {
@@ -85,7 +85,7 @@ impl<P: Projection> Folder<P> {
                 }
                 let failed = desk.documents.get(id).is_some_and(|slot| slot.loss().is_some());
                 let waits = !self.routes_by_stream() && desk.is_set_aside(&event);
-                self.apply(&mut desk, &mut page, 1, env.now());
+                self.apply(&mut desk, &mut page, Portion::ONE, env.now());
                 let effect = match desk.documents.get(id).and_then(Slot::loss) {
                     _ if failed || waits => Effect::Waiting,
                     Some(loss) => {

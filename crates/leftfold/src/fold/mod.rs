@@ -9,15 +9,19 @@
 //! | `batch` | the pure core: from (documents at hand, events) to (what to write, what failed, what waits) |
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded anew |
+//! | `ahead` | folds of a page that a projection computes many at a time |
+//! | `threads` | threads for users' code, beside those of the runtime |
 //! | `status`, `figures` | how a projection is doing, and what was measured |
 //! | `explain`, `moment`, `absence` | why a document is what it is, was what it was, or is not there |
 //! | `verify` | whether what is stored is what the log folds to |
 
 mod absence;
+mod ahead;
 mod batch;
 mod decode;
 mod explain;
 mod figures;
+mod folding;
 mod mend;
 mod moment;
 mod pipes;
@@ -26,14 +30,15 @@ mod projector;
 mod replay;
 mod slot;
 mod status;
+mod threads;
 mod verify;
 mod working;
 
 pub use absence::Absence;
-#[cfg(feature = "testing")]
-pub(crate) use batch::Desk;
 pub(crate) use batch::Folder;
 pub use batch::Occurrence;
+#[cfg(feature = "testing")]
+pub(crate) use batch::{Desk, Portion};
 #[cfg(feature = "testing")]
 pub(crate) use decode::{Decoded, decode};
 pub use explain::{Change, Effect, Explained};
@@ -41,11 +46,11 @@ pub use figures::{Figures, Histogram};
 pub use mend::Mended;
 pub use moment::Moment;
 pub(crate) use moment::Until;
-pub use projection::{Error, Ids, Projection, Route};
+pub use projection::{Bulk, Error, Folded, Ids, Projection, Route, Upcoming};
 pub use projector::Options;
 pub(crate) use projector::{Ended, Projector, Pulse, SharedPulse, stopped};
 #[cfg(feature = "testing")]
 pub(crate) use slot::Slot;
 pub(crate) use status::distance;
-pub use status::{Activity, Status};
+pub use status::{Activity, SlowFold, Status};
 pub use verify::{Differing, Sample, Verified};

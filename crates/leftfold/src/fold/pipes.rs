@@ -7,6 +7,7 @@ use tokio::time::sleep;
 
 use super::Projection;
 use super::batch::{Folder, Routed};
+use super::threads;
 use crate::documents::{Commit, Conflict, Outcome, Store};
 use crate::error::Result;
 use crate::event::Partition;
@@ -39,7 +40,11 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
             // Far behind, larger pages cost less; near the head there is no need for them.
             bytes = if page.more { (bytes * 2).min(page_bytes) } else { FIRST_PAGE_BYTES.min(page_bytes) };
             cursor.advance(&partition.into(), page.through.0);
-            let routed = folder.route(partition, page);
+            let routing = folder.clone();
+            let routed = match threads::run(move || routing.route(partition, page)).await {
+                Ok(routed) => routed,
+                Err(error) => return drop(pages.send(Err(error)).await),
+            };
             if pages.send(Ok(routed)).await.is_err() {
                 return;
             }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -87,6 +88,36 @@ pub trait Projection: Send + Sync + 'static {
         document: Option<Self::Document>,
         event: &Event<Self::Event>,
     ) -> Result<Option<Self::Document>, Error>;
+
+    /// Folds and routes many events in one call, for projections whose code runs elsewhere, where each call costs.
+    /// `None`, the default, means that `fold` and `route` are called for each event.
+    fn bulk(&self) -> Option<&dyn Bulk<Self::Event, Self::Document>> {
+        None
+    }
+}
+
+/// Folds and routes of many events at a time. They must come to the same as one by one.
+pub trait Bulk<E, D> {
+    /// Routes events; one answer for each.
+    fn route(&self, events: &[&Event<E>]) -> Vec<Result<Ids, Invalid>>;
+
+    /// Folds events into documents, in order, and answers in order: for the first `least` of them, and for as many more as
+    /// fit into the time. The folds of a document that come after one that failed are answered with `None`.
+    fn fold(&self, folds: &[Upcoming<'_, E, D>], least: usize, time: Duration) -> Vec<Option<Folded<D>>>;
+}
+
+/// The result of a fold.
+pub type Folded<D> = Result<Option<D>, Error>;
+
+/// A fold that is about to happen.
+#[derive(Debug)]
+pub struct Upcoming<'a, E, D> {
+    /// The document's id.
+    pub id: &'a DocumentId,
+    /// The document before the first of its folds in the same call. Later ones take the result of the one before.
+    pub document: Option<&'a D>,
+    /// The event.
+    pub event: &'a Event<E>,
 }
 
 /// A shared projection is one.
@@ -120,6 +151,10 @@ impl<P: Projection> Projection for Arc<P> {
         event: &Event<P::Event>,
     ) -> Result<Option<P::Document>, Error> {
         (**self).fold(document, event)
+    }
+
+    fn bulk(&self) -> Option<&dyn Bulk<P::Event, P::Document>> {
+        (**self).bulk()
     }
 }
 

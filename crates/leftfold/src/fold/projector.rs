@@ -17,17 +17,19 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
 
-use super::batch::{Desk, Folder, Routed};
+use super::batch::{Desk, Folder, Portion, Routed};
 use super::figures::Figures;
+use super::folding::Folding;
 use super::pipes::{Settled, read_ahead, submit};
-use super::replay::Replay;
+use super::replay::{Replay, is_ahead};
 use super::slot::{Delta, Loss, Slot};
 use super::status::Activity;
-use super::{Error as FoldError, Projection};
+use super::{Error as FoldError, Projection, threads};
 use crate::documents::{Advance, Changes, Checkpoint, Claim, Commit, Parked, Store, Tally};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Partition, Position};
+use crate::mark::Mark;
 use crate::planted::{Bug, planted};
 use crate::rebuild::frozen;
 use crate::retry::Backoff;
@@ -72,6 +74,8 @@ pub(crate) struct Pulse {
     pub(crate) events_per_second: f64,
     pub(crate) last_error: Option<String>,
     pub(crate) figures: Figures,
+    /// The event that is being folded.
+    pub(crate) folding: Option<Arc<Folding>>,
 }
 
 pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
@@ -102,6 +106,11 @@ struct InFlight {
     /// The part of its tally that belongs to no single document.
     tally: Tally,
 }
+
+/// How long a page is folded before the run looks at everything else.
+const SLICE: Duration = Duration::from_millis(50);
+/// How long the projection's code may go on after the projector was told to stop.
+const STOP_GRACE: Duration = Duration::from_secs(5);
 
 /// Why a run ended.
 enum End {
@@ -142,6 +151,10 @@ struct Run<'a, S, P: Projection> {
     projector: &'a Projector<S, P>,
     pages: mpsc::Receiver<Result<Routed<P::Event>>>,
     desk: Desk<P::Document>,
+    /// A page of which a part is folded.
+    page: Option<Routed<P::Event>>,
+    /// When the lease is to be renewed.
+    renewal: Instant,
     /// What is stored.
     checkpoint: Checkpoint,
     in_flight: Option<InFlight>,
@@ -224,6 +237,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
         }
         let some_streams_parked = !self.folder.routes_by_stream()
             && !self.store.parked(&self.folder.collection.streams(), None, 1).await?.is_empty();
+        self.show(|pulse| pulse.folding = Some(Arc::clone(&self.folder.folding)));
         let (sender, pages) = mpsc::channel(1);
         let mut reader = JoinSet::new();
         reader.spawn(read_ahead(
@@ -237,6 +251,8 @@ impl<S: Store, P: Projection> Projector<S, P> {
             projector: self,
             pages,
             desk: Desk::new(checkpoint.mark.clone(), self.options.cache_bytes),
+            page: None,
+            renewal: Instant::now() + self.renew_after(),
             checkpoint,
             in_flight: None,
             begun: None,
@@ -256,6 +272,10 @@ impl<S: Store, P: Projection> Projector<S, P> {
         Ok(if self.only_live { is_live } else { known.has(self.number) })
     }
 
+    fn renew_after(&self) -> Duration {
+        (self.options.lease / 3).clamp(Duration::from_millis(1), Duration::from_hours(1))
+    }
+
     async fn claim(&self) -> Result<Claim> {
         self.store.claim(&self.folder.collection, &self.owner, self.options.lease).await
     }
@@ -267,12 +287,9 @@ impl<S: Store, P: Projection> Projector<S, P> {
 
 impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn go(mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        let renew_after =
-            (self.projector.options.lease / 3).clamp(Duration::from_millis(1), Duration::from_hours(1));
-        let mut renewal = Instant::now() + renew_after;
         loop {
             self.show();
-            if Instant::now() >= renewal {
+            if Instant::now() >= self.renewal {
                 let is_ours = self.projector.claim().await? == Claim::Ours;
                 if !is_ours || !self.projector.is_wanted().await? {
                     // What is done is handed in all the same: workers that are slower than their lease would else
@@ -280,7 +297,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                     self.finish().await?;
                     return Ok(End::Replaced);
                 }
-                renewal = Instant::now() + renew_after;
+                self.renewal = Instant::now() + self.projector.renew_after();
             }
             tokio::select! { biased;
                 () = stopped(stop) => {
@@ -291,37 +308,95 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                         return Ok(End::Replaced);
                     }
                 }
-                page = self.pages.recv() => {
+                page = next(&mut self.page, &mut self.pages) => {
                     let gone = || Error::new(Kind::Stopped, "reading the log ahead: the reader ended");
                     self.fold(page.ok_or_else(gone)??).await?;
                     if !self.cut_if_due().await? {
                         return Ok(End::Replaced);
                     }
                 }
-                () = sleep_until(renewal) => {}
+                () = sleep_until(self.renewal) => {}
             }
         }
     }
 
-    /// Folds a page into the batch in hand.
+    /// Folds a part of a page into the batch in hand: as much as fits into a slice of time, so that a batch of slow folds ends
+    /// in time, too.
     async fn fold(&mut self, mut page: Routed<P::Event>) -> Result<()> {
         let Projector { store, folder, env, .. } = self.projector;
+        // Also for the rest of a page: a commit in between may have dropped documents that it needs.
         let missing = folder.missing(&self.desk, &page);
-        let (needed, loaded) = (page.applications(), missing.len() as u64);
-        self.projector.show(|pulse| pulse.figures.looked_up(needed, loaded));
+        if page.is_untouched() {
+            let (needed, loaded) = (page.applications(), missing.len() as u64);
+            self.projector.show(|pulse| pulse.figures.looked_up(needed, loaded));
+        }
+        let mut records = Vec::new();
         if !missing.is_empty() {
-            let ahead = folder.load_documents(store, &mut self.desk, missing).await?;
-            self.look_at_streams_again(ahead);
+            records = store.load(&folder.collection, missing.clone()).await?;
+            self.look_at_streams_again(is_ahead(&records, &self.desk.progress));
         }
         let streams = folder.missing_streams(&self.desk, &page, self.some_streams_parked);
         if !streams.is_empty() {
             self.some_streams_parked = true;
             folder.load_streams(store, &mut self.desk, streams).await?;
         }
-        self.at_head = !page.more;
         self.begun.get_or_insert_with(Instant::now);
-        folder.apply_all(&mut self.desk, &mut page, &**env).await;
+        let (folder, now) = (Arc::clone(folder), env.now());
+        // In place nothing else runs while a slice is folded, so slices are small there.
+        let events = if threads::in_place() { 512 } else { usize::MAX };
+        let (page, done) = self
+            .on_desk(move |desk| {
+                desk.place(missing, records);
+                let done = folder.apply(desk, &mut page, Portion { events, time: SLICE }, now);
+                (page, done)
+            })
+            .await?;
+        self.at_head = done && !page.more;
+        self.page = (!done).then_some(page);
         Ok(())
+    }
+
+    /// Has the projection's code work on the desk, on a thread of its own.
+    async fn on_desk<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Desk<P::Document>) -> T + Send + 'static,
+    ) -> Result<T> {
+        // If the code does not come back, this run ends, and nobody misses the desk.
+        let mut desk = std::mem::replace(&mut self.desk, Desk::new(Mark::default(), 0));
+        let work = threads::run(move || {
+            let done = work(&mut desk);
+            (desk, done)
+        });
+        let (desk, done) = self.contained(work).await?;
+        self.desk = desk;
+        Ok(done)
+    }
+
+    /// Waits for code of the projection that runs elsewhere. The lease is renewed meanwhile; once the projector is told to stop,
+    /// the code has a little time to come back.
+    async fn contained<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut work = std::pin::pin!(work);
+        let mut deadline = None;
+        let mut renewal = self.renewal;
+        loop {
+            tokio::select! { biased;
+                done = &mut work => return done,
+                () = stopped(&mut self.stop), if deadline.is_none() => {
+                    deadline = Some(Instant::now() + STOP_GRACE);
+                }
+                () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    let message = "stopping: the projection's code did not come back in time; its batch is left for later";
+                    return Err(Error::new(Kind::Stopped, message));
+                }
+                () = sleep_until(renewal) => {
+                    // The run itself claims once more when the code is back, and finds out if the lease is lost.
+                    if let Err(error) = self.projector.claim().await {
+                        tracing::debug!(projection = %self.projector.folder.collection, %error, "lease not renewed");
+                    }
+                    renewal = Instant::now() + self.projector.renew_after();
+                }
+            }
+        }
     }
 
     /// Whoever was ahead with a document may have set streams aside, and folded it without them. That was written before
@@ -363,7 +438,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
         let documents = loop {
             self.repair().await?;
-            match self.desk.documents.cut() {
+            match self.on_desk(|desk| desk.documents.cut()).await? {
                 Ok(cut) => break cut,
                 Err(_) => self.desk.suspect = true,
             }
@@ -469,12 +544,18 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             let lost = self.desk.documents.lost();
             let retried = lost.iter().filter_map(|id| self.desk.documents.get(id)?.loss()?.error.as_ref());
             self.desk.tally.retried += retried.filter(|error| (options.should_retry)(error)).count() as u64;
-            let mut desk = Desk::careful(self.checkpoint.mark.clone());
-            let ahead = folder.load_documents(store, &mut desk, lost.clone()).await?;
+            let (from, through) = (self.checkpoint.mark.clone(), self.desk.progress.clone());
+            let again = {
+                let (store, folder, env, lost) = (store.clone(), folder.clone(), env.clone(), lost.clone());
+                threads::drive(async move {
+                    let mut desk = Desk::careful(from.clone());
+                    let ahead = folder.load_documents(&store, &mut desk, lost).await?;
+                    folder.replay(&store, &*env, &mut desk, Replay::Range { from, through }).await?;
+                    Ok((desk, ahead))
+                })
+            };
+            let (mut desk, ahead) = self.contained(async { again.await? }).await?;
             self.look_at_streams_again(ahead);
-            let range =
-                Replay::Range { from: self.checkpoint.mark.clone(), through: self.desk.progress.clone() };
-            folder.replay(store, &**env, &mut desk, range).await?;
             // All documents of a batch must be folded with and without the same streams.
             let waits = |parked: &&Parked| parked.position <= self.desk.progress.position(parked.partition);
             for parked in desk.streams.slots().filter_map(Slot::parked).filter(waits) {
@@ -528,6 +609,17 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             pulse.events_per_second = rate;
             pulse.last_error = None;
         });
+    }
+}
+
+/// The page in hand, or else the next one.
+async fn next<E>(
+    page: &mut Option<Routed<E>>,
+    pages: &mut mpsc::Receiver<Result<Routed<E>>>,
+) -> Option<Result<Routed<E>>> {
+    match page.take() {
+        Some(page) => Some(Ok(page)),
+        None => pages.recv().await,
     }
 }
 

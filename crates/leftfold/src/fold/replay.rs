@@ -1,9 +1,13 @@
 //! Reading the log again, in pages: for documents that must be folded anew.
 
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
 use super::Projection;
-use super::batch::{Desk, Folder, Routed};
+use super::batch::{Desk, Folder, Portion, Routed};
 use super::slot::Slot;
-use crate::documents::Store;
+use crate::documents::{Record, Store};
 use crate::env::Env;
 use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
@@ -112,8 +116,8 @@ impl<P: Projection> Folder<P> {
         page: &mut Routed<P::Event>,
         env: &dyn Env,
     ) {
-        const AT_ONCE: usize = 512;
-        while !self.apply(desk, page, AT_ONCE, env.now()) {
+        const PORTION: Portion = Portion { events: 512, time: Duration::from_millis(100) };
+        while !self.apply(desk, page, PORTION, env.now()) {
             tokio::task::yield_now().await;
         }
     }
@@ -127,16 +131,8 @@ impl<P: Projection> Folder<P> {
         ids: Vec<DocumentId>,
     ) -> Result<bool> {
         let records = store.load(&self.collection, ids.clone()).await?;
-        for id in ids {
-            desk.documents.insert(id, Slot::absent());
-        }
-        let mut ahead = false;
-        for record in records {
-            let mark = &record.header.mark;
-            ahead |=
-                mark.lanes().any(|(lane, at)| lane.partition().is_some() && at > desk.progress.get(lane));
-            desk.documents.insert(record.id.clone(), Slot::loaded(record));
-        }
+        let ahead = is_ahead(&records, &desk.progress);
+        desk.place(ids, records);
         Ok(ahead)
     }
 
@@ -158,5 +154,23 @@ impl<P: Projection> Folder<P> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether some of these have folded what was not presented yet.
+pub(crate) fn is_ahead(records: &[Record], progress: &Mark) -> bool {
+    let lanes = records.iter().flat_map(|record| record.header.mark.lanes());
+    lanes.into_iter().any(|(lane, at)| lane.partition().is_some() && at > progress.get(lane))
+}
+
+impl<D: DeserializeOwned> Desk<D> {
+    /// Puts documents on it as they are stored; those without a record are not there.
+    pub(crate) fn place(&mut self, ids: Vec<DocumentId>, records: Vec<Record>) {
+        for id in ids {
+            self.documents.insert(id, Slot::absent());
+        }
+        for record in records {
+            self.documents.insert(record.id.clone(), Slot::loaded(record));
+        }
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::documents::{Header, MAX_BODY_BYTES, Parked, Record, Write};
+use crate::documents::{Header, MAX_BODY_BYTES, MAX_BODY_DEPTH, Parked, Record, Write};
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
@@ -181,6 +181,11 @@ impl<D> Slot<D> {
         }
     }
 
+    /// Whether an event at this place would be folded into its [document](Self::document).
+    pub(crate) fn would_fold(&self, lane: &Lane, number: u64) -> bool {
+        matches!(self.state, State::Whole(_)) && self.mark.judge(lane, number) != Verdict::Skip
+    }
+
     /// What an event that can't be decoded does.
     pub(crate) fn fail<E>(&mut self, place: Place<'_>, event: &Event<E>, error: &Error) -> Effect
     where
@@ -354,6 +359,9 @@ fn text(document: &impl Serialize) -> Result<Json, Error> {
 /// What is stored of a document.
 fn body(document: &impl Serialize) -> Result<Json, Error> {
     let body = text(document)?;
+    if let Err(fault) = body.ensure_strict_within(MAX_BODY_DEPTH) {
+        return Err(Error::new(format!("the document can't be stored: {fault}")));
+    }
     match body.as_str().len() {
         0..=MAX_BODY_BYTES => Ok(body),
         bytes => Err(Error::new(format!(

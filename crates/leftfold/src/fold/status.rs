@@ -1,8 +1,11 @@
 //! How a projection is doing.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::batch::Occurrence;
 use super::figures::Figures;
 use crate::documents::{Generations, Tally};
 use crate::mark::Mark;
@@ -58,9 +61,27 @@ pub struct Status {
     pub behind_since: Option<Timestamp>,
     /// Since when the first of what is parked is.
     pub parked_since: Option<Timestamp>,
+    /// The event that this process has been folding for more than a second, if there is one.
+    pub folding: Option<SlowFold>,
     /// What this process has measured.
     #[serde(skip)]
     pub figures: Figures,
+}
+
+/// A fold that takes long.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowFold {
+    /// The event that is being folded.
+    pub event: Occurrence,
+    /// For how many seconds.
+    pub seconds: u64,
+}
+
+impl fmt::Display for SlowFold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { event, seconds } = self;
+        write!(f, "folding {} (revision {}, {}) for {seconds} s", event.stream, event.revision, event.kind)
+    }
 }
 
 /// How many events lie between two marks.

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::documents::Record;
 use crate::event::{DocumentId, Event, Partition};
-use crate::fold::{Desk, Folder, Projection, Slot};
+use crate::fold::{Desk, Folder, Portion, Projection, Slot};
 use crate::json::Json;
 use crate::log::Page;
 use crate::mark::Mark;
@@ -115,7 +115,7 @@ fn present<P: Projection>(
         let slot = shelf.streams.get(&id).cloned().map_or_else(Slot::absent, Slot::loaded);
         desk.streams.insert(id, slot);
     }
-    folder.apply(desk, &mut page, usize::MAX, Timestamp::UNIX_EPOCH);
+    folder.apply(desk, &mut page, Portion::ALL, Timestamp::UNIX_EPOCH);
     for id in desk.documents.lost() {
         if let Some(slot) = desk.documents.touch(&id, 0) {
             slot.park(1);

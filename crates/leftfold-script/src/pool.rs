@@ -1,0 +1,175 @@
+//! The worker processes of a program, shared by all its scripts.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use leftfold::budget::{Budget, Share, Use};
+
+use crate::Fault;
+use crate::process::{Process, unavailable};
+
+/// Worker processes that run scripts where they can be ended from outside, whatever they do.
+///
+/// There are as many as there are cores, at least two, however many scripts use them. They are started when they are
+/// needed. Scripts that are slow get half of them at the most, so that others never wait for long.
+#[derive(Clone)]
+pub struct Workers(Arc<Shared>);
+
+struct Shared {
+    program: PathBuf,
+    arguments: Vec<String>,
+    most: usize,
+    budget: Budget,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Kept>,
+    busy: usize,
+    /// How many of the busy ones work for slow scripts.
+    slow: usize,
+    /// Those who wait, in order of arrival.
+    line: VecDeque<Place>,
+    next: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    number: u64,
+    is_slow: bool,
+}
+
+/// A process, and what it takes of the memory budget.
+struct Kept {
+    process: Process,
+    share: Share,
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("program", &self.0.program).finish_non_exhaustive()
+    }
+}
+
+impl Workers {
+    /// Workers that are started as this program with these arguments. It must call
+    /// [`run_worker`](crate::run_worker), and nothing else, when it is started so.
+    ///
+    /// What the processes take counts in the budget.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = String>,
+        budget: Budget,
+    ) -> Self {
+        let most = std::thread::available_parallelism().map_or(2, usize::from).max(2);
+        Self(Arc::new(Shared {
+            program: program.into(),
+            arguments: arguments.into_iter().collect(),
+            most,
+            budget,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// A worker for one job, in turn. One that has the script loaded is preferred.
+    pub(crate) fn worker(&self, script: u64, is_slow: bool, is_fresh: bool) -> Result<Lease<'_>, Fault> {
+        let mut state = self.0.lock();
+        let place = Place { number: state.next, is_slow };
+        state.next += 1;
+        state.line.push_back(place);
+        while !state.may_go(place, self.0.most) {
+            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.line.retain(|waiting| *waiting != place);
+        state.busy += 1;
+        state.slow += usize::from(is_slow);
+        let known = state.idle.iter().position(|kept| kept.process.has(script));
+        let kept = known.or(state.idle.len().checked_sub(1)).map(|at| state.idle.swap_remove(at));
+        drop(state);
+        // Others in line may be able to go as well.
+        self.0.changed.notify_all();
+        let mut lease = Lease { shared: &self.0, kept, is_slow };
+        if is_fresh {
+            lease.kept = None;
+        }
+        if lease.kept.is_none() {
+            let process = Process::spawn(&self.0.program, &self.0.arguments);
+            let process = process.map_err(|error| unavailable(&error))?;
+            lease.kept = Some(Kept { process, share: self.0.budget.take(Use::Fold, 0) });
+        }
+        Ok(lease)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether there is a worker for this place, and nobody before it who could take it.
+    fn may_go(&self, place: Place, most: usize) -> bool {
+        let slow_is_full = self.slow >= (most / 2).max(1);
+        let could_go = |place: &Place| !(place.is_slow && slow_is_full);
+        let first = self.line.iter().find(|place| could_go(place));
+        self.busy < most && first == Some(&place)
+    }
+}
+
+/// A worker for one job. It goes back when this is dropped.
+pub(crate) struct Lease<'a> {
+    shared: &'a Shared,
+    kept: Option<Kept>,
+    is_slow: bool,
+}
+
+impl Lease<'_> {
+    /// Ends the worker instead of giving it back.
+    pub(crate) fn discard(mut self) {
+        self.kept = None;
+    }
+
+    /// Counts what the worker takes, and ends it if that is more than a script may take.
+    pub(crate) fn weigh(mut self, most: usize) {
+        let Some(kept) = &mut self.kept else { return };
+        let bytes = kept.process.memory().unwrap_or(0);
+        // What is there is there: it counts whether or not there is room for it.
+        let share = self.shared.budget.take(Use::Fold, bytes);
+        kept.share = share;
+        if bytes > most {
+            self.kept = None;
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.busy -= 1;
+        state.slow -= usize::from(self.is_slow);
+        state.idle.extend(self.kept.take());
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Deref for Lease<'_> {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.kept.as_ref().expect("a lease has a process until it is dropped").process
+    }
+}
+
+impl DerefMut for Lease<'_> {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.kept.as_mut().expect("a lease has a process until it is dropped").process
+    }
+}

@@ -1,0 +1,245 @@
+//! One worker process, as its parent sees it: jobs go in, results come out, and one that takes too much is ended.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use crate::wire::{Job, Record, Source, Work};
+use crate::worker::MAX_LOADED;
+use crate::{Fault, Limits};
+
+/// Announced while a script is loaded.
+pub(crate) const LOADING: u64 = u64::MAX;
+/// Announced between jobs.
+pub(crate) const IDLE: u64 = u64::MAX - 1;
+
+/// How often a worker that is busy is looked at.
+const TICK: Duration = Duration::from_millis(25);
+/// How long a worker may take to read a job.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often longer than its processor time an item may take by the wall clock, on a machine that is busy …
+const WALL_FACTOR: u32 = 30;
+/// … and at least.
+const LEAST_WALL: Duration = Duration::from_secs(30);
+
+/// A worker process. It ends with this value.
+pub(crate) struct Process {
+    child: Child,
+    socket: UnixStream,
+    announcement: File,
+    /// Scripts that it has loaded, the last used first: as the worker counts them.
+    loaded: Vec<u64>,
+}
+
+/// The results of a job.
+pub(crate) struct Answer {
+    /// One for each item that was done, in order.
+    pub(crate) records: Vec<Record>,
+    pub(crate) took: Duration,
+    /// Why the worker is gone, if it is.
+    pub(crate) lost: Option<Lost>,
+}
+
+/// A worker that is gone.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// The item that it was at, or [`LOADING`] or [`IDLE`].
+    pub(crate) at: u64,
+    pub(crate) reason: String,
+}
+
+impl Process {
+    pub(crate) fn spawn(program: &std::path::Path, arguments: &[String]) -> io::Result<Self> {
+        let (socket, theirs) = UnixStream::pair()?;
+        let announcement = File::from(memfd_create("leftfold-script", MemfdFlags::CLOEXEC)?);
+        announcement.write_all_at(&IDLE.to_le_bytes(), 0)?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env_clear()
+            // Scripts that get at the machine's zone all the same see none.
+            .env("TZ", "UTC")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(announcement.try_clone()?))
+            .stderr(Stdio::null())
+            // What a terminal sends to the parent is the parent's business.
+            .process_group(0)
+            .spawn()?;
+        socket.set_read_timeout(Some(TICK))?;
+        socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        Ok(Self { child, socket, announcement, loaded: Vec::new() })
+    }
+
+    pub(crate) fn has(&self, script: u64) -> bool {
+        self.loaded.contains(&script)
+    }
+
+    /// Runs a job, or as much of it as the worker lives for.
+    pub(crate) fn run(
+        &mut self,
+        (script, source): (u64, &Source),
+        (most_time, most_bytes): (Duration, u32),
+        work: Work<'_>,
+    ) -> Answer {
+        let is_loaded = self.has(script);
+        self.loaded.retain(|loaded| *loaded != script);
+        self.loaded.insert(0, script);
+        self.loaded.truncate(MAX_LOADED);
+        let sent = (!is_loaded).then(|| source.clone());
+        let begun = Instant::now();
+        let job = Job { script, source: sent, most_time, most_bytes, work };
+        let mut records = Vec::new();
+        let done = job.write(&mut self.socket).and_then(|()| {
+            let watched = Watched { process: self, limits: source.limits, seen: None, over: None };
+            watched.read_all(&mut records)
+        });
+        let took = begun.elapsed();
+        let lost = done.err().map(|error| self.lost(&error));
+        Answer { records, took, lost }
+    }
+
+    /// Ends it, if it has not ended, and says why it is gone.
+    fn lost(&mut self, error: &io::Error) -> Lost {
+        let at = self.announced();
+        let over = error.get_ref().and_then(|error| error.downcast_ref::<Over>());
+        // Whatever is left of it must not run on.
+        let status = match over {
+            Some(_) => None,
+            None => self.ended_by_itself(),
+        };
+        let _ = self.child.kill();
+        let reason = match (over, status) {
+            (Some(Over(reason)), _) => reason.clone(),
+            (None, Some(reason)) => reason,
+            (None, None) => format!("its process answered with something else: {error}"),
+        };
+        Lost { at, reason }
+    }
+
+    /// Whether it has ended without being told to, and how.
+    fn ended_by_itself(&mut self) -> Option<String> {
+        const LATE: Duration = Duration::from_millis(200);
+        let begun = Instant::now();
+        loop {
+            let status = self.child.try_wait().ok().flatten();
+            if let Some(status) = status {
+                return Some(match status.signal() {
+                    Some(signal) => format!("its process was ended by signal {signal}"),
+                    None => format!("its process ended by itself ({status}), out of memory maybe"),
+                });
+            }
+            if begun.elapsed() > LATE {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn announced(&self) -> u64 {
+        let mut at = [0; 8];
+        match self.announcement.read_exact_at(&mut at, 0) {
+            Ok(()) => u64::from_le_bytes(at),
+            Err(_) => IDLE,
+        }
+    }
+
+    /// The processor time that it has taken, if the system tells.
+    fn cpu(&self) -> Option<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
+        let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        Some(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second().max(1)))
+    }
+
+    /// The memory that it takes, in bytes, if the system tells.
+    pub(crate) fn memory(&self) -> Option<usize> {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).ok()?;
+        let pages: usize = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads results, and looks at the worker whenever none come for a while.
+struct Watched<'a> {
+    process: &'a Process,
+    limits: Limits,
+    /// The item that was announced when it was last looked at, since when, and the processor time at that moment.
+    seen: Option<(u64, Instant, Option<Duration>)>,
+    over: Option<Over>,
+}
+
+/// The limit that a worker has exceeded.
+#[derive(Clone, Debug)]
+struct Over(String);
+
+impl std::fmt::Display for Over {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Over {}
+
+impl Watched<'_> {
+    fn read_all(self, records: &mut Vec<Record>) -> io::Result<()> {
+        let mut from = BufReader::with_capacity(1 << 16, self);
+        loop {
+            match Record::read(&mut from)? {
+                Record::End => return Ok(()),
+                record => records.push(record),
+            }
+        }
+    }
+
+    /// Checks the limits of the item that the worker is at.
+    fn look(&mut self) -> Option<Over> {
+        let (at, now, cpu) = (self.process.announced(), Instant::now(), self.process.cpu());
+        let Some((_, since, before)) = self.seen.filter(|(seen, ..)| *seen == at) else {
+            self.seen = Some((at, now, cpu));
+            return None;
+        };
+        if let (Some(before), Some(cpu)) = (before, cpu)
+            && cpu.saturating_sub(before) > self.limits.time
+        {
+            return Some(Over(crate::too_long(self.limits)));
+        }
+        let most = LEAST_WALL.max(self.limits.time * WALL_FACTOR);
+        (now - since > most).then(|| Over(format!("it took longer than {most:?} by the clock on the wall")))
+    }
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match (&self.process.socket).read(buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    self.over = self.look();
+                    if let Some(over) = &self.over {
+                        return Err(io::Error::other(over.clone()));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+}
+
+/// The fault of a script whose worker could not be started or kept.
+pub(crate) fn unavailable(error: &io::Error) -> Fault {
+    Fault::new(format!("a process for scripts can't be started: {error}"))
+}

@@ -1,0 +1,194 @@
+//! A script in worker processes: folds go there many at a time, and none of them can hurt the others.
+//!
+//! A worker that is lost was at some item. That item then runs alone in a fresh process, and fails only if it is lost
+//! there, too; items before it run once more, and those behind it go on from its result.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::Fault;
+use crate::engine::Exports;
+use crate::pool::Workers;
+use crate::process::{Answer, IDLE, LOADING, Lost};
+use crate::wire::{Before, FoldItem, Record, Source, Work};
+
+/// A job ends after so long, or with the item that takes longer.
+const JOB_TIME: Duration = Duration::from_millis(50);
+/// A job that takes this long had an item that is slow.
+const SLOW: Duration = Duration::from_millis(100);
+/// A script that was slow is quick again after so many quick jobs.
+const QUICK_JOBS: u32 = 20;
+/// The results of a job have about so many bytes, or are one document.
+const JOB_BYTES: u32 = 4 << 20;
+/// All results of a call have about so many bytes, or are those that it must have.
+const CALL_BYTES: usize = 16 << 20;
+const JOB_ITEMS: usize = 1_024;
+/// How often loading the script may end its process.
+const LOADS: u32 = 2;
+
+/// A script in worker processes.
+pub(crate) struct Remote {
+    workers: Workers,
+    /// The identity of the script with its limits.
+    script: u64,
+    source: Source,
+    /// 0 for a quick script; else how many quick jobs are missing until it is one.
+    slowness: AtomicU32,
+}
+
+/// One fold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    /// The document's number among those of the call.
+    pub(crate) key: u32,
+    /// The document before the first of its items.
+    pub(crate) document: Option<&'a str>,
+    pub(crate) kind: &'a str,
+    pub(crate) event: &'a str,
+}
+
+/// The items of a call.
+enum Call<'a> {
+    Fold(&'a [Item<'a>]),
+    Route(&'a [&'a str]),
+}
+
+impl Call<'_> {
+    /// A job with a range of the items, given the results of all before it.
+    fn job<'r>(&'r self, done: &'r [Record], range: Range<usize>) -> Work<'r> {
+        let items = match self {
+            Self::Fold(items) => items,
+            Self::Route(events) => return Work::Route(events[range].to_vec()),
+        };
+        let documents = items.iter().map(|item| item.key as usize + 1).max().unwrap_or(0);
+        let mut last: Vec<Option<Before<'r>>> = vec![None; documents];
+        for (item, record) in items.iter().zip(done) {
+            last[item.key as usize] = Some(match record {
+                Record::Document(text) => Before::Text(text),
+                Record::Nothing => Before::Nothing,
+                // The worker has no last result of it, either, and skips it.
+                _ => Before::Last,
+            });
+        }
+        let items = items[range].iter().map(|item| {
+            let first = item.document.map_or(Before::Nothing, Before::Text);
+            let before = last[item.key as usize].replace(Before::Last).unwrap_or(first);
+            FoldItem { key: item.key, before, kind: item.kind, event: item.event }
+        });
+        Work::Fold(items.collect())
+    }
+}
+
+/// How much of a call has to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// So many items, whatever they take …
+    pub(crate) least: usize,
+    /// … and more until so much time has passed.
+    pub(crate) time: Duration,
+}
+
+impl Remote {
+    /// Loads a script and tells what it exports.
+    pub(crate) fn load(workers: Workers, script: u64, source: Source) -> Result<(Self, Exports), Fault> {
+        let remote = Self { workers, script, source, slowness: AtomicU32::new(0) };
+        let mut lost = 0;
+        loop {
+            let Answer { mut records, lost: gone, .. } = remote.job(lost > 0, Work::Load)?;
+            match (records.pop(), gone) {
+                (_, Some(gone)) if lost + 1 < LOADS => {
+                    tracing::debug!(reason = gone.reason, "a script ended its process while it was loaded");
+                    lost += 1;
+                }
+                (_, Some(gone)) => return Err(Fault::limit(gone.reason)),
+                (Some(Record::Loaded(exports)), None) => return Ok((remote, exports)),
+                (Some(Record::Fault(fault)), None) => return Err(fault),
+                (record, None) => return Err(Fault::new(format!("loading it was answered with {record:?}"))),
+            }
+        }
+    }
+
+    /// Folds in order. Answers for as many items as the extent allows.
+    pub(crate) fn fold(&self, items: &[Item<'_>], extent: Extent) -> Result<Vec<Record>, Fault> {
+        self.run(&Call::Fold(items), items.len(), extent)
+    }
+
+    /// Routes events, all of them.
+    pub(crate) fn route(&self, events: &[&str]) -> Result<Vec<Record>, Fault> {
+        let extent = Extent { least: events.len(), time: Duration::ZERO };
+        self.run(&Call::Route(events), events.len(), extent)
+    }
+
+    /// Runs the items of a call in jobs, in order.
+    fn run(&self, call: &Call<'_>, items: usize, extent: Extent) -> Result<Vec<Record>, Fault> {
+        let begun = Instant::now();
+        let (mut done, mut bytes) = (Vec::with_capacity(items), 0);
+        // The item that a worker was lost at.
+        let (mut suspect, mut failed_loads) = (None, 0);
+        while done.len() < items {
+            if done.len() >= extent.least && (begun.elapsed() >= extent.time || bytes > CALL_BYTES) {
+                break;
+            }
+            let from = done.len();
+            let (to, is_alone) = match suspect {
+                Some(at) if at == from => (from + 1, true),
+                Some(at) => (at, false),
+                None => (items.min(from + JOB_ITEMS), false),
+            };
+            let Answer { records, lost, .. } = self.job(is_alone, call.job(&done, from..to))?;
+            if records.is_empty() && lost.is_none() {
+                return Err(Fault::new("the worker answered with nothing".to_owned()));
+            }
+            bytes += records.iter().map(size).sum::<usize>();
+            done.extend(records);
+            done.truncate(to);
+            match lost {
+                None if suspect.is_some_and(|at| at < done.len()) => suspect = None,
+                None => {}
+                Some(Lost { at: LOADING | IDLE, reason }) => {
+                    failed_loads += 1;
+                    if failed_loads >= LOADS {
+                        return Err(Fault::limit(reason));
+                    }
+                }
+                Some(Lost { reason, .. }) if is_alone => {
+                    done.truncate(from);
+                    done.push(Record::Fault(Fault::limit(reason)));
+                    suspect = None;
+                }
+                Some(Lost { at, reason }) => {
+                    let at = usize::try_from(at).map_or(from, |at| from.saturating_add(at));
+                    tracing::debug!(item = at, reason, "a worker was lost, its item runs alone");
+                    suspect = Some(at.clamp(done.len(), to - 1));
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    fn job(&self, is_fresh: bool, work: Work<'_>) -> Result<Answer, Fault> {
+        let is_slow = self.slowness.load(Ordering::Relaxed) > 0;
+        let mut worker = self.workers.worker(self.script, is_slow, is_fresh)?;
+        let answer = worker.run((self.script, &self.source), (JOB_TIME, JOB_BYTES), work);
+        match &answer.lost {
+            Some(_) => worker.discard(),
+            None => worker.weigh(self.source.limits.memory),
+        }
+        if answer.lost.is_some() || answer.took > SLOW {
+            self.slowness.store(QUICK_JOBS, Ordering::Relaxed);
+        } else if is_slow {
+            self.slowness.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(answer)
+    }
+}
+
+fn size(record: &Record) -> usize {
+    match record {
+        Record::Document(text) => text.len(),
+        Record::Fault(fault) => fault.message.len(),
+        Record::Ids(ids) => ids.iter().map(|id| id.len() + 24).sum(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,234 @@
+//! A worker process: loads scripts, folds and routes as its parent says, one job at a time.
+//!
+//! The parent may end it at any moment, and looks up in the announcement, a small file that both have open, which item
+//! it was at. Nothing here is durable or trusted: results are checked by the parent.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::engine::Engine;
+use crate::wire::{Before, FoldItem, Job, Record, Source, Work, parse, read_frame};
+use crate::{Fault, process};
+
+/// How many scripts a worker keeps loaded. The parent counts in the same way.
+pub(crate) const MAX_LOADED: usize = 4;
+/// Scripts leave the processor to whoever answers requests.
+const NICENESS: i32 = 10;
+/// Memory of the worker beside what scripts may take.
+const OWN_MEMORY_BYTES: u64 = 512 << 20;
+const FLUSH_BYTES: usize = 1 << 16;
+
+/// Serves jobs until the parent closes the socket. This is the whole `main` of a worker process.
+///
+/// The socket is standard input, the announcement standard output.
+pub fn run_worker() -> ExitCode {
+    // The parent tells what became of a worker; a panic's own text would go nowhere useful.
+    std::panic::set_hook(Box::new(|_| {}));
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn serve() -> io::Result<()> {
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let announcement = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    // Less than the best is no reason not to work.
+    let _ = nice(NICENESS);
+    for resource in [Resource::Core, Resource::Fsize] {
+        // The announcement has eight bytes.
+        let most = if resource == Resource::Core { 0 } else { 4096 };
+        let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
+    }
+    let mut worker = Worker { announcement, loaded: Vec::new() };
+    let mut frame = Vec::new();
+    while read_frame(&mut socket, &mut frame)? {
+        worker.run(parse(&frame)?, &mut socket)?;
+        if frame.capacity() > FLUSH_BYTES {
+            frame = Vec::new();
+        }
+    }
+    Ok(())
+}
+
+struct Worker {
+    announcement: File,
+    /// The last used first.
+    loaded: Vec<Loaded>,
+}
+
+/// A script, with its engine unless that ran into a limit.
+struct Loaded {
+    script: u64,
+    source: Source,
+    engine: Option<Engine>,
+}
+
+/// Results on their way to the parent.
+struct Results<'a> {
+    socket: &'a mut UnixStream,
+    buffer: Vec<u8>,
+    begun: Instant,
+    most_time: Duration,
+    most_bytes: usize,
+    bytes: usize,
+}
+
+impl Results<'_> {
+    fn put(&mut self, record: &Record) -> io::Result<()> {
+        let before = self.buffer.len();
+        record.put(&mut self.buffer);
+        self.bytes += self.buffer.len() - before;
+        if self.buffer.len() > FLUSH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes > self.most_bytes || self.begun.elapsed() > self.most_time
+    }
+}
+
+impl Worker {
+    fn run(&mut self, job: Job<'_>, socket: &mut UnixStream) -> io::Result<()> {
+        let Job { script, source, most_time, most_bytes, work } = job;
+        let mut results = Results {
+            socket,
+            buffer: Vec::new(),
+            begun: Instant::now(),
+            most_time,
+            most_bytes: most_bytes as usize,
+            bytes: 0,
+        };
+        self.announce(process::LOADING)?;
+        match self.load(script, source) {
+            Err(fault) => results.put(&Record::Fault(fault))?,
+            Ok(exports) => match work {
+                Work::Load => results.put(&Record::Loaded(exports))?,
+                Work::Fold(items) => self.fold(&items, &mut results)?,
+                Work::Route(events) => self.route(&events, &mut results)?,
+            },
+        }
+        self.announce(process::IDLE)?;
+        results.put(&Record::End)?;
+        results.flush()
+    }
+
+    fn announce(&self, at: u64) -> io::Result<()> {
+        self.announcement.write_all_at(&at.to_le_bytes(), 0)
+    }
+
+    /// Brings a script to the front, with an engine.
+    fn load(&mut self, script: u64, source: Option<Source>) -> Result<crate::engine::Exports, Fault> {
+        if let Some(at) = self.loaded.iter().position(|loaded| loaded.script == script) {
+            self.loaded[..=at].rotate_right(1);
+        } else {
+            let source = source.ok_or_else(|| Fault::new("the worker does not have the script".into()))?;
+            self.loaded.insert(0, Loaded { script, source, engine: None });
+            self.loaded.truncate(MAX_LOADED);
+        }
+        let loaded = &mut self.loaded[0];
+        limit_process(&loaded.source);
+        let engine = match loaded.engine.take() {
+            Some(engine) => engine,
+            None => Engine::new(&loaded.source.file, &loaded.source.text, loaded.source.limits)?,
+        };
+        Ok(loaded.engine.insert(engine).exports.clone())
+    }
+
+    /// Calls the engine of the script in front. An engine that ran into a limit may be in any state: it is replaced.
+    fn call<T>(&mut self, call: impl FnOnce(&Engine) -> Result<T, Fault>) -> Result<T, Fault> {
+        let Loaded { source, engine, .. } = &mut self.loaded[0];
+        let ready = match engine.take() {
+            Some(ready) => ready,
+            None => Engine::new(&source.file, &source.text, source.limits)?,
+        };
+        let answer = call(&ready);
+        if !answer.as_ref().is_err_and(|fault| fault.is_limit) {
+            *engine = Some(ready);
+        }
+        answer
+    }
+
+    fn fold(&mut self, items: &[FoldItem<'_>], results: &mut Results<'_>) -> io::Result<()> {
+        /// The last result of each document; the inner `None` is that there is no document.
+        type Last = Option<Option<String>>;
+        let mut last: Vec<Last> = Vec::new();
+        for (item, number) in items.iter().zip(0..) {
+            if number > 0 && results.is_full() {
+                return Ok(());
+            }
+            let key = item.key as usize;
+            if last.len() <= key {
+                last.resize(key + 1, None);
+            }
+            let before = match item.before {
+                Before::Nothing => Some(None),
+                Before::Text(text) => Some(Some(text)),
+                Before::Last => last[key].as_ref().map(Option::as_deref),
+            };
+            let Some(before) = before else {
+                results.put(&Record::Skipped)?;
+                continue;
+            };
+            self.announce(number)?;
+            let folded = self.call(|engine| engine.fold(item.kind, before, item.event));
+            last[key] = match folded {
+                Ok(Some(document)) => {
+                    let record = Record::Document(document.into_string());
+                    results.put(&record)?;
+                    let Record::Document(text) = record else { continue };
+                    Some(Some(text))
+                }
+                Ok(None) => {
+                    results.put(&Record::Nothing)?;
+                    Some(None)
+                }
+                Err(fault) => {
+                    results.put(&Record::Fault(fault))?;
+                    None
+                }
+            };
+        }
+        Ok(())
+    }
+
+    fn route(&mut self, events: &[&str], results: &mut Results<'_>) -> io::Result<()> {
+        for (event, number) in events.iter().zip(0..) {
+            if number > 0 && results.is_full() {
+                return Ok(());
+            }
+            self.announce(number)?;
+            results.put(&match self.call(|engine| engine.route(event)) {
+                Ok(ids) => Record::Ids(ids),
+                Err(fault) => Record::Fault(fault),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Has the system end this process if nobody else does: its parent may have died, and native loops of the engine
+/// notice nothing.
+fn limit_process(source: &Source) {
+    const GRACE_SECONDS: u64 = 5;
+    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec;
+    let most = u64::try_from(used).unwrap_or(0) + 2 * source.limits.time.as_secs() + GRACE_SECONDS;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
+    let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(most), maximum });
+    let memory = (MAX_LOADED * source.limits.memory) as u64 + OWN_MEMORY_BYTES;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Data);
+    let _ = setrlimit(Resource::Data, Rlimit { current: Some(memory), maximum });
+}

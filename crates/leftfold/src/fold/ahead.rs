@@ -1,0 +1,101 @@
+//! Folds of a page that a projection computes many at a time, to be used where the core asks for them one by one.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use super::batch::{Desk, Folder, Step};
+use super::projection::{Folded, Projection, Upcoming};
+use crate::event::DocumentId;
+use crate::mark::Lane;
+
+/// Computed folds, in the order in which the core will ask for them.
+pub(super) struct Ahead<D> {
+    /// The step and the place among its documents that each is for.
+    planned: Vec<(usize, usize)>,
+    computed: std::vec::IntoIter<Option<Folded<D>>>,
+    next: usize,
+    /// Documents that the core passed over though a fold was computed for them: what follows was computed from another
+    /// document than the core has.
+    diverged: HashSet<DocumentId, RandomState>,
+}
+
+impl<D> Ahead<D> {
+    /// Nothing is computed ahead.
+    pub(super) fn none() -> Self {
+        let diverged = HashSet::with_hasher(RandomState::default());
+        Self { planned: Vec::new(), computed: Vec::new().into_iter(), next: 0, diverged }
+    }
+
+    /// The fold of a step into one of its documents, if it is computed.
+    pub(super) fn take<E>(&mut self, steps: &[Step<E>], step: usize, nth: usize) -> Option<Folded<D>> {
+        while let Some(&(planned_step, planned_nth)) = self.planned.get(self.next) {
+            if (planned_step, planned_nth) > (step, nth) {
+                return None;
+            }
+            self.next += 1;
+            let computed = self.computed.next().flatten();
+            let id = id(steps, planned_step, planned_nth)?;
+            if (planned_step, planned_nth) == (step, nth) {
+                return computed.filter(|_| !self.diverged.contains(id));
+            }
+            self.diverged.insert(id.clone());
+        }
+        None
+    }
+}
+
+fn id<E>(steps: &[Step<E>], step: usize, nth: usize) -> Option<&DocumentId> {
+    match steps.get(step)? {
+        Step::Fold(_, ids, _) => ids.as_slice().get(nth),
+        Step::Broken(..) => None,
+    }
+}
+
+impl<P: Projection> Folder<P> {
+    /// Computes folds of the steps from one on, where the projection can compute many at a time. Answers up to which step all
+    /// are computed: at least the first.
+    pub(super) fn compute_ahead(
+        &self,
+        desk: &Desk<P::Document>,
+        lane: &Lane,
+        steps: &[Step<P::Event>],
+        from: usize,
+        time: Duration,
+    ) -> (Ahead<P::Document>, usize) {
+        /// As many folds as a projection may compute before the first is used.
+        const MOST: usize = 4_096;
+        let Some(bulk) = self.projection.bulk() else { return (Ahead::none(), steps.len()) };
+        let (mut planned, mut upcoming, mut least) = (Vec::new(), Vec::new(), 0);
+        for (step, number) in steps.iter().zip(0..).skip(from) {
+            if upcoming.len() >= MOST {
+                break;
+            }
+            let Step::Fold(event, ids, _) = step else { continue };
+            for (id, nth) in ids.as_slice().iter().zip(0..) {
+                let slot = desk.documents.get(id);
+                if let Some(slot) = slot.filter(|slot| slot.would_fold(lane, event.position.0)) {
+                    let document = slot.document();
+                    planned.push((number, nth));
+                    upcoming.push(Upcoming { id, document, event });
+                }
+            }
+            if number == from {
+                least = upcoming.len();
+            }
+        }
+        if upcoming.is_empty() {
+            return (Ahead::none(), steps.len());
+        }
+        let computed = super::Error::catch("the fold", || Ok(bulk.fold(&upcoming, least, time)));
+        // Whatever is not computed is folded one by one, and fails there if it must.
+        let computed = computed.unwrap_or_default();
+        let until = match planned.get(computed.len()) {
+            Some((step, _)) => (*step).max(from + 1),
+            None => planned.last().map_or(from, |(step, _)| step + 1).max(from + 1),
+        };
+        let ahead = Ahead { planned, computed: computed.into_iter(), ..Ahead::none() };
+        (ahead, until)
+    }
+}

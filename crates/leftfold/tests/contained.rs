@@ -1,0 +1,126 @@
+//! A projection whose code is slow, or never comes back, delays nobody else.
+//!
+//! Before, folds ran on the runtime's own threads: with as many hanging folds as cores, nothing of the process answered any
+//! more; and nothing was committed before a whole page of the log was folded.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use leftfold::{Documents as _, Event, Leftfold, Memory, Projection, fold};
+use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+/// Long enough for any machine.
+const SOON: Duration = Duration::from_mins(1);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Tick {
+    Ticked,
+    Stuck,
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Ticks {
+    count: u64,
+}
+
+/// Something that code can wait for until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn wait(&self) {
+        drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |open| !*open).unwrap());
+    }
+}
+
+struct Counting {
+    name: &'static str,
+    gate: Option<Gate>,
+    each: Duration,
+}
+
+impl Projection for Counting {
+    type Event = Tick;
+    type Document = Ticks;
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn fold(&self, ticks: Option<Ticks>, event: &Event<Tick>) -> Result<Option<Ticks>, fold::Error> {
+        thread::sleep(self.each);
+        if let (Tick::Stuck, Some(gate)) = (&event.data, &self.gate) {
+            gate.wait();
+        }
+        Ok(Some(Ticks { count: ticks.map_or(0, |ticks| ticks.count) + 1 }))
+    }
+}
+
+fn counting(name: &'static str) -> Counting {
+    Counting { name, gate: None, each: Duration::ZERO }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_fold_that_hangs_is_visible_and_delays_neither_others_nor_the_stop() {
+    let gate = Gate::default();
+    // More of them than there are threads.
+    let stuck = |name| Counting { gate: Some(gate.clone()), ..counting(name) };
+    let app = Leftfold::on(Memory::new(1))
+        .projection(stuck("stuck"))
+        .projection(stuck("stuck_too"))
+        .projection(counting("bystander"))
+        .start()
+        .await
+        .unwrap();
+    app.append("cart-7", [Tick::Ticked, Tick::Stuck]).await.unwrap();
+    let seen = timeout(SOON, async {
+        loop {
+            let status = app.status().await.unwrap();
+            if let Some(folding) = &status[0].folding {
+                return folding.to_string();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let seen = seen.await.expect("a fold that hangs can be seen");
+    assert!(seen.starts_with("folding cart-7 (revision 2, stuck) for "), "{seen}");
+    for round in 1..=20 {
+        let token = app.append("other", [Tick::Ticked]).await.unwrap();
+        let read = timeout(SOON, app.get(counting("bystander"), "other").at_least(token)).await;
+        assert_eq!(read.expect("the bystander is folded").unwrap(), Some(Ticks { count: round }));
+    }
+    timeout(SOON, app.stop()).await.expect("stopping does not wait for ever");
+    gate.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_folds_are_committed_while_their_page_is_still_being_folded() {
+    let (gate, store) = (Gate::default(), Memory::new(1));
+    let app = Leftfold::on(store.clone()).open().await.unwrap();
+    let ticks = (0..200).map(|_| Tick::Ticked).chain([Tick::Stuck, Tick::Ticked]);
+    app.append("slow", ticks).await.unwrap();
+    // The last but one waits until something was committed, and all of them are in one page of the log.
+    let slow = Counting { name: "slow", gate: Some(gate.clone()), each: Duration::from_millis(10) };
+    let app = Leftfold::on(store.clone()).projection(slow).start().await.unwrap();
+    let name = leftfold::Collection::new("slow").unwrap();
+    let committed = timeout(SOON, async {
+        while store.checkpoint(&name).await.unwrap().mark == leftfold::Mark::default() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    });
+    committed.await.expect("something is committed before the page is folded");
+    gate.open();
+    timeout(SOON, app.caught_up()).await.unwrap().unwrap();
+    let read = app.get(counting("slow"), "slow").await.unwrap();
+    assert_eq!(read, Some(Ticks { count: 202 }));
+    app.stop().await;
+}
