@@ -56,6 +56,7 @@ impl Projection for Counting {
         self.name
     }
 
+    #[expect(clippy::disallowed_methods, reason = "code that blocks its thread is what this is about")]
     fn fold(&self, ticks: Option<Ticks>, event: &Event<Tick>) -> Result<Option<Ticks>, fold::Error> {
         thread::sleep(self.each);
         if let (Tick::Stuck, Some(gate)) = (&event.data, &self.gate) {
