@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use leftfold::budget::Budget;
 use leftfold::doctor::Examine;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
@@ -61,6 +62,7 @@ pub struct Service<S: Backend> {
     reacting: Reacting<S>,
     policy: Policy,
     limits: Limits,
+    budget: Budget,
     tokens: Vec<Token>,
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
@@ -81,7 +83,8 @@ impl<S: Backend> Service<S> {
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
         let (rebuilds, once) = (Arc::default(), Arc::default());
         let name = format!("{:016x}{:016x}", System.random(), System.random());
-        Ok(Self { app, sequencer, reacting, policy, limits, tokens, rebuilds, once, name, stop })
+        let budget = Budget::unlimited();
+        Ok(Self { app, sequencer, reacting, policy, limits, budget, tokens, rebuilds, once, name, stop })
     }
 
     /// Only those may do something who have a token with the scope for it.
@@ -100,6 +103,13 @@ impl<S: Backend> Service<S> {
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The memory that requests, their answers and event streams may use together with the rest of the process.
+    /// Without one they are counted and never refused.
+    #[must_use]
+    pub fn budget(self, budget: Budget) -> Self {
+        Self { budget, ..self }
     }
 
     /// The name of this process, if it has the same after a restart: then requests with an `Idempotency-Key` that it was at when it died can be taken up at

@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use leftfold::budget::Exhausted;
 use leftfold::{AppendError, Error, Invalid, Kind, ReadError};
 use serde_json::{Map, Value, json};
 
@@ -51,6 +52,7 @@ problems! {
     full = TOO_MANY_REQUESTS "full" "There is no room now";
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
+    exhausted = SERVICE_UNAVAILABLE "out-of-memory" "The server is short of memory";
     failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
 }
 
@@ -70,6 +72,12 @@ impl Problem {
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Self {
         Self::invalid(invalid.to_string())
+    }
+}
+
+impl From<Exhausted> for Problem {
+    fn from(exhausted: Exhausted) -> Self {
+        Self::exhausted(exhausted.to_string()).retry_after(1)
     }
 }
 

@@ -208,6 +208,9 @@ async fn message(body: &mut Body) -> Option<(String, String, Value)> {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         line.unwrap_or_default().to_owned()
     };
+    if field("event") == "leftfold-heartbeat" {
+        return Box::pin(message(body)).await;
+    }
     Some((field("id"), field("event"), serde_json::from_str(&field("data")).unwrap()))
 }
 

@@ -1,15 +1,11 @@
 //! Collections: their documents, how far each is, and looking after what could not be folded.
 
-use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::{ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::sse::{KeepAlive, Sse};
-use axum::response::{IntoResponse as _, Response, sse};
-use futures_util::{StreamExt as _, stream};
+use axum::response::Response;
 use leftfold::fold::{Mended, Moment};
 use leftfold::react::{Filter, Value as Bson};
 use leftfold::{Collection, DocumentId, Env as _, Json, StreamId, System, Token, Unit};
@@ -18,7 +14,6 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::extract::{Content, LONGEST, Named, Params, wait};
-use super::log::{Place, last_event_id, message};
 use super::streams::page;
 use super::{Answer, Operation, json_of, with_status, with_type};
 use crate::access::{Scope, hexadecimal};
@@ -29,8 +24,6 @@ use crate::{Backend, Shared};
 const LOOKED_AT: usize = 10_000;
 /// What `at` means.
 const AT: &str = "As it was at a revision of its stream, after an event (stream@revision), or at a time such as 2026-01-01T00:00:00Z";
-/// How many events are followed at a time.
-const FOLLOWED: usize = 500;
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     vec![
@@ -56,24 +49,6 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             .query("filter", "A condition in MongoDB's query language, as JSON", "string")
             .query("after", "The id to go on from", "string")
             .query("limit", "The most documents; 100 if not said, at most 1000", "integer"),
-        Operation::get(
-            "/collections/{collection}/changes",
-            "watchCollection",
-            "Documents as they change, as a stream of messages",
-            watch::<S>,
-        )
-        .scope(Scope::Read)
-        .query(
-            "after",
-            "The place in the log to go on from, as a message named it; the end if not said",
-            "string",
-        )
-        .header("Last-Event-ID", "The same")
-        .answers(
-            200,
-            "text/event-stream",
-            "Messages `changed` with {id, document}; the document is null when it is gone",
-        ),
         Operation::get(
             "/collections/{collection}/documents/{id}/explanation",
             "explainDocument",
@@ -244,68 +219,6 @@ async fn list<S: Backend>(
     }
     let after = after.filter(|_| !is_over);
     json_of(&json!({ "documents": found, "after": after, "more": !is_over }))
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Watch {
-    after: Option<String>,
-}
-
-/// Follows the log, and tells of each document that was folded from its events. Who comes late is told the last state, not each in between.
-async fn watch<S: Backend>(
-    State(shared): State<Shared<S>>,
-    Named(collection): Named<String>,
-    Params(params): Params<Watch>,
-    headers: HeaderMap,
-) -> Answer {
-    let collection = known(&shared, &collection)?;
-    let after = last_event_id(&headers).or(params.after).unwrap_or_else(|| "end".to_owned());
-    let place = Place::named(Some(&after), &shared).await?;
-    let changes = stream::unfold((shared, collection, place), |(shared, collection, mut place)| async move {
-        loop {
-            let changed = tokio::select! {
-                changed = changed(&shared, &collection, &mut place) => changed.ok()?,
-                () = shared.stopping() => return None,
-            };
-            if !changed.is_empty() {
-                return Some((stream::iter(changed), (shared, collection, place)));
-            }
-        }
-    });
-    Ok(Sse::new(changes.flatten()).keep_alive(KeepAlive::default()).into_response())
-}
-
-/// The documents that the next events belong to, once these are folded.
-async fn changed<S: Backend>(
-    shared: &Shared<S>,
-    collection: &Collection,
-    place: &mut Place,
-) -> Result<Vec<Result<sse::Event, Infallible>>, Problem> {
-    let store = shared.app.store();
-    let (events, _) = place.read(shared, FOLLOWED).await?;
-    if events.is_empty() {
-        store.grown(&place.mark()).await?;
-        return Ok(Vec::new());
-    }
-    let mut ids = BTreeSet::new();
-    for event in events {
-        ids.extend(shared.app.documents_of(collection.as_str(), event)?);
-    }
-    let mut at = store.checkpoint(collection).await?.mark;
-    while !at.covers(&place.mark()) {
-        at = store.advanced(collection, &at).await?;
-    }
-    let ids: Vec<_> = ids.into_iter().collect();
-    let mut records = store.load_current(collection, ids.clone()).await?;
-    Ok(ids
-        .into_iter()
-        .map(|id| {
-            let found = records.iter().position(|record| record.id == id).map(|at| records.swap_remove(at));
-            let document = found.and_then(|record| record.body);
-            Ok(message(place, "changed", &json!({ "id": id, "document": document })))
-        })
-        .collect())
 }
 
 #[derive(Deserialize)]

@@ -1,23 +1,20 @@
 //! The log: all events after a place in it, at once, as they come, or as a stream.
 
-use std::convert::Infallible;
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::http::header::ACCEPT;
-use axum::response::sse::{KeepAlive, Sse};
-use axum::response::{IntoResponse as _, sse};
-use futures_util::stream;
 use leftfold::log::Limit;
 use leftfold::{Event, Lane, Mark, Partition, Position};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::extract::{Params, wait};
+use super::sse::{self, Feed, Told, last_event_id};
 use super::streams::{Page, Shown, page};
-use super::{Answer, Operation, json_of};
+use super::{Answer, Operation, PAGE_BYTES, json_of};
 use crate::access::Scope;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -84,21 +81,38 @@ impl Place {
     pub(super) async fn read<S: Backend>(
         &mut self,
         shared: &Shared<S>,
-        most: usize,
+        limit: Limit,
     ) -> Result<(Vec<Event>, bool), Problem> {
-        let (mut events, mut more) = (Vec::new(), false);
+        let (mut events, mut more, mut left) = (Vec::new(), false, limit);
         for (partition, at) in (0..).zip(&mut self.0) {
-            let limit = Limit { events: most - events.len(), ..Limit::default() };
-            if limit.events == 0 {
+            if left.events == 0 || left.bytes == 0 {
                 more = true;
                 break;
             }
-            let page = shared.app.store().read(Partition(partition), Position(*at), limit).await?;
+            let page = shared.app.store().read(Partition(partition), Position(*at), left).await?;
             *at = page.through.0;
             more |= page.more;
+            left.events -= page.events.len().min(left.events);
+            left.bytes = left.bytes.saturating_sub(page.events.iter().map(bytes).sum());
             events.extend(page.events);
         }
         Ok((events, more))
+    }
+
+    /// Goes on to a position of a partition.
+    pub(super) fn pass(&mut self, partition: Partition, position: Position) {
+        if let Some(at) = self.0.get_mut(usize::from(partition.0)) {
+            *at = position.0;
+        }
+    }
+
+    /// The place as text. Of the next event in a partition this many documents are told already.
+    pub(super) fn with_part(&self, part: Option<(usize, usize)>) -> String {
+        let positions = self.0.iter().enumerate().map(|(partition, position)| match part {
+            Some((one, documents)) if one == partition => format!("{position}+{documents}"),
+            _ => position.to_string(),
+        });
+        positions.collect::<Vec<_>>().join("-")
     }
 
     /// The same as a mark.
@@ -112,9 +126,13 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let positions: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&positions.join("-"))
+        f.write_str(&self.with_part(None))
     }
+}
+
+/// The size of an event, as limits count it.
+fn bytes(event: &Event) -> usize {
+    event.data.as_str().len() + event.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len())
 }
 
 async fn read<S: Backend>(
@@ -123,67 +141,49 @@ async fn read<S: Backend>(
     headers: HeaderMap,
 ) -> Answer {
     let most = page(params.limit)?;
-    if wants_stream(&headers) {
+    if sse::is_wanted(&headers) {
         let after = last_event_id(&headers).or(params.after);
         let place = Place::named(after.as_deref(), &shared).await?;
-        return Ok(follow(shared, place, most));
+        let first = place.to_string();
+        let (told, end) = (place.clone(), place);
+        return sse::respond(shared.clone(), first, Following { shared, told, end, left: VecDeque::new() });
     }
+    let limit = Limit { events: most, bytes: PAGE_BYTES };
     let mut place = Place::named(params.after.as_deref(), &shared).await?;
-    let (mut events, mut more) = place.read(&shared, most).await?;
+    let (mut events, mut more) = place.read(&shared, limit).await?;
     if events.is_empty()
         && let Some(wait) = params.wait
         && timeout(wait, shared.app.store().grown(&place.mark())).await.is_ok()
     {
-        (events, more) = place.read(&shared, most).await?;
+        (events, more) = place.read(&shared, limit).await?;
     }
     let events = events.iter().map(Shown::from).collect();
     json_of(&Page { events, after: Some(place.to_string()), more: Some(more) })
 }
 
-pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
-    headers.get(ACCEPT).is_some_and(|accepts| accepts.as_bytes().starts_with(b"text/event-stream"))
+/// The events of the log as they come.
+struct Following<S: Backend> {
+    shared: Shared<S>,
+    /// The place after the last event that was told.
+    told: Place,
+    /// The place after the page that was read last.
+    end: Place,
+    left: VecDeque<Event>,
 }
 
-pub(super) fn last_event_id(headers: &HeaderMap) -> Option<String> {
-    headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned)
-}
-
-/// The events as they come, until the client goes, the server stops, or the store fails: then the client comes again, and goes on where it was.
-fn follow<S: Backend>(shared: Shared<S>, place: Place, most: usize) -> axum::response::Response {
-    let events = stream::unfold((shared, place), move |(shared, mut place)| async move {
+impl<S: Backend> Feed for Following<S> {
+    async fn next(&mut self) -> Result<Told, Problem> {
         loop {
-            let before = place.clone();
-            let Ok((events, _)) = place.read(&shared, most).await else { return None };
-            if !events.is_empty() {
-                return Some((told(&events, &before), (shared, place)));
+            if let Some(event) = self.left.pop_front() {
+                self.told.pass(event.partition, event.position);
+                return Told::event(self.told.to_string(), &event);
             }
-            let mark = place.mark();
-            tokio::select! {
-                grown = shared.app.store().grown(&mark) => grown.ok()?,
-                () = shared.stopping() => return None,
+            self.told.clone_from(&self.end);
+            let (events, _) = self.end.read(&self.shared, sse::PAGE).await?;
+            if events.is_empty() {
+                self.shared.app.store().grown(&self.end.mark()).await?;
             }
+            self.left = events.into();
         }
-    });
-    let events = futures_util::StreamExt::flat_map(events, stream::iter);
-    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
-}
-
-/// A message that names the place after it.
-pub(super) fn message(place: &Place, kind: &str, value: &impl Serialize) -> sse::Event {
-    // In JSON a carriage return is a space, which must not be in a message.
-    let data = serde_json::to_string(value).unwrap_or_default().replace('\r', " ");
-    sse::Event::default().id(place.to_string()).event(kind).data(data)
-}
-
-/// One message for each event. Each names the place after it.
-fn told(events: &[Event], before: &Place) -> Vec<Result<sse::Event, Infallible>> {
-    let mut place = before.clone();
-    let mut told = Vec::with_capacity(events.len());
-    for event in events {
-        if let Some(at) = place.0.get_mut(usize::from(event.partition.0)) {
-            *at = event.position.0;
-        }
-        told.push(Ok(message(&place, event.kind.as_str(), &Shown::from(event))));
     }
-    told
 }

@@ -1,6 +1,7 @@
 //! What can be asked for: each operation with its route, its description and the scope that a token needs for it, in one place. The router and
 //! the `OpenAPI` document are both made from that.
 
+mod changes;
 mod collections;
 mod counters;
 mod doctor;
@@ -10,6 +11,7 @@ mod health;
 mod log;
 mod rebuilds;
 mod sequences;
+mod sse;
 mod streams;
 mod tasks;
 
@@ -36,6 +38,8 @@ type Answer = Result<Response, Problem>;
 
 /// The largest page.
 const MOST: usize = 1_000;
+/// The largest page in bytes, unless its first item alone is larger.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// Something that can be asked for.
 pub(crate) struct Operation<S: Backend> {
@@ -180,6 +184,7 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
         streams::operations(),
         log::operations(),
         collections::operations(),
+        changes::operations(),
         rebuilds::operations(),
         sequences::operations(),
         tasks::operations(),

@@ -1,5 +1,7 @@
 //! Streams: appending to them, and reading them.
 
+use std::collections::VecDeque;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use leftfold::log::Limit;
@@ -8,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::extract::{Content, Named, Params};
-use super::{Answer, MOST, Operation, json_of, with_status};
+use super::sse::{self, Feed, Told, last_event_id};
+use super::{Answer, MOST, Operation, PAGE_BYTES, json_of, with_status};
 use crate::access::Scope;
 use crate::once::idempotency_key;
 use crate::problem::Problem;
@@ -39,10 +42,16 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             .answers(200, "application/json", "They were there already")
             .answers(201, "application/json", "They are in the log")
             .fails(409, "The stream is at another revision, or an id is taken"),
-        Operation::get("/streams/{stream}", "readStream", "The events of a stream, in order", read::<S>)
-            .scope(Scope::Read)
-            .query("after", "The revision to read on from", "integer")
-            .query("limit", "The most events; 100 if not said, at most 1000", "integer"),
+        Operation::get(
+            "/streams/{stream}",
+            "readStream",
+            "The events of a stream, in order; as they come, if text/event-stream is accepted",
+            read::<S>,
+        )
+        .scope(Scope::Read)
+        .query("after", "The revision to read on from", "integer")
+        .query("limit", "The most events; 100 if not said, at most 1000", "integer")
+        .header("Last-Event-ID", "The revision to read on from, for a stream of messages"),
     ]
 }
 
@@ -161,11 +170,51 @@ async fn read<S: Backend>(
     State(shared): State<Shared<S>>,
     Named(stream): Named<String>,
     Params(params): Params<Read>,
+    headers: HeaderMap,
 ) -> Answer {
     let stream = StreamId::new(stream)?;
-    let limit = Limit { events: page(params.limit)?, ..Limit::default() };
+    let limit = Limit { events: page(params.limit)?, bytes: PAGE_BYTES };
+    if sse::is_wanted(&headers) {
+        let after = match last_event_id(&headers) {
+            None => params.after,
+            Some(id) => id.parse().map_err(|_| {
+                Problem::invalid(format!(
+                    "Last-Event-ID: {id:?} is no revision; use one that a message named"
+                ))
+            })?,
+        };
+        let following =
+            Following { shared: shared.clone(), stream, after: Revision(after), left: VecDeque::new() };
+        return sse::respond(shared, after.to_string(), following);
+    }
     let events = shared.app.store().read_stream(&stream, Revision(params.after), limit).await?;
     json_of(&Page { events: events.iter().map(Shown::from).collect(), after: None, more: None })
+}
+
+/// The events of one stream as they come.
+struct Following<S: Backend> {
+    shared: Shared<S>,
+    stream: StreamId,
+    after: Revision,
+    left: VecDeque<Event>,
+}
+
+impl<S: Backend> Feed for Following<S> {
+    async fn next(&mut self) -> Result<Told, Problem> {
+        let store = self.shared.app.store();
+        loop {
+            if let Some(event) = self.left.pop_front() {
+                self.after = event.revision;
+                return Told::event(event.revision.to_string(), &event);
+            }
+            // Learned before the stream is read: what is appended in between ends the wait at once.
+            let heads = store.heads().await?;
+            self.left = store.read_stream(&self.stream, self.after, sse::PAGE).await?.into();
+            if self.left.is_empty() {
+                store.grown(&heads).await?;
+            }
+        }
+    }
 }
 
 /// How many are wanted.

@@ -1,0 +1,255 @@
+//! Documents as they change, as a stream of messages.
+//!
+//! The log is read page by page. Each document that a page changed is told once, at the last of its events
+//! there, with its state at that time.
+
+use std::collections::{HashMap, VecDeque};
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use leftfold::{Collection, DocumentId, Event, Partition, Position};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::collections::known;
+use super::extract::{Named, Params};
+use super::log::Place;
+use super::sse::{self, Feed, Told, last_event_id};
+use super::{Answer, Operation};
+use crate::access::Scope;
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    vec![
+        Operation::get(
+            "/collections/{collection}/changes",
+            "watchCollection",
+            "Documents as they change, as a stream of messages",
+            watch::<S>,
+        )
+        .scope(Scope::Read)
+        .query(
+            "after",
+            "The place in the log to go on from, as a message named it; the end if not said",
+            "string",
+        )
+        .header("Last-Event-ID", "The same")
+        .answers(
+            200,
+            "text/event-stream",
+            "Messages `changed` with {id, document}; the document is null when it is gone. A message \
+             `leftfold-heartbeat` comes first, and after 15 silent seconds. The id of each message resumes after it",
+        ),
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Watch {
+    after: Option<String>,
+}
+
+async fn watch<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Named(collection): Named<String>,
+    Params(params): Params<Watch>,
+    headers: HeaderMap,
+) -> Answer {
+    let collection = known(&shared, &collection)?;
+    let after = last_event_id(&headers).or(params.after).unwrap_or_else(|| "end".to_owned());
+    let (after, part) = Part::split(&after)?;
+    let place = Place::named(Some(&after), &shared).await?;
+    let changes = Changes { shared: shared.clone(), collection, place, part, left: VecDeque::new() };
+    sse::respond(shared, changes.place(), changes)
+}
+
+/// Documents of one event that were told before the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    partition: usize,
+    /// How many, in the order of their ids. The event is the next one of the partition.
+    documents: usize,
+}
+
+impl Part {
+    /// Splits `17-3+2` into the place `17-3` and the part of the event after it in the second partition.
+    fn split(text: &str) -> Result<(String, Option<Self>), Problem> {
+        let mut parts = Vec::new();
+        let positions: Vec<_> = text
+            .split('-')
+            .enumerate()
+            .map(|(partition, position)| match position.split_once('+') {
+                None => position,
+                Some((position, documents)) => {
+                    parts.push((partition, documents));
+                    position
+                }
+            })
+            .collect();
+        let part = match parts[..] {
+            [(partition, documents)] => documents.parse().ok().map(|documents| Self { partition, documents }),
+            _ => None,
+        };
+        if part.is_none() && !parts.is_empty() {
+            return Err(Problem::invalid(format!("{text:?} is no place; use one that a message named")));
+        }
+        Ok((positions.join("-"), part))
+    }
+}
+
+/// The changes of a collection.
+struct Changes<S: Backend> {
+    shared: Shared<S>,
+    collection: Collection,
+    /// All documents of the events up to here are told, or are among those left.
+    place: Place,
+    part: Option<Part>,
+    /// The documents of the page that was read last, and are not told yet.
+    left: VecDeque<Left>,
+}
+
+/// What is left of a page.
+enum Left {
+    /// A document, at its last event in the page.
+    Document { id: DocumentId, partition: Partition, at: Position, part: Option<Part> },
+    /// The end of the page.
+    End(Place),
+}
+
+impl<S: Backend> Changes<S> {
+    fn place(&self) -> String {
+        self.place.with_part(self.part.map(|part| (part.partition, part.documents)))
+    }
+
+    /// Reads a page, and waits until it is folded.
+    async fn read(&mut self) -> Result<(), Problem> {
+        let store = self.shared.app.store();
+        loop {
+            let mut end = self.place.clone();
+            let (events, _) = end.read(&self.shared, sse::PAGE).await?;
+            if events.is_empty() {
+                store.grown(&end.mark()).await?;
+                continue;
+            }
+            let mut routed = Vec::with_capacity(events.len());
+            for event in events {
+                routed.push(self.routed(event)?);
+            }
+            let mut at = store.checkpoint(&self.collection).await?.mark;
+            while !at.covers(&end.mark()) {
+                at = store.advanced(&self.collection, &at).await?;
+            }
+            self.left = last_of_each(routed, self.part);
+            self.left.push_back(Left::End(end));
+            return Ok(());
+        }
+    }
+
+    fn routed(&self, event: Event) -> Result<Routed, Problem> {
+        let (partition, at) = (event.partition, event.position);
+        let mut ids = self.shared.app.documents_of(self.collection.as_str(), event)?;
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(Routed { partition, at, ids })
+    }
+}
+
+impl<S: Backend> Feed for Changes<S> {
+    async fn next(&mut self) -> Result<Told, Problem> {
+        loop {
+            match self.left.pop_front() {
+                None => self.read().await?,
+                Some(Left::End(end)) => {
+                    (self.place, self.part) = (end, None);
+                    return Ok(Told::Moved { place: self.place() });
+                }
+                Some(Left::Document { id, partition, at, part }) => {
+                    // One at a time: a document can be large.
+                    let found =
+                        self.shared.app.store().load_current(&self.collection, vec![id.clone()]).await?;
+                    let document = found.into_iter().next().and_then(|record| record.body);
+                    let data = serde_json::to_string(&json!({ "id": id })).unwrap_or_default();
+                    // The body goes out as it is stored.
+                    let body = document.as_ref().map_or("null", |document| document.as_str());
+                    let data = format!("{},\"document\":{body}}}", data.trim_end_matches('}'));
+                    self.place.pass(partition, at);
+                    self.part = part;
+                    return Ok(Told::Message { place: self.place(), kind: "changed".to_owned(), data });
+                }
+            }
+        }
+    }
+}
+
+/// An event and the documents it belongs to, by id.
+struct Routed {
+    partition: Partition,
+    at: Position,
+    ids: Vec<DocumentId>,
+}
+
+/// Each document once, at its last event, in the order of the events. Documents of the first event that were
+/// told already are left out.
+fn last_of_each(routed: Vec<Routed>, told: Option<Part>) -> VecDeque<Left> {
+    let mut last = HashMap::new();
+    for (number, routed) in routed.iter().enumerate() {
+        for id in &routed.ids {
+            last.insert(id.clone(), number);
+        }
+    }
+    let mut left = VecDeque::with_capacity(last.len() + 1);
+    let mut told = told;
+    for (number, Routed { partition, at, ids }) in routed.into_iter().enumerate() {
+        let index = usize::from(partition.0);
+        let before = told.take_if(|told| told.partition == index).map_or(0, |told| told.documents);
+        let all = ids.into_iter().enumerate().skip(before);
+        let mut due: Vec<_> = all.filter(|(_, id)| last.get(id) == Some(&number)).collect();
+        let end = due.pop();
+        left.extend(due.into_iter().map(|(nth, id)| {
+            let part = Some(Part { partition: index, documents: nth + 1 });
+            Left::Document { id, partition, at: Position(at.0.saturating_sub(1)), part }
+        }));
+        left.extend(end.map(|(_, id)| Left::Document { id, partition, at, part: None }));
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(left: &VecDeque<Left>) -> Vec<String> {
+        let shown = left.iter().map(|left| match left {
+            Left::Document { id, partition, at, part } => {
+                let part = part.map_or(String::new(), |part| format!("+{}", part.documents));
+                format!("{id} {partition}:{at}{part}")
+            }
+            Left::End(_) => "end".to_owned(),
+        });
+        shown.collect()
+    }
+
+    fn routed(partition: u16, at: u64, ids: &[&str]) -> Routed {
+        let ids = ids.iter().map(|id| DocumentId::new(id).unwrap()).collect();
+        Routed { partition: Partition(partition), at: Position(at), ids }
+    }
+
+    #[test]
+    fn a_document_is_told_at_its_last_event() {
+        let page = || vec![routed(0, 1, &["a", "b", "c"]), routed(0, 2, &["b"]), routed(1, 7, &["c", "d"])];
+        assert_eq!(told(&last_of_each(page(), None)), ["a 0:1", "b 0:2", "c 1:6+1", "d 1:7"]);
+        let part = Part { partition: 1, documents: 1 };
+        assert_eq!(told(&last_of_each(page(), Some(part))), ["a 0:1", "b 0:2", "d 1:7"]);
+    }
+
+    #[test]
+    fn a_place_within_an_event_is_read_back() {
+        let part = Part { partition: 1, documents: 200_000 };
+        assert_eq!(Part::split("17-3+200000").unwrap(), ("17-3".to_owned(), Some(part)));
+        assert_eq!(Part::split("end").unwrap(), ("end".to_owned(), None));
+        for wrong in ["1+", "1+1-2+2", "1+-1", "1+a"] {
+            assert!(Part::split(wrong).is_err(), "{wrong}");
+        }
+    }
+}
