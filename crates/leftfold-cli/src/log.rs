@@ -44,15 +44,18 @@ pub(crate) fn start(config: &Config) -> Result<Logs, Failure> {
     }
 }
 
+/// The filter of the file.
+pub(crate) fn filter(log: &Log) -> Result<EnvFilter, Failure> {
+    EnvFilter::try_new(&log.filter).map_err(|error| {
+        let message = format!("log.filter: {error}; write such as \"warn\" or \"leftfold=debug,warn\"");
+        Failure::new(Exit::Usage, message)
+    })
+}
+
 /// Lines on standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
 fn lines(log: &Log) -> Result<impl Layer<Registry>, Failure> {
-    let filter = match EnvFilter::try_from_default_env() {
-        Ok(filter) => filter,
-        Err(_) => EnvFilter::try_new(&log.filter).map_err(|error| {
-            let message = format!("log.filter: {error}; write such as \"warn\" or \"leftfold=debug,warn\"");
-            Failure::new(Exit::Usage, message)
-        })?,
-    };
+    let of_the_file = filter(log)?;
+    let filter = EnvFilter::try_from_default_env().unwrap_or(of_the_file);
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     let lines = match log.format {
         Format::Text => lines.boxed(),

@@ -67,7 +67,6 @@ async fn run(command: Command, out: &mut Out) -> Result<Exit, Failure> {
         }
         (_, Command::Check(args)) => {
             let config = Config::read(&args.config)?;
-            config.collector()?;
             match config.place()? {
                 Named::File(file) => daemon::check(&file, config, out).await,
                 #[cfg(feature = "mongodb")]

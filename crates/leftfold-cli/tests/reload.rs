@@ -7,53 +7,10 @@ mod served;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{ChildStderr, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use self::served::{Daemon, JSON, change, initialized, leftfold, said};
-
-/// A daemon, and what it logs.
-struct Logged {
-    daemon: Daemon,
-    log: BufReader<ChildStderr>,
-}
-
-impl Logged {
-    fn start(directory: &Path) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
-        let command = command.current_dir(directory).arg("serve").stderr(Stdio::piped());
-        let (mut daemon, _) = Daemon::run(command, "http");
-        let log = BufReader::new(daemon.process.stderr.take().unwrap());
-        Self { daemon, log }
-    }
-
-    /// Tells it to read its file again, and waits until it says what came of it.
-    #[track_caller]
-    fn reload(&mut self, outcome: &str) -> String {
-        self.daemon.signal("-HUP");
-        let mut line = String::new();
-        while !line.contains("reloaded") {
-            line.clear();
-            assert!(self.log.read_line(&mut line).unwrap() > 0, "it ended");
-        }
-        assert!(line.contains(outcome), "{line}");
-        line
-    }
-
-    #[track_caller]
-    fn append(&self, stream: &str, event: &Value) -> String {
-        let (status, body) =
-            self.daemon.send("POST", &format!("/streams/{stream}"), &[JSON], &event.to_string()).unwrap();
-        assert_eq!(status, 201, "{body}");
-        serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
-    }
-
-    #[track_caller]
-    fn document(&self, collection: &str, id: &str, token: &str) -> Value {
-        self.daemon.get(&format!("/collections/{collection}/documents/{id}?at_least={token}"))
-    }
-}
+use self::served::{Daemon, JSON, Logged, change, initialized, leftfold, said};
 
 fn opened() -> Value {
     json!({ "type": "cart-opened", "data": { "client": "ann" } })

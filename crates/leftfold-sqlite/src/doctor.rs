@@ -22,6 +22,10 @@ impl Examine for Sqlite {
         let readers = &self.inner.readers;
         let mut findings =
             vec![Finding::fine(Area::Versions, "SQLite", format!("version {}", rusqlite::version()))];
+        if let Err(failure) = self.inner.identity.check() {
+            let error = failure.to_error("use", &self.inner.path);
+            findings.push(Finding::failed(Area::Store, "file", &error));
+        }
         match self.inner.writer.run(SettingsWork).await {
             Ok(settings) => findings.extend(settings.judged()),
             Err(error) => findings.push(Finding::failed(Area::Store, "writing", &error)),
@@ -41,6 +45,10 @@ impl Examine for Sqlite {
         findings.extend(readers.read("look at the tables of", tables::look).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
+    }
+
+    async fn probe(&self) -> Result<()> {
+        self.probe_file().await
     }
 }
 

@@ -14,6 +14,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    pub(crate) fn new(kind: Kind, advice: &'static str, report: impl Into<String>) -> Self {
+        Self { kind, advice, report: report.into() }
+    }
+
     /// What is stored can't be read back.
     pub(crate) fn damaged(report: impl Into<String>) -> Self {
         Self { kind: Kind::Format, advice: DAMAGED, report: report.into() }
@@ -41,7 +45,6 @@ impl Failure {
         Error::new(*kind, format!("could not {doing} {}: {report}; {advice}", path.display()))
     }
 
-    #[cfg(test)]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

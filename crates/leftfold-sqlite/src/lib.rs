@@ -44,8 +44,10 @@ mod doctor;
 mod documents;
 mod error;
 mod generations;
+mod identity;
 mod lease;
 mod log;
+mod probe;
 mod react;
 mod readers;
 mod schema;
@@ -59,6 +61,7 @@ use std::sync::Arc;
 
 use leftfold::{Error, Kind, Result};
 
+use crate::identity::Identity;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
 use crate::readers::Readers;
 use crate::watch::Board;
@@ -74,6 +77,7 @@ pub struct Sqlite {
 
 struct Inner {
     path: PathBuf,
+    identity: Arc<Identity>,
     partitions: u16,
     max_event_bytes: usize,
     writer: Writer,
@@ -162,11 +166,13 @@ impl Options {
     }
 
     fn open_blocking(self, path: PathBuf) -> Result<Sqlite> {
-        let (connection, partitions) = schema::open(&path, &self)?;
-        let board = Board::new(&path, partitions);
-        let writer = Writer::start(connection, &path, Arc::clone(&board))?;
-        let readers = Readers::new(&path);
+        let (connection, partitions, identity) = schema::open(&path, &self)?;
+        let identity = Arc::new(identity);
+        let board = Board::new(&path, &identity, partitions);
+        let writer = Writer::start(connection, &path, &identity, Arc::clone(&board))?;
+        let readers = Readers::new(&path, &identity);
         let max_event_bytes = self.max_event_bytes;
-        Ok(Sqlite { inner: Arc::new(Inner { path, partitions, max_event_bytes, writer, readers, board }) })
+        let inner = Inner { path, identity, partitions, max_event_bytes, writer, readers, board };
+        Ok(Sqlite { inner: Arc::new(inner) })
     }
 }

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use crate::error::Failure;
+use crate::identity::Identity;
 use crate::schema;
 
 const CONNECTIONS: usize = 4;
@@ -15,14 +16,20 @@ const CONNECTIONS: usize = 4;
 /// A pool of connections that only read. Each sees the last commit, of whatever process.
 pub(crate) struct Readers {
     path: PathBuf,
+    identity: Arc<Identity>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path) -> Arc<Self> {
-        let permits = Arc::new(Semaphore::new(CONNECTIONS));
-        Arc::new(Self { path: path.to_owned(), idle: Mutex::default(), permits })
+    pub(crate) fn new(path: &Path, identity: &Arc<Identity>) -> Arc<Self> {
+        let (identity, permits) = (Arc::clone(identity), Arc::new(Semaphore::new(CONNECTIONS)));
+        Arc::new(Self { path: path.to_owned(), identity, idle: Mutex::default(), permits })
+    }
+
+    /// Whether all connections are in use.
+    pub(crate) fn are_busy(&self) -> bool {
+        self.permits.available_permits() == 0
     }
 
     /// Reads in one snapshot. `doing` is for errors: "read the log in".
@@ -49,7 +56,7 @@ impl Readers {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => schema::open_to_read(&self.path)?,
+            None => schema::open_to_read(&self.path, &self.identity)?,
         };
         let snapshot = connection.unchecked_transaction()?;
         let result = read(&snapshot);

@@ -4,7 +4,7 @@
 //! bytes, tells whose it is. A new file gets all its tables in one transaction, so it is either empty or
 //! complete, also when two processes make it at the same time.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read as _;
 use std::path::Path;
 use std::thread::sleep;
@@ -16,6 +16,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use crate::Options;
 use crate::error::Failure;
+use crate::identity::Identity;
 
 /// "LFLD": tells a file of ours from all others.
 pub(crate) const APPLICATION_ID: u32 = 0x4C46_4C44;
@@ -192,8 +193,8 @@ CREATE TRIGGER leftfold_changes_bound AFTER INSERT ON leftfold_changes WHEN new.
 END;
 ";
 
-/// Opens the connection that writes, making the file if there is none. Answers with the number of partitions.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16)> {
+/// Opens the connection that writes, making the file if there is none. Answers with the number of partitions, and with which file it is.
+pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, Identity)> {
     if let Some(wanted) = options.partitions
         && !(1..=MAX_PARTITIONS).contains(&wanted)
     {
@@ -202,6 +203,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16)> 
     }
     look(path)?;
     let failed = |failure: Failure| failure.to_error("open", path);
+    create(path);
+    let identity = Identity::of(path);
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(|error| failed(error.into()))?;
@@ -228,17 +231,32 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16)> 
         _ => {}
     }
     tune(&connection, options).map_err(failed)?;
-    Ok((connection, stored))
+    // From the first transaction on there is a log beside the file.
+    partitions(&connection).map_err(failed)?;
+    identity.check().map_err(failed)?;
+    Ok((connection, stored, identity))
+}
+
+/// Makes an empty file that nobody but its owner may read. SQLite gives the files that it makes beside it the same mode. Where this fails, SQLite
+/// says why.
+fn create(path: &Path) {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    drop(options.open(path));
 }
 
 /// Opens a connection that only reads. The file is there: the writer has opened it.
-pub(crate) fn open_to_read(path: &Path) -> Result<Connection, Failure> {
+pub(crate) fn open_to_read(path: &Path, identity: &Identity) -> Result<Connection, Failure> {
     let mut connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
     set_up(&mut connection)?;
     connection.pragma_update(None, "cache_size", -4_000)?;
+    // Another file may be there by now.
+    identity.check()?;
     Ok(connection)
 }
 
@@ -434,7 +452,7 @@ mod tests {
     #[test]
     fn a_commit_is_on_the_disk_before_it_is_acknowledged() {
         let directory = tempfile::tempdir().unwrap();
-        let (connection, _) = open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
+        let (connection, ..) = open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
         let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(number("synchronous"), 2, "FULL: the log is synced with every commit");
         let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();

@@ -18,6 +18,7 @@ use rusqlite::Connection;
 use tokio::sync::watch;
 
 use crate::error::Failure;
+use crate::identity::Identity;
 use crate::react::{journal, stirs};
 use crate::{log, schema};
 
@@ -88,6 +89,7 @@ fn replace<T: PartialEq>(known: &mut T, told: Option<T>) -> bool {
 /// What is known, and who waits for more.
 pub(crate) struct Board {
     path: PathBuf,
+    identity: Arc<Identity>,
     known: watch::Sender<Known>,
     waiting: Mutex<Waiting>,
     bell: Condvar,
@@ -113,10 +115,11 @@ enum Thread {
 }
 
 impl Board {
-    pub(crate) fn new(path: &Path, partitions: u16) -> Arc<Self> {
+    pub(crate) fn new(path: &Path, identity: &Arc<Identity>, partitions: u16) -> Arc<Self> {
         let known = Known { heads: vec![0; usize::from(partitions)], ..Known::default() };
         Arc::new(Self {
             path: path.to_owned(),
+            identity: Arc::clone(identity),
             known: watch::Sender::new(known),
             waiting: Mutex::default(),
             bell: Condvar::new(),
@@ -210,7 +213,7 @@ impl Board {
     fn refresh(&self, view: &mut Option<View>) -> Result<bool, Failure> {
         let view = match view {
             Some(view) => view,
-            None => view.insert(View { connection: schema::open_to_read(&self.path)?, seen: None }),
+            None => view.insert(View::open(self)?),
         };
         let version = view
             .connection
@@ -243,6 +246,12 @@ struct View {
     seen: Option<(i64, u64)>,
 }
 
+impl View {
+    fn open(board: &Board) -> Result<Self, Failure> {
+        Ok(Self { connection: schema::open_to_read(&board.path, &board.identity)?, seen: None })
+    }
+}
+
 /// Somebody waits.
 pub(crate) struct Guard(Arc<Board>);
 
@@ -258,7 +267,8 @@ mod tests {
 
     /// A board whose file can't be read, so that nothing but the writer can put anything up.
     fn board() -> Arc<Board> {
-        Board::new(Path::new("/proc/none/store.db"), 2)
+        let path = Path::new("/proc/none/store.db");
+        Board::new(path, &Arc::new(Identity::of(path)), 2)
     }
 
     #[tokio::test]

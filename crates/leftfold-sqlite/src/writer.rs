@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::contents::Operating;
 use crate::error::Failure;
+use crate::identity::Identity;
 use crate::log;
 use crate::react::journal;
 use crate::watch::{Board, News};
@@ -75,6 +76,8 @@ pub(crate) struct Tx<'c> {
     pub(crate) stirs: Option<u64>,
     /// What all appends of a group share.
     append: Option<Append<'c>>,
+    /// The last failure that others may meet, too.
+    trouble: Option<Failure>,
 }
 
 /// The statements of an append.
@@ -115,18 +118,27 @@ impl<'c> Tx<'c> {
 pub(crate) struct Writer {
     jobs: mpsc::Sender<Box<dyn Job>>,
     path: PathBuf,
+    trouble: Arc<Mutex<Option<Failure>>>,
     ended: watch::Receiver<()>,
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Connection, path: &Path, board: Arc<Board>) -> Result<Self> {
+    pub(crate) fn start(
+        connection: Connection,
+        path: &Path,
+        identity: &Arc<Identity>,
+        board: Arc<Board>,
+    ) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let operating = Operating::default();
         operating.install(&connection).map_err(|error| Failure::from(error).to_error("open", path))?;
+        let trouble = Arc::<Mutex<_>>::default();
         let mut state = State {
             connection,
             operating,
             path: path.to_owned(),
+            identity: Arc::clone(identity),
+            trouble: Arc::clone(&trouble),
             board,
             jobs: receiver,
             last_group: 0,
@@ -145,12 +157,17 @@ impl Writer {
                 Error::new(Kind::Store, format!("could not start the writing thread of {}", path.display()))
                     .with_source(error)
             })?;
-        Ok(Self { jobs: sender, path: path.to_owned(), ended })
+        Ok(Self { jobs: sender, path: path.to_owned(), trouble, ended })
     }
 
     /// The file, for errors.
     pub(crate) fn place(&self) -> String {
         self.path.display().to_string()
+    }
+
+    /// Whether the last write failed for a reason that the next one may meet, too: a full disk, a file that is gone.
+    pub(crate) fn is_in_trouble(&self) -> bool {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Whose `changed` fails once the thread has ended and the file is closed.
@@ -219,7 +236,12 @@ impl<W: Work> Job for Pending<W> {
         match ran.and_then(|ran| ended.map(|()| ran)) {
             Ok(_) if broken => self.fail(&Failure::damaged("the transaction ended by itself"), path),
             Ok(Ran::Keep(answer) | Ran::Undo(answer)) => self.answer = Some(answer),
-            Err(failure) => self.fail(&failure, path),
+            Err(failure) => {
+                if !matches!(failure.kind(), Kind::Invalid | Kind::Conflict) {
+                    tx.trouble = Some(failure.clone());
+                }
+                self.fail(&failure, path);
+            }
         }
         if broken { Err(Broken) } else { Ok(()) }
     }
@@ -240,6 +262,9 @@ struct State {
     connection: Connection,
     operating: Operating,
     path: PathBuf,
+    identity: Arc<Identity>,
+    /// Why the last write failed, if it did and the next one may, too.
+    trouble: Arc<Mutex<Option<Failure>>>,
     board: Arc<Board>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
     last_group: usize,
@@ -277,6 +302,7 @@ impl State {
                 }
                 Err(Lost::All(failure, count)) => {
                     tracing::warn!(path = %self.path.display(), ?failure, jobs = count, "a group of writes failed");
+                    self.note(Some(failure.clone()));
                     for mut job in jobs.drain(..count) {
                         job.fail(&failure, &self.path);
                         job.answer();
@@ -312,6 +338,7 @@ impl State {
             schema: None,
             stirs: None,
             append: None,
+            trouble: None,
         };
         let (mut at, mut bytes) = (0, 0);
         while at < only.unwrap_or(usize::MAX) {
@@ -323,22 +350,33 @@ impl State {
             }
             bytes += jobs[at].bytes();
             if jobs[at].run(&mut tx, &self.path).is_err() {
+                self.note(tx.trouble);
                 self.roll_back();
                 return Err(Lost::By(at));
             }
             at += 1;
         }
-        let Tx { heads, marks, wrote_documents, schema, stirs, .. } = tx;
+        let Tx { heads, marks, wrote_documents, schema, stirs, trouble, .. } = tx;
         // Where it can't be read, those who wait find the commit by looking for it.
         let journal = wrote_documents.then(|| journal::last(connection).ok()).flatten();
+        // What is committed to a file that nobody finds any more is lost.
+        if let Err(failure) = self.identity.check() {
+            self.roll_back();
+            return Err(Lost::All(failure, at));
+        }
         point!("commit");
         if let Err(error) = self.execute("COMMIT") {
             self.roll_back();
             return Err(Lost::All(Failure::from(error).unknown(), at));
         }
         point!("committed");
+        self.note(trouble);
         self.board.publish(&heads, News { marks, journal, schema, stirs });
         Ok(at)
+    }
+
+    fn note(&self, trouble: Option<Failure>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
     fn execute(&self, sql: &str) -> rusqlite::Result<usize> {

@@ -210,4 +210,9 @@ impl<L: Examine, D: Examine> Examine for Apart<L, D> {
         findings.extend(self.documents.examine().await?);
         Ok(findings)
     }
+
+    async fn probe(&self) -> Result<()> {
+        self.log.probe().await?;
+        self.documents.probe().await
+    }
 }

@@ -74,8 +74,11 @@ pub struct Leftfold<S> {
     react: Option<React<S>>,
 }
 
-/// Starts reactions on a store, under a name.
-type React<S> = fn(S, Vec<Reaction>, String) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Reacts>>> + Send>>;
+/// Registers reactions on a store, under a name.
+type React<S> = fn(S, Vec<Reaction>, String) -> Pin<Box<dyn Future<Output = Result<Registered>> + Send>>;
+
+/// Starts reactions that are registered.
+type Registered = Box<dyn FnOnce() -> Arc<dyn Reacts> + Send>;
 
 /// An application, and the reactions that are to run in it.
 type Assembled<S> = (App<S>, Vec<Reaction>, Option<React<S>>);
@@ -108,8 +111,9 @@ impl<S: Store + Reactive> Leftfold<S> {
             Box::pin(async move {
                 let reactor =
                     reactions.into_iter().fold(Reactor::on(store).worker(worker), Reactor::reaction);
-                let reacting: Arc<dyn Reacts> = Arc::new(reactor.start().await?);
-                Ok(reacting)
+                let registration = reactor.register().await?;
+                let start: Registered = Box::new(|| Arc::new(registration.start()));
+                Ok(start)
             })
         });
         self
@@ -204,8 +208,42 @@ impl<S: Store> Leftfold<S> {
 
     /// Opens the application, works on its projections and runs its reactions until it is [stopped](App::stop).
     pub async fn start(self) -> Result<App<S>> {
+        Ok(self.ready().await?.start().await)
+    }
+
+    /// Opens the application and registers its reactions. Nothing is folded and nothing runs until [`Ready::start`],
+    /// which can't fail: so one application can take the place of another that ends in between.
+    pub async fn ready(self) -> Result<Ready<S>> {
         let rebuilds = self.rebuild_on_change;
         let (app, reactions, react) = self.opened().await?;
+        let reactions = match react {
+            Some(react) => {
+                let Setting { store, owner, .. } = &app.0.setting;
+                Some(react(store.clone(), reactions, owner.clone()).await?)
+            }
+            None => None,
+        };
+        Ok(Ready { app, reactions, rebuilds })
+    }
+}
+
+/// An application that is open, and does not work on its projections yet.
+#[must_use = "nothing runs until it is started"]
+pub struct Ready<S> {
+    app: App<S>,
+    reactions: Option<Registered>,
+    rebuilds: bool,
+}
+
+impl<S: Store> Ready<S> {
+    /// The application, to append, read and mend with.
+    pub fn app(&self) -> &App<S> {
+        &self.app
+    }
+
+    /// Works on the projections and runs the reactions until the application is [stopped](App::stop).
+    pub async fn start(self) -> App<S> {
+        let Self { app, reactions, rebuilds } = self;
         {
             let setting = &app.0.setting;
             let mut workers = app.0.workers.lock().await;
@@ -222,13 +260,11 @@ impl<S: Store> Leftfold<S> {
                 }
             }
         }
-        if let Some(react) = react {
-            let Setting { store, owner, .. } = &app.0.setting;
-            let reacting = react(store.clone(), reactions, owner.clone()).await?;
+        if let Some(start) = reactions {
             // It is set once, here.
-            let _ = app.0.reacting.set(reacting);
+            let _ = app.0.reacting.set(start());
         }
-        Ok(app)
+        app
     }
 }
 

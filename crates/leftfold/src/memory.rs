@@ -97,6 +97,10 @@ impl Examine for Memory {
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
     }
+
+    async fn probe(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl State {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,6 +18,10 @@ use crate::exit::{Exit, Failure};
 
 /// The file, if none is named.
 pub(crate) const FILE: &str = "leftfold.toml";
+
+/// How much memory a script may have, in MiB, and how long it may take for an event.
+const MEMORY_MIB: RangeInclusive<usize> = 1..=4_096;
+const LONGEST: Duration = Duration::from_hours(1);
 
 /// All that the file says.
 #[derive(Debug, Deserialize)]
@@ -211,6 +216,22 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+/// All keys that values stand behind.
+const KEYS: &str = "\
+    ack_wait after allow attempts authorization batch certificate concurrency connections \
+    consumer content durable every file filter first format from_now group health hosts key \
+    listen mapping max_body_bytes memory memory_limit_mib most name on on_new_version \
+    opentelemetry options policy prefetch queue rebuild_on_change requests_per_second retry \
+    scopes script secret service_name sha256 stream take_over_after time_limit timeout tls \
+    topics type url version waits watch when window within";
+
+/// The key of a line that is not TOML. Other words may be a part of a secret, and are not repeated.
+fn key_of(line: &str) -> Option<&str> {
+    let key = line.split_once('=')?.0.trim();
+    let last = key.rsplit('.').next()?.trim();
+    KEYS.split(' ').any(|known| known == last).then_some(key)
+}
+
 impl Config {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
@@ -226,19 +247,24 @@ impl Config {
 
     /// What is wrong is told with its line and key, not with what stands there: that may be secret.
     fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| {
+        let told = |error: &toml::de::Error, path: Option<String>| {
             let said = error.message();
-            let Some(span) = error.span() else { return said.to_owned() };
+            let Some(span) = error.span() else {
+                return path.map_or_else(|| said.to_owned(), |path| format!("{path}: {said}"));
+            };
             let before = text.get(..span.start).unwrap_or(text);
             let start = before.rfind('\n').map_or(0, |end| end + 1);
             let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
             let number = before.matches('\n').count() + 1;
-            // Within a text of several lines there may be something that only looks like it.
-            let is_key = |key: &str| key.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
-            match line.split_once(" =") {
-                Some((key, _)) if is_key(key) => format!("line {number}, {key}: {said}"),
-                _ => format!("line {number}: {said}"),
+            match path.or_else(|| key_of(line).map(str::to_owned)) {
+                Some(key) => format!("line {number}, {key}: {said}"),
+                None => format!("line {number}: {said}"),
             }
+        };
+        let read = toml::Deserializer::parse(text).map_err(|error| told(&error, None))?;
+        serde_path_to_error::deserialize(read).map_err(|error| {
+            let path = error.path().to_string();
+            told(error.inner(), Some(path).filter(|path| path != "."))
         })
     }
 
@@ -295,12 +321,22 @@ impl Config {
         let failed = |said: String| {
             Failure::new(Exit::Usage, format!("projection {name}: {}: {said}", file.display()))
         };
-        let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
-        let usual = Limits::default();
-        let limits = Limits {
-            time: time_limit.map_or(usual.time, |limit| limit.0),
-            memory: memory_limit_mib.map_or(usual.memory, |mib| mib << 20),
+        let wrong = |key: &str, expected: &str| {
+            Failure::new(Exit::Usage, format!("projection {name}: {key}: expected {expected}"))
         };
+        // Engines take 0, and what overflows, for no limit at all.
+        let memory = match memory_limit_mib.map(|mib| (mib, mib.checked_mul(1 << 20))) {
+            None => Limits::default().memory,
+            Some((mib, Some(bytes))) if MEMORY_MIB.contains(&mib) => bytes,
+            Some(_) => return Err(wrong("memory_limit_mib", "1 to 4096")),
+        };
+        let time = match time_limit {
+            None => Limits::default().time,
+            Some(Time(time)) if !time.is_zero() && *time <= LONGEST => *time,
+            Some(_) => return Err(wrong("time_limit", "more than 0s, and at most 1h")),
+        };
+        let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
+        let limits = Limits { time, memory };
         let shown = script.display().to_string();
         Script::compile(name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
     }
@@ -323,6 +359,19 @@ mod tests {
         );
         let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[[projection]]\nname = \"a\"\nscrpt = \"a.js\"\n");
         assert!(said.contains("line 5") && said.contains("scrpt") && said.contains("`script`"), "{said}");
+        for line in ["listen=1", "  listen = 1", "\tlisten =1", "listen = [", "  listen=\"", "connections=0x"]
+        {
+            let said = wrong(&format!("[store]\nurl = \"sqlite:a.db\"\n[server]\n{line}\n"));
+            let key = line.trim_start().split(['=', ' ']).next().unwrap_or_default();
+            assert!(said.contains("line 4") && said.contains(key), "{line}: {said}");
+        }
+        let token = "[store]\nurl = \"a\"\n[[token]]\nname = \"shop\"\n";
+        for line in ["sha256=\"00\"", " sha256 = 256", "sha256 ="] {
+            let said = wrong(&format!("{token}{line}\nscopes = []\n"));
+            assert!(said.contains("line 5") && said.contains("sha256"), "{line}: {said}");
+        }
+        let said = wrong("store.url = \"a\"\nserver = { listen=\"here\" }\n");
+        assert!(said.contains("line 2") && said.contains("server.listen"), "{said}");
         let said = wrong("[store]\nurl = \"${LEFTFOLD_NO_SUCH_VARIABLE}\"\n");
         assert!(said.contains("line 2") && said.contains("LEFTFOLD_NO_SUCH_VARIABLE"), "{said}");
     }
@@ -337,6 +386,7 @@ mod tests {
             "[store]\nurl = [\"hidden\"]\n",
             "[store]\nurl = \"\"\"mongodb://\nHidden==\nhidden",
             "[store]\nurl = { fiel = \"hidden\" }\n",
+            "[store]\nurl = \"a\"\n[[reaction]]\nsecret = [\nhidden=\n",
             "[store]\nurl = \"hidden\"\"hidden\"\n",
             "[store]\nurl = \"a\"\n[[token]]\nname = \"shop\"\nsha256 = \"lf_hidden\"\nscopes = []\n",
             "[store]\nurl = \"a\"\n[[reaction]]\nname = \"a\"\non = \"a\"\nurl = \"a\"\nsecret = 'hidden\n",

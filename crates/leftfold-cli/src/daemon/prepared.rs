@@ -1,6 +1,6 @@
-//! What the file says, made ready: what can be told to be wrong with it is told before anything is begun.
+//! What the file says, made ready: `check`, `serve` and a reload all go through here, so that each accepts and refuses the same files.
 
-use leftfold::Sequencer;
+use leftfold::{Collection, Memory, Sequencer};
 use leftfold_script::Script;
 use leftfold_server::{Backend, Listen};
 use serde_json::json;
@@ -8,10 +8,11 @@ use serde_json::json;
 use super::Config;
 use super::config::Tls;
 use crate::exit::{Exit, Failure};
+use crate::log;
 use crate::output::{Out, count};
 use crate::place::Place;
 
-/// A file whose scripts compile, and whose reactions, sources and certificate can be used.
+/// A file of which all that can be checked without a store is right: names, scripts, reactions, sources, certificate, limits and log.
 pub(super) struct Prepared {
     pub(super) config: Config,
     pub(super) listen: Listen,
@@ -20,25 +21,63 @@ pub(super) struct Prepared {
 
 impl Prepared {
     pub(super) fn new(config: Config, insecure: bool) -> Result<Self, Failure> {
+        log::filter(&config.log)?;
+        config.collector()?;
         let listen = listen(&config, insecure)?;
+        config.check_names()?;
         let scripts = config.scripts()?;
         config.webhooks(&scripts)?;
         config.sources()?;
+        config.healer(Sequencer::new(Memory::default()))?;
         Ok(Self { config, listen, scripts })
+    }
+
+    /// Checks that the store answers and takes the projections' collections, and makes those that are missing.
+    pub(super) async fn fit<S: Backend>(&self, store: &S) -> Result<(), Failure> {
+        store.heads().await?;
+        for projection in &self.config.projections {
+            let name = Collection::new(&projection.name)?;
+            let made = store.prepare(&name).await;
+            made.map_err(|error| {
+                let failure = Failure::from(error);
+                Failure::new(failure.exit, format!("projection {name}: name: {failure}"))
+            })?;
+        }
+        Ok(())
     }
 }
 
-/// Compiles the scripts, looks over the reactions, and tries the certificate, the store and the sources.
+impl Config {
+    /// Checks what projections are called. Stores name tables after them, and some can't tell upper from lower case.
+    fn check_names(&self) -> Result<(), Failure> {
+        let names: Vec<_> = self.projections.iter().map(|projection| &projection.name).collect();
+        for (at, name) in names.iter().enumerate() {
+            let wrong =
+                |said: String| Failure::new(Exit::Usage, format!("projection {name:?}: name: {said}"));
+            Collection::new(name).map_err(|invalid| wrong(invalid.to_string()))?;
+            if let Some(other) = names[..at].iter().find(|other| other.eq_ignore_ascii_case(name)) {
+                let said = if other == name {
+                    "two projections have it; give each its own".to_owned()
+                } else {
+                    format!("it differs from {other:?} only in case; choose names that differ in more")
+                };
+                return Err(wrong(said));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does all that `leftfold serve` does before it starts, and asks the sources whether they can be read from.
 pub(crate) async fn check<P: Place<Store: Backend>>(
     place: &P,
     config: Config,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let Prepared { config, scripts, .. } = Prepared::new(config, false)?;
+    let prepared = Prepared::new(config, false)?;
+    prepared.fit(&place.open().await?).await?;
+    let Prepared { config, scripts, .. } = prepared;
     let sources = config.sources()?;
-    let store = place.open().await?;
-    leftfold::Log::heads(&store).await?;
-    config.healer(Sequencer::new(store))?;
     for source in &sources {
         source.check::<P::Store>().await?;
     }

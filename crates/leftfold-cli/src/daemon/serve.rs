@@ -5,25 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use leftfold::{App, Leftfold, Sequencer};
+use leftfold::sequence::Healer;
+use leftfold::{App, Leftfold, Ready, Sequencer};
 use leftfold_server::{Backend, Limits, Service, Serving, Stop};
+use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::Config;
 use super::prepared::Prepared;
+use super::source::Known;
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
 use crate::place::Place;
 
 /// How long sources have to bring what they received to its end.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to wait before what could not be started is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs all that the file names until it is told to stop.
 pub(crate) async fn serve<P: Place<Store: Backend>>(
@@ -46,7 +47,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         ground.worker = Some(format!("leftfold serve at {shown}"));
     }
-    let (mut running, routes) = Running::start(prepared, &ground, None).await?;
+    let (mut running, routes) = Next::new(prepared, &ground, None).await?.start().await;
     let listen = running.prepared.listen.clone();
     let scheme = if listen.tls.is_some() { "https" } else { "http" };
     out.value(&json!({ "listening": shown, "scheme": scheme }))?;
@@ -114,13 +115,24 @@ struct Running<S> {
     stop: Stop,
 }
 
-impl<S: Backend> Running<S> {
-    /// Starts it, instead of another that has [ended](Self::end), if there was one.
-    async fn start(
+/// What is to run as one reading of the file says. All that can fail is done.
+struct Next<S: Backend> {
+    prepared: Arc<Prepared>,
+    ready: Ready<S>,
+    service: Service<S>,
+    sequencer: Sequencer<S>,
+    sources: Vec<Known>,
+    healer: Option<Healer<S, HttpResupplier>>,
+}
+
+impl<S: Backend> Next<S> {
+    /// Gets it ready, beside another that runs, if there is one.
+    async fn new(
         prepared: Arc<Prepared>,
         ground: &Ground<S>,
         before: Option<&Stop>,
-    ) -> Result<(Self, Router), Failure> {
+    ) -> Result<Self, Failure> {
+        prepared.fit(&ground.store).await?;
         let Prepared { config, scripts, .. } = &*prepared;
         let (webhooks, sources) = (config.webhooks(scripts)?, config.sources()?);
         let sequencer = Sequencer::new(ground.store.clone());
@@ -131,18 +143,26 @@ impl<S: Backend> Running<S> {
             app = app.worker(worker);
         }
         let app = scripts.iter().cloned().fold(app, Leftfold::projection);
-        let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
-        let service = Service::new(app.clone()).await?;
+        let ready = webhooks.into_iter().fold(app, Leftfold::reaction).ready().await?;
+        let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
         let service = service.limits(Limits { body: server.max_body_bytes });
         let service = match &ground.worker {
             Some(worker) => service.name(worker),
             None => service,
         };
-        let (routes, stop) = match before {
-            Some(before) => service.instead_of(before).router(),
-            None => service.router(),
+        let service = match before {
+            Some(before) => service.instead_of(before),
+            None => service,
         };
+        Ok(Self { prepared, ready, service, sequencer, sources, healer })
+    }
+
+    /// Starts it.
+    async fn start(self) -> (Running<S>, Router) {
+        let Self { prepared, ready, service, sequencer, sources, healer } = self;
+        let app = ready.start().await;
+        let (routes, stop) = service.router();
         let (feeding, is_fed) = watch::channel(false);
         let mut feeds = JoinSet::new();
         for source in sources {
@@ -151,20 +171,25 @@ impl<S: Backend> Running<S> {
         if let Some(healer) = healer {
             feeds.spawn(healer.run(is_fed));
         }
-        Ok((Self { prepared, app, feeds, feeding, stop }, routes))
+        (Running { prepared, app, feeds, feeding, stop }, routes)
     }
+}
 
+impl<S: Backend> Running<S> {
     /// Has everything come to its end that runs by itself; who asks is answered until another takes its place.
     async fn end(&mut self) {
         self.feeding.send_replace(true);
         // What is not brought to its end comes again.
-        let _ = timeout(GRACE, async { while self.feeds.join_next().await.is_some() {} }).await;
-        self.feeds.shutdown().await;
-        self.app.stop().await;
+        let feeds = async {
+            let _ = timeout(GRACE, async { while self.feeds.join_next().await.is_some() {} }).await;
+            self.feeds.shutdown().await;
+        };
+        tokio::join!(feeds, self.app.stop());
     }
 }
 
-/// Reads the file again whenever it is told to, and runs what it says then. What can't run changes nothing.
+/// Reads the file again whenever it is told to, and runs what it says then. A file that can't run changes nothing: whatever can fail is done before
+/// anything ends of what runs.
 async fn reload_if_told<S: Backend>(
     told: &mut Signal,
     file: &Path,
@@ -173,38 +198,28 @@ async fn reload_if_told<S: Backend>(
     serving: &Serving,
 ) {
     while told.recv().await.is_some() {
-        let Some(mut prepared) = read_again(file, ground, &running.prepared.config) else { continue };
-        // One after the other: both would fold the same documents.
-        running.end().await;
-        loop {
-            match Running::start(Arc::clone(&prepared), ground, Some(&running.stop)).await {
-                Ok((next, routes)) => {
-                    serving.replace(prepared.listen.clone(), routes, next.stop.clone());
-                    *running = next;
-                    let projections = running.prepared.scripts.len();
-                    tracing::info!(file = %file.display(), projections, "reloaded");
-                    break;
-                }
-                Err(error) => tracing::error!(%error, "can't start what was reloaded, trying again"),
+        match read_again(file, ground, running).await {
+            Ok(next) => {
+                // One after the other, or both would fold the same documents.
+                running.end().await;
+                let (next, routes) = next.start().await;
+                serving.replace(next.prepared.listen.clone(), routes, next.stop.clone());
+                *running = next;
+                let projections = running.prepared.scripts.len();
+                tracing::info!(file = %file.display(), projections, "reloaded");
             }
-            tokio::select! {
-                () = sleep(AGAIN) => {}
-                // Somebody has mended it, maybe.
-                _ = told.recv() => {
-                    prepared = read_again(file, ground, &running.prepared.config).unwrap_or(prepared);
-                }
-            }
+            Err(error) => tracing::error!(%error, "not reloaded, all goes on as before"),
         }
     }
 }
 
-/// What the file says now, if it can take the place of what it said before; if not, the log says why.
-fn read_again<S: Backend>(file: &Path, ground: &Ground<S>, before: &Config) -> Option<Arc<Prepared>> {
-    let read = Config::read(file).and_then(|config| {
-        let prepared = Prepared::new(config, ground.insecure)?;
-        prepared.config.healer(Sequencer::new(ground.store.clone()))?;
-        prepared.config.can_follow(before)?;
-        Ok(Arc::new(prepared))
-    });
-    read.inspect_err(|error| tracing::error!(%error, "not reloaded, all goes on as before")).ok()
+/// What the file says now, ready to take the place of what it said before.
+async fn read_again<S: Backend>(
+    file: &Path,
+    ground: &Ground<S>,
+    running: &Running<S>,
+) -> Result<Next<S>, Failure> {
+    let prepared = Prepared::new(Config::read(file)?, ground.insecure)?;
+    prepared.config.can_follow(&running.prepared.config)?;
+    Next::new(Arc::new(prepared), ground, Some(&running.stop)).await
 }

@@ -7,7 +7,7 @@ pub(crate) mod killed;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -108,5 +108,47 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// A daemon, and what it logs.
+pub(crate) struct Logged {
+    pub(crate) daemon: Daemon,
+    pub(crate) log: BufReader<ChildStderr>,
+}
+
+impl Logged {
+    pub(crate) fn start(directory: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
+        let command = command.current_dir(directory).arg("serve").stderr(Stdio::piped());
+        let (mut daemon, _) = Daemon::run(command, "http");
+        let log = BufReader::new(daemon.process.stderr.take().unwrap());
+        Self { daemon, log }
+    }
+
+    /// Tells it to read its file again, and waits until it says what came of it.
+    #[track_caller]
+    pub(crate) fn reload(&mut self, outcome: &str) -> String {
+        self.daemon.signal("-HUP");
+        let mut line = String::new();
+        while !line.contains("reloaded") {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "it ended");
+        }
+        assert!(line.contains(outcome), "{line}");
+        line
+    }
+
+    #[track_caller]
+    pub(crate) fn append(&self, stream: &str, event: &Value) -> String {
+        let (status, body) =
+            self.daemon.send("POST", &format!("/streams/{stream}"), &[JSON], &event.to_string()).unwrap();
+        assert_eq!(status, 201, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn document(&self, collection: &str, id: &str, token: &str) -> Value {
+        self.daemon.get(&format!("/collections/{collection}/documents/{id}?at_least={token}"))
     }
 }

@@ -26,6 +26,13 @@ impl Examine for Mongo {
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
     }
+
+    async fn probe(&self) -> Result<()> {
+        let base = &self.inner.base;
+        // Asked of the primary, as everything else is: without one nothing can be written.
+        let pinged = base.db.run_command(doc! { "ping": 1 }).await;
+        pinged.map(drop).map_err(|error| Failure::from(error).to_error("reach", &base.place))
+    }
 }
 
 /// What a server answered to a question.

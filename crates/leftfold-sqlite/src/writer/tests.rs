@@ -95,14 +95,16 @@ struct Rig {
 fn rig() -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
-    let (connection, partitions) = schema::open(&path, &Sqlite::options()).unwrap();
+    let (connection, partitions, identity) = schema::open(&path, &Sqlite::options()).unwrap();
+    let identity = Arc::new(identity);
     connection
         .execute_batch(
             "PRAGMA foreign_keys = ON; CREATE TABLE put (name); CREATE TABLE parent (id INTEGER PRIMARY KEY);
              CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
         )
         .unwrap();
-    let writer = Arc::new(Writer::start(connection, &path, Board::new(&path, partitions)).unwrap());
+    let board = Board::new(&path, &identity, partitions);
+    let writer = Arc::new(Writer::start(connection, &path, &identity, board).unwrap());
     let reader = Connection::open(&path).unwrap();
     Rig { writer, reader, _directory: directory }
 }

@@ -45,4 +45,8 @@ pub trait Examine: Send + Sync {
     ///
     /// No finding shows a password, or a URL that may hold one.
     fn examine(&self) -> impl Future<Output = Result<Vec<Finding>>> + Send;
+
+    /// Whether it can be read and written now, or why not. This is asked several times a second, so it must cost next to nothing; it may hang where
+    /// the store does, as whoever asks gives up soon.
+    fn probe(&self) -> impl Future<Output = Result<()>> + Send;
 }

@@ -24,7 +24,7 @@ pub use context::{Context, Lock, NotCurrent};
 pub use filter::Filter;
 pub use reacting::{Counts, Reacting};
 pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
-pub use reactor::Reactor;
+pub use reactor::{Reactor, Registration};
 pub(crate) use retry::later;
 pub use retry::{Every, Retry};
 pub use store::{

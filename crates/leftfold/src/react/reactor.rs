@@ -13,7 +13,7 @@ use super::reacting::Reacting;
 use super::reaction::Reaction;
 use super::runner;
 use super::shared::{self, Shared};
-use super::store::Reactive;
+use super::store::{On, Reactive};
 use crate::env::{Env, System, event_id};
 use crate::error::{Invalid, Result};
 
@@ -107,6 +107,11 @@ impl<S: Reactive> Reactor<S> {
 
     /// Registers the reactions, and plans and runs until it is [stopped](Reacting::stop).
     pub async fn start(self) -> Result<Reacting<S>> {
+        Ok(self.register().await?.start())
+    }
+
+    /// Registers the reactions. Nothing runs until [`Registration::start`], which can't fail.
+    pub async fn register(self) -> Result<Registration<S>> {
         let definitions = self.reactions.into_iter().map(|one| one.0).collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
         if let Some(twice) = definitions.iter().find(|one| !names.insert(one.name.clone())) {
@@ -140,8 +145,24 @@ impl<S: Reactive> Reactor<S> {
             }
         }
         shared.refresh().await?;
+        Ok(Registration { shared, places, plans: self.plans })
+    }
+}
+
+/// Reactions that are registered, and do not run yet.
+#[must_use = "nothing runs until it is started"]
+pub struct Registration<S> {
+    shared: Arc<Shared<S>>,
+    places: Vec<On>,
+    plans: bool,
+}
+
+impl<S: Reactive> Registration<S> {
+    /// Plans and runs until it is [stopped](Reacting::stop).
+    pub fn start(self) -> Reacting<S> {
+        let Self { shared, places, plans } = self;
         let mut planners = JoinSet::new();
-        if self.plans {
+        if plans {
             for on in places {
                 planners.spawn(planner::follow(Arc::clone(&shared), on));
             }
@@ -155,6 +176,6 @@ impl<S: Reactive> Reactor<S> {
         let end = watch::Sender::new(None);
         let runner = (!shared.runs.is_empty())
             .then(|| tokio::spawn(runner::run(Arc::clone(&shared), end.subscribe())));
-        Ok(Reacting::new(shared, planners, runner, end))
+        Reacting::new(shared, planners, runner, end)
     }
 }

@@ -1,0 +1,107 @@
+//! Which file is open. SQLite goes on with a file that was deleted or replaced, and all that it writes there is lost: so the writer asks here before
+//! each commit, and connections that are opened later must meet the same file.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use leftfold::Kind;
+
+use crate::error::Failure;
+
+/// The file that was opened, and the write-ahead log beside it.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    path: PathBuf,
+    log: PathBuf,
+    file_id: Option<Id>,
+    /// SQLite makes the log when it first needs it, and keeps it as long as somebody has the file open.
+    log_id: OnceLock<Id>,
+}
+
+/// What tells a file from all others: its device and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Id(u64, u64);
+
+impl Identity {
+    /// That of the file that is there now.
+    pub(crate) fn of(path: &Path) -> Self {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        Self { path: path.to_owned(), log: log.into(), file_id: id(path), log_id: OnceLock::new() }
+    }
+
+    /// Fails if another file is there by now, or none, or if that is so of the write-ahead log.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        let Some(file) = self.file_id else { return Ok(()) };
+        let found = id(&self.path);
+        if found != Some(file) {
+            let report = format!("the file {} since it was opened", fate(found));
+            let advice = "put it back, or restart this process if the file there is the right one";
+            return Err(Failure::new(Kind::Unavailable, advice, report));
+        }
+        let found = id(&self.log);
+        match (self.log_id.get(), found) {
+            (Some(log), found) if found != Some(*log) => {
+                let report = format!("its write-ahead log {} {}", self.log.display(), fate(found));
+                let advice = "stop this process in order, which saves what it holds, and start it again";
+                Err(Failure::new(Kind::Unavailable, advice, report))
+            }
+            (None, Some(found)) => {
+                // Whoever is first is right: nobody has it open for less time than this.
+                let _ = self.log_id.set(found);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn fate(found: Option<Id>) -> &'static str {
+    if found.is_some() { "was replaced" } else { "was deleted or moved" }
+}
+
+#[cfg(unix)]
+fn id(path: &Path) -> Option<Id> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let found = path.metadata().ok()?;
+    Some(Id(found.dev(), found.ino()))
+}
+
+/// Nothing is known, and nothing is checked.
+#[cfg(not(unix))]
+fn id(_: &Path) -> Option<Id> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_gone_or_another_one_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, log, away] = ["store.db", "store.db-wal", "away"].map(|name| directory.path().join(name));
+        fs::write(&file, "").unwrap();
+        let identity = Identity::of(&file);
+        identity.check().unwrap();
+        fs::write(&log, "").unwrap();
+        identity.check().unwrap();
+
+        fs::rename(&file, &away).unwrap();
+        assert_eq!(identity.check().unwrap_err().kind(), Kind::Unavailable);
+        fs::write(&file, "").unwrap();
+        assert!(format!("{:?}", identity.check().unwrap_err()).contains("replaced"));
+        fs::rename(&away, &file).unwrap();
+        identity.check().unwrap();
+
+        fs::rename(&log, &away).unwrap();
+        assert!(format!("{:?}", identity.check().unwrap_err()).contains("store.db-wal was deleted"));
+        fs::write(&log, "").unwrap();
+        assert!(format!("{:?}", identity.check().unwrap_err()).contains("store.db-wal was replaced"));
+        fs::rename(&away, &log).unwrap();
+        identity.check().unwrap();
+    }
+}

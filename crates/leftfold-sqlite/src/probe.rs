@@ -1,0 +1,116 @@
+//! Whether the file can be read and written now.
+//!
+//! An idle file is not written to for this: it must be where it was, be readable, and have room on its disk. Only if the last write has failed, a small
+//! one shows whether that is over.
+
+use std::sync::Arc;
+
+use leftfold::{Error, Result};
+
+use crate::Sqlite;
+use crate::error::Failure;
+use crate::writer::{Ran, Tx, Work};
+
+impl Sqlite {
+    pub(crate) async fn probe_file(&self) -> Result<()> {
+        let inner = &self.inner;
+        let (identity, path) = (Arc::clone(&inner.identity), inner.path.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            identity
+                .check()
+                .and_then(|()| room::check(&path))
+                .map_err(|failure| failure.to_error("use", &path))
+        });
+        looked.await.map_err(|error| {
+            let message = format!("could not look at {}: the program is stopping", inner.path.display());
+            Error::new(leftfold::Kind::Stopped, message).with_source(error)
+        })??;
+        // Where all connections are in use, reading goes well.
+        if !inner.readers.are_busy() {
+            let read = |file: &rusqlite::Connection| {
+                Ok(file.query_row("SELECT count(*) FROM leftfold_meta", [], |row| row.get::<_, i64>(0))?)
+            };
+            inner.readers.read("read", read).await?;
+        }
+        if inner.writer.is_in_trouble() {
+            inner.writer.run(ProbeWork).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Shows that the file can grow, and that a commit goes through; what is in the file stays as it is.
+struct ProbeWork;
+
+impl Work for ProbeWork {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "write to";
+
+    fn has_steps(&self) -> bool {
+        true
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let file = tx.connection;
+        file.execute_batch(
+            "SAVEPOINT probe;
+             CREATE TABLE leftfold_probe (content BLOB);
+             INSERT INTO leftfold_probe VALUES (zeroblob(65536));
+             ROLLBACK TO probe;
+             RELEASE probe;",
+        )?;
+        let format: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        file.pragma_update(None, "user_version", format)?;
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod room {
+    use std::path::Path;
+
+    use leftfold::Kind;
+    use rustix::fs::statvfs;
+
+    use crate::error::Failure;
+
+    /// With less room than this a disk counts as full: a commit may not fit any more.
+    const LEAST: u64 = 1 << 20;
+
+    pub(super) fn check(path: &Path) -> Result<(), Failure> {
+        let Ok(system) = statvfs(path) else { return Ok(()) };
+        judge(system.f_bavail.saturating_mul(system.f_frsize))
+    }
+
+    fn judge(free: u64) -> Result<(), Failure> {
+        if free >= LEAST {
+            return Ok(());
+        }
+        let report = format!("its disk is full: {free} bytes are free");
+        Err(Failure::new(Kind::Full, "make room on the disk", report))
+    }
+
+    #[test]
+    fn a_disk_without_room_is_full() {
+        judge(LEAST).unwrap();
+        assert_eq!(judge(LEAST - 1).unwrap_err().kind(), Kind::Full);
+    }
+}
+
+/// What can't be asked for is not looked at.
+#[cfg(not(target_os = "linux"))]
+mod room {
+    use std::path::Path;
+
+    use crate::error::Failure;
+
+    #[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+    pub(super) fn check(_: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+}
