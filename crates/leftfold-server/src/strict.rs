@@ -1,10 +1,6 @@
 //! Bodies, read within bounds: none is larger, or JSON nested deeper, than is good for those who come after, and no key stands twice beside itself,
 //! as one reader would take the first and another the last.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
-use std::fmt;
-
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
@@ -13,7 +9,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use leftfold::Json;
+use leftfold_sources::http::Checked;
+use serde::de::IgnoredAny;
 
 use crate::problem::Problem;
 
@@ -28,20 +26,19 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
     }
 }
 
-/// Whether a JSON text may be taken. It may be nested 127 deep.
+/// Checks that a body is JSON which the log would take, by the same rules.
 pub(crate) fn check(json: &[u8]) -> Result<(), Problem> {
-    match serde_json::from_slice::<Strict>(json) {
-        Ok(Strict) => Ok(()),
-        Err(error) => Err(Problem::invalid(format!("the body: {error}"))),
-    }
+    Json::check_strict(json).map_err(|fault| Problem::invalid(format!("the body: {fault}")))
 }
 
 /// Looks over what is posted as events, before somebody else reads it. The most bytes are the state.
 pub(crate) async fn events(State(most): State<usize>, request: Request, next: Next) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let looked_over = async {
         let body = read(body, most).await?;
-        look_over(&parts.headers, &body)?;
+        if look_over(&parts.headers, &body)? {
+            parts.extensions.insert(Checked);
+        }
         Ok::<_, Problem>(body)
     };
     match looked_over.await {
@@ -50,124 +47,26 @@ pub(crate) async fn events(State(most): State<usize>, request: Request, next: Ne
     }
 }
 
-fn look_over(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
+/// Refuses a body that breaks the rules. Returns whether all of it was checked.
+fn look_over(headers: &HeaderMap, body: &[u8]) -> Result<bool, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-ndjson" | "application/jsonl" => {
-            // A line that is no JSON at all is kept as rejected, by itself.
-            let lines = body.split(|byte| *byte == b'\n');
-            let mut lines = lines.filter(|line| serde_json::from_slice::<IgnoredAny>(line).is_ok());
-            lines.try_for_each(check)
-        }
-        kind if kind.ends_with("json") && !body.is_empty() => check(body),
-        _ => Ok(()),
-    }
-}
-
-/// A JSON value of which nothing is kept.
-struct Strict;
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Strict {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Self>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
-        let mut keys = Keys::default();
-        while let Some(Key(key)) = fields.next_key()? {
-            if keys.contains(&key) {
-                return Err(Error::custom(format_args!("the key {key:?} is there twice")));
+            let lines = body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+            let mut all = true;
+            for line in lines.filter(|line| !line.is_empty()) {
+                match check(line) {
+                    Ok(()) => {}
+                    // A line that is no JSON at all is kept as rejected, by itself.
+                    Err(_) if serde_json::from_slice::<IgnoredAny>(line).is_err() => all = false,
+                    Err(problem) => return Err(problem),
+                }
             }
-            keys.insert(key);
-            fields.next_value::<Self>()?;
+            Ok(all)
         }
-        Ok(self)
-    }
-}
-
-/// The keys of an object. The first ones, which are all there are as a rule, are found sooner by comparing than by hashing.
-#[derive(Default)]
-struct Keys<'k> {
-    first: Vec<Cow<'k, str>>,
-    others: HashSet<Cow<'k, str>>,
-}
-
-impl<'k> Keys<'k> {
-    const FIRST: usize = 16;
-
-    fn contains(&self, key: &str) -> bool {
-        self.first.iter().any(|one| one == key) || (!self.others.is_empty() && self.others.contains(key))
-    }
-
-    fn insert(&mut self, key: Cow<'k, str>) {
-        if self.first.len() < Self::FIRST {
-            self.first.push(key);
-        } else {
-            self.others.insert(key);
-        }
-    }
-}
-
-/// Borrowed, unless something is escaped in it.
-struct Key<'k>(Cow<'k, str>);
-
-impl<'de: 'k, 'k> Deserialize<'de> for Key<'k> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Named;
-        impl<'de> Visitor<'de> for Named {
-            type Value = Key<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-
-            fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Borrowed(key)))
-            }
-
-            fn visit_str<E>(self, key: &str) -> Result<Key<'de>, E> {
-                Ok(Key(Cow::Owned(key.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Named)
+        kind if kind.ends_with("json") && !body.is_empty() => check(body).map(|()| true),
+        _ => Ok(false),
     }
 }
 
@@ -192,31 +91,24 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_again_wherever_it_stands() {
-        let object = |last: usize| {
-            let keys = (0..40).chain([last]).map(|key| format!("\"{key}\":0"));
-            format!("{{{}}}", keys.collect::<Vec<_>>().join(","))
-        };
-        assert!(check(object(40).as_bytes()).is_ok());
-        for twice in [0, 15, 16, 39] {
-            assert!(check(object(twice).as_bytes()).is_err(), "{twice}");
-        }
-    }
-
-    #[test]
     fn events_are_looked_over_by_their_type() {
         let looked_over = |kind: &'static str, body: &str| {
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-            look_over(&headers, body.as_bytes()).is_ok()
+            look_over(&headers, body.as_bytes()).ok()
         };
         let twice = "{\"a\":1,\"a\":1}";
         for kind in
             ["application/json", "Application/CloudEvents+JSON; charset=utf-8", "application/x-ndjson"]
         {
-            assert!(!looked_over(kind, twice), "{kind}");
+            assert_eq!(looked_over(kind, twice), None, "{kind}");
+            assert_eq!(looked_over(kind, "{}"), Some(true), "{kind}");
         }
-        assert!(looked_over("text/plain", twice));
-        assert!(looked_over("application/x-ndjson", "{\"a\":1}\n{\"a\":1}\n{no JSON\n"));
-        assert!(!looked_over("application/jsonl", &format!("{{}}\n{twice}")));
+        assert_eq!(looked_over("text/plain", twice), Some(false), "nobody checked it");
+        assert_eq!(
+            looked_over("application/x-ndjson", "{\"a\":1}\n\n{\"a\":1}\n{no JSON\n"),
+            Some(false),
+            "a part that nobody could check"
+        );
+        assert_eq!(looked_over("application/jsonl", &format!("{{}}\n{twice}")), None);
     }
 }

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Broker;
-use common::{assert_right, event, logged, poison, rejected, shuffled, soon, story, until};
+use common::{assert_right, event, event_with, logged, poison, rejected, shuffled, soon, story, until};
 use faulty::{Fault, Faulty};
 use leftfold::sequence::{Limits, MAX_REJECTED, Rejected};
+use leftfold::testing::bad_json;
 use leftfold::{
     Answer, Backoff, Error, Kind, Memory, Policy, Result, Sequencer, Sequences, StreamId, System,
 };
@@ -74,6 +75,41 @@ async fn duplicates_reordering_and_poison_end_in_a_right_log() {
         }
         assert_eq!((counts.received, counts.acknowledged, counts.refused), (count, count, 0));
         assert!(counts.rejected >= 4);
+    }
+}
+
+/// A broker brings nothing into the log that HTTP would refuse. Each message is rejected with path and reason, and the
+/// carts beside them are right.
+#[tokio::test(start_paused = true)]
+async fn json_that_breaks_a_rule_is_rejected() {
+    let (broker, store) = (Broker::default(), Memory::default());
+    let bad: Vec<_> = bad_json()
+        .into_iter()
+        .zip(1..)
+        .flat_map(|(bad, number)| {
+            let structured = event_with(&format!("bad-{number}"), 1, &bad.text);
+            let mut binary = Message::new(bad.text.clone());
+            let attributes =
+                [("specversion", "1.0"), ("id", "b"), ("source", "/"), ("type", "t"), ("sequence", "1")];
+            for (name, value) in attributes {
+                binary = binary.with(&format!("ce_{name}"), value);
+            }
+            let binary = binary.with("ce_subject", format!("binary-{number}"));
+            [(bad.clone(), structured), (bad, binary)]
+        })
+        .collect();
+    let messages = bad.iter().map(|(_, message)| message.clone()).chain(story(2, 20));
+    broker.publish(shuffled(messages.collect(), 10, 3));
+    let running = start(&broker, &Sequencer::new(store.clone()), 7);
+    emptied(&broker).await;
+    running.stop().await;
+
+    assert_right(&store, 2, 20).await;
+    assert_eq!(common::count(&store).await, 40, "nothing else is in the log");
+    let rejected = rejected(&store).await;
+    for (bad, message) in bad {
+        let (_, reason) = &rejected[&message.content];
+        assert!(bad.is_told(reason), "{}: {reason}", bad.name);
     }
 }
 

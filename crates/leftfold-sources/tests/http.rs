@@ -16,9 +16,10 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
-use common::{assert_right, event, poison, rejected, shuffled, soon, story};
+use common::{assert_right, event, event_with, poison, rejected, shuffled, soon, story};
 use faulty::{Fault, Faulty};
 use leftfold::sequence::{FromLog, Healer, Healing, Limits, MAX_REJECTED, Missing, Rejected, Resupply};
+use leftfold::testing::bad_json;
 use leftfold::{Answer, Delivery, Kind, Memory, Policy, Revision, Sequencer, Sequences, StreamId, System};
 use leftfold_sources::http::{HttpResupplier, Ingest, router};
 use leftfold_sources::{Mapping, Message, Place};
@@ -313,6 +314,32 @@ async fn from_posts_to_documents() {
     assert_right(&store, 5, 50).await;
 }
 
+/// The route refuses the same JSON as the log does, in each mode, and takes what stands beside it.
+#[tokio::test]
+async fn posted_json_that_breaks_a_rule_is_refused() {
+    let (address, store) = on_memory().await;
+    for (bad, number) in bad_json().into_iter().zip(1..) {
+        let structured = event_with("bad", 1, &bad.text);
+        assert_problem(&post(address, STRUCTURED, text(&structured)).await, 400, "invalid-event", bad.reason);
+        let binary = [
+            ("ce-specversion", "1.0"),
+            ("ce-id", "b"),
+            ("ce-source", "/"),
+            ("ce-type", "t"),
+            ("ce-subject", "bad"),
+            ("ce-sequence", "1"),
+        ];
+        let reply = send(address, "POST", &binary, bad.text.as_bytes()).await;
+        assert_problem(&reply, 400, "invalid-event", bad.reason);
+        let reply = post(address, BATCH, batch(&[structured, event(1, number)])).await;
+        assert_eq!((reply.status, &reply.body[0]["answer"]), (200, &json!("rejected")), "{}", bad.name);
+        assert!(bad.is_told(reply.body[0]["why"].as_str().unwrap()), "{}", reply.body);
+        assert_eq!(reply.body[1]["answer"], "appended", "{}", bad.name);
+    }
+    assert_right(&store, 1, bad_json().len() as u64).await;
+    assert_eq!(common::count(&store).await, bad_json().len() as u64, "nothing else is in the log");
+}
+
 type Asked = Arc<Mutex<Vec<String>>>;
 
 /// An endpoint that answers from a log, as the contract says.
@@ -366,6 +393,26 @@ async fn what_is_missing_is_asked_from_the_origin() {
     assert!(late.iter().all(|answer| matches!(answer, Answer::Duplicate(_))), "{late:?}");
     let asked = asked.lock().unwrap();
     assert!(asked[0].starts_with("tenant=a&stream=cart-1&after="), "{asked:?}");
+}
+
+/// An origin brings nothing into the log that HTTP would refuse. The stream waits, and says for what.
+#[tokio::test]
+async fn resupplied_json_that_breaks_a_rule_is_refused() {
+    for bad in bad_json() {
+        let store = Memory::default();
+        ingested(&store, vec![event_with("gap", 2, "{}")]).await;
+        let healing =
+            Healing { age: Duration::ZERO, again: (Duration::ZERO, Duration::ZERO), ..Healing::default() };
+        let origin = answering(200, BATCH, batch(&[event_with("gap", 1, &bad.text)])).await;
+        let sequencer = Sequencer::new(store.clone());
+        assert_eq!(Healer::new(sequencer.clone(), origin, healing).heal().await.unwrap(), 0, "{}", bad.name);
+        let waiting = store.waiting(None, 10).await.unwrap();
+        let trouble = waiting[0].1.waiting.as_ref().unwrap().trouble.clone().unwrap();
+        assert!(bad.is_told(&trouble), "{}: {trouble}", bad.name);
+        let mended = answering(200, BATCH, batch(&[event_with("gap", 1, "{}")])).await;
+        assert_eq!(Healer::new(sequencer, mended, healing).heal().await.unwrap(), 1, "{}", bad.name);
+        assert_eq!(common::count(&store).await, 2);
+    }
 }
 
 async fn answering(status: u16, kind: &'static str, body: String) -> HttpResupplier {

@@ -245,7 +245,10 @@ pub const MAX_EVENT_BYTES: usize = 1 << 20;
 /// The most events in one append.
 pub const MAX_EVENTS: usize = 10_000;
 
-/// What every log refuses to append.
+/// Refuses events that no log may take. Every event passes here before it reaches a log: a sequencer checks what feeds and
+/// resuppliers bring, and a store checks what is appended to it.
+///
+/// Data and metadata must be [strict JSON](Json::strict) of a bounded size.
 pub fn check_entries(entries: &[Entry], max_event_bytes: usize) -> Result<(), Invalid> {
     if entries.is_empty() || entries.len() > MAX_EVENTS {
         let expected = format!("1 to {MAX_EVENTS} in one append");
@@ -255,9 +258,8 @@ pub fn check_entries(entries: &[Entry], max_event_bytes: usize) -> Result<(), In
     for entry in entries {
         let parts = [("event data", Some(&entry.data)), ("event metadata", entry.metadata.as_ref())];
         for (what, json) in parts {
-            if let Some(json) = json
-                && json.as_str().len() > max_event_bytes
-            {
+            let Some(json) = json else { continue };
+            if json.as_str().len() > max_event_bytes {
                 let expected = format!(
                     "at most {max_event_bytes} bytes, and event {} has {}; keep large content elsewhere and refer \
                      to it, or raise the store's limit",
@@ -266,6 +268,11 @@ pub fn check_entries(entries: &[Entry], max_event_bytes: usize) -> Result<(), In
                 );
                 return Err(Invalid::new(what, json.as_str(), expected));
             }
+            json.ensure_strict().map_err(|fault| {
+                let expected =
+                    format!("JSON that every reader can read; event {} breaks a rule {fault}", entry.id);
+                Invalid::new(what, json.as_str(), expected)
+            })?;
         }
         if entries.len() > 1 && !ids.insert(entry.id.as_str()) {
             let expected = "an id of its own for each event of an append; this one comes twice";

@@ -140,9 +140,9 @@ async fn append<S: Backend>(
 }
 
 impl Posted {
-    /// The event; its id is made from the key of the request, if it has none of its own.
+    /// The event; its id is made from the key of the request, if it has none of its own. The body that it comes from was checked.
     fn into_event(self, key: Option<&str>, number: usize) -> Result<NewEvent, Invalid> {
-        let mut event = NewEvent::new(&self.r#type, self.data)?;
+        let mut event = NewEvent::new(&self.r#type, self.data.assume_strict())?;
         match (self.id, key) {
             (Some(id), _) => event = event.with_id(id)?,
             (None, Some(key)) => event = event.with_id(format!("{key}-{number}"))?,

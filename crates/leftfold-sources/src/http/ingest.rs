@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use leftfold::sequence::Rejected;
-use leftfold::{Env, Error, Kind, Policy, Sequencer, Sequences, System};
+use leftfold::{Delivery, Env, Error, Json, Kind, Policy, Sequencer, Sequences, System};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -26,6 +26,11 @@ use crate::message::Message;
 const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
 /// When to send again what could not even be kept as rejected, in seconds.
 const NO_ROOM: u64 = 30;
+
+/// Says, among the extensions of a request, that all JSON in its body passed [`Json::check_strict`](leftfold::Json::check_strict).
+/// A layer that checks bodies inserts it, so that the events in them are not checked again.
+#[derive(Clone, Copy, Debug)]
+pub struct Checked;
 
 /// A route `POST /` that takes events; see [`Ingest`].
 pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, policy: Policy) -> Router {
@@ -112,6 +117,7 @@ impl<S: Sequences + Clone> Ingest<S> {
     async fn answer(&self, request: Request) -> Result<Response, Problem> {
         let (parts, body) = request.into_parts();
         let body = self.read(body).await?;
+        let checked = parts.extensions.get::<Checked>().copied();
         let kind =
             Message { attributes: attributes(&parts.headers, true)?, ..Message::default() }.content_type();
         let many = match kind.as_deref() {
@@ -125,7 +131,7 @@ impl<S: Sequences + Clone> Ingest<S> {
                     format!("{} events in one body, and at most {} are taken", items.len(), self.max_events);
                 Err(Problem::too_large(said))
             }
-            Some(items) => self.take_many(&items).await,
+            Some(items) => self.take_many(&items, checked).await,
             None => {
                 let message =
                     Message { content: body.into(), attributes: attributes(&parts.headers, false)? };
@@ -141,7 +147,7 @@ impl<S: Sequences + Clone> Ingest<S> {
                     );
                     return Err(Problem::unsupported(said));
                 }
-                self.take_one(&message).await
+                self.take_one(&message, checked).await
             }
         }
     }
@@ -156,9 +162,10 @@ impl<S: Sequences + Clone> Ingest<S> {
         }
     }
 
-    async fn take_one(&self, message: &Message) -> Result<Response, Problem> {
+    async fn take_one(&self, message: &Message, checked: Option<Checked>) -> Result<Response, Problem> {
         let delivery = self.mapping.map(message, self.env.now());
         let delivery = delivery.map_err(|invalid| Problem::invalid(invalid.to_string()))?;
+        let delivery = noted(checked, delivery);
         let answers =
             self.sequencer.ingest(self.policy, vec![delivery]).await.map_err(|error| problem(&error))?;
         let told: Vec<_> = answers.iter().map(Told::of).collect();
@@ -172,7 +179,7 @@ impl<S: Sequences + Clone> Ingest<S> {
         }
     }
 
-    async fn take_many(&self, items: &[&[u8]]) -> Result<Response, Problem> {
+    async fn take_many(&self, items: &[&[u8]], checked: Option<Checked>) -> Result<Response, Problem> {
         let now = self.env.now();
         let mut told: Vec<Option<Told>> = Vec::with_capacity(items.len());
         let (mut numbers, mut deliveries) = (Vec::new(), Vec::new());
@@ -180,7 +187,7 @@ impl<S: Sequences + Clone> Ingest<S> {
             match self.mapping.map_item(item, now) {
                 Ok(delivery) => {
                     numbers.push(number);
-                    deliveries.push(delivery);
+                    deliveries.push(noted(checked, delivery));
                     told.push(None);
                 }
                 Err(invalid) => told.push(Some(Told::Invalid { why: invalid.to_string() })),
@@ -235,6 +242,15 @@ impl<S: Sequences + Clone> Ingest<S> {
 
 async fn take<S: Sequences + Clone>(State(ingest): State<Arc<Ingest<S>>>, request: Request) -> Response {
     ingest.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Notes that an event's data was checked, if it was.
+fn noted(checked: Option<Checked>, mut delivery: Delivery) -> Delivery {
+    if let (Some(Checked), Some(entry)) = (checked, Arc::get_mut(&mut delivery.entry)) {
+        let data = std::mem::replace(&mut entry.data, Json::stored(""));
+        entry.data = data.assume_strict();
+    }
+    delivery
 }
 
 fn batch(body: &[u8]) -> Result<Vec<&[u8]>, Problem> {

@@ -5,5 +5,5 @@ mod ingest;
 mod problem;
 mod resupply;
 
-pub use self::ingest::{Ingest, router};
+pub use self::ingest::{Checked, Ingest, router};
 pub use self::resupply::HttpResupplier;

@@ -26,6 +26,14 @@ pub(crate) fn event(stream: u64, number: u64) -> Message {
     Message::new(event.to_string()).with("content-type", "application/cloudevents+json")
 }
 
+/// A structured event with this text as its data.
+pub(crate) fn event_with(stream: &str, number: u64, data: &str) -> Message {
+    let event = format!(
+        r#"{{"specversion":"1.0","id":"{stream}-{number}","source":"/shop","type":"added","subject":"{stream}","sequence":{number},"data":{data}}}"#
+    );
+    Message::new(event).with("content-type", "application/cloudevents+json")
+}
+
 /// No events: each is wrong in its own way.
 pub(crate) fn poison() -> Vec<Message> {
     let no_subject = r#"{"specversion":"1.0","id":"p","source":"/","type":"added","sequence":1}"#;

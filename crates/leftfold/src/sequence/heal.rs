@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::delivery::{Answer, Delivery, Policy};
+use super::delivery::{Answer, Delivery, Policy, Refusal};
 use super::sequencer::Sequencer;
 use super::store::{Due, Sequences, Settled, Settlement, Standing, Step, Totals, Waiting};
 use crate::error::Result;
@@ -193,7 +193,14 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                         continue;
                     }
                     standing = then;
-                    format!("revisions {} to {through} were not there", after.0 + 1)
+                    let refused = answers.iter().find_map(|answer| match answer {
+                        Answer::Refused(Refusal::Invalid(invalid)) => Some(invalid),
+                        _ => None,
+                    });
+                    match refused {
+                        Some(invalid) => format!("an event that was brought can't be accepted: {invalid}"),
+                        None => format!("revisions {} to {through} were not there", after.0 + 1),
+                    }
                 }
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer for {} seconds", self.healing.patience.as_secs()),

@@ -64,6 +64,7 @@ macro_rules! conformance {
             a_taken_id_is_refused
             an_append_that_is_partly_there_is_refused
             an_empty_append_is_refused
+            json_that_breaks_a_rule_is_not_appended
             concurrent_appends_get_each_revision_once
             one_of_many_equal_expectations_wins
             concurrent_appends_to_many_streams_stay_in_order
@@ -132,6 +133,7 @@ macro_rules! conformance_of_sequences {
             what_waits_longest_is_overdue_first
             other_policies_order_as_they_say
             rejected_messages_are_kept_until_they_are_forgotten
+            json_that_breaks_a_rule_is_not_ingested
         }
     };
 }

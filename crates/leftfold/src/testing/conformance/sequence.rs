@@ -18,6 +18,7 @@ use crate::sequence::{
     Rejected, Seen, Sequencer, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting,
     Wanted, Why,
 };
+use crate::testing::bad_json;
 
 const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 const BOUNDLESS: Totals = Totals { events: u64::MAX, bytes: u64::MAX, conflicts: u64::MAX };
@@ -563,6 +564,29 @@ pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     let Answer::Duplicate(token) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(token.revision, Revision(2));
     assert!(matches!(&answers[1], Answer::Appended(token) if token.revision == Revision(3)), "{answers:?}");
+}
+
+/// A delivery that is not strict JSON is refused by itself; others of the same batch are taken.
+pub async fn json_that_breaks_a_rule_is_not_ingested<S: Store + Sequences>(store: S) {
+    let sequencer = Sequencer::new(store.clone());
+    for (bad, number) in bad_json().into_iter().zip(1..) {
+        let broken = Entry { data: json(&bad.text), ..entry("bad") };
+        let broken = Delivery { entry: Arc::new(broken), ..delivery("bad", 1) };
+        let early = Delivery { revision: Some(Revision(7)), ..broken.clone() };
+        let bystander = delivery("bystander", number);
+        let answers = sequencer.ingest(Policy::Contiguous, vec![broken, bystander, early]).await.unwrap();
+        let [
+            Answer::Refused(Refusal::Invalid(why)),
+            Answer::Appended(_),
+            Answer::Refused(Refusal::Invalid(_)),
+        ] = &answers[..]
+        else {
+            panic!("{}: {answers:?}", bad.name)
+        };
+        assert!(bad.is_told(&why.to_string()), "{}: {why}", bad.name);
+    }
+    assert!(revisions(&store, "bad").await.is_empty());
+    nothing_is_held(&store).await;
 }
 
 /// Numbers are given out once each, without a gap, and a wish that is repeated gets the same.
