@@ -24,6 +24,9 @@ use crate::output::Out;
 use crate::place::{Named, Place, without_secrets};
 
 fn main() -> ExitCode {
+    if let Some(exit) = daemon::run_if_started_as_worker() {
+        return exit;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),

@@ -279,7 +279,7 @@ fn folded_by(record: Record) -> Option<Folded<Json>> {
         Record::Nothing => Some(Ok(None)),
         Record::Fault(fault) => Some(Err(failed(fault))),
         Record::Skipped => None,
-        Record::Loaded(_) | Record::Ids(_) | Record::End => Some(Err(unanswered())),
+        Record::Loaded(_) | Record::Ids(_) | Record::End(_) => Some(Err(unanswered())),
     }
 }
 

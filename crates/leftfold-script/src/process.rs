@@ -9,8 +9,6 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{MemfdFlags, memfd_create};
-
 use crate::wire::{Job, Record, Source, Work};
 use crate::worker::MAX_LOADED;
 use crate::{Fault, Limits};
@@ -42,7 +40,8 @@ pub(crate) struct Process {
 pub(crate) struct Answer {
     /// One for each item that was done, in order.
     pub(crate) records: Vec<Record>,
-    pub(crate) took: Duration,
+    /// The processor time that it took.
+    pub(crate) cpu: Duration,
     /// Why the worker is gone, if it is.
     pub(crate) lost: Option<Lost>,
 }
@@ -58,7 +57,7 @@ pub(crate) struct Lost {
 impl Process {
     pub(crate) fn spawn(program: &std::path::Path, arguments: &[String]) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
-        let announcement = File::from(memfd_create("leftfold-script", MemfdFlags::CLOEXEC)?);
+        let announcement = announcement()?;
         announcement.write_all_at(&IDLE.to_le_bytes(), 0)?;
         let child = Command::new(program)
             .args(arguments)
@@ -92,16 +91,16 @@ impl Process {
         self.loaded.insert(0, script);
         self.loaded.truncate(MAX_LOADED);
         let sent = (!is_loaded).then(|| source.clone());
-        let begun = Instant::now();
         let job = Job { script, source: sent, most_time, most_bytes, work };
         let mut records = Vec::new();
         let done = job.write(&mut self.socket).and_then(|()| {
             let watched = Watched { process: self, limits: source.limits, seen: None, over: None };
             watched.read_all(&mut records)
         });
-        let took = begun.elapsed();
-        let lost = done.err().map(|error| self.lost(&error));
-        Answer { records, took, lost }
+        match done {
+            Ok(cpu) => Answer { records, cpu, lost: None },
+            Err(error) => Answer { records, cpu: Duration::ZERO, lost: Some(self.lost(&error)) },
+        }
     }
 
     /// Ends it, if it has not ended, and says why it is gone.
@@ -165,6 +164,25 @@ impl Process {
     }
 }
 
+/// A small file without a name.
+#[cfg(target_os = "linux")]
+fn announcement() -> io::Result<File> {
+    use rustix::fs::{MemfdFlags, memfd_create};
+    Ok(File::from(memfd_create("leftfold-script", MemfdFlags::CLOEXEC)?))
+}
+
+/// A small file whose name is removed at once.
+#[cfg(not(target_os = "linux"))]
+fn announcement() -> io::Result<File> {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!("leftfold-script-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(name);
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -194,11 +212,12 @@ impl std::fmt::Display for Over {
 impl std::error::Error for Over {}
 
 impl Watched<'_> {
-    fn read_all(self, records: &mut Vec<Record>) -> io::Result<()> {
+    /// Reads all results of a job. Answers how much processor time it took.
+    fn read_all(self, records: &mut Vec<Record>) -> io::Result<Duration> {
         let mut from = BufReader::with_capacity(1 << 16, self);
         loop {
             match Record::read(&mut from)? {
-                Record::End => return Ok(()),
+                Record::End(cpu) => return Ok(cpu),
                 record => records.push(record),
             }
         }

@@ -5,17 +5,18 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Fault;
 use crate::engine::Exports;
 use crate::pool::Workers;
 use crate::process::{Answer, IDLE, LOADING, Lost};
 use crate::wire::{Before, FoldItem, Record, Source, Work};
+use crate::{Fault, hash};
 
 /// A job ends after so long, or with the item that takes longer.
 const JOB_TIME: Duration = Duration::from_millis(50);
-/// A job that takes this long had an item that is slow.
+/// A job that takes this much processor time had an item that is slow. How long it takes by the clock says more about the machine.
 const SLOW: Duration = Duration::from_millis(100);
 /// A script that was slow is quick again after so many quick jobs.
 const QUICK_JOBS: u32 = 20;
@@ -27,6 +28,10 @@ const JOB_ITEMS: usize = 1_024;
 /// How often loading the script may end its process.
 const LOADS: u32 = 2;
 
+/// How long it is remembered that an item has lost its worker: repairs fold it again at once, and would lose it again.
+const REMEMBER: Duration = Duration::from_secs(30);
+const MOST_REMEMBERED: usize = 256;
+
 /// A script in worker processes.
 pub(crate) struct Remote {
     workers: Workers,
@@ -35,6 +40,18 @@ pub(crate) struct Remote {
     source: Source,
     /// 0 for a quick script; else how many quick jobs are missing until it is one.
     slowness: AtomicU32,
+    /// Items that have lost their workers lately.
+    lost: Mutex<Vec<Remembered>>,
+}
+
+/// An item that has lost its worker, and lost it again when it ran alone.
+struct Remembered {
+    /// The hash of its event.
+    event: u64,
+    /// The hash of its event and the document before it.
+    whole: u64,
+    since: Instant,
+    fault: Fault,
 }
 
 /// One fold.
@@ -55,6 +72,27 @@ enum Call<'a> {
 }
 
 impl Call<'_> {
+    /// The hash of an item's event.
+    fn event(&self, at: usize) -> u64 {
+        hash([match self {
+            Self::Fold(items) => items[at].event,
+            Self::Route(events) => events[at],
+        }])
+    }
+
+    /// The hash of an item's event and the document before it, given the results of all before it.
+    fn whole(&self, done: &[Record], at: usize) -> u64 {
+        let Self::Fold(items) = self else { return self.event(at) };
+        let item = &items[at];
+        let last = items[..at].iter().zip(done).rev().find(|(before, _)| before.key == item.key);
+        let document = match last {
+            None => item.document,
+            Some((_, Record::Document(text))) => Some(text.as_str()),
+            Some(_) => None,
+        };
+        hash([item.event, document.unwrap_or_default()])
+    }
+
     /// A job with a range of the items, given the results of all before it.
     fn job<'r>(&'r self, done: &'r [Record], range: Range<usize>) -> Work<'r> {
         let items = match self {
@@ -92,7 +130,7 @@ pub(crate) struct Extent {
 impl Remote {
     /// Loads a script and tells what it exports.
     pub(crate) fn load(workers: Workers, script: u64, source: Source) -> Result<(Self, Exports), Fault> {
-        let remote = Self { workers, script, source, slowness: AtomicU32::new(0) };
+        let remote = Self { workers, script, source, slowness: AtomicU32::new(0), lost: Mutex::default() };
         let mut lost = 0;
         loop {
             let Answer { mut records, lost: gone, .. } = remote.job(lost > 0, Work::Load)?;
@@ -131,8 +169,16 @@ impl Remote {
                 break;
             }
             let from = done.len();
+            suspect = suspect.or_else(|| self.first_remembered(call, from..items.min(from + JOB_ITEMS)));
             let (to, is_alone) = match suspect {
-                Some(at) if at == from => (from + 1, true),
+                Some(at) if at == from => {
+                    if let Some(fault) = self.remembered(call.whole(&done, from)) {
+                        done.push(Record::Fault(fault));
+                        suspect = None;
+                        continue;
+                    }
+                    (from + 1, true)
+                }
                 Some(at) => (at, false),
                 None => (items.min(from + JOB_ITEMS), false),
             };
@@ -154,7 +200,9 @@ impl Remote {
                 }
                 Some(Lost { reason, .. }) if is_alone => {
                     done.truncate(from);
-                    done.push(Record::Fault(Fault::limit(reason)));
+                    let fault = Fault::limit(reason);
+                    self.remember(call.event(from), call.whole(&done, from), fault.clone());
+                    done.push(Record::Fault(fault));
                     suspect = None;
                 }
                 Some(Lost { at, reason }) => {
@@ -167,6 +215,30 @@ impl Remote {
         Ok(done)
     }
 
+    fn remember(&self, event: u64, whole: u64, fault: Fault) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.retain(|one| one.since.elapsed() < REMEMBER);
+        if lost.len() < MOST_REMEMBERED {
+            lost.push(Remembered { event, whole, since: Instant::now(), fault });
+        }
+    }
+
+    /// The fault of an item that has lost its worker lately.
+    fn remembered(&self, whole: u64) -> Option<Fault> {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.retain(|one| one.since.elapsed() < REMEMBER);
+        lost.iter().find(|one| one.whole == whole).map(|one| one.fault.clone())
+    }
+
+    /// The first item of a range whose event has lost its worker lately: it need not take others with it once more.
+    fn first_remembered(&self, call: &Call<'_>, mut range: Range<usize>) -> Option<usize> {
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.is_empty() {
+            return None;
+        }
+        range.find(|at| lost.iter().any(|one| one.event == call.event(*at)))
+    }
+
     fn job(&self, is_fresh: bool, work: Work<'_>) -> Result<Answer, Fault> {
         let is_slow = self.slowness.load(Ordering::Relaxed) > 0;
         let mut worker = self.workers.worker(self.script, is_slow, is_fresh)?;
@@ -175,7 +247,7 @@ impl Remote {
             Some(_) => worker.discard(),
             None => worker.weigh(self.source.limits.memory),
         }
-        if answer.lost.is_some() || answer.took > SLOW {
+        if answer.lost.is_some() || answer.cpu > SLOW {
             self.slowness.store(QUICK_JOBS, Ordering::Relaxed);
         } else if is_slow {
             self.slowness.fetch_sub(1, Ordering::Relaxed);

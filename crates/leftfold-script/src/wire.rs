@@ -74,8 +74,8 @@ pub(crate) enum Record {
     Ids(Vec<String>),
     /// The fold before it, of the same document, failed.
     Skipped,
-    /// The job is over; items without a record were not begun.
-    End,
+    /// The job is over, and took this much processor time; items without a record were not begun.
+    End(Duration),
 }
 
 impl Job<'_> {
@@ -207,7 +207,10 @@ impl Record {
                 put_texts(into, ids);
             }
             Self::Skipped => into.push(5),
-            Self::End => into.push(6),
+            Self::End(cpu) => {
+                into.push(6);
+                into.extend(nanos(*cpu).to_le_bytes());
+            }
         }
     }
 
@@ -226,7 +229,7 @@ impl Record {
             3 => Self::Document(text(from)?),
             4 => Self::Ids(texts(from)?),
             5 => Self::Skipped,
-            6 => Self::End,
+            6 => Self::End(Duration::from_nanos(u64::from_le_bytes(bytes(from)?))),
             _ => return Err(invalid("a record has an unknown tag")),
         })
     }
@@ -351,7 +354,7 @@ mod tests {
             Record::Document("{}".into()),
             Record::Ids(vec!["x".into()]),
             Record::Skipped,
-            Record::End,
+            Record::End(Duration::from_millis(7)),
         ];
         let mut sent = Vec::new();
         for record in &records {

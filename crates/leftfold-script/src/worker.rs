@@ -112,6 +112,7 @@ impl Worker {
             most_bytes: most_bytes as usize,
             bytes: 0,
         };
+        let begun = cpu();
         self.announce(process::LOADING)?;
         match self.load(script, source) {
             Err(fault) => results.put(&Record::Fault(fault))?,
@@ -122,7 +123,7 @@ impl Worker {
             },
         }
         self.announce(process::IDLE)?;
-        results.put(&Record::End)?;
+        results.put(&Record::End(cpu().saturating_sub(begun)))?;
         results.flush()
     }
 
@@ -220,12 +221,17 @@ impl Worker {
     }
 }
 
+/// The processor time that this process has taken.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Has the system end this process if nobody else does: its parent may have died, and native loops of the engine
 /// notice nothing.
 fn limit_process(source: &Source) {
     const GRACE_SECONDS: u64 = 5;
-    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec;
-    let most = u64::try_from(used).unwrap_or(0) + 2 * source.limits.time.as_secs() + GRACE_SECONDS;
+    let most = cpu().as_secs() + 2 * source.limits.time.as_secs() + GRACE_SECONDS;
     let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
     let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(most), maximum });
     let memory = (MAX_LOADED * source.limits.memory) as u64 + OWN_MEMORY_BYTES;

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
+use leftfold::budget::Budget;
 use leftfold_script::{Limits, Script};
 use leftfold_server::{Listen, Token};
 use serde::{Deserialize, Deserializer};
 
 use super::source::{Described, Resupply};
 use super::webhook::Called;
+use super::workers::workers;
 use crate::exit::{Exit, Failure};
 
 /// The file, if none is named.
@@ -338,7 +340,8 @@ impl Config {
         let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
         let limits = Limits { time, memory };
         let shown = script.display().to_string();
-        Script::compile(name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
+        let workers = workers(&Budget::unlimited());
+        Script::compile_in(workers, name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
     }
 }
 

@@ -9,6 +9,7 @@ mod serve;
 mod source;
 mod specs;
 mod webhook;
+mod workers;
 
 use std::ffi::OsString;
 
@@ -21,6 +22,7 @@ pub(crate) use self::init::init;
 pub(crate) use self::prepared::check;
 pub(crate) use self::serve::serve;
 pub(crate) use self::specs::test;
+pub(crate) use self::workers::run_if_started_as_worker;
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
 use crate::place::{File, Named};

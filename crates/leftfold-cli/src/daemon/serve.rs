@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 use super::Config;
@@ -219,7 +219,10 @@ async fn read_again<S: Backend>(
     ground: &Ground<S>,
     running: &Running<S>,
 ) -> Result<Next<S>, Failure> {
-    let prepared = Prepared::new(Config::read(file)?, ground.insecure)?;
+    let (config, insecure) = (Config::read(file)?, ground.insecure);
+    // Scripts are compiled elsewhere, and may take their time.
+    let prepared = spawn_blocking(move || Prepared::new(config, insecure)).await;
+    let prepared = prepared.map_err(|error| Failure::new(Exit::Store, format!("reading it: {error}")))??;
     prepared.config.can_follow(&running.prepared.config)?;
     Next::new(Arc::new(prepared), ground, Some(&running.stop)).await
 }
