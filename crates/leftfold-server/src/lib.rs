@@ -8,8 +8,11 @@ mod api;
 mod expiry;
 mod gate;
 mod listen;
+mod memory;
+mod meters;
 mod once;
 mod problem;
+mod process;
 mod rate;
 mod slow;
 mod spans;
@@ -34,7 +37,9 @@ pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::expiry::expires;
 pub use self::listen::{Listen, Serving};
+use self::meters::Meters;
 use self::once::Once;
+pub use self::process::resident_bytes;
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
@@ -66,6 +71,7 @@ pub struct Service<S: Backend> {
     tokens: Vec<Token>,
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
+    meters: Arc<Meters>,
     /// The name under which it notes requests.
     name: String,
     stop: watch::Sender<bool>,
@@ -83,8 +89,22 @@ impl<S: Backend> Service<S> {
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
         let (rebuilds, once) = (Arc::default(), Arc::default());
         let name = format!("{:016x}{:016x}", System.random(), System.random());
-        let budget = Budget::unlimited();
-        Ok(Self { app, sequencer, reacting, policy, limits, budget, tokens, rebuilds, once, name, stop })
+        let (budget, meters) = (Budget::unlimited(), Arc::default());
+        process::started();
+        Ok(Self {
+            app,
+            sequencer,
+            reacting,
+            policy,
+            limits,
+            budget,
+            tokens,
+            rebuilds,
+            once,
+            meters,
+            name,
+            stop,
+        })
     }
 
     /// Only those may do something who have a token with the scope for it.
@@ -123,22 +143,32 @@ impl<S: Backend> Service<S> {
     /// [stopped](Stop::stop).
     #[must_use]
     pub fn instead_of(self, other: &Stop) -> Self {
-        let (rebuilds, once, name) =
-            (Arc::clone(&other.rebuilds), Arc::clone(&other.once), other.name.clone());
-        Self { rebuilds, once, name, ..self }
+        let Stop { rebuilds, once, meters, name, .. } = other.clone();
+        Self { rebuilds, once, meters, name, ..self }
     }
 
     /// The routes, and a handle to end what never ends by itself: streams of messages.
     pub fn router(self) -> (Router, Stop) {
         let shared = Arc::new(self);
         let (rebuilds, once) = (Arc::clone(&shared.rebuilds), Arc::clone(&shared.once));
-        let stop = Stop { stops: shared.stop.clone(), rebuilds, once, name: shared.name.clone() };
+        let meters = Arc::clone(&shared.meters);
+        let stop = Stop {
+            stops: shared.stop.clone(),
+            rebuilds,
+            once,
+            meters: Arc::clone(&meters),
+            name: shared.name.clone(),
+        };
         api::take_up_rebuilds(&shared);
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
-        let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
+        let ingest = ingest
+            .route_layer(from_fn_with_state((shared.limits.body, shared.budget.clone()), strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
-        (api::router(shared).merge(ingest).layer(from_fn(spans::spanned)), stop)
+        let budget = shared.budget.clone();
+        let routes = api::router(shared).merge(ingest).layer(from_fn(spans::spanned));
+        let routes = routes.layer(from_fn_with_state(budget, memory::charged));
+        (routes.layer(from_fn_with_state(meters, meters::counted)), stop)
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -158,6 +188,7 @@ pub struct Stop {
     stops: watch::Sender<bool>,
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
+    meters: Arc<Meters>,
     name: String,
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     pub(crate) connections: usize,
     pub(crate) max_body_bytes: usize,
+    /// The memory budget of the process.
+    pub(crate) memory: Mebibytes,
     pub(crate) policy: Policy,
     pub(crate) tls: Option<Tls>,
     /// Names that requests may be addressed to, beside those of this machine.
@@ -78,6 +80,7 @@ impl Default for Server {
             listen: SocketAddr::from(([127, 0, 0, 1], 7_777)),
             connections: 1_024,
             max_body_bytes: 8 << 20,
+            memory: Mebibytes(512),
             policy: Policy::Contiguous,
             tls: None,
             hosts: None,
@@ -211,6 +214,31 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+/// A memory budget, in mebibytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mebibytes(pub(crate) usize);
+
+impl Mebibytes {
+    /// The process itself takes some.
+    const LEAST: usize = 64;
+    const MOST: usize = 1 << 20;
+
+    pub(crate) fn bytes(self) -> usize {
+        self.0 << 20
+    }
+}
+
+impl<'de> Deserialize<'de> for Mebibytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = usize::deserialize(deserializer)?;
+        if (Self::LEAST..=Self::MOST).contains(&number) {
+            return Ok(Self(number));
+        }
+        let expected = format!("{} to {} mebibytes were expected, not {number}", Self::LEAST, Self::MOST);
+        Err(serde::de::Error::custom(expected))
+    }
+}
+
 impl Config {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
@@ -250,8 +278,13 @@ impl Config {
         } else if self.server.listen != before.server.listen {
             "server.listen"
         } else {
-            if self.server.connections != before.server.connections || self.log != before.log {
-                tracing::warn!("server.connections and [log] stay as they are until a restart");
+            let Server { connections, memory, .. } = self.server;
+            if (connections, memory) != (before.server.connections, before.server.memory)
+                || self.log != before.log
+            {
+                tracing::warn!(
+                    "server.connections, server.memory and [log] stay as they are until a restart"
+                );
             }
             return Ok(());
         };
@@ -323,6 +356,8 @@ mod tests {
         );
         let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[[projection]]\nname = \"a\"\nscrpt = \"a.js\"\n");
         assert!(said.contains("line 5") && said.contains("scrpt") && said.contains("`script`"), "{said}");
+        let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[server]\nmemory = 8\n");
+        assert!(said.contains("line 4, memory: 64 to 1048576 mebibytes"), "{said}");
         let said = wrong("[store]\nurl = \"${LEFTFOLD_NO_SUCH_VARIABLE}\"\n");
         assert!(said.contains("line 2") && said.contains("LEFTFOLD_NO_SUCH_VARIABLE"), "{said}");
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use leftfold::budget::{Budget, Use};
 use leftfold::{App, Leftfold, Sequencer};
 use leftfold_server::{Backend, Limits, Service, Serving, Stop};
 use serde_json::json;
@@ -41,7 +42,10 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
-    let mut ground = Ground { store: place.open().await?, worker: None, insecure };
+    let budget = Budget::new(prepared.config.server.memory.bytes());
+    // The budget is for all of the process: its code and its libraries take a part before anything is served.
+    let _process = budget.take(Use::Fold, leftfold_server::resident_bytes().unwrap_or_default());
+    let mut ground = Ground { store: place.open().await?, worker: None, insecure, budget };
     if P::IS_LOCAL {
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         ground.worker = Some(format!("leftfold serve at {shown}"));
@@ -103,6 +107,7 @@ struct Ground<S> {
     /// The name under which this process works, if it is to be the same the next time.
     worker: Option<String>,
     insecure: bool,
+    budget: Budget,
 }
 
 /// What runs as one reading of the file says.
@@ -134,7 +139,7 @@ impl<S: Backend> Running<S> {
         let app = webhooks.into_iter().fold(app, Leftfold::reaction).start().await?;
         let service = Service::new(app.clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
-        let service = service.limits(Limits { body: server.max_body_bytes });
+        let service = service.limits(Limits { body: server.max_body_bytes }).budget(ground.budget.clone());
         let service = match &ground.worker {
             Some(worker) => service.name(worker),
             None => service,
