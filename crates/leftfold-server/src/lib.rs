@@ -31,12 +31,12 @@ use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
 use leftfold_sources::Mapping;
 use leftfold_sources::http::Ingest;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::expiry::expires;
-pub use self::listen::{Listen, Serving};
+pub use self::listen::{Listen, Serving, bind};
 use self::meters::Meters;
 use self::once::Once;
 pub use self::process::resident_bytes;
@@ -72,10 +72,15 @@ pub struct Service<S: Backend> {
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
     meters: Arc<Meters>,
+    /// Pages that are being made.
+    turns: Semaphore,
     /// The name under which it notes requests.
     name: String,
     stop: watch::Sender<bool>,
 }
+
+/// How many pages are made at the same time.
+const TURNS: usize = 8;
 
 pub(crate) type Shared<S> = Arc<Service<S>>;
 
@@ -102,6 +107,7 @@ impl<S: Backend> Service<S> {
             rebuilds,
             once,
             meters,
+            turns: Semaphore::new(TURNS),
             name,
             stop,
         })
@@ -169,6 +175,13 @@ impl<S: Backend> Service<S> {
         let routes = api::router(shared).merge(ingest).layer(from_fn(spans::spanned));
         let routes = routes.layer(from_fn_with_state(budget, memory::charged));
         (routes.layer(from_fn_with_state(meters, meters::counted)), stop)
+    }
+
+    /// Waits for a turn to read a page and make an answer of it. Its memory is charged when the answer is made: so
+    /// only few are made at the same time.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.turns.acquire().await.ok()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Connections: how many there may be, how slow they may be, and how they end.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
@@ -20,7 +21,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -34,6 +35,21 @@ use crate::slow::{Hurried, Taken};
 /// The most lines, and the most bytes, before a body.
 const HEADERS: usize = 100;
 const HEADER_BYTES: usize = 32 << 10;
+
+/// The most that the system keeps for a client that does not read, per connection.
+const SEND_BUFFER: u32 = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// Listens at an address. The system buffers little for each connection, so clients that do not read take little of
+/// its memory, too.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// How connections are taken.
 #[derive(Clone)]

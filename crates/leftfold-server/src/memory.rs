@@ -18,6 +18,8 @@ use crate::problem::Problem;
 
 /// Requests and answers up to this size are counted and never refused, so that large ones can't keep small ones out.
 pub(crate) const UNREFUSED: usize = 16 << 10;
+/// The charge for the buffers of a connection that writes a large answer. The allocator's overhead comes on top.
+const BUFFERS: usize = 32 << 10;
 /// The part of an answer that its connection takes at a time.
 const PART: usize = 64 << 10;
 /// Answered whatever else takes memory.
@@ -33,7 +35,7 @@ pub(crate) async fn charged(State(budget): State<Budget>, request: Request, next
         return Response::from_parts(parts, body);
     };
     let share = if is_refusable && length > UNREFUSED {
-        match budget.try_take(Use::Request, length) {
+        match budget.try_take(Use::Request, length + length / 8 + BUFFERS) {
             Ok(share) => share,
             Err(exhausted) => return Problem::from(exhausted).into_response(),
         }

@@ -9,7 +9,6 @@ use leftfold::budget::{Budget, Use};
 use leftfold::{App, Leftfold, Sequencer};
 use leftfold_server::{Backend, Limits, Service, Serving, Stop};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,7 +36,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     let prepared = Arc::new(Prepared::new(config, insecure)?);
     let mut signals = Signals::new()?;
     let address = prepared.config.server.listen;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+    let listener = leftfold_server::bind(address).map_err(|error| {
         let message = format!("listening at {address}: {error}; name another address in server.listen");
         Failure::new(Exit::Usage, message)
     })?;

@@ -195,6 +195,7 @@ async fn list<S: Backend>(
 ) -> Answer {
     let collection = known(&shared, &collection)?;
     let most = page(params.limit)?;
+    let _turn = shared.turn().await;
     let filter: Option<Filter> = params.filter.as_deref().map(str::parse).transpose()?;
     let mut after = params.after.map(DocumentId::new).transpose()?;
     let (mut found, mut looked_at, mut is_over) = (Vec::new(), 0, false);
@@ -312,6 +313,7 @@ async fn parked<S: Backend>(
 ) -> Answer {
     known(&shared, &collection)?;
     let after = params.after.as_deref().map(unit).transpose()?;
+    let _turn = shared.turn().await;
     let (app, name) = (&shared.app, collection.as_str());
     let read = |after: Option<Unit>, most| async move { app.parked(name, after.as_ref(), most).await };
     let key = |(unit, _): &(Unit, Parked)| unit.clone();

@@ -328,7 +328,9 @@ async fn fill<T, K, F: Future<Output = leftfold::Result<Vec<T>>>>(
 
 /// Answers with JSON.
 fn json_of(value: &impl Serialize) -> Answer {
-    let body = serde_json::to_string(value).map_err(|error| Problem::failed(error.to_string()))?;
+    let mut body = serde_json::to_string(value).map_err(|error| Problem::failed(error.to_string()))?;
+    // The memory budget counts its length.
+    body.shrink_to_fit();
     Ok(with_type(body, "application/json"))
 }
 

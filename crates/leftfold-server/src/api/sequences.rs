@@ -129,6 +129,7 @@ async fn skip_held<S: Backend>(
 
 async fn conflicts<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
     let most = page(params.limit)?;
+    let _turn = shared.turn().await;
     let after = match &params.after {
         None => None,
         Some(id) => Some(found(&shared, id).await?),
@@ -228,6 +229,7 @@ async fn found<S: Backend>(shared: &Shared<S>, id: &str) -> Result<Conflict, Pro
 }
 
 async fn rejected<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
+    let _turn = shared.turn().await;
     let read = |after, most| shared.app.store().rejected(after, most);
     let size = |rejected: &Rejected| rejected.content.len() + 1_000;
     let (found, more) = fill(page(params.limit)?, params.after, read, Rejected::id, size).await?;

@@ -131,6 +131,7 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
         error,
         changed_before: None,
     };
+    let _turn = shared.turn().await;
     let read = |after, most| shared.reacting.tasks(query.clone(), after, most);
     let size = |task: &Task| {
         let told = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
