@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use self::served::{Daemon, JSON, initialized};
+use self::served::{Daemon, JSON, change, initialized};
 
 /// The default.
 const BUDGET_MIB: usize = 512;
@@ -69,6 +69,7 @@ fn peak_memory_stays_within_the_budget() {
     let directory = initialized();
     let script = "export default { noted: (_, { data }) => ({ text: data.text }) };\n";
     std::fs::write(directory.path().join("projections/notes.js"), script).unwrap();
+    change(directory.path(), "[server]", "[server]\nconnections_per_address = 1000");
     let file = directory.path().join("leftfold.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     let notes = "[[projection]]\nname = \"notes\"\nscript = \"projections/notes.js\"\n";

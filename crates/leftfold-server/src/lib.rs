@@ -14,10 +14,12 @@ mod once;
 mod problem;
 mod process;
 mod rate;
+mod room;
 mod slow;
 mod spans;
 mod strict;
 mod tls;
+mod unreadable;
 
 use std::fmt;
 use std::sync::Arc;

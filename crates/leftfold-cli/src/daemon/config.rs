@@ -54,6 +54,8 @@ pub(crate) struct Store {
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     pub(crate) connections: usize,
+    /// Of one address; half of all if not said.
+    pub(crate) connections_per_address: Option<usize>,
     pub(crate) max_body_bytes: usize,
     /// The memory budget of the process.
     pub(crate) memory: Mebibytes,
@@ -79,6 +81,7 @@ impl Default for Server {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7_777)),
             connections: 1_024,
+            connections_per_address: None,
             max_body_bytes: 8 << 20,
             memory: Mebibytes(512),
             policy: Policy::Contiguous,

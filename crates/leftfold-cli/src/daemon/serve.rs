@@ -34,6 +34,11 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let prepared = Arc::new(Prepared::new(config, insecure)?);
+    if insecure {
+        tracing::warn!(
+            "--insecure: whoever reaches this server may do everything that tokens or TLS do not keep from them"
+        );
+    }
     let mut signals = Signals::new()?;
     let address = prepared.config.server.listen;
     let listener = leftfold_server::bind(address).map_err(|error| {

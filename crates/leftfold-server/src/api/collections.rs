@@ -139,6 +139,17 @@ async fn get<S: Backend>(
     if let Some(token) = &params.at_least {
         get = get.at_least(token.parse::<Token>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
     }
+    let is_waiting = params.at_least.is_some();
+    let get = async {
+        tokio::select! {
+            biased;
+            found = get => Ok(found?),
+            () = shared.stopping(), if is_waiting => {
+                let said = "the server stops or reads its configuration again; ask once more";
+                Err(Problem::lagging(said).retry_after(1))
+            }
+        }
+    };
     let document = match &params.at {
         None => get.await?,
         Some(at) => {
