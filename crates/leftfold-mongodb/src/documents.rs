@@ -29,8 +29,8 @@ impl Documents for Mongo {
         let mut records = Vec::with_capacity(ids.len());
         for ids in ids.chunks(MAX_IDS) {
             let names: Vec<_> = ids.iter().map(DocumentId::as_str).collect();
-            let found = base.find(collection, doc! { "_id": { "$in": names } }, ids.len());
-            records.extend(base.run("load documents from", found).await?);
+            let found = base.find(collection, doc! { "_id": { "$in": names } }, ids.len(), usize::MAX);
+            records.extend(base.run("load documents from", found).await?.0);
         }
         Ok(records)
     }
@@ -72,7 +72,19 @@ impl Documents for Mongo {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        self.list(collection, doc! { "_fold.gone": { "$exists": false } }, after, limit).await
+        let seen = doc! { "_fold.gone": { "$exists": false } };
+        Ok(self.list(collection, seen, after, limit, usize::MAX).await?.0)
+    }
+
+    async fn scan_page(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool)> {
+        let seen = doc! { "_fold.gone": { "$exists": false } };
+        self.list(collection, seen, after, limit, bytes).await
     }
 
     async fn parked(
@@ -81,7 +93,8 @@ impl Documents for Mongo {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        self.list(collection, doc! { "_fold.parked": { "$exists": true } }, after, limit).await
+        let parked = doc! { "_fold.parked": { "$exists": true } };
+        Ok(self.list(collection, parked, after, limit, usize::MAX).await?.0)
     }
 
     async fn count(&self, collection: &Collection) -> Result<Counts> {
@@ -171,12 +184,13 @@ impl Mongo {
         mut filter: Document,
         after: Option<DocumentId>,
         limit: usize,
-    ) -> Result<Vec<Record>> {
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool)> {
         let base = &self.inner.base;
         if let Some(after) = after {
             filter.insert("_id", doc! { "$gt": after.as_str() });
         }
-        let list = async { base.find(&base.named(collection).await?, filter, limit).await };
+        let list = async { base.find(&base.named(collection).await?, filter, limit, bytes).await };
         base.run("list documents in", list).await
     }
 }
@@ -186,26 +200,32 @@ impl Base {
         self.db.collection(&records(collection))
     }
 
-    /// At most so many records, by id.
+    /// At most so many records and bytes of bodies, by id, and whether there may be more.
     async fn find(
         &self,
         collection: &Collection,
         filter: Document,
         limit: usize,
-    ) -> Result<Vec<Record>, Failure> {
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool), Failure> {
         // For MongoDB, none is no limit.
         if limit == 0 {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), true));
         }
         let records = self.records(collection);
         let find = records.find(filter).sort(doc! { "_id": 1 });
         let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
         let mut found = find.batch_size(batch(limit)).await?;
-        let mut list = Vec::new();
+        let (mut list, mut left) = (Vec::new(), bytes);
         while found.advance().await? {
-            list.push(record::decode(found.current())?);
+            let record = record::decode(found.current())?;
+            if !record.fits(list.is_empty(), &mut left) {
+                return Ok((list, true));
+            }
+            list.push(record);
         }
-        Ok(list)
+        let is_full = list.len() == limit;
+        Ok((list, is_full))
     }
 
     /// What guards those of these records that are there, and which write they are from.

@@ -142,8 +142,20 @@ async fn check<S: Backend>(
             }
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(Refused { reason, token, problem }) => {
+            shared.meters.refuse(reason, token.as_deref(), &request);
+            problem.into_response()
+        }
     }
+}
+
+/// An authentication that was refused.
+struct Refused {
+    /// As it is counted.
+    reason: &'static str,
+    /// The name of the token, if it is a known one.
+    token: Option<String>,
+    problem: Problem,
 }
 
 /// Whose token a request has.
@@ -151,22 +163,29 @@ async fn check<S: Backend>(
 pub(crate) struct Caller(pub(crate) String);
 
 /// Whose token allows a request to do this. Without tokens everybody may do everything.
-fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option<String>, Problem> {
+fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option<String>, Refused> {
     if tokens.is_empty() {
         return Ok(None);
     }
+    let refused = |reason, problem| Refused { reason, token: None, problem };
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let secret = given.and_then(|given| given.strip_prefix("Bearer "));
+    // RFC 9110: the scheme's case does not matter.
+    let secret = given.and_then(|given| given.split_once(' '));
+    let secret = secret.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret);
     let Some(secret) = secret else {
-        return Err(Problem::unauthorized("send the header Authorization: Bearer <token>"));
+        let problem = Problem::unauthorized("send the header Authorization: Bearer <token>");
+        return Err(refused("no-token", problem));
     };
     let hash = hash(secret);
     // All are compared, so that the time tells nothing.
     let found = tokens.iter().fold(None, |found, token| if token.is(&hash) { Some(token) } else { found });
     match found {
-        None => Err(Problem::unauthorized("no such token is known")),
+        None => Err(refused("unknown-token", Problem::unauthorized("no such token is known"))),
         Some(token) if token.scopes.contains(&scope) => Ok(Some(token.name.clone())),
-        Some(_) => Err(Problem::forbidden(format!("a token with the scope {} is needed", scope.name()))),
+        Some(token) => {
+            let problem = Problem::forbidden(format!("a token with the scope {} is needed", scope.name()));
+            Err(Refused { token: Some(token.name.clone()), ..refused("scope", problem) })
+        }
     }
 }
 
@@ -183,7 +202,7 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(given).unwrap());
         }
         allowed(tokens, &headers, scope)
-            .map_or_else(|problem| problem.into_response().status().as_u16(), |_| 200)
+            .map_or_else(|refused| refused.problem.into_response().status().as_u16(), |_| 200)
     }
 
     #[test]
@@ -191,7 +210,9 @@ mod tests {
         let (secret, token) = Token::generate("shop", vec![Scope::Ingest]).unwrap();
         let (other, _) = Token::generate("shop", vec![Scope::Ingest]).unwrap();
         let tokens = [token];
-        assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Ingest), 200);
+        for scheme in ["Bearer", "bearer", "BEARER"] {
+            assert_eq!(status(&tokens, &format!("{scheme} {secret}"), Scope::Ingest), 200, "{scheme}");
+        }
         assert_eq!(status(&tokens, &format!("Bearer {secret}"), Scope::Read), 403);
         for wrong in [
             String::new(),

@@ -8,13 +8,18 @@ mod api;
 mod expiry;
 mod gate;
 mod listen;
+mod memory;
+mod meters;
 mod once;
 mod problem;
+mod process;
 mod rate;
+mod room;
 mod slow;
 mod spans;
 mod strict;
 mod tls;
+mod unreadable;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,13 +33,15 @@ use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
 use leftfold_sources::Mapping;
 use leftfold_sources::http::Ingest;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::expiry::expires;
-pub use self::listen::{Listen, Serving};
+pub use self::listen::{Listen, Serving, bind};
+use self::meters::Meters;
 use self::once::Once;
+pub use self::process::resident_bytes;
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
@@ -66,10 +73,16 @@ pub struct Service<S: Backend> {
     tokens: Vec<Token>,
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
+    meters: Arc<Meters>,
+    /// Pages that are being made.
+    turns: Semaphore,
     /// The name under which it notes requests.
     name: String,
     stop: watch::Sender<bool>,
 }
+
+/// How many pages are made at the same time.
+const TURNS: usize = 8;
 
 pub(crate) type Shared<S> = Arc<Service<S>>;
 
@@ -83,8 +96,23 @@ impl<S: Backend> Service<S> {
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
         let (rebuilds, once) = (Arc::default(), Arc::default());
         let name = format!("{:016x}{:016x}", System.random(), System.random());
-        let budget = Budget::unlimited();
-        Ok(Self { app, sequencer, reacting, policy, limits, budget, tokens, rebuilds, once, name, stop })
+        let (budget, meters) = (Budget::unlimited(), Arc::default());
+        process::started();
+        Ok(Self {
+            app,
+            sequencer,
+            reacting,
+            policy,
+            limits,
+            budget,
+            tokens,
+            rebuilds,
+            once,
+            meters,
+            turns: Semaphore::new(TURNS),
+            name,
+            stop,
+        })
     }
 
     /// Only those may do something who have a token with the scope for it.
@@ -123,22 +151,39 @@ impl<S: Backend> Service<S> {
     /// [stopped](Stop::stop).
     #[must_use]
     pub fn instead_of(self, other: &Stop) -> Self {
-        let (rebuilds, once, name) =
-            (Arc::clone(&other.rebuilds), Arc::clone(&other.once), other.name.clone());
-        Self { rebuilds, once, name, ..self }
+        let Stop { rebuilds, once, meters, name, .. } = other.clone();
+        Self { rebuilds, once, meters, name, ..self }
     }
 
     /// The routes, and a handle to end what never ends by itself: streams of messages.
     pub fn router(self) -> (Router, Stop) {
         let shared = Arc::new(self);
         let (rebuilds, once) = (Arc::clone(&shared.rebuilds), Arc::clone(&shared.once));
-        let stop = Stop { stops: shared.stop.clone(), rebuilds, once, name: shared.name.clone() };
+        let meters = Arc::clone(&shared.meters);
+        let stop = Stop {
+            stops: shared.stop.clone(),
+            rebuilds,
+            once,
+            meters: Arc::clone(&meters),
+            name: shared.name.clone(),
+        };
         api::take_up_rebuilds(&shared);
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
-        let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
+        let ingest = ingest
+            .route_layer(from_fn_with_state((shared.limits.body, shared.budget.clone()), strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
-        (api::router(shared).merge(ingest).layer(from_fn(spans::spanned)), stop)
+        let budget = shared.budget.clone();
+        let routes = api::router(shared).merge(ingest).layer(from_fn(spans::spanned));
+        let routes = routes.layer(from_fn_with_state(budget, memory::charged));
+        (routes.layer(from_fn_with_state(meters, meters::counted)), stop)
+    }
+
+    /// Waits for a turn to read a page and make an answer of it. Its memory is charged when the answer is made: so
+    /// only few are made at the same time.
+    pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.turns.acquire().await.ok()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -158,6 +203,7 @@ pub struct Stop {
     stops: watch::Sender<bool>,
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
+    meters: Arc<Meters>,
     name: String,
 }
 

@@ -1,45 +1,71 @@
 //! Connections: how many there may be, how slow they may be, and how they end.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::CONNECTION;
+use axum::http::header::{CACHE_CONTROL, CONNECTION, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::Stop;
 use crate::gate::Gate;
+use crate::meters::Peer;
 use crate::problem::Problem;
+use crate::room::{Busy, Room, Seat};
 use crate::slow::{Hurried, Taken};
+use crate::unreadable::Explained;
 
 /// The most lines, and the most bytes, before a body.
-const HEADERS: usize = 100;
-const HEADER_BYTES: usize = 32 << 10;
+pub(crate) const HEADERS: usize = 100;
+pub(crate) const HEADER_BYTES: usize = 32 << 10;
+
+/// The most that the system keeps for a client that does not read, per connection.
+const SEND_BUFFER: u32 = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: u32 = 1_024;
+
+/// Listens at an address. The system buffers little for each connection, so clients that do not read take little of
+/// its memory, too.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// How connections are taken.
 #[derive(Clone)]
 pub struct Listen {
-    /// The most at the same time; others wait until one ends. 1,024 if not said.
+    /// The most at the same time; 1,024 if not said. Beyond it the connection that has been idle longest is closed;
+    /// if none is idle, others wait until one ends.
     pub connections: usize,
+    /// The most of one address at the same time; 512 if not said. Beyond it the address' own idle connections are
+    /// closed; if it has none, the new one is refused. Behind a proxy all clients have one address.
+    pub connections_per_address: usize,
     /// How long a client may take to say what it wants, to shake hands, or to read what it is sent; 10 seconds if not said. A large body has
     /// longer.
     pub patience: Duration,
@@ -58,15 +84,25 @@ impl Default for Listen {
     fn default() -> Self {
         let (patience, grace) = (Duration::from_secs(10), Duration::from_secs(10));
         let requests_per_second = NonZeroU32::MIN.saturating_add(9_999);
-        Self { connections: 1_024, patience, requests_per_second, hosts: None, grace, tls: None }
+        Self {
+            connections: 1_024,
+            connections_per_address: 512,
+            patience,
+            requests_per_second,
+            hosts: None,
+            grace,
+            tls: None,
+        }
     }
 }
 
 impl std::fmt::Debug for Listen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { connections, patience, requests_per_second, hosts, grace, tls } = self;
+        let Self { connections, connections_per_address, patience, requests_per_second, hosts, grace, tls } =
+            self;
         f.debug_struct("Listen")
             .field("connections", connections)
+            .field("connections_per_address", connections_per_address)
             .field("patience", patience)
             .field("requests_per_second", requests_per_second)
             .field("hosts", hosts)
@@ -123,8 +159,8 @@ impl Serving {
 
     /// Serves until `until` is over, as [`Listen::serve`] does.
     pub async fn run(&self, listener: TcpListener, until: impl Future<Output = ()>) {
-        let Listen { connections, grace, .. } = self.0.borrow().listen;
-        let room = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let Listen { connections, connections_per_address, grace, .. } = self.0.borrow().listen;
+        let room = Room::new(connections, connections_per_address);
         let (ends, _) = watch::channel(false);
         let mut open = JoinSet::new();
         let mut until = std::pin::pin!(until);
@@ -133,22 +169,29 @@ impl Serving {
                 accepted = accept(&listener, &room) => accepted,
                 () = &mut until => break,
             };
-            let (permit, stream, peer) = accepted;
+            let (seat, stream, peer) = accepted;
             let (ended, now) = (ends.subscribe(), self.0.borrow().clone());
-            let patience = now.listen.patience;
-            let answers = Answers { served: self.0.subscribe(), peer, patience };
-            open.spawn(async move {
-                match &now.tls {
-                    None => answers.converse(stream, ended).await,
-                    Some(tls) => match timeout(patience, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => answers.converse(stream, ended).await,
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "a handshake failed"),
-                        Err(_) => tracing::debug!(%peer, "a handshake took too long"),
-                    },
-                }
-                drop(permit);
-            });
             while open.try_join_next().is_some() {}
+            let Some(seat) = seat else {
+                let is_plain = now.tls.is_none();
+                open.spawn(refuse(stream, peer, is_plain));
+                continue;
+            };
+            let patience = now.listen.patience;
+            let answers = Answers { served: self.0.subscribe(), peer, patience, seat: Arc::new(seat) };
+            open.spawn(async move {
+                let Some(tls) = &now.tls else { return answers.converse(stream, ended).await };
+                let seat = Arc::clone(&answers.seat);
+                let shaken = tokio::select! {
+                    shaken = timeout(patience, tls.accept(stream)) => shaken,
+                    () = seat.closed() => return,
+                };
+                match shaken {
+                    Ok(Ok(stream)) => answers.converse(stream, ended).await,
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "a handshake failed"),
+                    Err(_) => tracing::debug!(%peer, "a handshake took too long"),
+                }
+            });
         }
         drop(listener);
         self.0.borrow().stop.stop();
@@ -160,19 +203,14 @@ impl Serving {
     }
 }
 
-/// The next connection, once there is room for it.
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> (Option<tokio::sync::OwnedSemaphorePermit>, TcpStream, SocketAddr) {
-    // It is never closed.
-    let permit = Arc::clone(room).acquire_owned().await.ok();
+/// The next connection, once there is room for it; without a seat, if its address has too many.
+async fn accept(listener: &TcpListener, room: &Arc<Room>) -> (Option<Seat>, TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 // Answers are written at once; without this they may wait for more.
                 let _ = stream.set_nodelay(true);
-                return (permit, stream, peer);
+                return (room.admit(peer.ip()).await, stream, peer);
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -182,11 +220,26 @@ async fn accept(
     }
 }
 
+/// Tells a client that its address has too many connections, if that takes no time.
+async fn refuse(mut stream: TcpStream, peer: SocketAddr, is_plain: bool) {
+    tracing::debug!(%peer, "a connection was refused: its address has too many");
+    if is_plain {
+        let body = Problem::crowded("close some of them, or see server.connections_per_address").text();
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\n\
+             connection: close\r\nretry-after: 1\r\n\r\n{body}"
+        );
+        let _ = timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
+    }
+}
+
 /// What answers the requests of one connection.
 struct Answers {
     served: watch::Receiver<Arc<Now>>,
     peer: SocketAddr,
     patience: Duration,
+    seat: Arc<Seat>,
 }
 
 impl Answers {
@@ -196,17 +249,25 @@ impl Answers {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         mut ended: watch::Receiver<bool>,
     ) {
-        let (peer, patience) = (self.peer, self.patience);
+        let (peer, patience, seat) = (self.peer, self.patience, Arc::clone(&self.seat));
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(patience);
         http.max_headers(HEADERS).max_header_size(HEADER_BYTES).max_buf_size(64 << 10);
-        let stream = TokioIo::new(Taken::new(stream, patience));
+        let stream = TokioIo::new(Explained::new(Taken::new(stream, patience)));
         let connection = http.serve_connection(stream, service_fn(|request| self.answer(request)));
         let mut connection = std::pin::pin!(connection);
-        let is_to_end = async { drop(ended.wait_for(|ends| *ends).await) };
+        let is_to_end = async {
+            tokio::select! {
+                _ = ended.wait_for(|ends| *ends) => {}
+                () = seat.closed() => {}
+            }
+        };
         let done = tokio::select! {
             done = connection.as_mut() => done,
-            () = is_to_end => {
+            // hyper would wait for the first request of a connection.
+            () = is_to_end => if seat.is_idle() {
+                Ok(())
+            } else {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -217,11 +278,22 @@ impl Answers {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let busy = self.seat.busy();
+        let mut answer = self.answered(request).await?;
+        let headers = answer.headers_mut();
+        headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        // The connection is at work until the answer is written.
+        Ok(answer.map(|body| Body::new(UnderWay { body, _busy: busy })))
+    }
+
+    async fn answered(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let now = self.served.borrow().clone();
         if let Err(problem) = now.gate.admits(self.peer.ip(), &request, Instant::now()) {
             return Ok(problem.into_response());
         }
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(Peer(self.peer.ip()));
         let (body, was_late) = Hurried::new(body, self.patience);
         let request = Request::from_parts(parts, Body::new(body));
         let answering = TowerToHyperService::new(now.routes.clone()).call(request);
@@ -238,5 +310,31 @@ impl Answers {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(answer)
+    }
+}
+
+/// The body of an answer that is being written.
+struct UnderWay {
+    body: Body,
+    _busy: Busy,
+}
+
+impl HttpBody for UnderWay {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

@@ -46,10 +46,12 @@ problems! {
     parked = CONFLICT "parked" "An event could not be folded";
     too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
     unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
+    headers_too_large = REQUEST_HEADER_FIELDS_TOO_LARGE "headers-too-large" "The headers are too large";
     misdirected = MISDIRECTED_REQUEST "misdirected" "This is meant for another server";
     key_reused = UNPROCESSABLE_ENTITY "key-reused" "The key belongs to another request";
     too_many = TOO_MANY_REQUESTS "too-many-requests" "These are too many requests";
     full = TOO_MANY_REQUESTS "full" "There is no room now";
+    crowded = SERVICE_UNAVAILABLE "too-many-connections" "Your address has too many connections";
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
     exhausted = SERVICE_UNAVAILABLE "out-of-memory" "The server is short of memory";
@@ -125,14 +127,21 @@ impl From<ReadError> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let mut body = self.more;
+impl Problem {
+    /// The body of its answer.
+    pub(crate) fn text(&self) -> String {
+        let mut body = self.more.clone();
         body.insert("type".to_owned(), format!("urn:leftfold:problem:{}", self.kind).into());
         body.insert("title".to_owned(), self.title.into());
         body.insert("status".to_owned(), self.status.as_u16().into());
-        body.insert("detail".to_owned(), self.detail.into());
-        let mut response = Response::new(Body::from(Value::Object(body).to_string()));
+        body.insert("detail".to_owned(), self.detail.as_str().into());
+        Value::Object(body).to_string()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.text()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -73,7 +73,7 @@ impl Bucket {
 }
 
 /// What stands for one client: with IPv6 that is a network, of which each has as many addresses as it likes.
-fn client(address: IpAddr) -> IpAddr {
+pub(crate) fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         address @ IpAddr::V4(_) => address,

@@ -7,42 +7,70 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Body as _;
 use leftfold::Json;
+use leftfold::budget::{Budget, Share, Use};
 use leftfold_sources::http::Checked;
 use serde::de::IgnoredAny;
 
+use crate::memory::UNREFUSED;
 use crate::problem::Problem;
 
-/// Reads a body to its end.
-pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, Problem> {
-    match Limited::new(body, most).collect().await {
-        Ok(read) => Ok(read.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            Err(Problem::too_large(format!("at most {most} bytes are taken in one body")))
+/// Reads a body to its end, into one buffer. The share charges the memory budget for what the body takes.
+pub(crate) async fn read(body: Body, most: usize, budget: &Budget) -> Result<(Bytes, Share), Problem> {
+    let mut share = budget.take(Use::Request, UNREFUSED);
+    let mut body = Limited::new(body, most);
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                return Problem::too_large(format!("at most {most} bytes are taken in one body"));
+            }
+            Problem::invalid(format!("reading the body: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        let length = whole.len() + data.len();
+        if whole.is_empty() && body.is_end_stream() {
+            share.resize((length * COPIES).max(UNREFUSED))?;
+            return Ok((data, share));
         }
-        Err(error) => Err(Problem::invalid(format!("reading the body: {error}"))),
+        // A frame can be a byte that keeps a whole buffer of the connection alive: so it is copied.
+        if length > whole.capacity() {
+            let capacity = length.next_power_of_two();
+            share.resize((capacity * COPIES).max(UNREFUSED))?;
+            whole.reserve(capacity - whole.len());
+        }
+        whole.extend_from_slice(&data);
     }
+    Ok((whole.freeze(), share))
 }
+
+/// A request takes this many times its body: the body itself, its parsed events, and the store's copy of them.
+const COPIES: usize = 3;
 
 /// Checks that a body is JSON which the log would take, by the same rules.
 pub(crate) fn check(json: &[u8]) -> Result<(), Problem> {
     Json::check_strict(json).map_err(|fault| Problem::invalid(format!("the body: {fault}")))
 }
 
-/// Looks over what is posted as events, before somebody else reads it. The most bytes are the state.
-pub(crate) async fn events(State(most): State<usize>, request: Request, next: Next) -> Response {
+/// Looks over what is posted as events, before somebody else reads it. The most bytes are part of the state.
+pub(crate) async fn events(
+    State((most, budget)): State<(usize, Budget)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let looked_over = async {
-        let body = read(body, most).await?;
+        let (body, share) = read(body, most, &budget).await?;
         if look_over(&parts.headers, &body)? {
             parts.extensions.insert(Checked);
         }
-        Ok::<_, Problem>(body)
+        Ok::<_, Problem>((body, share))
     };
     match looked_over.await {
-        Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
+        Ok((body, _share)) => next.run(Request::from_parts(parts, body.into())).await,
         Err(problem) => problem.into_response(),
     }
 }

@@ -15,13 +15,14 @@ use self::wire::{BODY, Server, get, post, post_as, raw};
 enum Refused {
     /// With problem details, and this in them.
     Problem(u16, &'static str),
-    /// With a status alone: it is not even HTTP.
-    Bare(u16),
     /// The connection is closed.
     Closed,
 }
 
-use Refused::{Bare, Closed, Problem};
+use Refused::{Closed, Problem};
+
+/// Said of what can't be read at all.
+const NO_HTTP: &str = "this is no request of HTTP/1.1";
 
 type Row = (&'static str, Vec<u8>, Refused);
 
@@ -217,12 +218,24 @@ fn http() -> Vec<Row> {
         (
             "two lengths",
             sent(&format!("content-length: {length}\r\ncontent-length: 1\r\n"), EVENT),
-            Bare(400),
+            Problem(400, NO_HTTP),
         ),
-        ("chunks within something", sent("transfer-encoding: chunked, gzip\r\n", &chunk), Bare(400)),
-        ("a negative length", sent("content-length: -1\r\n", EVENT), Bare(400)),
-        ("a length with a sign", sent(&format!("content-length: +{length}\r\n"), EVENT), Bare(400)),
-        ("a length without end", sent("content-length: 99999999999999999999999\r\n", EVENT), Bare(400)),
+        (
+            "chunks within something",
+            sent("transfer-encoding: chunked, gzip\r\n", &chunk),
+            Problem(400, NO_HTTP),
+        ),
+        ("a negative length", sent("content-length: -1\r\n", EVENT), Problem(400, NO_HTTP)),
+        (
+            "a length with a sign",
+            sent(&format!("content-length: +{length}\r\n"), EVENT),
+            Problem(400, NO_HTTP),
+        ),
+        (
+            "a length without end",
+            sent("content-length: 99999999999999999999999\r\n", EVENT),
+            Problem(400, NO_HTTP),
+        ),
         (
             "a chunk of no size",
             sent("transfer-encoding: chunked\r\n", "zz\r\n"),
@@ -236,20 +249,24 @@ fn http() -> Vec<Row> {
         (
             "a header that is too large",
             raw("GET /log HTTP/1.1", &format!("x: {}\r\n", "x".repeat(40_000)), ""),
-            Bare(431),
+            Problem(431, "at most 100 headers"),
         ),
-        ("too many headers", raw("GET /log HTTP/1.1", &many, ""), Bare(431)),
-        ("a path that is too long", get(&format!("/{}", "x".repeat(70_000))), Bare(431)),
-        ("a header with NUL", raw("GET /log HTTP/1.1", "x: a\0b\r\n", ""), Bare(400)),
-        ("a header that goes on", raw("GET /log HTTP/1.1", "x: a\r\n b\r\n", ""), Bare(400)),
-        ("a space before the colon", raw("GET /log HTTP/1.1", "x : a\r\n", ""), Bare(400)),
+        ("too many headers", raw("GET /log HTTP/1.1", &many, ""), Problem(431, "at most 100 headers")),
+        (
+            "a path that is too long",
+            get(&format!("/{}", "x".repeat(70_000))),
+            Problem(431, "at most 100 headers"),
+        ),
+        ("a header with NUL", raw("GET /log HTTP/1.1", "x: a\0b\r\n", ""), Problem(400, NO_HTTP)),
+        ("a header that goes on", raw("GET /log HTTP/1.1", "x: a\r\n b\r\n", ""), Problem(400, NO_HTTP)),
+        ("a space before the colon", raw("GET /log HTTP/1.1", "x : a\r\n", ""), Problem(400, NO_HTTP)),
         ("no such method", raw("BREW /log HTTP/1.1", "", ""), Problem(405, "openapi")),
-        ("no method at all", raw("G(T /log HTTP/1.1", "", ""), Bare(400)),
+        ("no method at all", raw("G(T /log HTTP/1.1", "", ""), Problem(400, NO_HTTP)),
         ("another method", raw("DELETE /streams/a HTTP/1.1", "", ""), Problem(405, "openapi")),
         ("CONNECT", raw("CONNECT evil.example:443 HTTP/1.1", "", ""), Problem(421, "Host")),
-        ("no such version", raw("GET /log HTTP/3.7", "", ""), Bare(400)),
+        ("no such version", raw("GET /log HTTP/3.7", "", ""), Problem(400, NO_HTTP)),
         ("HTTP/2 in the clear", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), Closed),
-        ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), Bare(400)),
+        ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(), Problem(400, NO_HTTP)),
         ("HTTP/1.0 without a host", b"GET /log HTTP/1.0\r\n\r\n".to_vec(), Problem(421, "Host")),
         (
             "HTTP/1.1 without a host",
@@ -289,7 +306,6 @@ async fn refuses(server: &Server, rows: Vec<Row>) {
             Problem(status, said) => {
                 answer.status == status && is_problem && problem["status"] == status && detail.contains(said)
             }
-            Bare(status) => answer.status == status && answer.body.is_empty(),
             Closed => answer.status == 0,
         };
         if !is_so {
@@ -376,7 +392,7 @@ async fn tokens_are_refused() {
         ("in capitals", bearer(&ingests.to_uppercase()), Problem(401, "no such token")),
         ("nothing", bearer(""), Problem(401, "Bearer")),
         ("a long one", bearer(&"x".repeat(20_000)), Problem(401, "no such token")),
-        ("a very long one", bearer(&"x".repeat(40_000)), Bare(431)),
+        ("a very long one", bearer(&"x".repeat(40_000)), Problem(431, "at most 100 headers")),
         ("no text", bearer("\u{80}"), Problem(401, "Bearer")),
         ("another scheme", write(&format!("authorization: Basic {ingests}\r\n")), Problem(401, "Bearer")),
         ("two", write(&twice), Problem(401, "no such token")),
@@ -389,4 +405,61 @@ async fn tokens_are_refused() {
     ];
     refuses(&server, rows).await;
     assert_eq!(server.send(&bearer(&ingests)).await.status, 201);
+}
+
+#[tokio::test]
+async fn requests_that_are_no_http_are_told_so() {
+    let server = Server::start(Listen::default(), Vec::new(), Router::new()).await;
+    let many = "a: b\r\n".repeat(200);
+    let long = format!("a: {}\r\n", "b".repeat(40_000));
+    for (request, status, kind) in [
+        ("\u{16}\u{3}\u{1}\r\n\r\n".to_owned(), 400, "invalid"),
+        ("GET /log HTTP/1.1\r\nno header\r\n\r\n".to_owned(), 400, "invalid"),
+        (format!("GET /log HTTP/1.1\r\n{many}\r\n"), 431, "headers-too-large"),
+        (format!("GET /log HTTP/1.1\r\n{long}\r\n"), 431, "headers-too-large"),
+    ] {
+        let answer = server.send(request.as_bytes()).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert!(answer.body.contains(&format!("urn:leftfold:problem:{kind}")), "{answer:?}");
+        assert!(answer.head.contains("application/problem+json"), "{answer:?}");
+    }
+    assert_eq!(server.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn every_answer_says_not_to_guess_and_not_to_keep_it() {
+    let server = Server::start(Listen::default(), Vec::new(), Router::new()).await;
+    for path in ["/healthz", "/log", "/nothing", "/%zz", "/openapi.json"] {
+        let answer = server.get(path).await;
+        assert!(answer.head.contains("x-content-type-options: nosniff"), "{path}: {answer:?}");
+        assert!(answer.head.contains("cache-control: no-store"), "{path}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn refused_authentications_and_requests_are_counted() {
+    let (secret, token) = Token::generate("shop", vec![Scope::Read]).unwrap();
+    let mut server = Server::start(Listen::default(), vec![token], Router::new()).await;
+    for (authorization, status) in [
+        ("", 401),
+        ("authorization: bearer nobody\r\n", 401),
+        (&format!("authorization: bearer {secret}\r\n"), 403),
+    ] {
+        let request = raw("GET /held HTTP/1.1", authorization, "");
+        assert_eq!(server.send(&request).await.status, status, "{authorization}");
+    }
+    server.bearer = format!("authorization: bearer {secret}\r\n");
+    let metrics = server.get("/metrics").await;
+    assert_eq!(metrics.status, 200, "{metrics:?}");
+    for expected in [
+        "leftfold_authentications_refused_total{reason=\"no-token\"} 1",
+        "leftfold_authentications_refused_total{reason=\"unknown-token\"} 1",
+        "leftfold_authentications_refused_total{reason=\"scope\"} 1",
+        "leftfold_http_requests_total{method=\"GET\",route=\"/held\",status=\"401\"} 2",
+        "leftfold_http_request_seconds_count{route=\"/held\"} 3",
+        "leftfold_memory_used_bytes{use=\"stream\"} 0",
+        "process_start_time_seconds ",
+    ] {
+        assert!(metrics.body.contains(expected), "no {expected} in {}", metrics.body);
+    }
 }

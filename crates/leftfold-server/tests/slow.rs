@@ -10,6 +10,7 @@ use axum::Router;
 use axum::routing::get;
 use leftfold_server::Listen;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 use tokio::time::interval;
 
 use self::wire::{Server, until_closed};
@@ -116,4 +117,63 @@ async fn who_asks_too_often_is_told_when_to_come_back() {
     }
     assert!(said.contains("HTTP/1.1 200") && said.contains("HTTP/1.1 429"), "{said}");
     assert!(said.contains("retry-after: 1"), "{said}");
+}
+
+/// A client at another address of this machine.
+async fn get_from(address: [u8; 4], server: &Server, path: &str) -> wire::Answer {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    stream.write_all(&wire::get(path)).await.unwrap();
+    until_closed(&mut stream).await
+}
+
+#[tokio::test]
+async fn idle_connections_lock_nobody_out() {
+    // Only making room helps: nobody is cut off for being slow.
+    let patience = Duration::from_mins(10);
+    let listen = Listen { connections: 100, connections_per_address: 100, patience, ..Listen::default() };
+    let server = Server::start(listen, Vec::new(), Router::new()).await;
+    let mut idle = Vec::new();
+    for number in 0..120 {
+        let mut stream = server.connect().await;
+        if number % 2 == 0 {
+            // An idle keep-alive connection, after an answer.
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200");
+        }
+        idle.push(stream);
+        if number % 10 == 0 {
+            assert_eq!(server.get("/healthz").await.status, 200, "a bystander at the same address");
+            assert_eq!(get_from([127, 0, 0, 2], &server, "/healthz").await.status, 200, "at another one");
+        }
+    }
+    // The first ones made room.
+    let mut rest = Vec::new();
+    assert!(idle[0].read_to_end(&mut rest).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_address_has_only_its_share_of_connections() {
+    let patience = Duration::from_mins(10);
+    let listen = Listen { connections: 100, connections_per_address: 4, patience, ..Listen::default() };
+    let server = Server::start(listen, Vec::new(), Router::new()).await;
+    let mut busy = Vec::new();
+    for _ in 0..4 {
+        let mut stream = server.connect().await;
+        let head = "GET /log?after=end HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        busy.push(stream);
+    }
+    let refused = until_closed(&mut server.connect().await).await;
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.body.contains("urn:leftfold:problem:too-many-connections"), "{refused:?}");
+    assert_eq!(get_from([127, 0, 0, 2], &server, "/healthz").await.status, 200, "a bystander");
+    drop(busy);
+    while server.get("/healthz").await.status != 200 {}
 }

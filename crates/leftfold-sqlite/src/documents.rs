@@ -61,7 +61,17 @@ impl Documents for Sqlite {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        self.list(collection, "body", after, limit).await
+        Ok(self.list(collection, "body", after, limit, usize::MAX).await?.0)
+    }
+
+    async fn scan_page(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool)> {
+        self.list(collection, "body", after, limit, bytes).await
     }
 
     async fn parked(
@@ -70,7 +80,7 @@ impl Documents for Sqlite {
         after: Option<DocumentId>,
         limit: usize,
     ) -> Result<Vec<Record>> {
-        self.list(collection, "parked", after, limit).await
+        Ok(self.list(collection, "parked", after, limit, usize::MAX).await?.0)
     }
 
     async fn count(&self, collection: &Collection) -> Result<Counts> {
@@ -161,16 +171,17 @@ impl Documents for Sqlite {
 }
 
 impl Sqlite {
-    /// The records in which a column is set, by id.
+    /// The records in which a column is set, by id, and whether there may be more than a limit let through.
     async fn list(
         &self,
         collection: &Collection,
         column: &'static str,
         after: Option<DocumentId>,
         limit: usize,
-    ) -> Result<Vec<Record>> {
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool)> {
         let collection = collection.clone();
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
         self.inner
             .readers
             .read("list documents in", move |file| {
@@ -181,12 +192,17 @@ impl Sqlite {
                 let mut statement = file.prepare_cached(&sql)?;
                 // No id is empty, so all of them come after that.
                 let mut rows =
-                    statement.query(params![after.as_ref().map_or("", DocumentId::as_str), limit])?;
-                let mut records = Vec::new();
+                    statement.query(params![after.as_ref().map_or("", DocumentId::as_str), most])?;
+                let (mut records, mut left) = (Vec::new(), bytes);
                 while let Some(row) = rows.next()? {
-                    records.push(record(row)?);
+                    let record = record(row)?;
+                    if !record.fits(records.is_empty(), &mut left) {
+                        return Ok((records, true));
+                    }
+                    records.push(record);
                 }
-                Ok(records)
+                let is_full = records.len() == limit;
+                Ok((records, is_full))
             })
             .await
     }

@@ -98,6 +98,16 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
         self.documents.scan(collection, after, limit).await
     }
 
+    async fn scan_page(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool)> {
+        self.documents.scan_page(collection, after, limit, bytes).await
+    }
+
     async fn parked(
         &self,
         collection: &Collection,

@@ -20,7 +20,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A purpose that memory is used for, least important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,13 +69,15 @@ struct Counters {
     total: AtomicUsize,
     /// By use, in the order of [`Use::ALL`]. The sum is the total, except while a share changes.
     by_use: [AtomicUsize; 4],
+    refused: [AtomicU64; 4],
 }
 
 impl Budget {
     /// Creates a budget of this many bytes.
     pub fn new(bytes: usize) -> Self {
         let (total, by_use) = (AtomicUsize::new(0), [const { AtomicUsize::new(0) }; 4]);
-        Self(Arc::new(Counters { limit: bytes, total, by_use }))
+        let refused = [const { AtomicU64::new(0) }; 4];
+        Self(Arc::new(Counters { limit: bytes, total, by_use, refused }))
     }
 
     /// Creates a budget that counts and never refuses.
@@ -104,6 +106,11 @@ impl Budget {
     /// Returns the bytes in use for one purpose.
     pub fn used_by(&self, r#use: Use) -> usize {
         self.counter(r#use).load(Ordering::Relaxed)
+    }
+
+    /// Returns how often a use was refused.
+    pub fn refused(&self, r#use: Use) -> u64 {
+        self.0.refused[r#use as usize].load(Ordering::Relaxed)
     }
 
     /// Returns the limit in bytes; `usize::MAX` if the budget is unlimited.
@@ -137,7 +144,10 @@ impl Budget {
                 self.counter(r#use).fetch_add(bytes, Ordering::Relaxed);
                 Ok(())
             }
-            Err(used) => Err(Exhausted { r#use, bytes, used, limit: self.0.limit }),
+            Err(used) => {
+                self.0.refused[r#use as usize].fetch_add(1, Ordering::Relaxed);
+                Err(Exhausted { r#use, bytes, used, limit: self.0.limit })
+            }
         }
     }
 
@@ -250,6 +260,7 @@ mod tests {
         let refused = share.resize(86).unwrap_err().to_string();
         assert!(refused.contains("1 more bytes (request): 85 of 100 bytes"), "{refused}");
         assert_eq!((share.bytes(), budget.used()), (85, 85));
+        assert_eq!(Use::ALL.map(|r#use| budget.refused(r#use)), [0, 0, 1, 0]);
         share.resize(0).unwrap();
         assert_eq!(budget.used(), 0);
     }

@@ -102,6 +102,16 @@ pub struct Record {
     pub body: Option<Json>,
 }
 
+impl Record {
+    /// Takes the body's length from the bytes left in a page. The first record of a page always fits.
+    pub fn fits(&self, is_first: bool, left: &mut usize) -> bool {
+        let length = self.body.as_ref().map_or(0, |body| body.as_str().len());
+        let fits = is_first || length <= *left;
+        *left = left.saturating_sub(length);
+        fits
+    }
+}
+
 /// A guarded write of one document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
@@ -324,6 +334,34 @@ pub trait Documents: Send + Sync + 'static {
         after: Option<DocumentId>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Record>>> + Send;
+
+    /// The same, within a number of bytes of bodies as well, but always one document if there is one. Answers with
+    /// whether there may be more.
+    ///
+    /// Stores override this to stop reading where the page is full. By default it reads one document at a time.
+    fn scan_page(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+        bytes: usize,
+    ) -> impl Future<Output = Result<(Vec<Record>, bool)>> + Send {
+        async move {
+            let (mut page, mut after) = (Vec::new(), after);
+            let mut left = bytes;
+            while page.len() < limit {
+                let Some(record) = self.scan(collection, after, 1).await?.pop() else {
+                    return Ok((page, false));
+                };
+                if !record.fits(page.is_empty(), &mut left) {
+                    break;
+                }
+                after = Some(record.id.clone());
+                page.push(record);
+            }
+            Ok((page, true))
+        }
+    }
 
     /// The parked records, by id, after an id.
     fn parked(

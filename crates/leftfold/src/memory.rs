@@ -314,6 +314,29 @@ impl Documents for Memory {
         self.list(collection, after, limit, |(_, body)| body.is_some())
     }
 
+    async fn scan_page(
+        &self,
+        collection: &Collection,
+        after: Option<DocumentId>,
+        limit: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Record>, bool)> {
+        let state = self.state();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut page, mut left) = (Vec::new(), bytes);
+        for (id, kept) in state.collection(collection)?.range((from, Bound::Unbounded)) {
+            if kept.1.is_none() {
+                continue;
+            }
+            let record = record(id, kept);
+            if page.len() == limit || !record.fits(page.is_empty(), &mut left) {
+                return Ok((page, true));
+            }
+            page.push(record);
+        }
+        Ok((page, false))
+    }
+
     async fn parked(
         &self,
         collection: &Collection,

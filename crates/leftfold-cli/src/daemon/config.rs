@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use leftfold::budget::Budget;
 use leftfold_script::{Limits, Script};
 use leftfold_server::{Listen, Token};
 use serde::{Deserialize, Deserializer};
@@ -61,7 +60,11 @@ pub(crate) struct Store {
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     pub(crate) connections: usize,
+    /// Of one address; half of all if not said.
+    pub(crate) connections_per_address: Option<usize>,
     pub(crate) max_body_bytes: usize,
+    /// The memory budget of the process.
+    pub(crate) memory: Mebibytes,
     pub(crate) policy: Policy,
     pub(crate) tls: Option<Tls>,
     /// Names that requests may be addressed to, beside those of this machine.
@@ -84,7 +87,9 @@ impl Default for Server {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7_777)),
             connections: 1_024,
+            connections_per_address: None,
             max_body_bytes: 8 << 20,
+            memory: Mebibytes(512),
             policy: Policy::Contiguous,
             tls: None,
             hosts: None,
@@ -234,6 +239,31 @@ fn key_of(line: &str) -> Option<&str> {
     KEYS.split(' ').any(|known| known == last).then_some(key)
 }
 
+/// A memory budget, in mebibytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mebibytes(pub(crate) usize);
+
+impl Mebibytes {
+    /// The process itself takes some.
+    const LEAST: usize = 64;
+    const MOST: usize = 1 << 20;
+
+    pub(crate) fn bytes(self) -> usize {
+        self.0 << 20
+    }
+}
+
+impl<'de> Deserialize<'de> for Mebibytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = usize::deserialize(deserializer)?;
+        if (Self::LEAST..=Self::MOST).contains(&number) {
+            return Ok(Self(number));
+        }
+        let expected = format!("{} to {} mebibytes were expected, not {number}", Self::LEAST, Self::MOST);
+        Err(serde::de::Error::custom(expected))
+    }
+}
+
 impl Config {
     /// Reads the file.
     pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
@@ -278,8 +308,13 @@ impl Config {
         } else if self.server.listen != before.server.listen {
             "server.listen"
         } else {
-            if self.server.connections != before.server.connections || self.log != before.log {
-                tracing::warn!("server.connections and [log] stay as they are until a restart");
+            let Server { connections, memory, .. } = self.server;
+            if (connections, memory) != (before.server.connections, before.server.memory)
+                || self.log != before.log
+            {
+                tracing::warn!(
+                    "server.connections, server.memory and [log] stay as they are until a restart"
+                );
             }
             return Ok(());
         };
@@ -340,8 +375,7 @@ impl Config {
         let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
         let limits = Limits { time, memory };
         let shown = script.display().to_string();
-        let workers = workers(&Budget::unlimited());
-        Script::compile_in(workers, name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
+        Script::compile_in(workers(), name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
     }
 }
 
@@ -375,6 +409,8 @@ mod tests {
         }
         let said = wrong("store.url = \"a\"\nserver = { listen=\"here\" }\n");
         assert!(said.contains("line 2") && said.contains("server.listen"), "{said}");
+        let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[server]\nmemory = 8\n");
+        assert!(said.contains("line 4, memory: 64 to 1048576 mebibytes"), "{said}");
         let said = wrong("[store]\nurl = \"${LEFTFOLD_NO_SUCH_VARIABLE}\"\n");
         assert!(said.contains("line 2") && said.contains("LEFTFOLD_NO_SUCH_VARIABLE"), "{said}");
     }

@@ -132,5 +132,6 @@ pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure>
         None => None,
     };
     let (connections, requests_per_second) = (server.connections, server.requests_per_second);
-    Ok(Listen { connections, tls, hosts, requests_per_second, ..Listen::default() })
+    let connections_per_address = server.connections_per_address.unwrap_or(connections.div_ceil(2));
+    Ok(Listen { connections, connections_per_address, tls, hosts, requests_per_second, ..Listen::default() })
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use leftfold::budget::{Budget, Use};
 use leftfold::sequence::Healer;
 use leftfold::{App, Leftfold, Ready, Sequencer};
 use leftfold_server::{Backend, Limits, Service, Serving, Stop};
 use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::Config;
 use super::prepared::Prepared;
 use super::source::Known;
+use super::workers;
 use crate::exit::{Exit, Failure};
 use crate::output::Out;
 use crate::place::Place;
@@ -34,15 +35,24 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     insecure: bool,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
+    let budget = Budget::new(config.server.memory.bytes());
+    workers::count_in(&budget);
     let prepared = Arc::new(Prepared::new(config, insecure)?);
+    if insecure {
+        tracing::warn!(
+            "--insecure: whoever reaches this server may do everything that tokens or TLS do not keep from them"
+        );
+    }
     let mut signals = Signals::new()?;
     let address = prepared.config.server.listen;
-    let listener = TcpListener::bind(address).await.map_err(|error| {
+    let listener = leftfold_server::bind(address).map_err(|error| {
         let message = format!("listening at {address}: {error}; name another address in server.listen");
         Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
-    let mut ground = Ground { store: place.open().await?, worker: None, insecure };
+    // The budget is for all of the process: its code and its libraries take a part before anything is served.
+    let _process = budget.take(Use::Fold, leftfold_server::resident_bytes().unwrap_or_default());
+    let mut ground = Ground { store: place.open().await?, worker: None, insecure, budget };
     if P::IS_LOCAL {
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         ground.worker = Some(format!("leftfold serve at {shown}"));
@@ -104,6 +114,7 @@ struct Ground<S> {
     /// The name under which this process works, if it is to be the same the next time.
     worker: Option<String>,
     insecure: bool,
+    budget: Budget,
 }
 
 /// What runs as one reading of the file says.
@@ -146,7 +157,7 @@ impl<S: Backend> Next<S> {
         let ready = webhooks.into_iter().fold(app, Leftfold::reaction).ready().await?;
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
-        let service = service.limits(Limits { body: server.max_body_bytes });
+        let service = service.limits(Limits { body: server.max_body_bytes }).budget(ground.budget.clone());
         let service = match &ground.worker {
             Some(worker) => service.name(worker),
             None => service,

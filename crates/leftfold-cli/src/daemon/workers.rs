@@ -18,9 +18,18 @@ pub(crate) fn run_if_started_as_worker() -> Option<ExitCode> {
     is_worker.then(leftfold_script::run_worker)
 }
 
-/// The workers of this process. What they take counts in the budget of the first caller.
-pub(super) fn workers(budget: &Budget) -> &'static Workers {
-    WORKERS.get_or_init(|| Workers::new(program(), [ARGUMENT.to_owned()], budget.clone()))
+/// Has what the workers take count in a budget. Without this, before the first script is compiled, it counts nowhere.
+pub(super) fn count_in(budget: &Budget) {
+    WORKERS.get_or_init(|| new(budget));
+}
+
+/// The workers of this process.
+pub(super) fn workers() -> &'static Workers {
+    WORKERS.get_or_init(|| new(&Budget::unlimited()))
+}
+
+fn new(budget: &Budget) -> Workers {
+    Workers::new(program(), [ARGUMENT.to_owned()], budget.clone())
 }
 
 /// This program, also if its file was replaced meanwhile.

@@ -6,16 +6,17 @@ use axum::extract::State;
 use axum::http::header::{ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
+use leftfold::documents::{Parked, Record};
 use leftfold::fold::{Mended, Moment};
 use leftfold::react::{Filter, Value as Bson};
 use leftfold::{Collection, DocumentId, Env as _, Json, StreamId, System, Token, Unit};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::extract::{Content, LONGEST, Named, Params, wait};
 use super::streams::page;
-use super::{Answer, Operation, json_of, with_status, with_type};
+use super::{Answer, Operation, PAGE_BYTES, fill, json_of, with_status, with_type};
 use crate::access::{Scope, hexadecimal};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -79,6 +80,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             parked::<S>,
         )
         .scope(Scope::Operate)
+        .query("after", "The `after` of the page before", "string")
         .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
         Operation::post(
             "/collections/{collection}/parked/retry",
@@ -137,6 +139,17 @@ async fn get<S: Backend>(
     if let Some(token) = &params.at_least {
         get = get.at_least(token.parse::<Token>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
     }
+    let is_waiting = params.at_least.is_some();
+    let get = async {
+        tokio::select! {
+            biased;
+            found = get => Ok(found?),
+            () = shared.stopping(), if is_waiting => {
+                let said = "the server stops or reads its configuration again; ask once more";
+                Err(Problem::lagging(said).retry_after(1))
+            }
+        }
+    };
     let document = match &params.at {
         None => get.await?,
         Some(at) => {
@@ -193,32 +206,54 @@ async fn list<S: Backend>(
 ) -> Answer {
     let collection = known(&shared, &collection)?;
     let most = page(params.limit)?;
+    let _turn = shared.turn().await;
     let filter: Option<Filter> = params.filter.as_deref().map(str::parse).transpose()?;
     let mut after = params.after.map(DocumentId::new).transpose()?;
     let (mut found, mut looked_at, mut is_over) = (Vec::new(), 0, false);
-    while found.len() < most && looked_at < LOOKED_AT && !is_over {
-        let wanted = if filter.is_some() { 500 } else { most };
-        let records = shared.app.store().scan(&collection, after.clone(), wanted).await?;
-        is_over = records.len() < wanted;
+    let mut left = PAGE_BYTES;
+    'page: while found.len() < most && looked_at < LOOKED_AT && !is_over {
+        let wanted = if filter.is_some() { 500 } else { most - found.len() };
+        let (records, more) =
+            shared.app.store().scan_page(&collection, after.clone(), wanted, PAGE_BYTES).await?;
+        is_over = !more;
         for record in records {
             if found.len() == most {
                 is_over = false;
-                break;
+                break 'page;
             }
             looked_at += 1;
-            after = Some(record.id.clone());
-            let Some(body) = record.body else { continue };
-            let matches = match &filter {
-                None => true,
-                Some(filter) => filter.matches(&body.as_str().parse::<Bson>()?, System.now()),
+            let matches = match (&filter, &record.body) {
+                (_, None) => false,
+                (None, _) => true,
+                (Some(filter), Some(body)) => filter.matches(&body.as_str().parse::<Bson>()?, System.now()),
             };
+            if matches && !record.fits(found.is_empty(), &mut left) {
+                is_over = false;
+                break 'page;
+            }
+            after = Some(record.id.clone());
             if matches {
-                found.push(json!({ "id": record.id, "document": body }));
+                found.push(record);
             }
         }
     }
     let after = after.filter(|_| !is_over);
-    json_of(&json!({ "documents": found, "after": after, "more": !is_over }))
+    let documents = found.iter().map(|Record { id, body, .. }| Listed { id, document: body.as_ref() });
+    json_of(&Documents { documents: documents.collect(), after, more: !is_over })
+}
+
+/// A page of documents. Their bodies go out as they are stored.
+#[derive(Serialize)]
+struct Documents<'d> {
+    documents: Vec<Listed<'d>>,
+    after: Option<DocumentId>,
+    more: bool,
+}
+
+#[derive(Serialize)]
+struct Listed<'d> {
+    id: &'d DocumentId,
+    document: Option<&'d Json>,
 }
 
 #[derive(Deserialize)]
@@ -277,20 +312,40 @@ fn told(mended: &Mended) -> Value {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Limited {
+pub(super) struct Paged {
+    after: Option<String>,
     limit: Option<usize>,
 }
 
 async fn parked<S: Backend>(
     State(shared): State<Shared<S>>,
     Named(collection): Named<String>,
-    Params(params): Params<Limited>,
+    Params(params): Params<Paged>,
 ) -> Answer {
     known(&shared, &collection)?;
-    let parked = shared.app.parked(&collection, None, page(params.limit)?).await?;
+    let after = params.after.as_deref().map(unit).transpose()?;
+    let _turn = shared.turn().await;
+    let (app, name) = (&shared.app, collection.as_str());
+    let read = |after: Option<Unit>, most| async move { app.parked(name, after.as_ref(), most).await };
+    let key = |(unit, _): &(Unit, Parked)| unit.clone();
+    let size = |(_, parked): &(Unit, Parked)| parked.error.len() + 1_000;
+    let (parked, more) = fill(page(params.limit)?, after, read, key, size).await?;
+    let after = parked.last().filter(|_| more).map(|(unit, _)| match unit {
+        Unit::Document(id) => format!("document:{id}"),
+        Unit::Stream(stream) => format!("stream:{stream}"),
+    });
     let parked: Vec<_> =
         parked.into_iter().map(|(unit, parked)| json!({ "unit": unit, "parked": parked })).collect();
-    json_of(&json!({ "parked": parked }))
+    json_of(&json!({ "parked": parked, "after": after, "more": more }))
+}
+
+/// What a page of parked units ended with.
+fn unit(text: &str) -> Result<Unit, Problem> {
+    match text.split_once(':') {
+        Some(("document", id)) => Ok(Unit::Document(DocumentId::new(id)?)),
+        Some(("stream", stream)) => Ok(Unit::Stream(StreamId::new(stream)?)),
+        _ => Err(Problem::invalid(format!("after: {text:?} is none that a page ended with"))),
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -7,6 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use jiff::SignedDuration;
+use leftfold::budget::Share;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
@@ -41,8 +42,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The body: JSON, if there is one.
-pub(super) struct Content(pub(super) Bytes);
+/// The body: JSON, if there is one. It is charged to the memory budget as long as this lives.
+pub(super) struct Content(
+    pub(super) Bytes,
+    #[expect(dead_code, reason = "its drop gives the memory back")] Share,
+);
 
 impl<S: Backend> FromRequest<Shared<S>> for Content {
     type Rejection = Problem;
@@ -55,11 +59,11 @@ impl<S: Backend> FromRequest<Shared<S>> for Content {
         if !is_json {
             return Err(Problem::unsupported("send application/json"));
         }
-        let content = strict::read(request.into_body(), shared.limits.body).await?;
+        let (content, share) = strict::read(request.into_body(), shared.limits.body, &shared.budget).await?;
         if !content.is_empty() {
             strict::check(&content)?;
         }
-        Ok(Self(content))
+        Ok(Self(content, share))
     }
 }
 

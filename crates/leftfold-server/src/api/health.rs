@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use leftfold::fold::{Histogram, Status};
 use leftfold::{Env as _, System};
 
-use super::{Answer, Operation, with_type};
+use super::{Answer, Operation, meters, with_type};
 use crate::access::Scope;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -47,22 +47,22 @@ async fn ready<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
 
 /// Figures as text, each under its name.
 #[derive(Default)]
-struct Figures(String);
+pub(super) struct Figures(String);
 
 impl Figures {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         // A string takes everything.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    fn figure(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+    pub(super) fn figure(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         let labels: Vec<_> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         let _ = writeln!(self.0, "{name}{labels} {value}");
     }
 
-    fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
+    pub(super) fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
         let bucket = format!("{name}_bucket");
         for (bound, count) in histogram.buckets() {
             self.figure(&bucket, &[label, ("le", &bound.to_string())], count);
@@ -79,6 +79,7 @@ fn escaped(value: &str) -> String {
 
 async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     let mut figures = Figures::default();
+    meters::show(&shared, &mut figures);
     folded(&shared, &mut figures).await?;
     sequenced(&shared, &mut figures).await?;
     reacted(&shared, &mut figures).await?;

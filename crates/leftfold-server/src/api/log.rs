@@ -150,13 +150,24 @@ async fn read<S: Backend>(
     }
     let limit = Limit { events: most, bytes: PAGE_BYTES };
     let mut place = Place::named(params.after.as_deref(), &shared).await?;
+    let mut turn = shared.turn().await;
     let (mut events, mut more) = place.read(&shared, limit).await?;
     if events.is_empty()
         && let Some(wait) = params.wait
-        && timeout(wait, shared.app.store().grown(&place.mark())).await.is_ok()
     {
-        (events, more) = place.read(&shared, limit).await?;
+        drop(turn.take());
+        let mark = place.mark();
+        let grown = tokio::select! {
+            grown = timeout(wait, shared.app.store().grown(&mark)) => grown.is_ok(),
+            // The client asks again, if its token still allows it.
+            () = shared.stopping() => false,
+        };
+        if grown {
+            turn = shared.turn().await;
+            (events, more) = place.read(&shared, limit).await?;
+        }
     }
+    let _turn = turn;
     let events = events.iter().map(Shown::from).collect();
     json_of(&Page { events, after: Some(place.to_string()), more: Some(more) })
 }

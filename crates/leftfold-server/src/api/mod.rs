@@ -9,6 +9,7 @@ pub(crate) mod events;
 mod extract;
 mod health;
 mod log;
+mod meters;
 mod rebuilds;
 mod sequences;
 mod sse;
@@ -294,9 +295,42 @@ impl Described {
     }
 }
 
+/// Reads a page of a list that its store limits by number alone. It is read in small steps, so that no more than a
+/// step is in memory beyond the page. Answers with whether there may be more.
+async fn fill<T, K, F: Future<Output = leftfold::Result<Vec<T>>>>(
+    most: usize,
+    mut after: Option<K>,
+    read: impl Fn(Option<K>, usize) -> F,
+    key: impl Fn(&T) -> K,
+    size: impl Fn(&T) -> usize,
+) -> Result<(Vec<T>, bool), Problem> {
+    const STEP: usize = 8;
+    let (mut page, mut left) = (Vec::new(), PAGE_BYTES);
+    while page.len() < most {
+        let wanted = STEP.min(most - page.len());
+        let items = read(after, wanted).await?;
+        let is_over = items.len() < wanted;
+        for item in items {
+            let size = size(&item);
+            if size > left && !page.is_empty() {
+                return Ok((page, true));
+            }
+            left = left.saturating_sub(size);
+            page.push(item);
+        }
+        if is_over {
+            return Ok((page, false));
+        }
+        after = page.last().map(&key);
+    }
+    Ok((page, true))
+}
+
 /// Answers with JSON.
 fn json_of(value: &impl Serialize) -> Answer {
-    let body = serde_json::to_string(value).map_err(|error| Problem::failed(error.to_string()))?;
+    let mut body = serde_json::to_string(value).map_err(|error| Problem::failed(error.to_string()))?;
+    // The memory budget counts its length.
+    body.shrink_to_fit();
     Ok(with_type(body, "application/json"))
 }
 

@@ -1,15 +1,17 @@
 //! Before the log: events that wait, events that contradict, and messages that are no events.
 
 use axum::extract::State;
+use jiff::Timestamp;
+use leftfold::log::Entry;
 use leftfold::sequence::{Conflict, Decided, Rejected};
-use leftfold::{Env as _, Policy, Revision, StreamId, System};
+use leftfold::{Env as _, EventId, EventKind, Json, Policy, Revision, StreamId, System};
 use leftfold_sources::{Mapping, Resubmitted, resubmit};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::extract::{Content, Named, Params};
 use super::streams::page;
-use super::{Answer, Operation, json_of};
+use super::{Answer, Operation, fill, json_of};
 use crate::access::Scope;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -39,6 +41,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         .body("application/json", skip),
         Operation::get("/conflicts", "listConflicts", "Events that contradict what is there", conflicts::<S>)
             .scope(Scope::Operate)
+            .query("after", "The id to go on from", "string")
             .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
         Operation::post(
             "/conflicts/{id}/keep",
@@ -124,26 +127,62 @@ async fn skip_held<S: Backend>(
     json_of(&json!({ "released": released }))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Limited {
-    limit: Option<usize>,
+async fn conflicts<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
+    let most = page(params.limit)?;
+    let _turn = shared.turn().await;
+    let after = match &params.after {
+        None => None,
+        Some(id) => Some(found(&shared, id).await?),
+    };
+    let read = |after, most| shared.app.store().conflicts(after, most);
+    let size = |conflict: &Conflict| {
+        let metadata = conflict.entry.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len());
+        conflict.entry.data.as_str().len() + metadata + 1_000
+    };
+    let (conflicts, more) = fill(most, after, read, Clone::clone, size).await?;
+    let after = conflicts.last().filter(|_| more).map(Conflict::id);
+    json_of(&Conflicts { conflicts: conflicts.iter().map(Shown::from).collect(), after, more })
 }
 
-async fn conflicts<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Limited>) -> Answer {
-    let found = shared.app.store().conflicts(None, page(params.limit)?).await?;
-    json_of(&json!({ "conflicts": found.iter().map(shown).collect::<Vec<_>>() }))
+/// A page of conflicts. The data of their events goes out as it came in.
+#[derive(Serialize)]
+struct Conflicts<'c> {
+    conflicts: Vec<Shown<'c>>,
+    after: Option<String>,
+    more: bool,
 }
 
-fn shown(conflict: &Conflict) -> Value {
-    let entry = &conflict.entry;
-    json!({
-        "id": conflict.id(), "stream": conflict.stream, "revision": conflict.revision, "why": conflict.why,
-        "since": conflict.since,
-        "event": {
-            "id": entry.id, "type": entry.kind, "time": entry.time, "data": entry.data, "metadata": entry.metadata,
-        },
-    })
+#[derive(Serialize)]
+struct Shown<'c> {
+    id: String,
+    stream: &'c StreamId,
+    revision: Revision,
+    why: Value,
+    since: Timestamp,
+    event: ShownEvent<'c>,
+}
+
+#[derive(Serialize)]
+struct ShownEvent<'c> {
+    id: &'c EventId,
+    r#type: &'c EventKind,
+    time: Timestamp,
+    data: &'c Json,
+    metadata: Option<&'c Json>,
+}
+
+impl<'c> From<&'c Conflict> for Shown<'c> {
+    fn from(conflict: &'c Conflict) -> Self {
+        let Entry { id, kind, time, data, metadata } = &*conflict.entry;
+        Self {
+            id: conflict.id(),
+            stream: &conflict.stream,
+            revision: conflict.revision,
+            why: json!(conflict.why),
+            since: conflict.since,
+            event: ShownEvent { id, r#type: kind, time: *time, data, metadata: metadata.as_ref() },
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -166,24 +205,34 @@ async fn discard<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<S
 }
 
 async fn resolve<S: Backend>(shared: &Shared<S>, id: &str, decided: Option<Decided>) -> Answer {
-    const PAGE: usize = 1_000;
-    let store = shared.app.store();
+    let conflict = found(shared, id).await?;
+    let is_done = shared.app.store().resolve(&conflict, decided).await?;
+    json_of(&json!({ "id": id, "resolved": is_done }))
+}
+
+/// The conflict with an id.
+async fn found<S: Backend>(shared: &Shared<S>, id: &str) -> Result<Conflict, Problem> {
+    // Their events can be large.
+    const STEP: usize = 8;
     let mut after = None;
     loop {
-        let found = store.conflicts(after, PAGE).await?;
-        if let Some(conflict) = found.iter().find(|conflict| conflict.id() == id) {
-            let is_done = store.resolve(conflict, decided).await?;
-            return json_of(&json!({ "id": id, "resolved": is_done }));
+        let conflicts = shared.app.store().conflicts(after, STEP).await?;
+        let is_over = conflicts.len() < STEP;
+        after = conflicts.last().cloned();
+        if let Some(found) = conflicts.into_iter().find(|conflict| conflict.id() == id) {
+            return Ok(found);
         }
-        if found.len() < PAGE {
+        if is_over {
             return Err(Problem::missing(format!("there is no conflict {id}")));
         }
-        after = found.into_iter().next_back();
     }
 }
 
 async fn rejected<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
-    let found = shared.app.store().rejected(params.after, page(params.limit)?).await?;
+    let _turn = shared.turn().await;
+    let read = |after, most| shared.app.store().rejected(after, most);
+    let size = |rejected: &Rejected| rejected.content.len() + 1_000;
+    let (found, more) = fill(page(params.limit)?, params.after, read, Rejected::id, size).await?;
     let rejected = found.iter().map(|rejected| {
         json!({
             "id": rejected.id(), "source": rejected.source, "reason": rejected.reason, "since": rejected.since,
@@ -191,7 +240,8 @@ async fn rejected<S: Backend>(State(shared): State<Shared<S>>, Params(params): P
             "text": str::from_utf8(&rejected.content).ok(),
         })
     });
-    json_of(&json!({ "rejected": rejected.collect::<Vec<_>>(), "after": found.last().map(Rejected::id) }))
+    let rejected: Vec<_> = rejected.collect();
+    json_of(&json!({ "rejected": rejected, "after": found.last().map(Rejected::id), "more": more }))
 }
 
 async fn again<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {

@@ -140,7 +140,11 @@ fn message(place: &str, kind: &str, data: &str) -> String {
     text.push_str("\nid: ");
     text.push_str(place);
     text.push_str("\ndata: ");
-    text.extend(data.chars().map(|char| if matches!(char, '\r' | '\n') { ' ' } else { char }));
+    if data.contains('\n') || data.contains('\r') {
+        text.push_str(&data.replace(['\r', '\n'], " "));
+    } else {
+        text.push_str(data);
+    }
     text.push_str("\n\n");
     text
 }

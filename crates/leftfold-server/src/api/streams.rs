@@ -187,8 +187,10 @@ async fn read<S: Backend>(
             Following { shared: shared.clone(), stream, after: Revision(after), left: VecDeque::new() };
         return sse::respond(shared, after.to_string(), following);
     }
+    let _turn = shared.turn().await;
     let events = shared.app.store().read_stream(&stream, Revision(params.after), limit).await?;
-    json_of(&Page { events: events.iter().map(Shown::from).collect(), after: None, more: None })
+    let after = events.last().map(|event| event.revision.to_string());
+    json_of(&Page { events: events.iter().map(Shown::from).collect(), after, more: None })
 }
 
 /// The events of one stream as they come.

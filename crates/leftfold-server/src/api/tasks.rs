@@ -2,13 +2,13 @@
 
 use axum::extract::State;
 use leftfold::DocumentId;
-use leftfold::react::{Filter, Query, State as TaskState, TaskKey};
-use serde::Deserialize;
+use leftfold::react::{Filter, Query, State as TaskState, Task, TaskKey};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::extract::{Content, Named, Params};
 use super::streams::page;
-use super::{Answer, Operation, json_of};
+use super::{Answer, Operation, fill, json_of};
 use crate::access::Scope;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -53,7 +53,11 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             .query("document", "Of this document", "string")
             .query("state", "In this state: pending, running, changed, done, stale or failed", "string")
             .query("error", "With this text in the last error", "string")
-            .query("after", "The document to go on from, of the same reaction", "string")
+            .query(
+                "after",
+                "The document to go on from; reaction/document where no reaction is named",
+                "string",
+            )
             .query("limit", "The most tasks; 100 if not said, at most 1000", "integer"),
         Operation::get(
             "/tasks/{reaction}/{document}",
@@ -112,8 +116,14 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
         (Some(document), Some(reaction)) => {
             Some(TaskKey { reaction: reaction.clone(), document: DocumentId::new(document)? })
         }
-        (Some(_), None) => return Err(Problem::invalid("after: name the reaction, too")),
+        (Some(both), None) => match both.split_once('/') {
+            Some((reaction, document)) => {
+                Some(TaskKey { reaction: reaction.to_owned(), document: DocumentId::new(document)? })
+            }
+            None => return Err(Problem::invalid("after: name the reaction, too")),
+        },
     };
+    let is_of_one = reaction.is_some();
     let query = Query {
         reaction,
         document: document.map(DocumentId::new).transpose()?,
@@ -121,8 +131,25 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
         error,
         changed_before: None,
     };
-    let tasks = shared.reacting.tasks(query, after, page(limit)?).await?;
-    json_of(&json!({ "tasks": tasks }))
+    let _turn = shared.turn().await;
+    let read = |after, most| shared.reacting.tasks(query.clone(), after, most);
+    let size = |task: &Task| {
+        let told = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
+        task.watched.as_str().len() + told.map(String::len).sum::<usize>() + 2_000
+    };
+    let (tasks, more) = fill(page(limit)?, after, read, |task| task.key.clone(), size).await?;
+    let after = tasks.last().filter(|_| more).map(|Task { key, .. }| {
+        if is_of_one { key.document.to_string() } else { format!("{}/{}", key.reaction, key.document) }
+    });
+    json_of(&Tasks { tasks, after, more })
+}
+
+/// A page of tasks.
+#[derive(Serialize)]
+struct Tasks {
+    tasks: Vec<Task>,
+    after: Option<String>,
+    more: bool,
 }
 
 async fn get<S: Backend>(

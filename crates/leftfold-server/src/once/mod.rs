@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::MethodRouter;
+use http_body_util::{BodyExt as _, Collected};
 use leftfold::documents::{Changes, Commit, Header, Outcome, Record, Write};
 use leftfold::{Backoff, Collection, DocumentId, Documents, Env as _, EventId, Json, Lane, Mark, System};
 use sha2::{Digest as _, Sha256};
@@ -103,7 +104,7 @@ async fn keyed<S: Backend>(
     next: Next,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let body = strict::read(body, shared.limits.body).await?;
+    let (body, _share) = strict::read(body, shared.limits.body, &shared.budget).await?;
     let caller = parts.extensions.get::<Caller>().map_or("", |caller| caller.0.as_str());
     let (key, fingerprint) = (digest(&[caller.as_bytes(), key.as_bytes()]), {
         digest(&[parts.method.as_str().as_bytes(), parts.uri.to_string().as_bytes(), &body])
@@ -157,7 +158,7 @@ async fn keyed<S: Backend>(
 async fn taken(answer: Response) -> (Response, Option<Answered>) {
     let (parts, body) = answer.into_parts();
     let status = parts.status;
-    let Ok(body) = strict::read(body, usize::MAX).await else {
+    let Ok(body) = body.collect().await.map(Collected::to_bytes) else {
         return (Problem::failed("the answer could not be made").into_response(), None);
     };
     let kept = status.is_success().then(|| {

@@ -12,11 +12,13 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    fn new(bounds: &'static [f64]) -> Self {
+    /// Creates an empty one with these upper bounds, in ascending order.
+    pub fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    fn add(&mut self, value: f64) {
+    /// Counts a value.
+    pub fn add(&mut self, value: f64) {
         let at = self.bounds.partition_point(|bound| *bound < value);
         self.counts[at] += 1;
         self.sum += value;

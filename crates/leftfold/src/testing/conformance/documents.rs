@@ -339,6 +339,17 @@ pub async fn documents_are_scanned_in_order<S: Store>(store: S) {
         }
         assert_eq!(scanned, records, "in pages of {size}");
     }
+    for (limit, bytes, size) in [(100, usize::MAX, 11), (100, 0, 1), (3, usize::MAX, 3)] {
+        let (mut scanned, mut more): (Vec<Record>, _) = (Vec::new(), true);
+        while more {
+            let after = scanned.last().map(|record| record.id.clone());
+            let page;
+            (page, more) = store.scan_page(&cart(), after, limit, bytes).await.unwrap();
+            assert!(page.len() == size || !more || scanned.len() + page.len() == records.len());
+            scanned.extend(page);
+        }
+        assert_eq!(scanned, records, "in pages of {limit} and {bytes} bytes");
+    }
     assert_eq!(store.scan(&cart(), Some(id("a")), 1).await.unwrap(), [record("a b", 1, "1")]);
     assert_eq!(store.scan(&cart(), Some(id("aaa")), 1).await.unwrap(), [record("b", 1, "1")]);
 }

@@ -1,0 +1,105 @@
+//! Long polls and event streams end when the daemon stops, and when their token is revoked.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod served;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use self::served::{Daemon, change, initialized, leftfold, said};
+
+/// Half of what a daemon gives connections to end by themselves, and long polls to wait.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+fn request(daemon: &Daemon, path: &str, headers: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(daemon.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+/// What waits: a long poll, an event stream whose first message came, and a connection without a request.
+fn waiting(daemon: &Daemon, authorization: &str) -> [TcpStream; 3] {
+    let poll = request(daemon, "/log?after=end&wait=60s", authorization);
+    let accept = format!("accept: text/event-stream\r\n{authorization}");
+    let follow = request(daemon, "/collections/carts/changes", &accept);
+    let mut line = String::new();
+    let mut lines = BufReader::new(follow.try_clone().unwrap());
+    while !line.contains("leftfold-heartbeat") {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "the stream ended");
+    }
+    [poll, follow, TcpStream::connect(daemon.address).unwrap()]
+}
+
+#[test]
+fn a_daemon_that_is_told_to_stop_waits_for_no_long_poll() {
+    let directory = initialized();
+    let mut daemon = Daemon::start(directory.path());
+    let waiting = waiting(&daemon, "");
+    let begun = Instant::now();
+    daemon.signal("-TERM");
+    assert!(daemon.process.wait().unwrap().success());
+    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+    let mut poll = String::new();
+    let [mut first, ..] = waiting;
+    first.read_to_string(&mut poll).unwrap();
+    assert!(poll.starts_with("HTTP/1.1 200") && poll.contains("\"events\":[]"), "{poll}");
+}
+
+/// Makes a token, and puts it into the file. Returns the secret.
+fn token(directory: &Path, name: &str) -> String {
+    let made = leftfold(directory, &["token", "new", name, "--scope", "read", "--json"]);
+    assert!(made.status.success(), "{}", said(&made));
+    let made: Value = serde_json::from_slice(&made.stdout).unwrap();
+    let file = directory.join("leftfold.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let hash = made["token"]["sha256"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let entry = format!("[[token]]\nname = \"{name}\"\nsha256 = \"{hash}\"\nscopes = [\"read\"]\n");
+    std::fs::write(file, format!("{text}\n{entry}")).unwrap();
+    made["secret"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_a_revoked_token_waits_for_ends() {
+    let directory = initialized();
+    let [bystander, revoked] = ["bystander", "revoked"].map(|name| token(directory.path(), name));
+    let daemon = Daemon::start(directory.path());
+    let authorization = |secret: &str| format!("authorization: Bearer {secret}\r\n");
+    let [mut poll, mut follow, _idle] = waiting(&daemon, &authorization(&revoked));
+    change(directory.path(), "name = \"revoked\"", "name = \"other\"");
+    let file = directory.path().join("leftfold.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (before, after) = text.rsplit_once("sha256 = \"").unwrap();
+    std::fs::write(&file, format!("{before}sha256 = \"{}{}", "0".repeat(64), &after[64..])).unwrap();
+    let begun = Instant::now();
+    daemon.signal("-HUP");
+    follow.read_to_end(&mut Vec::new()).unwrap();
+    let mut answer = [0; 12];
+    poll.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let status = |secret: &str| {
+        let headers = ("authorization", &*format!("Bearer {secret}"));
+        daemon.send("GET", "/status", &[headers], "").unwrap().0
+    };
+    assert_eq!((status(&revoked), status(&bystander)), (401, 200));
+}
+
+#[test]
+fn a_server_without_protection_warns() {
+    let directory = initialized();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
+    command.current_dir(directory.path()).args(["serve", "--insecure"]).stderr(Stdio::piped());
+    let (mut daemon, _output) = Daemon::run(&mut command, "http");
+    let mut line = String::new();
+    BufReader::new(daemon.process.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("WARN") && line.contains("--insecure"), "{line}");
+}
