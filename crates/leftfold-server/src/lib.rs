@@ -7,33 +7,39 @@ mod access;
 mod api;
 mod expiry;
 mod gate;
+mod health;
 mod listen;
 mod once;
 mod problem;
 mod rate;
+mod ready;
 mod slow;
 mod spans;
 mod strict;
 mod tls;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use jiff::Timestamp;
 use leftfold::doctor::Examine;
 use leftfold::react::{Reacting, Reactive, Reactor};
 use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
 use leftfold_sources::Mapping;
 use leftfold_sources::http::Ingest;
+use serde_json::Value;
 use tokio::sync::watch;
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::expiry::expires;
+pub use self::health::Health;
 pub use self::listen::{Listen, Serving};
 use self::once::Once;
+pub use self::ready::{Readiness, WatchedFeed};
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
@@ -66,6 +72,9 @@ pub struct Service<S: Backend> {
     once: Arc<Once>,
     /// The name under which it notes requests.
     name: String,
+    readiness: Readiness,
+    /// What `/status` last said.
+    last_status: Mutex<Option<(Timestamp, Value)>>,
     stop: watch::Sender<bool>,
 }
 
@@ -81,7 +90,21 @@ impl<S: Backend> Service<S> {
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
         let (rebuilds, once) = (Arc::default(), Arc::default());
         let name = format!("{:016x}{:016x}", System.random(), System.random());
-        Ok(Self { app, sequencer, reacting, policy, limits, tokens, rebuilds, once, name, stop })
+        let (readiness, last_status) = (Readiness::default(), Mutex::default());
+        Ok(Self {
+            app,
+            sequencer,
+            reacting,
+            policy,
+            limits,
+            tokens,
+            rebuilds,
+            once,
+            name,
+            readiness,
+            last_status,
+            stop,
+        })
     }
 
     /// Only those may do something who have a token with the scope for it.
@@ -109,6 +132,12 @@ impl<S: Backend> Service<S> {
         Self { name: name.into(), ..self }
     }
 
+    /// What is told whether requests can be served; one of its own if not said. A [listener](Health) for health may share it.
+    #[must_use]
+    pub fn readiness(self, readiness: Readiness) -> Self {
+        Self { readiness, ..self }
+    }
+
     /// Takes the place of another service of the same store: rebuilds that were begun there go on here, when that one has
     /// [stopped](Stop::stop).
     #[must_use]
@@ -124,6 +153,7 @@ impl<S: Backend> Service<S> {
         let (rebuilds, once) = (Arc::clone(&shared.rebuilds), Arc::clone(&shared.once));
         let stop = Stop { stops: shared.stop.clone(), rebuilds, once, name: shared.name.clone() };
         api::take_up_rebuilds(&shared);
+        tokio::spawn(ready::watch(&shared));
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
@@ -143,7 +173,7 @@ impl<S: Backend> Service<S> {
 }
 
 /// Ends streams of messages, and lets `/readyz` say no.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Stop {
     stops: watch::Sender<bool>,
     rebuilds: Arc<Rebuilds>,

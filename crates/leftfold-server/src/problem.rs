@@ -51,6 +51,8 @@ problems! {
     full = TOO_MANY_REQUESTS "full" "There is no room now";
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
+    not_ready = SERVICE_UNAVAILABLE "not-ready" "Requests can't be served now";
+    degraded = SERVICE_UNAVAILABLE "degraded" "Something does not work";
     failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
 }
 

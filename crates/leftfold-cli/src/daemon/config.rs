@@ -58,6 +58,8 @@ pub(crate) struct Store {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
+    /// Another address, for those who only ask whether it lives and is ready.
+    pub(crate) health: Option<SocketAddr>,
     pub(crate) connections: usize,
     pub(crate) max_body_bytes: usize,
     pub(crate) policy: Policy,
@@ -81,6 +83,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7_777)),
+            health: None,
             connections: 1_024,
             max_body_bytes: 8 << 20,
             policy: Policy::Contiguous,
@@ -275,6 +278,8 @@ impl Config {
             "store.url"
         } else if self.server.listen != before.server.listen {
             "server.listen"
+        } else if self.server.health != before.server.health {
+            "server.health"
         } else {
             if self.server.connections != before.server.connections || self.log != before.log {
                 tracing::warn!("server.connections and [log] stay as they are until a restart");
