@@ -23,6 +23,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 }
 
 async fn examine<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
+    shared.readiness.first_verdict().await;
     let mut findings = match answered(&shared, async { Ok(shared.app.doctor().await) }).await {
         Ok(Ok(findings)) => findings,
         Ok(Err(error)) => vec![Finding::failed(Area::Store, "store", &error)],

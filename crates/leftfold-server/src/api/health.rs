@@ -148,6 +148,7 @@ fn escaped(value: &str) -> String {
 
 async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     let mut figures = Figures::default();
+    shared.readiness.first_verdict().await;
     readiness(&shared, &mut figures);
     // Where the store does not answer, the figures that it keeps are left out.
     let kept = async {
