@@ -158,6 +158,11 @@ struct Refused {
     problem: Problem,
 }
 
+/// Whether a request has a token, whatever that allows, or needs none.
+pub(crate) fn is_known(tokens: &[Token], headers: &HeaderMap) -> bool {
+    Scope::ALL.into_iter().any(|scope| allowed(tokens, headers, scope).is_ok())
+}
+
 /// Whose token a request has.
 #[derive(Clone)]
 pub(crate) struct Caller(pub(crate) String);

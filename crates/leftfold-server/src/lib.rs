@@ -7,6 +7,7 @@ mod access;
 mod api;
 mod expiry;
 mod gate;
+mod health;
 mod listen;
 mod memory;
 mod meters;
@@ -14,6 +15,7 @@ mod once;
 mod problem;
 mod process;
 mod rate;
+mod ready;
 mod room;
 mod slow;
 mod spans;
@@ -22,10 +24,11 @@ mod tls;
 mod unreadable;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
+use jiff::Timestamp;
 use leftfold::budget::Budget;
 use leftfold::doctor::Examine;
 use leftfold::react::{Reacting, Reactive, Reactor};
@@ -33,15 +36,18 @@ use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
 use leftfold_sources::Mapping;
 use leftfold_sources::http::Ingest;
+use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::expiry::expires;
+pub use self::health::Health;
 pub use self::listen::{Listen, Serving, bind};
 use self::meters::Meters;
 use self::once::Once;
 pub use self::process::resident_bytes;
+pub use self::ready::{Readiness, WatchedFeed};
 pub use self::tls::tls;
 
 /// A store that can do all that is served.
@@ -78,6 +84,9 @@ pub struct Service<S: Backend> {
     turns: Semaphore,
     /// The name under which it notes requests.
     name: String,
+    readiness: Readiness,
+    /// What `/status` last said.
+    last_status: Mutex<Option<(Timestamp, Value)>>,
     stop: watch::Sender<bool>,
 }
 
@@ -98,6 +107,7 @@ impl<S: Backend> Service<S> {
         let name = format!("{:016x}{:016x}", System.random(), System.random());
         let (budget, meters) = (Budget::unlimited(), Arc::default());
         process::started();
+        let (readiness, last_status) = (Readiness::default(), Mutex::default());
         Ok(Self {
             app,
             sequencer,
@@ -111,6 +121,8 @@ impl<S: Backend> Service<S> {
             meters,
             turns: Semaphore::new(TURNS),
             name,
+            readiness,
+            last_status,
             stop,
         })
     }
@@ -147,6 +159,12 @@ impl<S: Backend> Service<S> {
         Self { name: name.into(), ..self }
     }
 
+    /// What is told whether requests can be served; one of its own if not said. A [listener](Health) for health may share it.
+    #[must_use]
+    pub fn readiness(self, readiness: Readiness) -> Self {
+        Self { readiness, ..self }
+    }
+
     /// Takes the place of another service of the same store: rebuilds that were begun there go on here, when that one has
     /// [stopped](Stop::stop).
     #[must_use]
@@ -168,6 +186,7 @@ impl<S: Backend> Service<S> {
             name: shared.name.clone(),
         };
         api::take_up_rebuilds(&shared);
+        tokio::spawn(ready::watch(&shared));
         let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest
@@ -198,7 +217,7 @@ impl<S: Backend> Service<S> {
 }
 
 /// Ends streams of messages, and lets `/readyz` say no.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Stop {
     stops: watch::Sender<bool>,
     rebuilds: Arc<Rebuilds>,

@@ -55,6 +55,8 @@ problems! {
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
     exhausted = SERVICE_UNAVAILABLE "out-of-memory" "The server is short of memory";
+    not_ready = SERVICE_UNAVAILABLE "not-ready" "Requests can't be served now";
+    degraded = SERVICE_UNAVAILABLE "degraded" "Something does not work";
     failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
 }
 

@@ -3,15 +3,15 @@
 //! A message is acknowledged when what became of it is durable: in the log, held, a conflict that is kept, or in the list of what
 //! was rejected. All else is brought again. One bad message hinders no other.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leftfold::sequence::{Refusal, Rejected};
 use leftfold::{Answer, Backoff, Delivery, Env, Error, Kind, Policy, Result, Sequencer, Sequences, System};
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::intake;
 use crate::mapping::Mapping;
@@ -20,6 +20,9 @@ use crate::source::Source;
 
 /// When a message that can't even be rejected comes again.
 const NO_ROOM: Duration = Duration::from_secs(30);
+
+/// When a failure counts as over, as no other one followed: tries come more often.
+const OVER: Duration = Duration::from_secs(30);
 
 /// Brings what a source has into the log, until it is told to stop.
 ///
@@ -49,6 +52,7 @@ pub struct Feed<S, T> {
     backoff: Backoff,
     env: Arc<dyn Env>,
     counters: Arc<Counters>,
+    trouble: Arc<Mutex<Option<(String, Instant)>>>,
 }
 
 macro_rules! counters {
@@ -87,12 +91,26 @@ counters! {
 
 /// Tells what a feed is doing.
 #[derive(Clone, Debug)]
-pub struct Handle(Arc<Counters>);
+pub struct Handle {
+    counters: Arc<Counters>,
+    trouble: Arc<Mutex<Option<(String, Instant)>>>,
+}
 
 impl Handle {
     /// What it has done so far.
     pub fn counts(&self) -> Counts {
-        self.0.counts()
+        self.counters.counts()
+    }
+
+    /// The last error, while the feed keeps meeting it: until messages are taken again, or half a minute after a failure that no other one followed.
+    pub fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().filter(|(_, at)| at.elapsed() < OVER).map(|(error, _)| error.clone())
+    }
+
+    fn note(&self, error: Option<&Error>) {
+        let trouble = error.map(|error| (error.to_string(), Instant::now()));
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 }
 
@@ -111,6 +129,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
                 .without_limit(),
             env: Arc::new(System),
             counters: Arc::default(),
+            trouble: Arc::default(),
         }
     }
 
@@ -135,7 +154,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
 
     /// What tells how it is doing while it runs.
     pub fn handle(&self) -> Handle {
-        Handle(Arc::clone(&self.counters))
+        Handle { counters: Arc::clone(&self.counters), trouble: Arc::clone(&self.trouble) }
     }
 
     /// Runs until it is told to stop, by `true` or by the sender's end; until the source has ended; or until the source fails
@@ -143,6 +162,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
     ///
     /// It stops between batches: what was received is brought to its end first.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<()> {
+        let handle = self.handle();
         let mut troubles = Pauses::new(self.backoff);
         let mut crowding = Pauses::new(Backoff::default().first(Duration::from_millis(100)).without_limit());
         loop {
@@ -158,16 +178,19 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
             };
             let pause = match outcome {
                 Outcome::Taken => {
+                    handle.note(None);
                     (troubles, crowding) = (troubles.over(), crowding.over());
                     continue;
                 }
                 Outcome::Crowded(after) => {
+                    handle.note(None);
                     troubles = troubles.over();
                     // What makes room may be the next message: it is not to wait for all of that time.
                     crowding.next(&*self.env).unwrap_or(after).min(after)
                 }
                 Outcome::Failed(error) => {
                     self.counters.failures.fetch_add(1, Ordering::Relaxed);
+                    handle.note(Some(&error));
                     let source = self.source.name();
                     tracing::warn!(source, %error, "the feed can't go on for now; trying again");
                     match troubles.last.take() {

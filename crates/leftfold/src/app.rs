@@ -1,6 +1,7 @@
 //! The front door: a store, the projections on it, and the workers that keep them up to date.
 
 mod looking;
+mod vitals;
 
 use std::any::Any;
 use std::future::Future;
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
+pub use self::vitals::Vitals;
 use crate::doctor::{self, Examine, Finding};
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};

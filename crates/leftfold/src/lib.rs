@@ -31,7 +31,7 @@ pub mod sequence;
 pub mod testing;
 
 pub use apart::Apart;
-pub use app::{App, Leftfold, Ready, Unit};
+pub use app::{App, Leftfold, Ready, Unit, Vitals};
 pub use documents::{Collection, Documents, Store};
 pub use env::{Env, System};
 pub use error::{Error, Invalid, Kind, Result};

@@ -59,6 +59,8 @@ pub(crate) struct Store {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
+    /// Another address, for those who only ask whether it lives and is ready.
+    pub(crate) health: Option<SocketAddr>,
     pub(crate) connections: usize,
     /// Of one address; half of all if not said.
     pub(crate) connections_per_address: Option<usize>,
@@ -86,6 +88,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7_777)),
+            health: None,
             connections: 1_024,
             connections_per_address: None,
             max_body_bytes: 8 << 20,
@@ -307,6 +310,8 @@ impl Config {
             "store.url"
         } else if self.server.listen != before.server.listen {
             "server.listen"
+        } else if self.server.health != before.server.health {
+            "server.health"
         } else {
             let Server { connections, memory, .. } = self.server;
             if (connections, memory) != (before.server.connections, before.server.memory)

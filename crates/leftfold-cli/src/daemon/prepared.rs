@@ -125,6 +125,11 @@ pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure>
         );
         return Err(Failure::new(Exit::Usage, message));
     }
+    if server.health == Some(address) && address.port() != 0 {
+        let message =
+            format!("server.health: {address} is server.listen, too; name another address, or none");
+        return Err(Failure::new(Exit::Usage, message));
+    }
     // Pages in a browser on this machine reach it, too, and need no token: so they must not come under another name.
     let hosts = match &server.hosts {
         Some(hosts) => Some(hosts.clone()),

@@ -1,5 +1,6 @@
 //! `leftfold serve`: runs what the file says until it is told to stop, and what it says by then when it is told to read it again.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use axum::Router;
 use leftfold::budget::{Budget, Use};
 use leftfold::sequence::Healer;
 use leftfold::{App, Leftfold, Ready, Sequencer};
-use leftfold_server::{Backend, Limits, Service, Serving, Stop};
+use leftfold_server::{Backend, Health, Limits, Readiness, Service, Serving, Stop};
 use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -52,7 +53,10 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     let shown = listener.local_addr().unwrap_or(address);
     // The budget is for all of the process: its code and its libraries take a part before anything is served.
     let _process = budget.take(Use::Fold, leftfold_server::resident_bytes().unwrap_or_default());
-    let mut ground = Ground { store: place.open().await?, worker: None, insecure, budget };
+    let readiness = Readiness::default();
+    let health =
+        prepared.config.server.health.map(|address| listen_for_health(address, &readiness)).transpose()?;
+    let mut ground = Ground { store: place.open().await?, worker: None, insecure, budget, readiness };
     if P::IS_LOCAL {
         // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
         ground.worker = Some(format!("leftfold serve at {shown}"));
@@ -60,10 +64,14 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     let (mut running, routes) = Next::new(prepared, &ground, None).await?.start().await;
     let listen = running.prepared.listen.clone();
     let scheme = if listen.tls.is_some() { "https" } else { "http" };
-    out.value(&json!({ "listening": shown, "scheme": scheme }))?;
+    let health_address = health.as_ref().map(Health::address);
+    out.value(&json!({ "listening": shown, "scheme": scheme, "health": health_address }))?;
     out.line(format_args!(
         "listening at {scheme}://{shown}, on {place}; see {scheme}://{shown}/openapi.json"
     ))?;
+    if let Some(health) = health_address {
+        out.line(format_args!("health at http://{health}/healthz and /readyz"))?;
+    }
     out.flush()?;
     tracing::info!(address = %shown, %place, "listening");
     let serving = Serving::new(listen, routes, running.stop.clone());
@@ -72,9 +80,17 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         () = reload_if_told(&mut signals.reload, file, &ground, &mut running, &serving) => {}
     }
     running.end().await;
+    drop(health);
     tracing::info!(address = %shown, "stopped");
     out.line("stopped")?;
     Ok(Exit::Done)
+}
+
+fn listen_for_health(address: SocketAddr, readiness: &Readiness) -> Result<Health, Failure> {
+    Health::listen(address, readiness.clone()).map_err(|error| {
+        let message = format!("listening at {address}: {error}; name another address in server.health");
+        Failure::new(Exit::Usage, message)
+    })
 }
 
 /// What the system tells this process.
@@ -115,6 +131,7 @@ struct Ground<S> {
     worker: Option<String>,
     insecure: bool,
     budget: Budget,
+    readiness: Readiness,
 }
 
 /// What runs as one reading of the file says.
@@ -134,6 +151,7 @@ struct Next<S: Backend> {
     sequencer: Sequencer<S>,
     sources: Vec<Known>,
     healer: Option<Healer<S, HttpResupplier>>,
+    readiness: Readiness,
 }
 
 impl<S: Backend> Next<S> {
@@ -158,6 +176,7 @@ impl<S: Backend> Next<S> {
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
         let service = service.limits(Limits { body: server.max_body_bytes }).budget(ground.budget.clone());
+        let service = service.readiness(ground.readiness.clone());
         let service = match &ground.worker {
             Some(worker) => service.name(worker),
             None => service,
@@ -166,18 +185,19 @@ impl<S: Backend> Next<S> {
             Some(before) => service.instead_of(before),
             None => service,
         };
-        Ok(Self { prepared, ready, service, sequencer, sources, healer })
+        let readiness = ground.readiness.clone();
+        Ok(Self { prepared, ready, service, sequencer, sources, healer, readiness })
     }
 
     /// Starts it.
     async fn start(self) -> (Running<S>, Router) {
-        let Self { prepared, ready, service, sequencer, sources, healer } = self;
+        let Self { prepared, ready, service, sequencer, sources, healer, readiness } = self;
         let app = ready.start().await;
         let (routes, stop) = service.router();
         let (feeding, is_fed) = watch::channel(false);
         let mut feeds = JoinSet::new();
         for source in sources {
-            feeds.spawn(source.run(sequencer.clone(), is_fed.clone()));
+            feeds.spawn(source.run(sequencer.clone(), readiness.clone(), is_fed.clone()));
         }
         if let Some(healer) = healer {
             feeds.spawn(healer.run(is_fed));

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leftfold::sequence::{Healer, Healing};
 use leftfold::{Sequencer, Sequences};
+use leftfold_server::Readiness;
 use leftfold_sources::http::HttpResupplier;
-use leftfold_sources::{Feed, Mapping, Source};
+use leftfold_sources::{Feed, Handle, Mapping, Source};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -77,8 +79,29 @@ pub(super) trait Opened<T>: Send {
         self: Box<Self>,
         sequencer: Sequencer<T>,
         described: &Described,
+        state: &Arc<Mutex<FeedState>>,
         stop: watch::Receiver<bool>,
     ) -> Doing;
+}
+
+/// What a feed is at.
+#[derive(Default)]
+pub(super) enum FeedState {
+    #[default]
+    New,
+    Runs(Handle),
+    /// It is tried again after a while.
+    Failed(String),
+}
+
+impl FeedState {
+    fn trouble(&self) -> Option<String> {
+        match self {
+            Self::New => None,
+            Self::Runs(handle) => handle.trouble(),
+            Self::Failed(error) => Some(error.clone()),
+        }
+    }
 }
 
 impl<S: Source, T: Sequences + Clone> Opened<T> for S {
@@ -90,6 +113,7 @@ impl<S: Source, T: Sequences + Clone> Opened<T> for S {
         self: Box<Self>,
         sequencer: Sequencer<T>,
         described: &Described,
+        state: &Arc<Mutex<FeedState>>,
         stop: watch::Receiver<bool>,
     ) -> Doing {
         let policy = described.policy.unwrap_or(Policy::Contiguous);
@@ -97,6 +121,7 @@ impl<S: Source, T: Sequences + Clone> Opened<T> for S {
         if let Some(batch) = described.batch {
             feed = feed.batch(batch);
         }
+        *state.lock().unwrap_or_else(PoisonError::into_inner) = FeedState::Runs(feed.handle());
         Box::pin(feed.run(stop))
     }
 }
@@ -120,12 +145,17 @@ impl Known {
     pub(crate) async fn run<T: Sequences + Clone>(
         self,
         sequencer: Sequencer<T>,
+        readiness: Readiness,
         mut stop: watch::Receiver<bool>,
     ) {
         let source = &self.described.name[..];
+        let state = Arc::<Mutex<FeedState>>::default();
+        let watched = Arc::clone(&state);
+        let look = move || watched.lock().unwrap_or_else(PoisonError::into_inner).trouble();
+        let _watched = readiness.watch_feed(format!("source {source}"), look);
         loop {
             let fed = match self.open::<T>() {
-                Ok(opened) => opened.feed(sequencer.clone(), &self.described, stop.clone()).await,
+                Ok(opened) => opened.feed(sequencer.clone(), &self.described, &state, stop.clone()).await,
                 Err(error) => Err(error),
             };
             match fed {
@@ -133,6 +163,8 @@ impl Known {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::error!(source, %error, "a source failed; it is tried again in half a minute");
+                    let failed = FeedState::Failed(error.to_string());
+                    *state.lock().unwrap_or_else(PoisonError::into_inner) = failed;
                 }
             }
             if timeout(AGAIN, stop.wait_for(|stop| *stop)).await.is_ok() {

@@ -1,5 +1,6 @@
 //! Collections: their documents, how far each is, and looking after what could not be folded.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::extract::{Content, LONGEST, Named, Params, wait};
+use super::health::answered;
 use super::streams::page;
 use super::{Answer, Operation, PAGE_BYTES, fill, json_of, with_status, with_type};
 use crate::access::{Scope, hexadecimal};
@@ -105,9 +107,25 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 }
 
 async fn status<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
-    let projections = shared.app.status().await?;
-    let sequence = shared.sequencer.status().await?;
-    json_of(&json!({ "projections": projections, "sequence": sequence }))
+    let asked = async {
+        let (projections, sequence) = (shared.app.status().await?, shared.sequencer.status().await?);
+        Ok(json!({ "projections": projections, "sequence": sequence }))
+    };
+    let answer = match answered(&shared, asked).await {
+        Ok(status) => {
+            let last = Some((System.now(), status.clone()));
+            *shared.last_status.lock().unwrap_or_else(PoisonError::into_inner) = last;
+            status
+        }
+        Err(problem) => {
+            // What was true a while ago is better than nothing, if it is said to be old.
+            let last = shared.last_status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some((at, mut status)) = last else { return Err(problem) };
+            status["stale"] = json!({ "since": at, "reason": shared.readiness.refusal() });
+            status
+        }
+    };
+    json_of(&answer)
 }
 
 /// A collection that there is.

@@ -1,11 +1,13 @@
 //! For those who run it: what is not as it should be, and what to do about it.
 
 use axum::extract::State;
-use leftfold::doctor::worst;
+use leftfold::doctor::{Area, Finding, worst};
 use serde_json::json;
 
+use super::health::answered;
 use super::{Answer, Operation, json_of};
 use crate::access::Scope;
+use crate::ready::{Trouble, TroubleKind};
 use crate::{Backend, Shared};
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
@@ -21,6 +23,25 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 }
 
 async fn examine<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
-    let findings = shared.app.doctor().await?;
+    shared.readiness.first_verdict().await;
+    let mut findings = match answered(&shared, async { Ok(shared.app.doctor().await) }).await {
+        Ok(Ok(findings)) => findings,
+        Ok(Err(error)) => vec![Finding::failed(Area::Store, "store", &error)],
+        Err(_) => Vec::new(),
+    };
+    if let Some(reason) = shared.readiness.refusal() {
+        findings.push(Finding::failed(Area::Store, "readiness", &reason));
+    }
+    for Trouble { kind, name, reason } in shared.readiness.troubles() {
+        let (area, advice) = match kind {
+            // What is said of these is said above.
+            TroubleKind::Parked | TroubleKind::Failing => continue,
+            TroubleKind::Stuck => (Area::Projections, "see the log of the process that folds it"),
+            TroubleKind::Feed => {
+                (Area::Service, "check that it runs, its address, and what may be read there")
+            }
+        };
+        findings.push(Finding::wrong(area, name, reason, advice));
+    }
     json_of(&json!({ "worst": worst(&findings), "findings": findings }))
 }

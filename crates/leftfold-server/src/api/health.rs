@@ -1,14 +1,20 @@
 //! For those who run it: whether it lives, whether it is ready, and its figures for Prometheus.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use jiff::Timestamp;
 use leftfold::fold::{Histogram, Status};
 use leftfold::{Env as _, System};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::sleep;
 
+use super::extract::Params;
 use super::{Answer, Operation, meters, with_type};
-use crate::access::Scope;
+use crate::access::{Scope, is_known};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
@@ -22,11 +28,17 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/readyz",
             "ready",
-            "Whether the store can be reached, and the server is not about to stop",
+            "Whether requests can be served: the store can be read and written, and the server is not about to stop",
             ready::<S>,
         )
-        .answers(200, "text/plain", "It is")
-        .fails(503, "It is not"),
+        .query("strict", "Whether what does not work, though requests can be served, is a failure, too", "boolean")
+        .header("Authorization", "A token, whatever its scopes: with it, the reasons are told")
+        .answers(
+            200,
+            "text/plain",
+            "`ready`; or `degraded`, if a projection is stuck, failing or has something parked, or a feed is dead",
+        )
+        .fails(503, "It is not; or, with `strict`, it is degraded"),
         Operation::get("/metrics", "metrics", "Figures, as Prometheus reads them", metrics::<S>)
             .scope(Scope::Read)
             .answers(200, "text/plain", "Here they are"),
@@ -37,12 +49,69 @@ async fn live() -> Answer {
     Ok(with_type("alive\n", "text/plain"))
 }
 
-async fn ready<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
-    if shared.is_stopping() {
-        return Err(Problem::unavailable("the server is about to stop"));
+/// How long a store that does not answer the probe has for an answer all the same: reading may still work.
+const LAST_CHANCE: Duration = Duration::from_millis(150);
+
+/// How `/readyz` is asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ready {
+    strict: Option<String>,
+}
+
+impl Ready {
+    /// Whether `?strict` is said.
+    pub(crate) fn is_strict(&self) -> bool {
+        matches!(self.strict.as_deref(), Some("" | "true" | "1"))
     }
-    shared.app.store().heads().await?;
-    Ok(with_type("ready\n", "text/plain"))
+}
+
+async fn ready<S: Backend>(
+    State(shared): State<Shared<S>>,
+    Params(asked): Params<Ready>,
+    headers: HeaderMap,
+) -> Answer {
+    let tells = is_known(&shared.tokens, &headers);
+    let hidden = "ask with a token for the reasons";
+    if shared.is_stopping() {
+        return Err(Problem::not_ready("the server is about to stop"));
+    }
+    shared.readiness.first_verdict().await;
+    if let Some(reason) = shared.readiness.refusal() {
+        return Err(Problem::not_ready(if tells { &reason } else { hidden }).retry_after(1));
+    }
+    let troubles = shared.readiness.troubles();
+    if troubles.is_empty() {
+        return Ok(with_type("ready\n", "text/plain"));
+    }
+    if asked.is_strict() {
+        let problem = Problem::degraded(if tells { "see the reasons" } else { hidden });
+        return Err(if tells { problem.with("reasons", json!(troubles)) } else { problem });
+    }
+    let mut said = "degraded\n".to_owned();
+    if tells {
+        for trouble in troubles {
+            // A string takes everything.
+            let _ = writeln!(said, "{trouble}");
+        }
+    }
+    Ok(with_type(said, "text/plain"))
+}
+
+/// Does what asks the store, unless that is found not to answer.
+pub(super) async fn answered<S: Backend, T>(
+    shared: &Shared<S>,
+    asking: impl Future<Output = Result<T, Problem>>,
+) -> Result<T, Problem> {
+    let refused = async {
+        let reason = shared.readiness.refused().await;
+        sleep(LAST_CHANCE).await;
+        reason
+    };
+    tokio::select! { biased;
+        answer = asking => answer,
+        reason = refused => Err(Problem::unavailable(reason).retry_after(1)),
+    }
 }
 
 /// Figures as text, each under its name.
@@ -80,10 +149,39 @@ fn escaped(value: &str) -> String {
 async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     let mut figures = Figures::default();
     meters::show(&shared, &mut figures);
-    folded(&shared, &mut figures).await?;
-    sequenced(&shared, &mut figures).await?;
-    reacted(&shared, &mut figures).await?;
+    shared.readiness.first_verdict().await;
+    readiness(&shared, &mut figures);
+    // Where the store does not answer, the figures that it keeps are left out.
+    let kept = async {
+        let mut kept = Figures::default();
+        folded(&shared, &mut kept).await?;
+        sequenced(&shared, &mut kept).await?;
+        reacted(&shared, &mut kept).await?;
+        Ok(kept)
+    };
+    if let Ok(kept) = answered(&shared, kept).await {
+        figures.0.push_str(&kept.0);
+    }
     Ok(with_type(figures.0, "text/plain; version=0.0.4"))
+}
+
+/// Whether requests can be served, and what does not work though they can.
+fn readiness<S: Backend>(shared: &Shared<S>, figures: &mut Figures) {
+    let is_ready = !shared.is_stopping() && shared.readiness.refusal().is_none();
+    figures.family("leftfold_ready", "gauge", "Whether requests can be served.");
+    figures.figure("leftfold_ready", &[], u8::from(is_ready));
+    let troubles = shared.readiness.troubles();
+    figures.family(
+        "leftfold_degraded",
+        "gauge",
+        "Whether something does not work, though requests can be served.",
+    );
+    figures.figure("leftfold_degraded", &[], u8::from(!troubles.is_empty()));
+    figures.family("leftfold_trouble", "gauge", "What does not work: a projection or a feed.");
+    for trouble in troubles {
+        let labels = [("kind", trouble.kind.name()), ("name", trouble.name.as_str())];
+        figures.figure("leftfold_trouble", &labels, 1);
+    }
 }
 
 async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result<(), Problem> {

@@ -29,6 +29,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+pub(crate) use self::health::Ready;
 pub(crate) use self::rebuilds::{Rebuilds, take_up as take_up_rebuilds};
 use crate::access::{Scope, guarded};
 use crate::once::once;

@@ -1,0 +1,196 @@
+//! Whether requests can be served, and what does not work though they can.
+//!
+//! A task of each service looks at the store several times a second, and at the projections and feeds now and then. Requests are answered with its latest
+//! verdict, so that they do not hang where the store does. A verdict that is older than a second counts as a no: whatever keeps the task from
+//! looking keeps others from being served.
+
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{Instant, sleep};
+
+pub(crate) use self::watch::watch;
+
+/// How old a verdict may be.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// Tells whether requests can be served. Cloning gives another handle to the same.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    verdict: Mutex<Option<Verdict>>,
+    /// What is in trouble, as far as projections and reactions tell.
+    troubles: Mutex<Vec<Trouble>>,
+    feeds: Mutex<BTreeMap<u64, Feed>>,
+}
+
+struct Verdict {
+    at: Instant,
+    /// The reason, if requests can't be served.
+    refusal: Option<String>,
+}
+
+/// A feed that says by itself whether it is in trouble.
+struct Feed {
+    name: String,
+    look: Box<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+/// Something that does not work, though requests can be served.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct Trouble {
+    pub(crate) kind: TroubleKind,
+    /// The name of the projection or feed.
+    pub(crate) name: String,
+    pub(crate) reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TroubleKind {
+    /// A projection whose worker fails.
+    Failing,
+    /// A projection that is behind and does not move.
+    Stuck,
+    /// A projection of which something is parked.
+    Parked,
+    /// A feed that brings nothing.
+    Feed,
+}
+
+impl TroubleKind {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Failing => "failing",
+            Self::Stuck => "stuck",
+            Self::Parked => "parked",
+            Self::Feed => "feed",
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.name, self.reason)
+    }
+}
+
+impl fmt::Debug for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readiness").field("refusal", &self.refusal()).finish_non_exhaustive()
+    }
+}
+
+/// A feed is looked at as long as this lives.
+#[must_use = "the feed is looked at as long as this lives"]
+#[derive(Debug)]
+pub struct WatchedFeed(Readiness, u64);
+
+impl Drop for WatchedFeed {
+    fn drop(&mut self) {
+        lock(&self.0.0.feeds).remove(&self.1);
+    }
+}
+
+impl Readiness {
+    /// Has a feed looked at: `look` gives the reason if it is in trouble.
+    pub fn watch_feed(
+        &self,
+        name: impl Into<String>,
+        look: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> WatchedFeed {
+        let mut feeds = lock(&self.0.feeds);
+        let number = feeds.last_key_value().map_or(0, |(last, _)| last + 1);
+        feeds.insert(number, Feed { name: name.into(), look: Box::new(look) });
+        drop(feeds);
+        WatchedFeed(self.clone(), number)
+    }
+
+    /// The reason why requests can't be served; none if they can.
+    pub(crate) fn refusal(&self) -> Option<String> {
+        match &*lock(&self.0.verdict) {
+            None => Some("the store was not looked at yet".to_owned()),
+            Some(Verdict { at, .. }) if at.elapsed() > FRESH => Some(format!(
+                "the server has not got round to looking at the store for {:.1} s",
+                at.elapsed().as_secs_f64()
+            )),
+            Some(Verdict { refusal, .. }) => refusal.clone(),
+        }
+    }
+
+    /// Waits until requests can't be served.
+    pub(crate) async fn refused(&self) -> String {
+        loop {
+            match self.refusal() {
+                Some(reason) => return reason,
+                None => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Waits for the first verdict, but not longer than one may be old.
+    pub(crate) async fn first_verdict(&self) {
+        let until = Instant::now() + FRESH;
+        while lock(&self.0.verdict).is_none() && Instant::now() < until {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What does not work, though requests can be served.
+    pub(crate) fn troubles(&self) -> Vec<Trouble> {
+        let mut troubles = lock(&self.0.troubles).clone();
+        troubles.extend(lock(&self.0.feeds).values().filter_map(|feed| {
+            let reason = (feed.look)()?;
+            Some(Trouble { kind: TroubleKind::Feed, name: feed.name.clone(), reason })
+        }));
+        troubles.sort();
+        troubles
+    }
+
+    fn judge(&self, refusal: Option<String>) {
+        *lock(&self.0.verdict) = Some(Verdict { at: Instant::now(), refusal });
+    }
+
+    fn report(&self, troubles: Vec<Trouble>) {
+        *lock(&self.0.troubles) = troubles;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_verdict_counts_for_a_second() {
+        let readiness = Readiness::default();
+        assert!(readiness.refusal().is_some(), "nobody has looked yet");
+        readiness.judge(None);
+        assert_eq!(readiness.refusal(), None);
+        sleep(FRESH + Duration::from_millis(1)).await;
+        assert!(readiness.refusal().unwrap().contains("has not got round"));
+        readiness.judge(Some("it is gone".to_owned()));
+        assert_eq!(readiness.refusal().as_deref(), Some("it is gone"));
+    }
+
+    #[test]
+    fn a_feed_is_looked_at_while_it_runs() {
+        let readiness = Readiness::default();
+        let first = readiness.watch_feed("orders", || Some("no broker".to_owned()));
+        let second = readiness.watch_feed("carts", || None);
+        let told: Vec<_> = readiness.troubles().iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["orders: no broker"]);
+        drop((first, second));
+        assert_eq!(readiness.troubles(), []);
+    }
+}
