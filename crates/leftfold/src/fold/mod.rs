@@ -10,11 +10,13 @@
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded anew |
 //! | `status`, `figures` | how a projection is doing, and what was measured |
+//! | `retell`, `changes` | folding one document event by event, and what each event changed |
 //! | `explain`, `moment`, `absence` | why a document is what it is, was what it was, or is not there |
 //! | `verify` | whether what is stored is what the log folds to |
 
 mod absence;
 mod batch;
+mod changes;
 mod decode;
 mod explain;
 mod figures;
@@ -24,6 +26,7 @@ mod pipes;
 mod projection;
 mod projector;
 mod replay;
+mod retell;
 mod slot;
 mod status;
 mod verify;
@@ -34,9 +37,11 @@ pub use absence::Absence;
 pub(crate) use batch::Desk;
 pub(crate) use batch::Folder;
 pub use batch::Occurrence;
+pub use changes::Change;
 #[cfg(feature = "testing")]
 pub(crate) use decode::{Decoded, decode};
-pub use explain::{Change, Effect, Explained};
+pub(crate) use explain::Explaining;
+pub use explain::{Cursor, Effect, Explained, Explanation};
 pub use figures::{Figures, Histogram};
 pub use mend::Mended;
 pub use moment::Moment;

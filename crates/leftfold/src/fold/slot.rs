@@ -296,13 +296,6 @@ impl<D> Slot<D> {
         }
     }
 
-    pub(crate) fn document(&self) -> Option<&D> {
-        match &self.state {
-            State::Whole(document) => document.as_ref(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn mark(&self) -> &Mark {
         &self.mark
     }
@@ -352,7 +345,7 @@ fn text(document: &impl Serialize) -> Result<Json, Error> {
 }
 
 /// What is stored of a document.
-fn body(document: &impl Serialize) -> Result<Json, Error> {
+pub(super) fn body(document: &impl Serialize) -> Result<Json, Error> {
     let body = text(document)?;
     match body.as_str().len() {
         0..=MAX_BODY_BYTES => Ok(body),
