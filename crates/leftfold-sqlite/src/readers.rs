@@ -7,6 +7,7 @@ use leftfold::{Error, Kind, Result};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
+use crate::clock::Steady;
 use crate::error::Failure;
 use crate::schema;
 
@@ -15,14 +16,15 @@ const CONNECTIONS: usize = 4;
 /// A pool of connections that only read. Each sees the last commit, of whatever process.
 pub(crate) struct Readers {
     path: PathBuf,
+    steady: Arc<Steady>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path) -> Arc<Self> {
+    pub(crate) fn new(path: &Path, steady: Arc<Steady>) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(CONNECTIONS));
-        Arc::new(Self { path: path.to_owned(), idle: Mutex::default(), permits })
+        Arc::new(Self { path: path.to_owned(), steady, idle: Mutex::default(), permits })
     }
 
     /// Reads in one snapshot. `doing` is for errors: "read the log in".
@@ -47,9 +49,12 @@ impl Readers {
 
     fn read_blocking<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, Failure> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => schema::open_to_read(&self.path)?,
+        let connection = if let Some(connection) = idle {
+            connection
+        } else {
+            let connection = schema::open_to_read(&self.path)?;
+            self.steady.install(&connection)?;
+            connection
         };
         let snapshot = connection.unchecked_transaction()?;
         let result = read(&snapshot);
