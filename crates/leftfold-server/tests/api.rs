@@ -107,6 +107,18 @@ async fn what_is_appended_is_read_back_as_a_document() {
     assert_eq!(explained["events"].as_array().unwrap().len(), 3);
     let explained = get(&router, &format!("{path}/explanation?at=cart-1@2")).await.is(200);
     assert_eq!(explained["events"].as_array().unwrap().len(), 2);
+    assert!(explained.get("next").is_none(), "{explained}");
+    let (mut parts, mut next) = (Vec::new(), String::new());
+    loop {
+        let part = get(&router, &format!("{path}/explanation?limit=1{next}")).await.is(200);
+        parts.extend(part["events"].as_array().unwrap().clone());
+        let Some(cursor) = part["next"].as_str() else { break };
+        next = format!("&after={cursor}");
+    }
+    assert_eq!(json!(parts), get(&router, &format!("{path}/explanation")).await.is(200)["events"]);
+    get(&router, &format!("{path}/explanation?after=here")).await.is(400);
+    get(&router, &format!("{path}/explanation?limit=0")).await.is(400);
+    get(&router, "/collections/cart_details/documents/cart-9/explanation").await.is(404);
     assert_eq!(get(&router, &format!("{path}/absence")).await.is(200)["reasons"][0]["why"], "there");
     let never = get(&router, "/collections/cart_details/documents/cart-9/absence").await.is(200);
     assert_eq!(never["reasons"][0]["why"], "never-routed");

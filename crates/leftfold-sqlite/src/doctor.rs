@@ -4,11 +4,14 @@
 mod file;
 mod tables;
 
-use leftfold::doctor::{self, Area, Examine, Finding};
+use std::time::Duration;
+
+use leftfold::doctor::{self, Area, Examine, Finding, span};
 use leftfold::{Error, Result};
 use rusqlite::Connection;
 
 use crate::Sqlite;
+use crate::clock::{self, Reading, Step};
 use crate::error::Failure;
 use crate::schema::FORMAT;
 use crate::writer::{Ran, Tx, Work};
@@ -42,6 +45,9 @@ impl Examine for Sqlite {
             findings.push(Finding::notice(Area::Store, "damage", found, advice));
         }
         findings.extend(file::look(&self.inner.path, pages.bytes()));
+        let (now, step) =
+            readers.read("read the time in", |file| Ok((clock::read(file)?, clock::step(file)?))).await?;
+        findings.push(time(now, step));
         findings.extend(readers.read("look at the tables of", tables::look).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
@@ -49,6 +55,35 @@ impl Examine for Sqlite {
 
     async fn probe(&self) -> Result<()> {
         self.probe_file().await
+    }
+}
+
+/// Says so if the machine's clock was set back, or lately set at all.
+fn time(now: Reading, step: Option<Step>) -> Finding {
+    const SUBJECT: &str = "the store's time";
+    const AHEAD: Duration = Duration::from_secs(1);
+    const LATELY: i64 = 7 * 24 * 3_600 * 1_000_000;
+    let ahead = now.ahead();
+    if ahead > AHEAD {
+        let found = format!(
+            "{} ahead of this machine's clock, which was set back: leases and waits go on as they were",
+            span(ahead)
+        );
+        let advice = "see that the clock is right; until it has caught up, at a tenth of the time that passes, what is due at a \
+                      time of day comes early by as much";
+        return Finding::warning(Area::Clock, SUBJECT, found, advice);
+    }
+    match step.filter(|step| now.time.saturating_sub(step.at) < LATELY) {
+        Some(Step { by, .. }) => {
+            let way = if by > 0 { "forward" } else { "back" };
+            let found = format!(
+                "the clock of this machine was set {way} by {}",
+                span(Duration::from_micros(by.unsigned_abs()))
+            );
+            let advice = "see that the clock is right, and that something keeps it so; if the machine slept, nothing is to be done";
+            Finding::notice(Area::Clock, SUBJECT, found, advice)
+        }
+        None => Finding::fine(Area::Clock, SUBJECT, "that of this machine's clock"),
     }
 }
 

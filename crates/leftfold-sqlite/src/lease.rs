@@ -1,4 +1,4 @@
-//! Leases: who works on a projection, by SQLite's own clock. They avoid double work; nothing depends on them.
+//! Leases: who works on a projection, by the store's time. They avoid double work; nothing depends on them.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use leftfold::documents::{Claim, Tally};
 use leftfold::{Collection, Error, Mark, Result};
 use rusqlite::params;
 
+use crate::clock;
 use crate::documents::text;
 use crate::error::Failure;
 use crate::generations::stored;
@@ -23,29 +24,31 @@ impl Work for ClaimWork {
     const DOING: &'static str = "claim a projection in";
 
     fn has_steps(&self) -> bool {
-        false
+        true
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let Self { projection, owner, lease } = self;
         point!("claim");
         let projection = stored(tx.connection, projection)?;
+        let now = seconds(clock::keep(tx.connection)?);
         let mut take = tx.connection.prepare_cached(
             "INSERT INTO leftfold_checkpoints (projection, mark, tally, owner, lease_until) \
-             VALUES (?1, ?2, ?3, ?4, unixepoch('subsec') + ?5) \
+             VALUES (?1, ?2, ?3, ?4, ?6 + ?5) \
              ON CONFLICT (projection) DO UPDATE SET owner = excluded.owner, lease_until = excluded.lease_until \
-             WHERE owner IS NULL OR owner = excluded.owner OR lease_until <= unixepoch('subsec')",
+             WHERE owner IS NULL OR owner = excluded.owner OR lease_until <= ?6",
         )?;
         let (mark, tally) = (text(&Mark::default())?, text(&Tally::default())?);
-        let taken = take.execute(params![projection.as_str(), mark, tally, owner, lease.as_secs_f64()])?;
+        let taken =
+            take.execute(params![projection.as_str(), mark, tally, owner, lease.as_secs_f64(), now])?;
         if taken == 1 {
             point!("claimed");
             return Ok(Ran::Keep(Ok(Claim::Ours)));
         }
         let mut left = tx.connection.prepare_cached(
-            "SELECT max(lease_until - unixepoch('subsec'), 0.001) FROM leftfold_checkpoints WHERE projection = ?1",
+            "SELECT max(lease_until - ?2, 0.001) FROM leftfold_checkpoints WHERE projection = ?1",
         )?;
-        let left = left.query_row([projection.as_str()], |row| row.get(0))?;
+        let left = left.query_row(params![projection.as_str(), now], |row| row.get(0))?;
         let ends_in = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
         Ok(Ran::Keep(Ok(Claim::Theirs { ends_in })))
     }
@@ -53,6 +56,11 @@ impl Work for ClaimWork {
     fn failed(error: Error) -> Self::Answer {
         Err(error)
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a lease need not end at an exact microsecond")]
+fn seconds(micros: i64) -> f64 {
+    micros as f64 / 1e6
 }
 
 pub(crate) struct ReleaseWork {

@@ -37,6 +37,7 @@
 #[macro_use]
 mod points;
 
+mod clock;
 mod collections;
 mod contents;
 mod counters;
@@ -61,6 +62,9 @@ use std::sync::Arc;
 
 use leftfold::{Error, Kind, Result};
 
+pub use crate::clock::Clock;
+use crate::clock::{Machine, Steady};
+use crate::error::Failure;
 use crate::identity::Identity;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
 use crate::readers::Readers;
@@ -93,7 +97,7 @@ impl Sqlite {
 
     /// What can be chosen when a file is opened.
     pub fn options() -> Options {
-        Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None }
+        Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None, clock: Arc::new(Machine) }
     }
 
     /// Gives this handle back and waits until the last one is gone, all is written, and the file is closed for
@@ -130,6 +134,7 @@ pub struct Options {
     partitions: Option<u16>,
     max_event_bytes: usize,
     max_bytes: Option<u64>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Options {
@@ -154,6 +159,12 @@ impl Options {
         self
     }
 
+    /// Where the time comes from: the machine's clocks, if not set.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
     /// Opens the file, or makes it if there is none.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<Sqlite> {
         let path = path.as_ref().to_owned();
@@ -169,8 +180,14 @@ impl Options {
         let (connection, partitions, identity) = schema::open(&path, &self)?;
         let identity = Arc::new(identity);
         let board = Board::new(&path, &identity, partitions);
+        let steady = Steady::new(self.clock);
+        let installed = steady.install(&connection).map_err(Failure::from);
+        // From here on time passes, whatever becomes of the machine's clock.
+        installed
+            .and_then(|()| clock::now(&connection))
+            .map_err(|failure| failure.to_error("open", &path))?;
         let writer = Writer::start(connection, &path, &identity, Arc::clone(&board))?;
-        let readers = Readers::new(&path, &identity);
+        let readers = Readers::new(&path, &identity, steady);
         let max_event_bytes = self.max_event_bytes;
         let inner = Inner { path, identity, partitions, max_event_bytes, writer, readers, board };
         Ok(Sqlite { inner: Arc::new(inner) })

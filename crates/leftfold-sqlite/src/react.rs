@@ -23,6 +23,7 @@ use rusqlite::Connection;
 use tokio::time::{Instant, timeout_at};
 
 use crate::Sqlite;
+use crate::clock;
 use crate::error::Failure;
 
 pub use complete::InTransaction;
@@ -47,7 +48,7 @@ impl Reactive for Sqlite {
     }
 
     async fn time(&self) -> Result<Timestamp> {
-        self.inner.readers.read("read the time in", |file| now(file).map(timestamp)).await
+        self.inner.readers.read("read the time in", |file| clock::now(file).map(timestamp)).await
     }
 
     async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
@@ -160,12 +161,6 @@ async fn is_over(end: Option<Instant>, wait: impl Future) -> bool {
         return false;
     };
     timeout_at(end, wait).await.is_err()
-}
-
-/// The store's time, in microseconds, as all times are kept.
-fn now(connection: &Connection) -> Result<i64, Failure> {
-    let sql = "SELECT CAST(round(unixepoch('subsec') * 1e6) AS INTEGER)";
-    Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
 /// A time as it is kept: not earlier than it is.

@@ -7,6 +7,7 @@ use leftfold::{Error, Kind, Result};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
+use crate::clock::Steady;
 use crate::error::Failure;
 use crate::identity::Identity;
 use crate::schema;
@@ -17,14 +18,15 @@ const CONNECTIONS: usize = 4;
 pub(crate) struct Readers {
     path: PathBuf,
     identity: Arc<Identity>,
+    steady: Arc<Steady>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path, identity: &Arc<Identity>) -> Arc<Self> {
+    pub(crate) fn new(path: &Path, identity: &Arc<Identity>, steady: Arc<Steady>) -> Arc<Self> {
         let (identity, permits) = (Arc::clone(identity), Arc::new(Semaphore::new(CONNECTIONS)));
-        Arc::new(Self { path: path.to_owned(), identity, idle: Mutex::default(), permits })
+        Arc::new(Self { path: path.to_owned(), identity, steady, idle: Mutex::default(), permits })
     }
 
     /// Whether all connections are in use.
@@ -54,9 +56,12 @@ impl Readers {
 
     fn read_blocking<T>(&self, read: impl FnOnce(&Connection) -> Result<T, Failure>) -> Result<T, Failure> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => schema::open_to_read(&self.path, &self.identity)?,
+        let connection = if let Some(connection) = idle {
+            connection
+        } else {
+            let connection = schema::open_to_read(&self.path, &self.identity)?;
+            self.steady.install(&connection)?;
+            connection
         };
         let snapshot = connection.unchecked_transaction()?;
         let result = read(&snapshot);

@@ -1,6 +1,7 @@
 //! A projection without its types, so that an application can hold several, and what all of them work with.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 
@@ -11,9 +12,10 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::event::{DocumentId, Event, StreamId};
 use crate::fold::{
-    Absence, Differing, Ended, Explained, Folder, Mended, Moment, Options, Projection, Projector, Pulse,
-    Sample, SharedPulse, Until, Verified,
+    Absence, Cursor, Differing, Ended, Explained, Explaining, Folder, Mended, Moment, Options, Projection,
+    Projector, Pulse, Sample, SharedPulse, Until, Verified,
 };
+use crate::json::Json;
 
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -70,8 +72,16 @@ pub(crate) trait Part<S>: Send + Sync {
         number: u32,
         id: &'a DocumentId,
         until: Option<&'a Moment>,
-        tell: &'a mut (dyn FnMut(Explained) + Send),
-    ) -> Work<'a, Result<bool>>;
+        after: Option<&'a Cursor>,
+        tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
+    ) -> Work<'a, Result<Explaining>>;
+    fn past<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+        moment: &'a Moment,
+    ) -> Work<'a, Result<Option<Json>>>;
     fn why_not<'a>(
         &'a self,
         setting: &'a Setting<S>,
@@ -193,15 +203,30 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         number: u32,
         id: &'a DocumentId,
         until: Option<&'a Moment>,
-        tell: &'a mut (dyn FnMut(Explained) + Send),
-    ) -> Work<'a, Result<bool>> {
+        after: Option<&'a Cursor>,
+        tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
+    ) -> Work<'a, Result<Explaining>> {
         Box::pin(async move {
-            let (folder, Setting { store, env, .. }) = (self.folder(number)?, setting);
+            let (folder, store) = (self.folder(number)?, &setting.store);
             let until = match until {
                 None => Until::Now,
                 Some(moment) => Until::find(moment, id, folder.routes_by_stream(), store).await?,
             };
-            folder.explain(store, &**env, id, until, tell).await
+            folder.explain(store, id, until, after, tell).await
+        })
+    }
+
+    fn past<'a>(
+        &'a self,
+        setting: &'a Setting<S>,
+        number: u32,
+        id: &'a DocumentId,
+        moment: &'a Moment,
+    ) -> Work<'a, Result<Option<Json>>> {
+        Box::pin(async move {
+            let (folder, store) = (self.folder(number)?, &setting.store);
+            let until = Until::find(moment, id, folder.routes_by_stream(), store).await?;
+            folder.past(store, id, until).await
         })
     }
 
@@ -211,7 +236,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Vec<Absence>>> {
-        Box::pin(async move { self.folder(number)?.why_not(&setting.store, &*setting.env, id).await })
+        Box::pin(async move { self.folder(number)?.why_not(&setting.store, id).await })
     }
 
     fn verify<'a>(

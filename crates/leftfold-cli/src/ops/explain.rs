@@ -24,12 +24,11 @@ pub(crate) async fn explain<P: Place>(
     if args.why_not {
         return why_not(&app, collection, id, out).await;
     }
-    let (mut written, mut document) = (Ok(()), None);
+    let mut written = Ok(());
     let tell = |step: Explained| {
         if written.is_ok() {
             written = tell(&step, out);
         }
-        document = step.document;
     };
     let found = match &args.at {
         None => app.explain(collection, id, tell).await?,
@@ -38,13 +37,13 @@ pub(crate) async fn explain<P: Place>(
     written?;
     out.end_of_list()?;
     if !found {
-        let message = format!(
-            "explaining {id:?} in {collection}: there is no such document and never was; --why-not says why"
-        );
+        let reasons = app.why_not(collection, id).await?;
+        let reasons = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let message = format!("explaining {id:?} in {collection}: nothing was folded into it yet: {reasons}");
         return Err(Failure::new(Exit::No, message));
     }
     if let Some(moment) = &args.at {
-        match document {
+        match app.past(collection, id, moment).await? {
             Some(document) => out.line(format_args!("\nas of {moment}:\n{document:#}"))?,
             None => out.line(format_args!("\nas of {moment} there was no document"))?,
         }
@@ -82,14 +81,17 @@ fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {
     match &step.effect {
         Effect::Changed(changes) if changes.is_empty() => out.line("            nothing changed"),
         Effect::Changed(changes) => {
-            for Change { path, before, after } in changes.iter().flat_map(fields) {
+            for Change { path, before, after, .. } in changes.iter().flat_map(fields) {
                 out.line(format_args!(
                     "            {path}: {} → {}",
                     brief(before.as_ref()),
                     brief(after.as_ref())
                 ))?;
             }
-            if step.document.is_none() { out.line("            the document is gone") } else { Ok(()) }
+            if step.left_out > 0 {
+                out.line(format_args!("            … and {} more changes", thousands(step.left_out)))?;
+            }
+            if step.size.is_none() { out.line("            the document is gone") } else { Ok(()) }
         }
         Effect::Failed(error) => out.line(format_args!("            failed: {}", shorten(error, 200))),
         Effect::Waiting => out.line("            waits"),
@@ -111,7 +113,7 @@ fn fields(change: &Change) -> Vec<Change> {
     let Some((fields, came)) = whole else { return vec![change.clone()] };
     let field = |(path, value)| {
         let (before, after) = if came { (None, Some(value)) } else { (Some(value), None) };
-        Change { path, before, after }
+        Change { path, before, after, cut: false }
     };
     fields.into_iter().map(field).collect()
 }
@@ -124,13 +126,13 @@ mod tests {
 
     #[test]
     fn what_came_or_went_as_a_whole_is_shown_by_field() {
-        let whole = |before, after| Change { path: String::new(), before, after };
+        let whole = |before, after| Change { path: String::new(), before, after, cut: false };
         let came = fields(&whole(None, Some(json!({"a": 1, "b": {"c": 2}}))));
-        let a = Change { path: "a".into(), before: None, after: Some(json!(1)) };
-        let b = Change { path: "b".into(), before: None, after: Some(json!({"c": 2})) };
+        let a = Change { path: "a".into(), before: None, after: Some(json!(1)), cut: false };
+        let b = Change { path: "b".into(), before: None, after: Some(json!({"c": 2})), cut: false };
         assert_eq!(came, [a, b]);
         let went = fields(&whole(Some(json!({"a": 1})), None));
-        assert_eq!(went, [Change { path: "a".into(), before: Some(json!(1)), after: None }]);
+        assert_eq!(went, [Change { path: "a".into(), before: Some(json!(1)), after: None, cut: false }]);
         let other = whole(Some(json!(1)), Some(json!({"a": 1})));
         assert_eq!(fields(&other), [other]);
     }

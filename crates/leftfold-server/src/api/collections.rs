@@ -8,7 +8,8 @@ use axum::http::header::{ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use leftfold::documents::{Parked, Record};
-use leftfold::fold::{Mended, Moment};
+use leftfold::fold::{Cursor, Mended, Moment};
+use leftfold::log::Limit;
 use leftfold::react::{Filter, Value as Bson};
 use leftfold::{Collection, DocumentId, Env as _, Json, StreamId, System, Token, Unit};
 use serde::{Deserialize, Serialize};
@@ -55,12 +56,14 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/collections/{collection}/documents/{id}/explanation",
             "explainDocument",
-            "Every event that made a document, and what each changed",
+            "The events that made a document, and what each changed, in parts; long values are cut to where they differ",
             explain::<S>,
         )
         .scope(Scope::Read)
         .query("at", AT, "string")
-        .fails(404, "There is no such document and never was"),
+        .query("after", "Where to go on: `next` of the part before", "string")
+        .query("limit", "The most events; 100 if not said, at most 1000. A part also ends at a mebibyte", "integer")
+        .fails(404, "Nothing was folded into such a document yet"),
         Operation::get(
             "/collections/{collection}/documents/{id}/absence",
             "whyNotDocument",
@@ -278,7 +281,12 @@ struct Listed<'d> {
 #[serde(deny_unknown_fields)]
 pub(super) struct Explain {
     at: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
 }
+
+/// The most bytes of an explanation in one answer, but for its last event.
+const EXPLAINED: usize = 1 << 20;
 
 async fn explain<S: Backend>(
     State(shared): State<Shared<S>>,
@@ -286,16 +294,15 @@ async fn explain<S: Backend>(
     Params(params): Params<Explain>,
 ) -> Answer {
     known(&shared, &collection)?;
-    let mut steps = Vec::new();
-    let tell = |step| steps.push(json!(step));
-    let found = match &params.at {
-        None => shared.app.explain(&collection, &id, tell).await?,
-        Some(at) => shared.app.explain_until(&collection, &id, &moment(at)?, tell).await?,
-    };
-    if !found {
-        return Err(Problem::missing(format!("there is no document {id:?} in {collection} and never was")));
+    let at = params.at.as_deref().map(moment).transpose()?;
+    let after = params.after.as_deref().map(str::parse::<Cursor>).transpose()?;
+    let limit = Limit { events: page(params.limit)?, bytes: EXPLAINED };
+    match shared.app.explain_part(&collection, &id, at.as_ref(), after.as_ref(), limit).await? {
+        Some(explanation) => json_of(&explanation),
+        None => Err(Problem::missing(format!(
+            "nothing was folded into a document {id:?} in {collection} yet; its absence says why"
+        ))),
     }
-    json_of(&json!({ "events": steps }))
 }
 
 async fn why_not<S: Backend>(

@@ -1,11 +1,11 @@
-//! Leases with numbers that tell owners apart, and the count of stirs. All by SQLite's clock, inside the writer's transaction.
+//! Leases with numbers that tell owners apart, and the count of stirs. All by the store's time, inside the writer's transaction.
 
 use std::time::Duration;
 
 use leftfold::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::now;
+use crate::clock;
 use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
@@ -21,12 +21,12 @@ impl Work for TakeWork {
     const DOING: &'static str = "take a lease in";
 
     fn has_steps(&self) -> bool {
-        false
+        true
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let Self { name, owner, length } = self;
-        let now = now(tx.connection)?;
+        let now = clock::keep(tx.connection)?;
         let until = now.saturating_add(i64::try_from(length.as_micros()).unwrap_or(i64::MAX));
         let mut take = tx.connection.prepare_cached(
             "INSERT INTO leftfold_leases VALUES (?1, ?2, ?3, 1) ON CONFLICT (name) DO UPDATE \

@@ -9,7 +9,8 @@ use leftfold::react::{Change, Depth, Due, Query, State, Task, TaskKey, Wanted};
 use leftfold::{Error, Result};
 use rusqlite::{CachedStatement, Connection, Row, params};
 
-use super::{count, micros, now, registry, timestamp};
+use super::{count, micros, registry, timestamp};
+use crate::clock::now;
 use crate::documents::{json, text};
 use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};

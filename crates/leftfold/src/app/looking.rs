@@ -1,27 +1,32 @@
 //! Looking closely at one document: what made it, what it was, why it is not there.
 
+use std::ops::ControlFlow;
+
 use serde_json::Value;
 
 use super::App;
 use crate::documents::Store;
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
-use crate::fold::{Absence, Explained, Moment};
+use crate::fold::{Absence, Cursor, Explained, Explaining, Explanation, Moment};
 use crate::log::{Entry, Limit};
 use crate::sequence::{Conflict, Held, Sequences};
 
 /// How many streams, or conflicts, are looked at together.
 const PAGE: usize = 100;
+/// How many bytes of documents are compared for one part of an explanation.
+const WORK: u64 = 64 << 20;
 
 impl<S: Store> App<S> {
-    /// Tells every event that made a document, and what each changed. `false` if there never was such a document.
+    /// Tells every event that made a document, and what each changed, one after the other. `false` if nothing was folded into such
+    /// a document yet; [`why_not`](Self::why_not) says why.
     pub async fn explain(
         &self,
         collection: &str,
         id: &str,
         mut tell: impl FnMut(Explained) + Send,
     ) -> Result<bool> {
-        self.explained(collection, id, None, &mut tell).await
+        self.explain_all(collection, id, None, &mut tell).await
     }
 
     /// The same, up to a moment.
@@ -32,14 +37,60 @@ impl<S: Store> App<S> {
         moment: &Moment,
         mut tell: impl FnMut(Explained) + Send,
     ) -> Result<bool> {
-        self.explained(collection, id, Some(moment), &mut tell).await
+        self.explain_all(collection, id, Some(moment), &mut tell).await
+    }
+
+    /// A part of an explanation, from its beginning or from where an earlier part ended. `None` if nothing was folded into such a
+    /// document yet.
+    ///
+    /// A part ends at the limit, whose bytes are those of its JSON, or sooner if the document is large. To get to where it begins, the
+    /// events before it are folded again.
+    pub async fn explain_part(
+        &self,
+        collection: &str,
+        id: &str,
+        moment: Option<&Moment>,
+        after: Option<&Cursor>,
+        limit: Limit,
+    ) -> Result<Option<Explanation>> {
+        let (mut events, mut bytes, mut work) = (Vec::new(), 0, 0);
+        let mut tell = |step: Explained| {
+            // With the comma behind it.
+            bytes += serde_json::to_vec(&step).map_or(0, |json| json.len() + 1);
+            work += step.size.unwrap_or_default();
+            events.push(step);
+            let is_full = events.len() >= limit.events || bytes >= limit.bytes || work >= WORK;
+            if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let next = match self.explained(collection, id, moment, after, &mut tell).await? {
+            Explaining::NotThere => return Ok(None),
+            Explaining::Ended => None,
+            Explaining::Stopped(cursor) => Some(cursor),
+        };
+        Ok(Some(Explanation { events, next }))
     }
 
     /// A document as it was: what the code there is now makes of its events up to a moment.
     pub async fn past(&self, collection: &str, id: &str, moment: &Moment) -> Result<Option<Value>> {
-        let mut document = None;
-        self.explain_until(collection, id, moment, |step| document = step.document).await?;
-        Ok(document)
+        let part = self.part(collection)?;
+        let live = self.live(part).await?;
+        let json = part.past(&self.0.setting, live, &DocumentId::new(id)?, moment).await?;
+        Ok(json.map(|json| json.to()).transpose()?)
+    }
+
+    async fn explain_all(
+        &self,
+        collection: &str,
+        id: &str,
+        until: Option<&Moment>,
+        tell: &mut (dyn FnMut(Explained) + Send),
+    ) -> Result<bool> {
+        let mut tell = |step| {
+            tell(step);
+            ControlFlow::Continue(())
+        };
+        let explained = self.explained(collection, id, until, None, &mut tell).await?;
+        Ok(!matches!(explained, Explaining::NotThere))
     }
 
     async fn explained(
@@ -47,11 +98,12 @@ impl<S: Store> App<S> {
         collection: &str,
         id: &str,
         until: Option<&Moment>,
-        tell: &mut (dyn FnMut(Explained) + Send),
-    ) -> Result<bool> {
+        after: Option<&Cursor>,
+        tell: &mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
+    ) -> Result<Explaining> {
         let part = self.part(collection)?;
         let live = self.live(part).await?;
-        part.explain(&self.0.setting, live, &DocumentId::new(id)?, until, tell).await
+        part.explain(&self.0.setting, live, &DocumentId::new(id)?, until, after, tell).await
     }
 }
 

@@ -8,12 +8,11 @@ use serde::Serialize;
 
 use super::Projection;
 use super::batch::{Folder, Occurrence};
-use super::explain::Effect;
 use super::moment::Until;
 use super::replay::Replay;
+use super::retell::{Retelling, Told};
 use super::status::distance;
 use crate::documents::{Parked, Store};
-use crate::env::Env;
 use crate::error::Result;
 use crate::event::{DocumentId, EventKind, Revision, StreamId};
 use crate::log::Limit;
@@ -173,12 +172,7 @@ impl fmt::Display for Absence {
 
 impl<P: Projection> Folder<P> {
     /// Why there is no such document, as far as the log and the documents tell.
-    pub(crate) async fn why_not<S: Store>(
-        &self,
-        store: &S,
-        env: &dyn Env,
-        id: &DocumentId,
-    ) -> Result<Vec<Absence>> {
+    pub(crate) async fn why_not<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Vec<Absence>> {
         // In this order: what is folded by then has left a record.
         let checkpoint = store.checkpoint(&self.collection).await?.mark;
         let record = store.load_current(&self.collection, vec![id.clone()]).await?.pop();
@@ -189,7 +183,7 @@ impl<P: Projection> Folder<P> {
             if let Some(parked) = record.header.parked {
                 return Ok(vec![Absence::Parked { parked }]);
             }
-            return Ok(self.gone(store, env, id).await?.into_iter().collect());
+            return Ok(self.gone(store, id).await?.into_iter().collect());
         }
         let mut reasons = Vec::new();
         let head = store.heads().await?;
@@ -228,26 +222,24 @@ impl<P: Projection> Folder<P> {
     }
 
     /// What took a document away that there is a record of.
-    async fn gone<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Option<Absence>> {
+    async fn gone<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Option<Absence>> {
+        let Some(through) = self.told_through(store, id).await? else { return Ok(None) };
+        let mut retelling = Retelling::new(self, store, id, Until::Now, through).await?;
         let (mut events, mut was_there, mut found) = (0, false, None);
-        let mut hear = |step: super::Explained| {
-            if !matches!(step.effect, Effect::Changed(_)) {
-                return;
+        while let Some((event, told)) = retelling.next(store).await? {
+            if !matches!(told, Told::Folded) {
+                continue;
             }
             events += 1;
-            let is_there = step.document.is_some();
-            found = if is_there {
-                None
-            } else if was_there {
-                Some(Absence::Deleted { by: step.event })
-            } else if let Some(Absence::Deleted { by }) = found.take() {
-                Some(Absence::Deleted { by })
-            } else {
-                Some(Absence::Nothing { events, last: step.event })
+            let is_there = retelling.document.is_some();
+            found = match found {
+                _ if is_there => None,
+                _ if was_there => Some(Absence::Deleted { by: event }),
+                Some(deleted @ Absence::Deleted { .. }) => Some(deleted),
+                _ => Some(Absence::Nothing { events, last: event }),
             };
             was_there = is_there;
-        };
-        self.explain(store, env, id, Until::Now, &mut hear).await?;
+        }
         Ok(found)
     }
 

@@ -40,12 +40,10 @@ pub(crate) struct Portion {
     pub(crate) time: Duration,
 }
 
+#[cfg(feature = "testing")]
 impl Portion {
     /// All of it, however long that takes.
-    #[cfg(feature = "testing")]
     pub(crate) const ALL: Self = Self { events: usize::MAX, time: Duration::MAX };
-    /// One event.
-    pub(crate) const ONE: Self = Self { events: 1, time: Duration::MAX };
 }
 
 /// A page of the log, decoded and routed.
@@ -143,23 +141,6 @@ impl<E> Routed<E> {
         });
         ids.sum()
     }
-
-    /// What the next event is to a document.
-    pub(crate) fn next_for(&self, id: &DocumentId, by_stream: bool) -> Option<Next> {
-        Some(match self.steps.get(self.taken)? {
-            Step::Fold(event, ids, _) if ids.as_slice().contains(id) => Next::Concerns(Occurrence::of(event)),
-            Step::Broken(event, _) if by_stream && event.stream.as_str() == id.as_str() => {
-                Next::Concerns(Occurrence::of(event))
-            }
-            _ => Next::Other,
-        })
-    }
-}
-
-/// What an event is to a document.
-pub(crate) enum Next {
-    Concerns(Occurrence),
-    Other,
 }
 
 /// Everything a fold works on.
@@ -204,12 +185,6 @@ impl<D> Desk<D> {
     /// What has to be written of the streams that events were set aside for.
     pub(crate) fn set_aside(&mut self) -> Vec<Write> {
         self.streams.cut().unwrap_or_default().writes
-    }
-
-    /// Whether an event's stream is set aside where the event stands.
-    pub(crate) fn is_set_aside(&self, event: &Occurrence) -> bool {
-        let parked = self.streams.get(&DocumentId::from(&event.stream)).and_then(Slot::parked);
-        parked.is_some_and(|parked| event.position >= parked.position)
     }
 }
 

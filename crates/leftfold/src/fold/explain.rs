@@ -1,20 +1,23 @@
 //! Why a document is what it is: every event that made it, and what each changed.
 
-use serde::Serialize;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::Projection;
-use super::batch::{Desk, Folder, Next, Occurrence, Portion};
+use super::batch::{Folder, Occurrence};
+use super::changes::{Change, Changes};
 use super::moment::Until;
-use super::slot::Slot;
+use super::retell::{Retelling, Told};
+use super::{Error, Projection};
 use crate::documents::Store;
-use crate::env::Env;
-use crate::error::Result;
-use crate::event::{DocumentId, Revision};
-use crate::json::Json;
+use crate::error::{Invalid, Result};
+use crate::event::{DocumentId, Partition, Position};
 use crate::mark::Mark;
 
-/// What one event did to a document.
+/// What one event did to a document. Its size is bounded, however large the document is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explained {
     /// The event.
@@ -22,8 +25,16 @@ pub struct Explained {
     pub event: Occurrence,
     /// What it did.
     pub effect: Effect,
-    /// The document after it, if there is one.
-    pub document: Option<Value>,
+    /// How many more fields it changed, which are not shown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+    /// The size of the document after the event, in bytes of JSON, if it was folded and there is a document.
+    pub size: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What an event did.
@@ -38,119 +49,172 @@ pub enum Effect {
     Waiting,
 }
 
-/// A field that an event changed.
+/// A part of an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Change {
-    /// Where in the document, such as `items[0].quantity`; empty for the document itself.
-    pub path: String,
-    /// What was there.
-    pub before: Option<Value>,
-    /// What is there now.
-    pub after: Option<Value>,
+pub struct Explanation {
+    /// The events, in order.
+    pub events: Vec<Explained>,
+    /// Where the next part begins, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<Cursor>,
+}
+
+/// A place in an explanation, to go on from.
+///
+/// An explanation ends where the log ended when it was begun, so that its parts fit together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The last event that was told.
+    last: (Partition, Position),
+    /// Where the explanation ends.
+    through: Mark,
+    /// Whether an event failed, so that all that follow wait.
+    has_failed: bool,
+}
+
+impl fmt::Display for Cursor {
+    /// `partition:position~partition:position,…`: the last event, and the end in each partition.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (partition, position) = self.last;
+        write!(f, "{partition}:{position}{}", if self.has_failed { '!' } else { '~' })?;
+        for (number, (lane, at)) in
+            self.through.lanes().filter(|(lane, _)| lane.partition().is_some()).enumerate()
+        {
+            write!(f, "{}{lane}:{at}", if number == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Cursor {
+    type Err = Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let place = |text: &str| -> Option<(Partition, Position)> {
+            let (partition, position) = text.split_once(':')?;
+            Some((Partition(partition.parse().ok()?), Position(position.parse().ok()?)))
+        };
+        let cursor = || {
+            let (last, through) = text.split_once(['~', '!'])?;
+            let through =
+                through.split(',').map(|lane| place(lane).map(|(partition, at)| (partition.into(), at.0)));
+            Some(Self {
+                last: place(last)?,
+                through: through.collect::<Option<Mark>>()?,
+                has_failed: text.contains('!'),
+            })
+        };
+        cursor().ok_or_else(|| Invalid::new("place in an explanation", text, "one that an explanation named"))
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// How far an explanation came.
+pub(crate) enum Explaining {
+    /// Nothing was folded into such a document yet.
+    NotThere,
+    /// All events were told.
+    Ended,
+    /// There may be more.
+    Stopped(Cursor),
 }
 
 impl<P: Projection> Folder<P> {
-    /// Tells every event of a document in order, up to a moment. `false` if there is no such document and never was.
+    /// Tells the events of a document in order, up to a moment or until `tell` has heard enough. What comes before `after` is
+    /// folded and not told.
     pub(crate) async fn explain<S: Store>(
         &self,
         store: &S,
-        env: &dyn Env,
         id: &DocumentId,
         until: Until,
-        tell: &mut (dyn FnMut(Explained) + Send),
-    ) -> Result<bool> {
-        let Some(record) = store.load(&self.collection, vec![id.clone()]).await?.pop() else {
-            return Ok(false);
-        };
-        let mut through = store.checkpoint(&self.collection).await?.mark;
-        through.merge(&record.header.mark);
-        let mut desk = Desk::careful(Mark::default());
-        desk.documents.insert(id.clone(), Slot::refolded(None));
-        let mut replay = self.replay_of(id, Revision(0), Mark::default(), through, store)?;
+        after: Option<&Cursor>,
+        tell: &mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
+    ) -> Result<Explaining> {
+        let Some(mut through) = self.told_through(store, id).await? else { return Ok(Explaining::NotThere) };
+        if let Some(cursor) = after {
+            // Nobody can ask for more than there is.
+            through =
+                through.lanes().map(|(lane, at)| (lane.clone(), at.min(cursor.through.get(lane)))).collect();
+        }
+        let mut retelling = Retelling::new(self, store, id, until, through.clone()).await?;
         let mut before = None;
-        while let Some((partition, page)) = replay.next(store).await? {
-            let mut page = self.route(partition, page);
-            let streams = self.missing_streams(&desk, &page, true);
-            if !streams.is_empty() {
-                self.load_streams(store, &mut desk, streams).await?;
-            }
-            while let Some(next) = page.next_for(id, self.routes_by_stream()) {
-                let Next::Concerns(event) = next else {
-                    self.apply(&mut desk, &mut page, Portion::ONE, env.now());
-                    continue;
-                };
-                if !until.covers(&event) {
-                    replay.leave(partition);
+        if let Some(cursor) = after {
+            retelling.has_failed = cursor.has_failed;
+            loop {
+                let Some((event, _)) = retelling.next(store).await? else { return Ok(Explaining::Ended) };
+                if (event.partition, event.position) == cursor.last {
                     break;
                 }
-                let failed = desk.documents.get(id).is_some_and(|slot| slot.loss().is_some());
-                let waits = !self.routes_by_stream() && desk.is_set_aside(&event);
-                self.apply(&mut desk, &mut page, Portion::ONE, env.now());
-                let effect = match desk.documents.get(id).and_then(Slot::loss) {
-                    _ if failed || waits => Effect::Waiting,
-                    Some(loss) => {
-                        Effect::Failed(loss.error.as_ref().map(ToString::to_string).unwrap_or_default())
-                    }
-                    None => {
-                        let after =
-                            desk.documents.get(id).and_then(Slot::document).map(Json::of).transpose()?;
-                        let after = after.map(|json| json.to()).transpose()?;
-                        let changes = changes(before.as_ref(), after.as_ref());
-                        before = after;
-                        Effect::Changed(changes)
-                    }
-                };
-                tell(Explained { event, effect, document: before.clone() });
+            }
+            match value(&retelling) {
+                Ok(now) => before = now,
+                Err(_) => retelling.has_failed = true,
             }
         }
-        Ok(true)
+        while let Some((event, told)) = retelling.next(store).await? {
+            let last = (event.partition, event.position);
+            let mut explained = Explained { event, effect: Effect::Waiting, left_out: 0, size: None };
+            match told {
+                Told::Waiting => {}
+                Told::Failed(error) => explained.effect = Effect::Failed(error.to_string()),
+                Told::Folded => match value(&retelling) {
+                    Ok(now) => {
+                        let changes = changes(before.as_ref(), now.as_ref());
+                        explained.effect = Effect::Changed(changes.shown);
+                        explained.left_out = changes.left_out;
+                        explained.size = now.as_ref().map(|(text, _)| text.len() as u64);
+                        before = now;
+                    }
+                    Err(error) => {
+                        retelling.has_failed = true;
+                        explained.effect = Effect::Failed(error.to_string());
+                    }
+                },
+            }
+            if tell(explained).is_break() {
+                let has_failed = retelling.has_failed;
+                return Ok(Explaining::Stopped(Cursor { last, through, has_failed }));
+            }
+        }
+        Ok(Explaining::Ended)
     }
 }
 
-/// What differs between two documents, field by field.
-pub(crate) fn changes(before: Option<&Value>, after: Option<&Value>) -> Vec<Change> {
-    let mut changes = Vec::new();
-    compare(String::new(), before, after, &mut changes);
-    changes
+/// A document as text and as a value.
+type Shown = (String, Value);
+
+/// The document of a retelling.
+fn value<P: Projection>(retelling: &Retelling<'_, P>) -> Result<Option<Shown>, Error> {
+    let Some(json) = retelling.body()? else { return Ok(None) };
+    let value = json.to()?;
+    Ok(Some((json.into_string(), value)))
 }
 
-fn compare(path: String, before: Option<&Value>, after: Option<&Value>, changes: &mut Vec<Change>) {
-    match (before, after) {
-        (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            let mut keys: Vec<_> = a.keys().chain(b.keys().filter(|key| !a.contains_key(*key))).collect();
-            keys.sort();
-            for key in keys {
-                let inner = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                compare(inner, a.get(key), b.get(key), changes);
-            }
-        }
-        (Some(Value::Array(a)), Some(Value::Array(b))) => {
-            for at in 0..a.len().max(b.len()) {
-                compare(format!("{path}[{at}]"), a.get(at), b.get(at), changes);
-            }
-        }
-        (before, after) if before == after => {}
-        (before, after) => {
-            changes.push(Change { path, before: before.cloned(), after: after.cloned() });
-        }
+fn changes(before: Option<&Shown>, after: Option<&Shown>) -> Changes {
+    if before.map(|(text, _)| text) == after.map(|(text, _)| text) {
+        return Changes::default();
     }
+    Changes::between(before.map(|(_, value)| value), after.map(|(_, value)| value))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn changes_name_the_innermost_fields() {
-        let before = json!({"a": 1, "list": [{"n": 1}, {"n": 2}], "gone": true, "same": {"x": []}});
-        let after = json!({"a": 2, "list": [{"n": 1}], "new": null, "same": {"x": []}});
-        let found = changes(Some(&before), Some(&after));
-        let seen: Vec<_> = found.iter().map(|change| change.path.as_str()).collect();
-        assert_eq!(seen, ["a", "gone", "list[1]", "new"]);
-        assert_eq!(found[2], Change { path: "list[1]".into(), before: Some(json!({"n": 2})), after: None });
-        assert_eq!(changes(None, Some(&after))[0].path, "");
-        assert!(changes(Some(&after), Some(&after)).is_empty());
+    fn a_cursor_survives_its_text() {
+        let through = Mark::from_iter([(Partition(0).into(), 9), (Partition(12).into(), 700)]);
+        for has_failed in [false, true] {
+            let cursor = Cursor { last: (Partition(12), Position(7)), through: through.clone(), has_failed };
+            assert_eq!(cursor.to_string().parse::<Cursor>().unwrap(), cursor);
+        }
+        for bad in ["", "1", "0:1", "0:1~", "~0:1", "0:x~0:1", "0:1~0:1,", "70000:1~0:1", "0:1~a:1"] {
+            assert!(bad.parse::<Cursor>().is_err(), "{bad:?}");
+        }
     }
 }

@@ -66,8 +66,9 @@ impl<P: Projection> Folder<P> {
             let refolded = self.refolded(store, env, &anew, None, &mut attempts, dry_run).await?;
             for mends in [refolded, self.retried(store, env, parked).await?] {
                 let again = if dry_run { Vec::new() } else { attempts.wrote(store, self, &mends).await? };
+                let changed: BTreeSet<_> = again.iter().collect();
                 for Mend { id, mended, .. } in mends.documents {
-                    if again.contains(&id) {
+                    if changed.contains(&id) {
                         before.insert(id, mended);
                     } else {
                         tell(id, mended);

@@ -12,12 +12,14 @@
 //! | `ahead` | folds of a page that a projection computes many at a time |
 //! | `threads` | threads for users' code, beside those of the runtime |
 //! | `status`, `figures` | how a projection is doing, and what was measured |
+//! | `retell`, `changes` | folding one document event by event, and what each event changed |
 //! | `explain`, `moment`, `absence` | why a document is what it is, was what it was, or is not there |
 //! | `verify` | whether what is stored is what the log folds to |
 
 mod absence;
 mod ahead;
 mod batch;
+mod changes;
 mod decode;
 mod explain;
 mod figures;
@@ -28,6 +30,7 @@ mod pipes;
 mod projection;
 mod projector;
 mod replay;
+mod retell;
 mod slot;
 mod status;
 mod threads;
@@ -39,9 +42,11 @@ pub(crate) use batch::Folder;
 pub use batch::Occurrence;
 #[cfg(feature = "testing")]
 pub(crate) use batch::{Desk, Portion};
+pub use changes::Change;
 #[cfg(feature = "testing")]
 pub(crate) use decode::{Decoded, decode};
-pub use explain::{Change, Effect, Explained};
+pub(crate) use explain::Explaining;
+pub use explain::{Cursor, Effect, Explained, Explanation};
 pub use figures::{Figures, Histogram};
 pub use mend::Mended;
 pub use moment::Moment;

@@ -1,11 +1,13 @@
 //! What users write: how events become documents.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use smallvec::SmallVec;
@@ -199,10 +201,22 @@ impl Ids {
 
     /// The event concerns these documents.
     pub fn many(ids: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Invalid> {
-        let mut unique = SmallVec::new();
+        // Few ids are compared with each other sooner than they are hashed.
+        const FEW: usize = 16;
+        let mut unique = SmallVec::<[DocumentId; 1]>::new();
+        let mut seen = HashSet::with_hasher(RandomState::default());
         for id in ids {
             let id = DocumentId::new(id)?;
-            if !unique.contains(&id) {
+            if unique.len() < FEW {
+                if !unique.contains(&id) {
+                    unique.push(id);
+                }
+                continue;
+            }
+            if seen.is_empty() {
+                seen.extend(unique.iter().cloned());
+            }
+            if seen.insert(id.clone()) {
                 unique.push(id);
             }
         }

@@ -181,6 +181,14 @@ impl<D> Slot<D> {
         }
     }
 
+    /// The document, unless it is parked or has to be folded anew.
+    pub(crate) fn document(&self) -> Option<&D> {
+        match &self.state {
+            State::Whole(document) => document.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Whether an event at this place would be folded into its [document](Self::document).
     pub(crate) fn would_fold(&self, lane: &Lane, number: u64) -> bool {
         matches!(self.state, State::Whole(_)) && self.mark.judge(lane, number) != Verdict::Skip
@@ -301,13 +309,6 @@ impl<D> Slot<D> {
         }
     }
 
-    pub(crate) fn document(&self) -> Option<&D> {
-        match &self.state {
-            State::Whole(document) => document.as_ref(),
-            _ => None,
-        }
-    }
-
     pub(crate) fn mark(&self) -> &Mark {
         &self.mark
     }
@@ -357,7 +358,7 @@ fn text(document: &impl Serialize) -> Result<Json, Error> {
 }
 
 /// What is stored of a document.
-fn body(document: &impl Serialize) -> Result<Json, Error> {
+pub(super) fn body(document: &impl Serialize) -> Result<Json, Error> {
     let body = text(document)?;
     if let Err(fault) = body.ensure_strict_within(MAX_BODY_DEPTH) {
         return Err(Error::new(format!("the document can't be stored: {fault}")));

@@ -85,7 +85,7 @@ impl<D: Serialize> Plain<D> {
 type Plains<D> = BTreeMap<DocumentId, Plain<D>>;
 
 /// Streams that are set aside, from where on.
-type Aside = BTreeMap<StreamId, Position>;
+pub(super) type Aside = BTreeMap<StreamId, Position>;
 
 impl<P: Projection> Folder<P> {
     /// Folds documents from their first event on and compares them with what is stored. `tell` hears of each that differs.
@@ -310,7 +310,7 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Which streams are set aside.
-    async fn aside<S: Store>(&self, store: &S) -> Result<Aside> {
+    pub(super) async fn aside<S: Store>(&self, store: &S) -> Result<Aside> {
         let (mut aside, mut after) = (Aside::new(), None);
         loop {
             let page = store.parked(&self.collection.streams(), after, PAGE).await?;
