@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use leftfold::budget::{Budget, Use};
 use leftfold::sequence::Healer;
-use leftfold::{App, Leftfold, Ready, Sequencer};
+use leftfold::{App, Leftfold, Ready, Sequencer, fold};
 use leftfold_server::{Backend, Health, Limits, Readiness, Service, Serving, Stop};
 use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
@@ -167,7 +167,9 @@ impl<S: Backend> Next<S> {
         let sequencer = Sequencer::new(ground.store.clone());
         let healer = config.healer(sequencer.clone())?;
         let server = &config.server;
-        let mut app = Leftfold::on(ground.store.clone()).rebuild_on_change(server.rebuild_on_change);
+        let options = fold::Options { budget: ground.budget.clone(), ..fold::Options::default() };
+        let mut app = Leftfold::on(ground.store.clone()).options(options);
+        app = app.rebuild_on_change(server.rebuild_on_change);
         if let Some(worker) = &ground.worker {
             app = app.worker(worker);
         }

@@ -14,7 +14,7 @@ use super::decode::{Decoded, decode};
 use super::folding::Folding;
 use super::slot::{Effect, Place, Slot};
 use super::working::Working;
-use super::{Error, Folded, Ids, Projection, Route};
+use super::{Error, Folded, Ids, Projection, Route, threads};
 use crate::documents::{Collection, Tally, Write};
 use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
@@ -207,6 +207,10 @@ impl<P: Projection> Folder<P> {
 
     /// Lifts, decodes and routes a page.
     pub(crate) fn route(&self, partition: Partition, page: Page) -> Routed<P::Event> {
+        threads::blocking(|| self.route_here(partition, page))
+    }
+
+    fn route_here(&self, partition: Partition, page: Page) -> Routed<P::Event> {
         let mut routed = Routed {
             partition,
             through: page.through,
@@ -280,7 +284,7 @@ impl<P: Projection> Folder<P> {
 
     /// The same; `None` if the projection passes it over.
     pub(super) fn concern(&self, event: Event) -> Option<Result<Ids, Error>> {
-        Some(match self.understand(event, Self::step)? {
+        Some(match threads::blocking(|| self.understand(event, Self::step))? {
             Step::Fold(_, ids, _) => Ok(ids),
             Step::Broken(_, error) => Err(error),
         })
@@ -431,7 +435,7 @@ impl<P: Projection> Folder<P> {
         document: Option<P::Document>,
         event: &Event<P::Event>,
     ) -> Result<Option<P::Document>, Error> {
-        Error::catch("the fold", || self.projection.fold(document, event))
+        threads::blocking(|| Error::catch("the fold", || self.projection.fold(document, event)))
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use super::Projection;
 use super::batch::{Folder, Routed};
 use super::threads;
+use crate::budget::{Budget, Use};
 use crate::documents::{Commit, Conflict, Outcome, Store};
 use crate::error::Result;
 use crate::event::Partition;
@@ -20,7 +21,7 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
     store: S,
     folder: Arc<Folder<P>>,
     mut cursor: Mark,
-    page_bytes: usize,
+    (page_bytes, budget): (usize, Budget),
     pages: mpsc::Sender<Result<Routed<P::Event>>>,
 ) {
     const FIRST_PAGE_BYTES: usize = 1 << 16;
@@ -38,7 +39,8 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
             };
             found = true;
             // Far behind, larger pages cost less; near the head there is no need for them.
-            bytes = if page.more { (bytes * 2).min(page_bytes) } else { FIRST_PAGE_BYTES.min(page_bytes) };
+            let is_far = page.more && budget.allowance(Use::Cache) > 0;
+            bytes = if is_far { (bytes * 2).min(page_bytes) } else { FIRST_PAGE_BYTES.min(page_bytes) };
             cursor.advance(&partition.into(), page.through.0);
             let routing = folder.clone();
             let routed = match threads::run(move || routing.route(partition, page)).await {

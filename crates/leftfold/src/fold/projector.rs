@@ -25,6 +25,7 @@ use super::replay::{Replay, is_ahead};
 use super::slot::{Delta, Loss, Slot};
 use super::status::Activity;
 use super::{Error as FoldError, Projection, threads};
+use crate::budget::{Budget, Share, Use};
 use crate::documents::{Advance, Changes, Checkpoint, Claim, Commit, Parked, Store, Tally};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
@@ -51,6 +52,9 @@ pub struct Options {
     pub should_retry: fn(&FoldError) -> bool,
     /// How long a worker that went silent keeps others from taking its place.
     pub lease: Duration,
+    /// The memory budget of the process, in which caches and batches count. Where it is used up, caches are emptied,
+    /// and batches end early. Unlimited by default.
+    pub budget: Budget,
 }
 
 impl Default for Options {
@@ -63,6 +67,7 @@ impl Default for Options {
             retry: Backoff::default(),
             should_retry: FoldError::is_transient,
             lease: Duration::from_secs(10),
+            budget: Budget::unlimited(),
         }
     }
 }
@@ -153,6 +158,9 @@ struct Run<'a, S, P: Projection> {
     desk: Desk<P::Document>,
     /// A page of which a part is folded.
     page: Option<Routed<P::Event>>,
+    /// What documents that are kept, and those of the batch, take of the memory budget.
+    kept: Share,
+    in_hand: Share,
     /// When the lease is to be renewed.
     renewal: Instant,
     /// What is stored.
@@ -244,7 +252,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
             self.store.clone(),
             self.folder.clone(),
             checkpoint.mark.clone(),
-            self.options.page_bytes,
+            (self.options.page_bytes, self.options.budget.clone()),
             sender,
         ));
         let run = Run {
@@ -252,6 +260,8 @@ impl<S: Store, P: Projection> Projector<S, P> {
             pages,
             desk: Desk::new(checkpoint.mark.clone(), self.options.cache_bytes),
             page: None,
+            kept: self.options.budget.take(Use::Cache, 0),
+            in_hand: self.options.budget.take(Use::Fold, 0),
             renewal: Instant::now() + self.renew_after(),
             checkpoint,
             in_flight: None,
@@ -351,6 +361,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 (page, done)
             })
             .await?;
+        // A batch is counted and never refused.
+        let _ = self.in_hand.resize(self.desk.documents.touched_bytes());
         self.at_head = done && !page.more;
         self.page = (!done).then_some(page);
         Ok(())
@@ -415,6 +427,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let due = (self.at_head && self.in_flight.is_none())
             || self.desk.documents.touched_bytes() > options.batch_bytes
             || begun.elapsed() > options.batch_time
+            || options.budget.allowance(Use::Request) == 0
             || self.desk.suspect;
         if due { self.cut().await } else { Ok(true) }
     }
@@ -504,6 +517,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 self.checkpoint = advance.to.clone();
                 self.desk.documents.settle(batch);
                 self.desk.streams.settle(stream_batch);
+                self.weigh();
                 true
             }
             Settled::Conflict(conflict) => {
@@ -532,6 +546,18 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 self.begun.get_or_insert_with(Instant::now);
                 true
             }
+        }
+    }
+
+    /// Counts what is kept in memory, and keeps less where there is no room for it.
+    fn weigh(&mut self) {
+        let documents = &mut self.desk.documents;
+        let _ = self.in_hand.resize(documents.touched_bytes());
+        if self.kept.resize(documents.bytes().saturating_sub(documents.touched_bytes())).is_err() {
+            documents.forget();
+            self.desk.streams.forget();
+            // What is left is about to be written.
+            let _ = self.kept.resize(0);
         }
     }
 

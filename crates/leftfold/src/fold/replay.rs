@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::Projection;
 use super::batch::{Desk, Folder, Portion, Routed};
 use super::slot::Slot;
+use super::{Projection, threads};
 use crate::documents::{Record, Store};
 use crate::env::Env;
 use crate::error::{Kind, Result};
@@ -117,7 +117,7 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
     ) {
         const PORTION: Portion = Portion { events: 512, time: Duration::from_millis(100) };
-        while !self.apply(desk, page, PORTION, env.now()) {
+        while !threads::blocking(|| self.apply(desk, page, PORTION, env.now())) {
             tokio::task::yield_now().await;
         }
     }

@@ -7,6 +7,7 @@
 //! On a current-thread runtime the code runs in place: there is one thread, and a simulation that must be
 //! deterministic.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,6 +41,20 @@ struct State {
 /// Whether users' code runs where it is called.
 pub(crate) fn in_place() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
+}
+
+thread_local! {
+    /// Whether this is one of the threads for users' code.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs users' code here, after the runtime has given this thread's other work to another thread. For callers that wait
+/// for the code and nothing else: people who look at a document or mend it.
+pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
+    let is_theirs = !IS_OURS.get()
+        && Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() != RuntimeFlavor::CurrentThread);
+    if is_theirs { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Runs users' code on a thread of its own.
@@ -97,6 +112,7 @@ impl Pool {
     }
 
     fn work(&self) {
+        IS_OURS.set(true);
         loop {
             let mut state = self.lock();
             let job = loop {

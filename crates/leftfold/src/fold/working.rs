@@ -20,6 +20,7 @@ pub(crate) struct Working<D> {
     /// What the current batch touched, in the order of first touch.
     touched: Vec<DocumentId>,
     recent_bytes: usize,
+    older_bytes: usize,
     touched_bytes: usize,
     budget: usize,
     batch: u64,
@@ -51,6 +52,7 @@ impl<D> Working<D> {
             older: Slots::default(),
             touched: Vec::new(),
             recent_bytes: 0,
+            older_bytes: 0,
             touched_bytes: 0,
             budget,
             batch: 1,
@@ -61,6 +63,11 @@ impl<D> Working<D> {
     /// About how many bytes the current batch has touched.
     pub(crate) fn touched_bytes(&self) -> usize {
         self.touched_bytes
+    }
+
+    /// About how many bytes there are, of the current batch and of earlier ones.
+    pub(crate) fn bytes(&self) -> usize {
+        self.recent_bytes + self.older_bytes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,6 +83,7 @@ impl<D> Working<D> {
         let settled = self.settled;
         self.recent.retain(|_, slot| slot.is_dirty() || slot.batch > settled);
         self.older.clear();
+        self.older_bytes = 0;
         self.recent_bytes = self.recent.values().map(|slot| slot.bytes).sum();
     }
 
@@ -178,7 +186,9 @@ impl<D> Working<D> {
         if self.recent_bytes > self.budget / 2 {
             let (recent, older): (Slots<D>, Slots<D>) =
                 mem::take(&mut self.recent).into_iter().partition(|(_, slot)| slot.batch > batch);
+            self.older_bytes = self.recent_bytes;
             self.recent_bytes = recent.values().map(|slot| slot.bytes).sum();
+            self.older_bytes = self.older_bytes.saturating_sub(self.recent_bytes);
             self.recent = recent;
             self.older = older;
         }
