@@ -66,6 +66,7 @@ pub struct Service<S: Backend> {
     sequencer: Sequencer<S>,
     reacting: Reacting<S>,
     policy: Policy,
+    mapping: Mapping,
     limits: Limits,
     tokens: Vec<Token>,
     rebuilds: Arc<Rebuilds>,
@@ -96,6 +97,7 @@ impl<S: Backend> Service<S> {
             sequencer,
             reacting,
             policy,
+            mapping: Mapping::default(),
             limits,
             tokens,
             rebuilds,
@@ -117,6 +119,12 @@ impl<S: Backend> Service<S> {
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// How posted messages become events; as `CloudEvents` if not said.
+    #[must_use]
+    pub fn mapping(self, mapping: impl Into<Mapping>) -> Self {
+        Self { mapping: mapping.into(), ..self }
     }
 
     /// What a request may take.
@@ -154,7 +162,7 @@ impl<S: Backend> Service<S> {
         let stop = Stop { stops: shared.stop.clone(), rebuilds, once, name: shared.name.clone() };
         api::take_up_rebuilds(&shared);
         tokio::spawn(ready::watch(&shared));
-        let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
+        let ingest = Ingest::new(shared.sequencer.clone(), shared.mapping.clone(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest.route_layer(from_fn_with_state(shared.limits.body, strict::events));
         let ingest = access::guarded_router(ingest, Scope::Ingest, &shared);
