@@ -9,6 +9,7 @@ use axum::Router;
 use leftfold::sequence::Healer;
 use leftfold::{App, Leftfold, Ready, Sequencer};
 use leftfold_server::{Backend, Health, Limits, Readiness, Service, Serving, Stop};
+use leftfold_sources::CloudEvents;
 use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -164,7 +165,8 @@ impl<S: Backend> Next<S> {
         let ready = webhooks.into_iter().fold(app, Leftfold::reaction).ready().await?;
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
-        let service = service.readiness(ground.readiness.clone());
+        let mapping = CloudEvents { source_in_id: server.source_in_id, ..CloudEvents::default() };
+        let service = service.mapping(mapping).readiness(ground.readiness.clone());
         let service = service.limits(Limits { body: server.max_body_bytes });
         let service = match &ground.worker {
             Some(worker) => service.name(worker),
