@@ -80,13 +80,15 @@ pub(crate) enum Command {
     /// Every event that made a document, and what each changed; or why it is not there
     Explain(Explain),
     /// Fold a document anew from its first event
-    Refold(Document),
+    Refold(Refold),
     /// Make all documents of a read model anew, beside the live ones, and switch to them
     Rebuild(Rebuild),
     /// Switch back to the documents from before the last rebuild
-    Undo(Collection),
+    Undo(Undo),
     /// Fold documents from the log, and compare them with what is stored
     Verify(Verify),
+    /// List what operators did, the newest first
+    Audit(Audit),
     /// Compare every document with an independent fold of the log
     #[command(hide = true)]
     DemoVerify(Store),
@@ -118,18 +120,21 @@ impl Command {
             Self::Held(Held::Skip(args)) => &args.store,
             Self::Conflicts(Conflicts::Keep(args)) => &args.one.store,
             Self::Rejected(Rejected::Resubmit(args)) => &args.one.store,
-            Self::Conflicts(Conflicts::Show(args) | Conflicts::Discard(args))
-            | Self::Rejected(Rejected::Show(args) | Rejected::Forget(args)) => &args.store,
+            Self::Conflicts(Conflicts::Show(args)) | Self::Rejected(Rejected::Show(args)) => &args.store,
+            Self::Conflicts(Conflicts::Discard(args)) | Self::Rejected(Rejected::Forget(args)) => {
+                &args.one.store
+            }
             Self::Tasks(Tasks::List(args)) => &args.selected.store,
             Self::Tasks(Tasks::Show(args)) => &args.store,
             Self::Tasks(Tasks::Retry(args)) => &args.selected.store,
             Self::Tasks(Tasks::Pause(args) | Tasks::Resume(args)) => &args.store,
             Self::Explain(args) => &args.document.store,
-            Self::Refold(args) => &args.store,
+            Self::Refold(args) => &args.document.store,
+            Self::Audit(args) => &args.store,
             Self::DemoVerify(args) => args,
             Self::DemoWorker(args) => &args.store,
             Self::Rebuild(args) => &args.one.store,
-            Self::Undo(args) => &args.store,
+            Self::Undo(args) => &args.one.store,
             Self::Verify(args) => &args.store,
         })
     }
@@ -257,6 +262,47 @@ pub(crate) struct Document {
     pub(crate) id: String,
 }
 
+/// What the audit trail says of an action.
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    /// Why it is done; kept in the audit trail
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Refold {
+    #[command(flatten)]
+    pub(crate) document: Document,
+    #[command(flatten)]
+    pub(crate) why: Why,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Undo {
+    #[command(flatten)]
+    pub(crate) one: Collection,
+    #[command(flatten)]
+    pub(crate) why: Why,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Forget {
+    #[command(flatten)]
+    pub(crate) one: One,
+    #[command(flatten)]
+    pub(crate) why: Why,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// How many to show
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) limit: usize,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     #[command(flatten)]
@@ -290,6 +336,8 @@ pub(crate) struct Rebuild {
     /// Give up the rebuild that is under way
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) cancel: bool,
+    #[command(flatten)]
+    pub(crate) why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -358,7 +406,7 @@ pub(crate) enum Conflicts {
     /// Decide that what is there is right: the same event that comes again need not be decided again
     Keep(Keep),
     /// Forget it, as if it had never come
-    Discard(One),
+    Discard(Forget),
 }
 
 #[derive(Debug, Subcommand)]
@@ -370,7 +418,7 @@ pub(crate) enum Rejected {
     /// Read it as an event once more, and ingest it: after the cause is mended, or with other places to look at
     Resubmit(Resubmit),
     /// Forget one of them
-    Forget(One),
+    Forget(Forget),
 }
 
 #[derive(Debug, Args)]
@@ -383,6 +431,8 @@ pub(crate) struct Resubmit {
     /// How to find the event in it, as JSON: {"format":"fields","stream":…}; CloudEvents if left out
     #[arg(long, value_name = "JSON", value_parser = mapping)]
     pub(crate) mapping: Option<Box<Mapping>>,
+    #[command(flatten)]
+    pub(crate) why: Why,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -481,6 +531,8 @@ pub(crate) struct RetryTasks {
     /// All tasks of all reactions
     #[arg(long)]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -489,6 +541,8 @@ pub(crate) struct OneReaction {
     pub(crate) store: Store,
     /// The reaction
     pub(crate) reaction: String,
+    #[command(flatten)]
+    pub(crate) why: Why,
 }
 
 #[derive(Debug, Args)]
@@ -542,6 +596,8 @@ pub(crate) struct ParkedRetry {
     /// Write nothing, and say what would be repaired
     #[arg(long)]
     pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) why: Why,
 }
 
 fn filter(text: &str) -> Result<Box<leftfold::react::Filter>, String> {

@@ -3,6 +3,7 @@
 #[cfg(feature = "opentelemetry")]
 mod spans;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -30,6 +31,7 @@ pub(crate) fn quiet() -> Result<(), Failure> {
 /// For the daemon, as its file says.
 pub(crate) fn start(config: &Config) -> Result<Logs, Failure> {
     let registry = Registry::default().with(lines(&config.log)?);
+    log_panics();
     #[cfg(feature = "opentelemetry")]
     {
         let spans = config.collector()?;
@@ -42,6 +44,25 @@ pub(crate) fn start(config: &Config) -> Result<Logs, Failure> {
         registry.init();
         Ok(Logs {})
     }
+}
+
+/// Has panics logged as everything else is: lines of JSON stay lines of JSON.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let reason = panic.payload_as_str().unwrap_or("it said nothing");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current();
+        // Only if the environment asks for it.
+        let backtrace = Backtrace::capture();
+        let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+        tracing::error!(
+            reason,
+            place,
+            thread = thread.name().unwrap_or_default(),
+            backtrace,
+            "a thread panicked, which is a bug"
+        );
+    }));
 }
 
 /// The filter of the file.
@@ -98,5 +119,44 @@ impl Config {
                 "log.opentelemetry: this program was built without it; build it again with --features opentelemetry",
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::panic::catch_unwind;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_line_of_the_log() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = Registry::default().with(fmt::layer().json().with_writer(move || writer.clone()));
+        let before = std::panic::take_hook();
+        log_panics();
+        let panicked =
+            tracing::subscriber::with_default(subscriber, || catch_unwind(|| panic!("two\nlines of \"it\"")));
+        std::panic::set_hook(before);
+        assert!(panicked.is_err());
+        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["fields"]["reason"], "two\nlines of \"it\"", "{line}");
+        assert!(line["fields"]["place"].as_str().unwrap().contains("log.rs"), "{line}");
     }
 }

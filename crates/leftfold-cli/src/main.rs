@@ -133,12 +133,8 @@ async fn run_on<P: Place>(
         Command::Held(args::Held::Skip(args)) => ops::skip(place, &args, out).await,
         Command::Conflicts(args::Conflicts::List(_)) => ops::list_conflicts(place, out).await,
         Command::Conflicts(args::Conflicts::Show(args)) => ops::show_conflict(place, &args, out).await,
-        Command::Conflicts(args::Conflicts::Keep(args)) => {
-            ops::resolve_conflict(place, &args.one.id, Some(&args.reason), out).await
-        }
-        Command::Conflicts(args::Conflicts::Discard(args)) => {
-            ops::resolve_conflict(place, &args.id, None, out).await
-        }
+        Command::Conflicts(args::Conflicts::Keep(args)) => ops::keep_stored(place, &args, out).await,
+        Command::Conflicts(args::Conflicts::Discard(args)) => ops::discard_conflict(place, &args, out).await,
         Command::Rejected(args::Rejected::List(_)) => ops::list_rejected(place, out).await,
         Command::Rejected(args::Rejected::Show(args)) => ops::show_rejected(place, &args, out).await,
         Command::Rejected(args::Rejected::Resubmit(args)) => ops::resubmit_rejected(place, &args, out).await,
@@ -153,6 +149,7 @@ async fn run_on<P: Place>(
         Command::Refold(args) => ops::refold(place, models, &args, out).await,
         Command::Rebuild(args) => ops::rebuild(place, models, &args, out).await,
         Command::Undo(args) => ops::undo(place, models, &args, out).await,
+        Command::Audit(args) => ops::list_audit(place, &args, out).await,
         Command::Verify(args) => ops::verify(place, models, &args, out).await,
         Command::DemoVerify(_) => demo::verify(place, out).await,
         Command::DemoWorker(args) => demo::work(place, &args).await,

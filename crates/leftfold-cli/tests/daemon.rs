@@ -184,3 +184,23 @@ fn it_stops_in_order_and_goes_on_where_it_was() {
 fn every_document_is_right_however_often_it_is_killed() {
     killed::every_document_is_right_however_often_it_is_killed("sqlite:leftfold.db");
 }
+
+#[test]
+fn equal_ids_of_two_sources_are_two_events_if_the_file_says_so() {
+    for (setting, expected) in [("", "conflict"), ("source_in_id = true", "appended")] {
+        let directory = initialized();
+        change(directory.path(), "[server]", &format!("[server]\n{setting}"));
+        let daemon = Daemon::start(directory.path());
+        let kind = ("content-type", "application/cloudevents+json");
+        let post = |source: &str| {
+            let event = json!({
+                "specversion": "1.0", "id": "1", "source": source, "subject": format!("cart-{source}"), "sequence": 1,
+                "type": "cart-opened", "data": { "client": "ann" },
+            });
+            daemon.send("POST", "/events", &[kind], &event.to_string()).unwrap()
+        };
+        assert_eq!(post("north").0, 200);
+        let (_, body) = post("south");
+        assert!(body.contains(expected), "{setting}: {body}");
+    }
+}

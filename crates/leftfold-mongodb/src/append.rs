@@ -198,7 +198,7 @@ impl Appender {
             self.only_new = false;
             if begun.elapsed() > PATIENCE {
                 let failure =
-                    Failure::new(Kind::Unavailable, "try again", "others keep appending to the same streams");
+                    Failure::new(Kind::Contended, "try again", "others keep appending to the same streams");
                 return self.fail(waiting, &failure);
             }
             sleep(delays.next().unwrap_or_default()).await;

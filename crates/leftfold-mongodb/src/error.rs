@@ -21,7 +21,9 @@ const DAMAGED: &str =
     "the database is damaged, or another program has changed it: keep a copy, and put back a backup";
 
 /// Codes of servers that are not, or no longer, the primary, that shut down, or that can't be heard.
-const UNAVAILABLE: [i32; 14] = [6, 7, 50, 89, 91, 112, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
+const UNAVAILABLE: [i32; 13] = [6, 7, 50, 89, 91, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
+/// Somebody else writes the same documents.
+const WRITE_CONFLICT: i32 = 112;
 pub(crate) const DUPLICATE_KEY: i32 = 11_000;
 const AGAIN: &str = "try again; if it stays, look at the server's log";
 
@@ -102,7 +104,7 @@ impl From<mongodb::error::Error> for Failure {
         let repeatable = error.contains_label(TRANSIENT_TRANSACTION_ERROR)
             && !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
         let (kind, advice, report) = judge(&error);
-        let kind = if repeatable { Kind::Unavailable } else { kind };
+        let kind = if repeatable && kind != Kind::Contended { Kind::Unavailable } else { kind };
         Self { kind, advice, report, repeatable }
     }
 }
@@ -137,6 +139,7 @@ fn judge_code(code: i32, message: String) -> (Kind, &'static str, String) {
         18 => (Kind::Store, "check the user, the password and `authSource` in the URL"),
         14_031 => (Kind::Full, "make room on the server's disk, and try again"),
         64 => (Kind::Unknown, "whether it was written can't be told; repeat it as it was"),
+        WRITE_CONFLICT => (Kind::Contended, "others keep writing the same; try again"),
         code if UNAVAILABLE.contains(&code) => (Kind::Unavailable, AGAIN),
         _ => (Kind::Store, AGAIN),
     };
@@ -172,5 +175,17 @@ impl From<bson::error::Error> for Failure {
 impl From<fmt::Error> for Failure {
     fn from(error: fmt::Error) -> Self {
         Self::damaged(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_conflict_is_not_taken_for_a_server_that_is_gone() {
+        assert_eq!(Failure::reported(WRITE_CONFLICT, "write conflict").kind(), Kind::Contended);
+        assert_eq!(Failure::reported(91, "shutting down").kind(), Kind::Unavailable);
+        assert!(Error::new(Kind::Contended, "").is_transient());
     }
 }

@@ -74,6 +74,7 @@ pub struct Service<S: Backend> {
     sequencer: Sequencer<S>,
     reacting: Reacting<S>,
     policy: Policy,
+    mapping: Mapping,
     limits: Limits,
     budget: Budget,
     tokens: Vec<Token>,
@@ -113,6 +114,7 @@ impl<S: Backend> Service<S> {
             sequencer,
             reacting,
             policy,
+            mapping: Mapping::default(),
             limits,
             budget,
             tokens,
@@ -137,6 +139,12 @@ impl<S: Backend> Service<S> {
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// How posted messages become events; as `CloudEvents` if not said.
+    #[must_use]
+    pub fn mapping(self, mapping: impl Into<Mapping>) -> Self {
+        Self { mapping: mapping.into(), ..self }
     }
 
     /// What a request may take.
@@ -187,7 +195,7 @@ impl<S: Backend> Service<S> {
         };
         api::take_up_rebuilds(&shared);
         tokio::spawn(ready::watch(&shared));
-        let ingest = Ingest::new(shared.sequencer.clone(), Mapping::default(), shared.policy);
+        let ingest = Ingest::new(shared.sequencer.clone(), shared.mapping.clone(), shared.policy);
         let ingest = ingest.max_bytes(shared.limits.body).router(api::events::PATH);
         let ingest = ingest
             .route_layer(from_fn_with_state((shared.limits.body, shared.budget.clone()), strict::events));

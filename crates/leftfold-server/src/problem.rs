@@ -55,6 +55,7 @@ problems! {
     lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
     exhausted = SERVICE_UNAVAILABLE "out-of-memory" "The server is short of memory";
+    contended = SERVICE_UNAVAILABLE "contended" "Others keep changing the same thing";
     not_ready = SERVICE_UNAVAILABLE "not-ready" "Requests can't be served now";
     degraded = SERVICE_UNAVAILABLE "degraded" "Something does not work";
     failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
@@ -95,6 +96,7 @@ impl From<Error> for Problem {
         }
         match error.kind() {
             Kind::Full => Self::full(said).retry_after(5),
+            Kind::Contended => Self::contended(said).retry_after(1),
             Kind::Unavailable | Kind::Unknown | Kind::Stopped => Self::unavailable(said).retry_after(1),
             _ => Self::failed(said),
         }
@@ -154,5 +156,19 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contention_is_not_taken_for_a_store_that_is_gone() {
+        let problem = |kind| Problem::from(Error::new(kind, "could not append"));
+        let contended = problem(Kind::Contended);
+        assert_eq!((contended.kind, contended.status.as_u16()), ("contended", 503));
+        assert_ne!(contended.title, problem(Kind::Unavailable).title);
+        assert_eq!(contended.retry_after, Some(1));
     }
 }

@@ -282,7 +282,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
         let store = self.sequencer.store();
         let every = bad.iter().map(|(reason, message, _)| rejected(reason, message)).collect();
         let all = match store.reject(every).await {
-            Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Unknown) => {
+            Err(error) if matches!(error.kind(), Kind::Unavailable | Kind::Contended | Kind::Unknown) => {
                 batch.failed.extend(bad.into_iter().map(|(.., receipt)| receipt));
                 batch.failure = Some(error);
                 return;

@@ -44,6 +44,8 @@ pub enum Kind {
     Conflict,
     /// The store can't be reached or is busy. Nothing was written; try again.
     Unavailable,
+    /// Others keep changing the same thing. Nothing was written; try again.
+    Contended,
     /// Whether the write happened can't be told. Repeat it: that is harmless.
     Unknown,
     /// No room is left. Nothing was written.
@@ -84,7 +86,7 @@ impl Error {
 
     /// Whether trying again later may help.
     pub fn is_transient(&self) -> bool {
-        matches!(self.kind, Kind::Unavailable | Kind::Unknown | Kind::Full)
+        matches!(self.kind, Kind::Unavailable | Kind::Contended | Kind::Unknown | Kind::Full)
     }
 
     /// Whether somebody else changed it first.

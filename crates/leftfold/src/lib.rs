@@ -4,6 +4,7 @@
 
 mod apart;
 mod app;
+pub mod audit;
 pub mod budget;
 pub mod content;
 pub mod doctor;

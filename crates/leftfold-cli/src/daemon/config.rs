@@ -68,6 +68,8 @@ pub(crate) struct Server {
     /// The memory budget of the process.
     pub(crate) memory: Mebibytes,
     pub(crate) policy: Policy,
+    /// Whether ids of posted `CloudEvents` are unique within their source only.
+    pub(crate) source_in_id: bool,
     pub(crate) tls: Option<Tls>,
     /// Names that requests may be addressed to, beside those of this machine.
     pub(crate) hosts: Option<Vec<String>>,
@@ -94,6 +96,7 @@ impl Default for Server {
             max_body_bytes: 8 << 20,
             memory: Mebibytes(512),
             policy: Policy::Contiguous,
+            source_in_id: false,
             tls: None,
             hosts: None,
             requests_per_second: Listen::default().requests_per_second,
@@ -232,7 +235,7 @@ const KEYS: &str = "\
     consumer content durable every file filter first format from_now group health hosts key \
     listen mapping max_body_bytes memory memory_limit_mib most name on on_new_version \
     opentelemetry options policy prefetch queue rebuild_on_change requests_per_second retry \
-    scopes script secret service_name sha256 stream take_over_after time_limit timeout tls \
+    scopes script secret service_name sha256 source_in_id stream take_over_after time_limit timeout tls \
     topics type url version waits watch when window within";
 
 /// The key of a line that is not TOML. Other words may be a part of a secret, and are not repeated.

@@ -10,6 +10,7 @@ use leftfold::budget::{Budget, Use};
 use leftfold::sequence::Healer;
 use leftfold::{App, Leftfold, Ready, Sequencer, fold};
 use leftfold_server::{Backend, Health, Limits, Readiness, Service, Serving, Stop};
+use leftfold_sources::CloudEvents;
 use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -178,7 +179,8 @@ impl<S: Backend> Next<S> {
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
         let service = service.limits(Limits { body: server.max_body_bytes }).budget(ground.budget.clone());
-        let service = service.readiness(ground.readiness.clone());
+        let mapping = CloudEvents { source_in_id: server.source_in_id, ..CloudEvents::default() };
+        let service = service.mapping(mapping).readiness(ground.readiness.clone());
         let service = match &ground.worker {
             Some(worker) => service.name(worker),
             None => service,

@@ -4,7 +4,8 @@ use leftfold::sequence::{Conflict, Decided, Wanted};
 use leftfold::{Env as _, Sequences, System};
 use serde_json::{Value, json};
 
-use crate::args::One;
+use super::audit;
+use crate::args::{Forget, Keep, One};
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, shorten, table, time};
 use crate::place::Place;
@@ -70,20 +71,41 @@ pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out
     Ok(Exit::Done)
 }
 
-/// Decides that what is there is right, or forgets what came.
-pub(crate) async fn resolve_conflict<P: Place>(
+/// Decides that what is there is right.
+pub(crate) async fn keep_stored<P: Place>(place: &P, args: &Keep, out: &mut Out) -> Result<Exit, Failure> {
+    let decided = Decided { reason: args.reason.clone(), at: System.now() };
+    resolve(place, &args.one.id, Some(decided), Some(&args.reason), out).await
+}
+
+/// Forgets what came.
+pub(crate) async fn discard_conflict<P: Place>(
+    place: &P,
+    args: &Forget,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    resolve(place, &args.one.id, None, args.why.reason.as_deref(), out).await
+}
+
+async fn resolve<P: Place>(
     place: &P,
     id: &str,
+    decided: Option<Decided>,
     reason: Option<&str>,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     let store = place.open_existing().await?;
     let conflict = one(&store, id).await?;
-    let decided = reason.map(|reason| Decided { reason: reason.to_owned(), at: System.now() });
+    let (action, outcome) = match &decided {
+        Some(_) => ("keep-stored", "what is there is right"),
+        None => ("discard-conflict", "forgotten"),
+    };
     let is_done = store.resolve(&conflict, decided).await?;
-    let outcome = if reason.is_some() { "what is there is right" } else { "forgotten" };
+    let target = format!("{}@{}", conflict.stream, conflict.revision);
+    if is_done {
+        audit::record(&store, action, &target, reason, outcome).await?;
+    }
     out.value(&json!({ "id": conflict.id(), "resolved": is_done }))?;
-    out.line(format_args!("{}@{}: {outcome}", conflict.stream, conflict.revision))?;
+    out.line(format_args!("{target}: {outcome}"))?;
     Ok(if is_done { Exit::Done } else { Exit::No })
 }
 

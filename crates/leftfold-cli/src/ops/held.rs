@@ -4,6 +4,7 @@ use leftfold::sequence::{Held, Standing};
 use leftfold::{Revision, Sequencer, Sequences as _, StreamId};
 use serde_json::json;
 
+use super::audit;
 use crate::args::{Skip, Stream};
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count, shorten, table, thousands, time};
@@ -102,8 +103,12 @@ pub(crate) async fn show_held<P: Place>(place: &P, args: &Stream, out: &mut Out)
 
 pub(crate) async fn skip<P: Place>(place: &P, args: &Skip, out: &mut Out) -> Result<Exit, Failure> {
     let stream = StreamId::new(&args.stream)?;
-    let sequencer = Sequencer::new(place.open_existing().await?);
+    let store = place.open_existing().await?;
+    let sequencer = Sequencer::new(store.clone());
     let released = sequencer.skip(&stream, Revision(args.through), &args.reason).await?;
+    let target = format!("{stream} through {}", args.through);
+    let outcome = format!("{} released", count(released, "event"));
+    audit::record(&store, "skip-held", &target, Some(&args.reason), &outcome).await?;
     out.value(&json!({ "stream": stream, "through": args.through, "released": released }))?;
     out.line(format_args!(
         "{stream} no longer waits for {}; {} released",

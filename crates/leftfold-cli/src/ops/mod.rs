@@ -1,5 +1,6 @@
 //! Looking after read models: what a worker's owner types.
 
+mod audit;
 mod conflicts;
 mod doctor;
 mod explain;
@@ -12,7 +13,8 @@ mod rejected;
 mod status;
 mod tasks;
 
-pub(crate) use conflicts::{list_conflicts, resolve_conflict, show_conflict};
+pub(crate) use audit::list_audit;
+pub(crate) use conflicts::{discard_conflict, keep_stored, list_conflicts, show_conflict};
 pub(crate) use doctor::doctor;
 pub(crate) use explain::explain;
 pub(crate) use get::get;

@@ -5,6 +5,7 @@ use leftfold::fold::Mended;
 use leftfold::{App, DocumentId, Store, StreamId, Unit};
 use serde_json::json;
 
+use super::audit;
 use crate::args::{ParkedList, ParkedRetry};
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
@@ -72,6 +73,7 @@ pub(crate) async fn retry_parked<P: Place>(
     let app = models.open_existing(place).await?;
     let mut told = Told { repaired: 0, failing: 0, dry_run: args.dry_run };
     for collection in collections {
+        let before = (told.repaired, told.failing);
         if args.ids.is_empty() {
             retry_all(&app, collection, args, &mut told, out).await?;
         }
@@ -79,6 +81,13 @@ pub(crate) async fn retry_parked<P: Place>(
             let unit = unit(args.streams, id)?;
             let mended = app.retry(collection, &unit, args.dry_run).await?;
             told.tell(collection, &unit, &mended, out)?;
+        }
+        let (repaired, failing) = (told.repaired - before.0, told.failing - before.1);
+        if !args.dry_run && repaired + failing > 0 {
+            let ids = if args.ids.is_empty() { String::new() } else { format!(": {}", args.ids.join(", ")) };
+            let (target, reason) = (format!("{collection}{ids}"), args.why.reason.as_deref());
+            let outcome = format!("{repaired} repaired, {failing} still failing");
+            audit::record(app.store(), "retry-parked", &target, reason, &outcome).await?;
         }
     }
     out.end_of_list()?;

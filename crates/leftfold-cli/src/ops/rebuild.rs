@@ -8,6 +8,7 @@ use leftfold::rebuild::{Difference, Rebuild};
 use leftfold::{App, Store};
 use serde_json::{Value, json};
 
+use super::audit;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
@@ -26,8 +27,12 @@ pub(crate) async fn rebuild<P: Place>(
     let collection = &args.one.collection;
     models.known(collection)?;
     let app = models.open_existing(place).await?;
+    let reason = args.why.reason.as_deref();
     if args.cancel {
         let cancelled = app.cancel_rebuild(collection).await?;
+        if cancelled {
+            audit::record(app.store(), "cancel-rebuild", collection, reason, "given up").await?;
+        }
         out.value(&json!({ "collection": collection, "cancelled": cancelled }))?;
         out.line(if cancelled { "given up; what is live stays" } else { "nothing is being rebuilt" })?;
         return Ok(Exit::Done);
@@ -46,10 +51,17 @@ pub(crate) async fn rebuild<P: Place>(
     let difference = match built {
         Ok(difference) if !args.dry_run => {
             rebuild.switch().await?;
+            let outcome = format!("switched to generation {generation}");
+            audit::record(app.store(), "rebuild", collection, reason, &outcome).await?;
             difference
         }
         built => {
             rebuild.leave().await;
+            let outcome = match &built {
+                Ok(_) => format!("generation {generation} is built, and not switched to"),
+                Err(failure) => format!("generation {generation} is not built: {failure}"),
+            };
+            audit::record(app.store(), "rebuild", collection, reason, &outcome).await?;
             built?
         }
     };
@@ -116,13 +128,14 @@ fn show(difference: &Difference, out: &mut Out) -> Result<(), Failure> {
 pub(crate) async fn undo<P: Place>(
     place: &P,
     models: &Models,
-    args: &args::Collection,
+    args: &args::Undo,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let collection = &args.collection;
+    let collection = &args.one.collection;
     models.known(collection)?;
     let app = models.open_existing(place).await?;
     app.undo(collection).await?;
+    audit::record(app.store(), "undo", collection, args.why.reason.as_deref(), "switched back").await?;
     out.value(&json!({ "collection": collection, "undone": true }))?;
     out.line(format_args!("{collection} is what it was before the last rebuild, and up to date"))?;
     Ok(Exit::Done)

@@ -3,6 +3,7 @@
 use leftfold::fold::Mended;
 use serde_json::{Value, json};
 
+use super::audit;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
@@ -12,10 +13,10 @@ use crate::place::Place;
 pub(crate) async fn refold<P: Place>(
     place: &P,
     models: &Models,
-    args: &args::Document,
+    args: &args::Refold,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let args::Document { collection, id, .. } = args;
+    let args::Document { collection, id, .. } = &args.document;
     models.known(collection)?;
     let app = models.open_existing(place).await?;
     let before = app.get_as::<Value>(collection, id).await?;
@@ -29,6 +30,9 @@ pub(crate) async fn refold<P: Place>(
         return Err(Failure::new(Exit::No, message));
     }
     let changed = before != after;
+    let (target, reason) = (format!("{collection}: {id}"), args.why.reason.as_deref());
+    let outcome = if changed { "changed" } else { "it is what it was" };
+    audit::record(app.store(), "refold", &target, reason, outcome).await?;
     out.value(&json!({ "collection": collection, "id": id, "changed": changed, "document": after }))?;
     let what = match (&after, changed) {
         (_, false) => "it is what it was",

@@ -5,7 +5,8 @@ use leftfold::{Answer, Policy, Sequencer, Sequences};
 use leftfold_sources::{Resubmitted, resubmit};
 use serde_json::{Value, json};
 
-use crate::args::{self, One, Resubmit};
+use super::audit;
+use crate::args::{self, Forget, One, Resubmit};
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, shorten, table, thousands, time};
 use crate::place::Place;
@@ -68,7 +69,7 @@ pub(crate) async fn resubmit_rejected<P: Place>(
         args::Policy::Arrival => Policy::Arrival,
     };
     let mapping = args.mapping.clone().map(|mapping| *mapping).unwrap_or_default();
-    let (became, said) = match resubmit(&Sequencer::new(store), &id, &mapping, policy).await? {
+    let (became, said) = match resubmit(&Sequencer::new(store.clone()), &id, &mapping, policy).await? {
         Resubmitted::NotThere => ("gone", "somebody else has submitted or forgotten it".to_owned()),
         Resubmitted::StillRejected(invalid) => ("rejected", format!("it is still no event: {invalid}")),
         Resubmitted::Answered(answer) => match answer {
@@ -84,15 +85,25 @@ pub(crate) async fn resubmit_rejected<P: Place>(
             Answer::Refused(refusal) => ("refused", refusal.to_string()),
         },
     };
+    if !matches!(became, "gone" | "rejected" | "refused") {
+        audit::record(&store, "resubmit-rejected", &id, args.why.reason.as_deref(), became).await?;
+    }
     out.value(&json!({ "id": id, "became": became, "said": said }))?;
     out.line(format_args!("{id}: {said}"))?;
     Ok(if matches!(became, "rejected" | "refused" | "gone") { Exit::No } else { Exit::Done })
 }
 
-pub(crate) async fn forget_rejected<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn forget_rejected<P: Place>(
+    place: &P,
+    args: &Forget,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let store = place.open_existing().await?;
-    let id = one(&store, &args.id).await?.id();
+    let id = one(&store, &args.one.id).await?.id();
     let is_done = store.forget(&id).await?;
+    if is_done {
+        audit::record(&store, "forget-rejected", &id, args.why.reason.as_deref(), "forgotten").await?;
+    }
     out.value(&json!({ "id": id, "forgotten": is_done }))?;
     out.line(format_args!("{id}: forgotten"))?;
     Ok(if is_done { Exit::Done } else { Exit::No })

@@ -1,9 +1,10 @@
 //! `leftfold tasks`: what reactions have done and have still to do.
 
 use leftfold::DocumentId;
-use leftfold::react::{Query, Reacting, Reactor, Registered, State, Task, TaskKey};
+use leftfold::react::{Query, Reacting, Reactive, Reactor, Registered, State, Task, TaskKey};
 use serde_json::json;
 
+use super::audit;
 use crate::args::{OneReaction, OneTask, RetryTasks, Selection, TaskList};
 use crate::exit::{Exit, Failure};
 use crate::output::{Out, count, shorten, table, thousands, time};
@@ -13,7 +14,11 @@ const PAGE: usize = 500;
 
 /// A handle on the reactions of a store; none runs here.
 async fn open<P: Place>(place: &P) -> Result<Reacting<P::Store>, Failure> {
-    Ok(Reactor::on(place.open_existing().await?).plans(false).start().await?)
+    on(place.open_existing().await?).await
+}
+
+async fn on<S: Reactive>(store: S) -> Result<Reacting<S>, Failure> {
+    Ok(Reactor::on(store).plans(false).start().await?)
 }
 
 fn query(selected: &Selection) -> Result<Query, Failure> {
@@ -133,8 +138,13 @@ pub(crate) async fn retry_tasks<P: Place>(
     if query == Query::default() && args.filter.is_none() && !args.all {
         return Err(Failure::new(Exit::Usage, "say which tasks to retry, or --all"));
     }
-    let reacting = open(place).await?;
-    let retried = reacting.retry(query, args.filter.as_deref()).await?;
+    let target = selected(&args.selected);
+    let store = place.open_existing().await?;
+    let retried = on(store.clone()).await?.retry(query, args.filter.as_deref()).await?;
+    if retried > 0 {
+        let outcome = format!("{} to be run again", count(retried, "task"));
+        audit::record(&store, "retry-tasks", &target, args.why.reason.as_deref(), &outcome).await?;
+    }
     out.value(&json!({ "retried": retried }))?;
     out.line(format_args!("{} to be run again", count(retried, "task")))?;
     Ok(Exit::Done)
@@ -146,16 +156,34 @@ pub(crate) async fn pause_reaction<P: Place>(
     pauses: bool,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let reacting = open(place).await?;
-    if pauses {
+    let store = place.open_existing().await?;
+    let reacting = on(store.clone()).await?;
+    let (action, outcome) = if pauses {
         reacting.pause(&args.reaction).await?;
+        ("pause-reaction", "paused")
     } else {
         reacting.resume(&args.reaction).await?;
-    }
+        ("resume-reaction", "resumed")
+    };
+    audit::record(&store, action, &args.reaction, args.why.reason.as_deref(), outcome).await?;
     out.value(&json!({ "reaction": args.reaction, "paused": pauses }))?;
     let what = if pauses { "paused: no run begins until it is resumed" } else { "resumed" };
     out.line(format_args!("{}: {what}", args.reaction))?;
     Ok(Exit::Done)
+}
+
+/// Which tasks were meant, for the audit trail.
+fn selected(selected: &Selection) -> String {
+    let Selection { reaction, state, error, document, .. } = selected;
+    let states: Vec<_> = state.iter().map(|state| named((*state).into())).collect();
+    let parts = [
+        reaction.as_ref().map(|reaction| format!("reaction {reaction}")),
+        document.as_ref().map(|document| format!("document {document}")),
+        (!states.is_empty()).then(|| format!("state {}", states.join(" or "))),
+        error.as_ref().map(|error| format!("error {error:?}")),
+    ];
+    let parts: Vec<_> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "all tasks".to_owned() } else { parts.join(", ") }
 }
 
 fn named(state: State) -> &'static str {

@@ -35,6 +35,7 @@ macro_rules! scenarios {
             rejected_messages_are_listed_shown_and_forgotten,
             rejected_messages_are_submitted_again,
             tasks_are_listed_shown_retried_and_paused,
+            what_operators_did_is_listed,
         }
     };
     ($place:expr => $($name:ident),* $(,)?) => {
@@ -304,6 +305,7 @@ pub(crate) async fn what_waits_is_listed_shown_and_skipped(place: &impl Place) {
         place.run(&["held", "skip", "a", "3", "--reason", "the origin lost them", "--json"]).exits(0).json();
     assert_eq!(skipped["released"], json!(2));
     place.run(&["held", "show", "a"]).exits(1).says("skipped 2 to 3").says("the origin lost them");
+    audited(place, &["skip-held"]);
 }
 
 pub(crate) async fn conflicts_are_listed_shown_and_resolved(place: &impl Place) {
@@ -327,6 +329,7 @@ pub(crate) async fn conflicts_are_listed_shown_and_resolved(place: &impl Place) 
     sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
     let again = place.run(&["conflicts", "list", "--json"]).exits(0).json();
     assert_eq!(again.as_array().unwrap().len(), 1, "what was decided is not asked again: {again}");
+    audited(place, &["discard-conflict", "keep-stored"]);
 }
 
 pub(crate) async fn rejected_messages_are_submitted_again(place: &impl Place) {
@@ -355,6 +358,7 @@ pub(crate) async fn rejected_messages_are_submitted_again(place: &impl Place) {
     let status = place.run(&["status", "--json"]).exits(0).json();
     assert_eq!(status["sequence"]["counts"]["appended"], 1, "{status:#}");
     place.run(&["status"]).exits(0).says("deliveries: 1 appended");
+    audited(place, &["resubmit-rejected"]);
 }
 
 pub(crate) async fn rejected_messages_are_listed_shown_and_forgotten(place: &impl Place) {
@@ -378,6 +382,7 @@ pub(crate) async fn rejected_messages_are_listed_shown_and_forgotten(place: &imp
     assert_eq!((&shown["content"], &shown["text"]), (&json!([255]), &Value::Null));
     place.run(&["rejected", "forget", &id]).exits(0);
     place.run(&["rejected", "forget", &id]).exits(1).says("no rejected message");
+    audited(place, &["forget-rejected"]);
 }
 
 pub(crate) async fn tasks_are_listed_shown_retried_and_paused(place: &impl Place) {
@@ -424,4 +429,43 @@ pub(crate) async fn tasks_are_listed_shown_retried_and_paused(place: &impl Place
     assert_eq!(app.store().registered().await.unwrap().len(), 1);
     reacting.stop(std::time::Duration::from_secs(5)).await;
     app.stop().await;
+    audited(place, &["resume-reaction", "retry-tasks", "pause-reaction"]);
+}
+
+/// What the audit trail must say, the newest first: what was refused is not in it.
+#[track_caller]
+fn audited(place: &impl Place, actions: &[&str]) {
+    let entries = place.run(&["audit", "--json"]).exits(0).json();
+    let entries = entries.as_array().unwrap();
+    let found: Vec<_> = entries.iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    assert_eq!(found, actions);
+    for entry in entries {
+        assert!(entry["actor"].as_str().unwrap().starts_with("cli:"), "{entry}");
+    }
+}
+
+pub(crate) async fn what_operators_did_is_listed(place: &impl Place) {
+    shop(place).await;
+    place.run(&["audit"]).exits(0).says("no operator has done anything yet");
+    place.run(&["parked", "retry", "--all", "--dry-run"]).exits(0);
+    place.run(&["parked", "retry", "--all", "--reason", "the code is mended"]).exits(0);
+    place.run(&["refold", "cart_details", "cart-1"]).exits(0);
+    place.run(&["rebuild", "open_carts", "--dry-run"]).exits(0);
+    place.run(&["rebuild", "open_carts", "--cancel", "--reason", "not today"]).exits(0);
+    place.run(&["rebuild", "open_carts", "--cancel"]).exits(0).says("nothing is being rebuilt");
+    place.run(&["rebuild", "open_carts"]).exits(0);
+    place.run(&["undo", "open_carts", "--reason", "it was better before"]).exits(0);
+    audited(place, &["undo", "rebuild", "cancel-rebuild", "rebuild", "refold", "retry-parked"]);
+    let entries = place.run(&["audit", "--json", "--limit", "1"]).exits(0).json();
+    assert_eq!(entries.as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&entries[0]["target"], &entries[0]["outcome"]),
+        (&json!("open_carts"), &json!("switched back"))
+    );
+    assert_eq!(entries[0]["reason"], "it was better before");
+    let table = place.run(&["audit"]).exits(0).stdout;
+    assert!(
+        table.contains("retry-parked") && table.lines().all(|line| line.chars().count() <= 80),
+        "{table}"
+    );
 }

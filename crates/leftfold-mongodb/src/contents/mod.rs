@@ -68,7 +68,7 @@ impl Base {
     ) -> Result<T> {
         // The driver's futures are large, and so would be those of all who call this.
         patiently(self.unblocked(Box::pin(work))).await.map_err(|failure| {
-            let is_lost = failure.kind() == Kind::Unavailable;
+            let is_lost = matches!(failure.kind(), Kind::Unavailable | Kind::Contended);
             let failure = if is_lost { failure.unknown() } else { failure };
             failure.to_error(doing, &self.place)
         })

@@ -124,7 +124,7 @@ impl Base {
             if self.send_statements(plain, Verb::Update, &exchange).await? == 1 {
                 return Ok(Operated::Applied);
             }
-            let busy = || Failure::new(Kind::Unavailable, "try again", "others keep changing the document");
+            let busy = || Failure::new(Kind::Contended, "try again", "others keep changing the document");
             sleep(delays.next().ok_or_else(busy)?).await;
         }
     }

@@ -129,7 +129,8 @@ impl Feed for MongoFeed {
                 }
                 Some(Err(Trouble::Lost(why))) => self.lost = Some(why),
                 Some(Err(Trouble::Failed(failure))) => {
-                    let is_hopeless = !matches!(failure.kind(), Kind::Unavailable | Kind::Unknown);
+                    let is_hopeless =
+                        !matches!(failure.kind(), Kind::Unavailable | Kind::Contended | Kind::Unknown);
                     self.failed = Some(failure);
                     if is_hopeless || !waits || Instant::now() >= end {
                         break;

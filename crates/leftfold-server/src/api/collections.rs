@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::audit::{Actor, REASON, Reason, reason};
 use super::extract::{Content, LONGEST, Named, Params, wait};
 use super::health::answered;
 use super::streams::page;
@@ -77,7 +78,8 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             "Fold a document anew from its first event",
             refold::<S>,
         )
-        .scope(Scope::Operate).once(),
+        .scope(Scope::Operate).once()
+        .optional_body("application/json", reason()),
         Operation::get(
             "/collections/{collection}/parked",
             "listParked",
@@ -103,6 +105,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
                     "documents": { "type": "array", "items": { "type": "string" } },
                     "streams": { "type": "array", "items": { "type": "string" } },
                     "dry_run": { "type": "boolean" },
+                    "reason": { "type": "string", "description": REASON },
                 },
             }),
         ),
@@ -321,10 +324,18 @@ async fn why_not<S: Backend>(
 
 async fn refold<S: Backend>(
     State(shared): State<Shared<S>>,
+    actor: Actor,
     Named((collection, id)): Named<(String, String)>,
+    Reason(reason): Reason,
 ) -> Answer {
     known(&shared, &collection)?;
-    json_of(&told(&shared.app.refold(&collection, &id).await?))
+    let mended = shared.app.refold(&collection, &id).await?;
+    let outcome = match &mended {
+        Mended::StillFailing(error) => format!("still failing: {error}"),
+        _ => "folded anew".to_owned(),
+    };
+    actor.did(&shared, "refold", &format!("{collection}: {id}"), reason.as_deref(), &outcome).await;
+    json_of(&told(&mended))
 }
 
 fn told(mended: &Mended) -> Value {
@@ -379,15 +390,20 @@ struct Retry {
     documents: Vec<String>,
     streams: Vec<String>,
     dry_run: bool,
+    reason: Option<String>,
 }
 
 async fn retry<S: Backend>(
     State(shared): State<Shared<S>>,
+    actor: Actor,
     Named(collection): Named<String>,
     content: Content,
 ) -> Answer {
     known(&shared, &collection)?;
-    let Retry { documents, streams, dry_run } = content.json_or_default()?;
+    let Retry { documents, streams, dry_run, reason } = content.json_or_default()?;
+    let named: Vec<_> = streams.iter().chain(&documents).map(String::as_str).collect();
+    let target =
+        if named.is_empty() { collection.clone() } else { format!("{collection}: {}", named.join(", ")) };
     let mut outcomes = Vec::new();
     let tell = |unit: &Unit, mended: &Mended| {
         let mut outcome = told(mended);
@@ -404,7 +420,14 @@ async fn retry<S: Backend>(
             shared.app.retry_some(&collection, units, dry_run, tell).await
         }
     };
-    match tokio::time::timeout(LONGEST, mending).await {
+    let ended = tokio::time::timeout(LONGEST, mending).await;
+    // What was mended is, however it went on.
+    if !dry_run && !outcomes.is_empty() {
+        let repaired = outcomes.iter().filter(|outcome| outcome["outcome"] == "repaired").count();
+        let outcome = format!("{repaired} of {} repaired", outcomes.len());
+        actor.did(&shared, "retry-parked", &target, reason.as_deref(), &outcome).await;
+    }
+    match ended {
         Ok(done) => done?,
         Err(_) => {
             return Err(

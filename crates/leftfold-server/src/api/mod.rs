@@ -1,6 +1,7 @@
 //! What can be asked for: each operation with its route, its description and the scope that a token needs for it, in one place. The router and
 //! the `OpenAPI` document are both made from that.
 
+mod audit;
 mod changes;
 mod collections;
 mod counters;
@@ -62,6 +63,7 @@ struct Described {
     headers: Vec<(&'static str, &'static str)>,
     /// By type of content.
     body: Vec<(&'static str, Value)>,
+    is_body_optional: bool,
     answers: Vec<(u16, &'static str, &'static str)>,
 }
 
@@ -124,6 +126,11 @@ impl<S: Backend> Operation<S> {
         self.describe(|described| described.body(kind, schema))
     }
 
+    /// The same, where it may be left out.
+    fn optional_body(self, kind: &'static str, schema: Value) -> Self {
+        self.describe(|described| Described { is_body_optional: true, ..described.body(kind, schema) })
+    }
+
     fn answers(self, status: u16, kind: &'static str, summary: &'static str) -> Self {
         self.describe(|described| described.answers(status, kind, summary))
     }
@@ -141,7 +148,19 @@ impl<S: Backend> Operation<S> {
 impl Described {
     fn new(method: &'static str, name: &'static str, summary: &'static str) -> Self {
         let (query, headers, body, answers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { method, name, summary, scope: None, once: None, query, headers, body, answers }
+        let is_body_optional = false;
+        Self {
+            method,
+            name,
+            summary,
+            scope: None,
+            once: None,
+            query,
+            headers,
+            body,
+            is_body_optional,
+            answers,
+        }
     }
 
     fn scope(self, scope: Scope) -> Self {
@@ -191,6 +210,7 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
         sequences::operations(),
         tasks::operations(),
         counters::operations(),
+        audit::operations(),
         health::operations(),
         doctor::operations(),
     ]
@@ -287,7 +307,7 @@ impl Described {
         if !self.body.is_empty() {
             let kinds = self.body.iter().map(|(kind, schema)| (*kind, json!({ "schema": schema })));
             let content: BTreeMap<_, _> = kinds.collect();
-            operation["requestBody"] = json!({ "required": true, "content": content });
+            operation["requestBody"] = json!({ "required": !self.is_body_optional, "content": content });
         }
         if let Some(scope) = self.scope {
             operation["security"] = json!([{ "token": [scope.name()] }]);

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::interval;
 
+use super::audit::{Actor, REASON, Reason, reason};
 use super::collections::known;
 use super::extract::{Content, Named, Params};
 use super::{Answer, Operation, json_of, with_status};
@@ -44,6 +45,9 @@ struct Known {
     /// Whether it is to be switched to when it is built.
     #[serde(skip)]
     switch: bool,
+    /// Who began it, and why.
+    #[serde(skip)]
+    order: Option<(Actor, Option<String>)>,
     /// Held by who works on it.
     #[serde(skip)]
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -65,12 +69,18 @@ enum Stage {
 
 impl Rebuilds {
     /// Notes that one is to be begun, and gives what was known of the last one. Fails if one is under way.
-    fn begin(&self, collection: &str, switch: bool) -> Result<Option<Known>, Problem> {
+    fn begin(
+        &self,
+        collection: &str,
+        switch: bool,
+        order: (Actor, Option<String>),
+    ) -> Result<Option<Known>, Problem> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.get(collection).is_some_and(|known| known.state == Stage::Building) {
             return Err(Problem::conflict(format!("{collection} is being rebuilt; ask how far it is")));
         }
-        Ok(all.insert(collection.to_owned(), Known { switch, ..Known::default() }))
+        let order = Some(order);
+        Ok(all.insert(collection.to_owned(), Known { switch, order, ..Known::default() }))
     }
 
     /// Those that are on their way.
@@ -114,7 +124,10 @@ impl Rebuilds {
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     let how = json!({
         "type": "object", "additionalProperties": false,
-        "properties": { "switch": { "type": "boolean", "description": "Whether to switch to it when it is built; true if not said" } },
+        "properties": {
+            "switch": { "type": "boolean", "description": "Whether to switch to it when it is built; true if not said" },
+            "reason": { "type": "string", "description": REASON },
+        },
     });
     vec![
         Operation::post(
@@ -125,7 +138,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         )
         .scope(Scope::Operate)
         .once()
-        .body("application/json", how)
+        .optional_body("application/json", how)
         .answers(202, "application/json", "It is begun: ask how far it is")
         .fails(409, "A rebuild, or a switch, is under way"),
         Operation::get(
@@ -143,7 +156,8 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             cancel::<S>,
         )
         .scope(Scope::Operate)
-        .once(),
+        .once()
+        .optional_body("application/json", reason()),
         Operation::post(
             "/collections/{collection}/undo",
             "undoRebuild",
@@ -151,7 +165,8 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             undo::<S>,
         )
         .scope(Scope::Operate)
-        .strictly_once(),
+        .strictly_once()
+        .optional_body("application/json", reason()),
         Operation::get(
             "/collections/{collection}/verification",
             "verifyCollection",
@@ -167,22 +182,24 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 #[serde(default, deny_unknown_fields)]
 struct How {
     switch: bool,
+    reason: Option<String>,
 }
 
 impl Default for How {
     fn default() -> Self {
-        Self { switch: true }
+        Self { switch: true, reason: None }
     }
 }
 
 async fn begin<S: Backend>(
     State(shared): State<Shared<S>>,
+    actor: Actor,
     Named(collection): Named<String>,
     content: Content,
 ) -> Answer {
     known(&shared, &collection)?;
-    let How { switch } = content.json_or_default()?;
-    let last = shared.rebuilds.begin(&collection, switch)?;
+    let How { switch, reason } = content.json_or_default()?;
+    let last = shared.rebuilds.begin(&collection, switch, (actor.clone(), reason.clone()))?;
     // In a task of its own: who asked may go away.
     let begun = tokio::spawn(async move {
         let rebuild = match shared.app.rebuild(&collection).await {
@@ -194,6 +211,8 @@ async fn begin<S: Backend>(
         };
         let generation = rebuild.generation();
         shared.rebuilds.change(&collection, |known| known.generation = generation);
+        let outcome = format!("generation {generation} is begun");
+        actor.did(&shared, "rebuild", &collection, reason.as_deref(), &outcome).await;
         let answer = json!({ "collection": collection, "generation": generation, "state": Stage::Building });
         tokio::spawn(work(shared, collection, rebuild, switch));
         Ok(answer)
@@ -222,12 +241,13 @@ pub(crate) fn take_up<S: Backend>(shared: &Shared<S>) {
 
 /// Builds it, compares it and switches to it.
 async fn work<S: Backend>(shared: Shared<S>, collection: String, rebuild: Rebuild<S>, switch: bool) {
-    let turn = shared.rebuilds.get(&collection).unwrap_or_default().turn;
+    let Known { turn, order, .. } = shared.rebuilds.get(&collection).unwrap_or_default();
     let _turn = turn.lock().await;
     let built = tokio::select! {
         () = shared.stopping() => return rebuild.leave().await,
         built = build(&shared, &collection, &rebuild) => built,
     };
+    let generation = rebuild.generation();
     let ended = match built {
         Ok(()) if switch => rebuild.switch().await.map(|()| Stage::Switched),
         built => {
@@ -235,6 +255,10 @@ async fn work<S: Backend>(shared: Shared<S>, collection: String, rebuild: Rebuil
             built.map(|()| Stage::Built)
         }
     };
+    if let (Ok(Stage::Switched), Some((actor, reason))) = (&ended, order) {
+        let outcome = format!("switched to generation {generation}");
+        actor.did(&shared, "switch", &collection, reason.as_deref(), &outcome).await;
+    }
     shared.rebuilds.end(&collection, ended);
 }
 
@@ -270,15 +294,29 @@ async fn get<S: Backend>(State(shared): State<Shared<S>>, Named(collection): Nam
     }
 }
 
-async fn cancel<S: Backend>(State(shared): State<Shared<S>>, Named(collection): Named<String>) -> Answer {
+async fn cancel<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(collection): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
     known(&shared, &collection)?;
     let cancelled = shared.app.cancel_rebuild(&collection).await?;
+    if cancelled {
+        actor.did(&shared, "cancel-rebuild", &collection, reason.as_deref(), "given up").await;
+    }
     json_of(&json!({ "collection": collection, "cancelled": cancelled }))
 }
 
-async fn undo<S: Backend>(State(shared): State<Shared<S>>, Named(collection): Named<String>) -> Answer {
+async fn undo<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(collection): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
     known(&shared, &collection)?;
     shared.app.undo(&collection).await?;
+    actor.did(&shared, "undo", &collection, reason.as_deref(), "switched back").await;
     json_of(&json!({ "collection": collection, "undone": true }))
 }
 

@@ -5,10 +5,11 @@ use jiff::Timestamp;
 use leftfold::log::Entry;
 use leftfold::sequence::{Conflict, Decided, Rejected};
 use leftfold::{Env as _, EventId, EventKind, Json, Policy, Revision, StreamId, System};
-use leftfold_sources::{Mapping, Resubmitted, resubmit};
+use leftfold_sources::{Resubmitted, resubmit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::audit::{self, Actor, Reason};
 use super::extract::{Content, Named, Params};
 use super::streams::page;
 use super::{Answer, Operation, fill, json_of};
@@ -61,6 +62,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         )
         .scope(Scope::Operate)
         .once()
+        .optional_body("application/json", audit::reason())
         .fails(404, "There is no such conflict"),
         Operation::get("/rejected", "listRejected", "Messages that are no events", rejected::<S>)
             .scope(Scope::Operate)
@@ -74,10 +76,12 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         )
         .scope(Scope::Operate)
         .once()
+        .optional_body("application/json", audit::reason())
         .fails(404, "There is no such message"),
         Operation::post("/rejected/{id}/forget", "forgetRejected", "Forget a message", forget::<S>)
             .scope(Scope::Operate)
             .once()
+            .optional_body("application/json", audit::reason())
             .fails(404, "There is no such message"),
     ]
 }
@@ -85,8 +89,8 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paged {
-    after: Option<String>,
-    limit: Option<usize>,
+    pub(super) after: Option<String>,
+    pub(super) limit: Option<usize>,
 }
 
 async fn held<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
@@ -119,11 +123,15 @@ struct Skip {
 
 async fn skip_held<S: Backend>(
     State(shared): State<Shared<S>>,
+    actor: Actor,
     Named(stream): Named<String>,
     content: Content,
 ) -> Answer {
     let Skip { through, reason } = content.json()?;
+    let target = format!("{stream} through {through}");
     let released = shared.sequencer.skip(&StreamId::new(stream)?, Revision(through), &reason).await?;
+    let outcome = format!("{released} released");
+    actor.did(&shared, "skip-held", &target, Some(&reason), &outcome).await;
     json_of(&json!({ "released": released }))
 }
 
@@ -187,26 +195,47 @@ impl<'c> From<&'c Conflict> for Shown<'c> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reason {
+struct Why {
     reason: String,
 }
 
 async fn keep<S: Backend>(
     State(shared): State<Shared<S>>,
+    actor: Actor,
     Named(id): Named<String>,
     content: Content,
 ) -> Answer {
-    let Reason { reason } = content.json()?;
-    resolve(&shared, &id, Some(Decided { reason, at: System.now() })).await
+    let Why { reason } = content.json()?;
+    let decided = Decided { reason: reason.clone(), at: System.now() };
+    resolve(&shared, &actor, &id, Some(decided), Some(&reason)).await
 }
 
-async fn discard<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {
-    resolve(&shared, &id, None).await
+async fn discard<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(id): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
+    resolve(&shared, &actor, &id, None, reason.as_deref()).await
 }
 
-async fn resolve<S: Backend>(shared: &Shared<S>, id: &str, decided: Option<Decided>) -> Answer {
+async fn resolve<S: Backend>(
+    shared: &Shared<S>,
+    actor: &Actor,
+    id: &str,
+    decided: Option<Decided>,
+    reason: Option<&str>,
+) -> Answer {
     let conflict = found(shared, id).await?;
+    let (action, outcome) = match &decided {
+        Some(_) => ("keep-stored", "what is there is right"),
+        None => ("discard-conflict", "forgotten"),
+    };
     let is_done = shared.app.store().resolve(&conflict, decided).await?;
+    if is_done {
+        let target = format!("{}@{}", conflict.stream, conflict.revision);
+        actor.did(shared, action, &target, reason, outcome).await;
+    }
     json_of(&json!({ "id": id, "resolved": is_done }))
 }
 
@@ -244,19 +273,34 @@ async fn rejected<S: Backend>(State(shared): State<Shared<S>>, Params(params): P
     json_of(&json!({ "rejected": rejected, "after": found.last().map(Rejected::id), "more": more }))
 }
 
-async fn again<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {
-    let answer = match resubmit(&shared.sequencer, &id, &Mapping::default(), Policy::Contiguous).await? {
+async fn again<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(id): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
+    let answer = match resubmit(&shared.sequencer, &id, &shared.mapping, Policy::Contiguous).await? {
         Resubmitted::NotThere => return Err(Problem::missing(format!("there is no rejected message {id}"))),
         Resubmitted::StillRejected(invalid) => {
             json!({ "outcome": "still-rejected", "error": invalid.to_string() })
         }
-        Resubmitted::Answered(answer) => json!({ "outcome": "submitted", "answer": format!("{answer:?}") }),
+        Resubmitted::Answered(answer) => {
+            let answer = format!("{answer:?}");
+            actor.did(&shared, "resubmit-rejected", &id, reason.as_deref(), &answer).await;
+            json!({ "outcome": "submitted", "answer": answer })
+        }
     };
     json_of(&answer)
 }
 
-async fn forget<S: Backend>(State(shared): State<Shared<S>>, Named(id): Named<String>) -> Answer {
+async fn forget<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(id): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
     if shared.app.store().forget(&id).await? {
+        actor.did(&shared, "forget-rejected", &id, reason.as_deref(), "forgotten").await;
         json_of(&json!({ "id": id, "forgotten": true }))
     } else {
         Err(Problem::missing(format!("there is no rejected message {id}")))

@@ -6,6 +6,7 @@ use leftfold::react::{Filter, Query, State as TaskState, Task, TaskKey};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::audit::{Actor, REASON, Reason, reason};
 use super::extract::{Content, Named, Params};
 use super::streams::page;
 use super::{Answer, Operation, fill, json_of};
@@ -21,6 +22,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             "reaction": { "type": "string" }, "document": { "type": "string" },
             "states": { "type": "array", "items": { "type": "string" } }, "error": { "type": "string" },
             "filter": { "type": "object" }, "all": { "type": "boolean" },
+            "reason": { "type": "string", "description": REASON },
         },
     });
     vec![
@@ -38,7 +40,8 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             pause::<S>,
         )
         .scope(Scope::Operate)
-        .once(),
+        .once()
+        .optional_body("application/json", reason()),
         Operation::post(
             "/reactions/{reaction}/resume",
             "resumeReaction",
@@ -46,7 +49,8 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             resume::<S>,
         )
         .scope(Scope::Operate)
-        .once(),
+        .once()
+        .optional_body("application/json", reason()),
         Operation::get("/tasks", "listTasks", "Tasks, by reaction and document", list::<S>)
             .scope(Scope::Operate)
             .query("reaction", "Of this reaction", "string")
@@ -88,13 +92,25 @@ async fn reactions<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     json_of(&json!({ "reactions": reactions.collect::<Vec<_>>() }))
 }
 
-async fn pause<S: Backend>(State(shared): State<Shared<S>>, Named(reaction): Named<String>) -> Answer {
+async fn pause<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(reaction): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
     shared.reacting.pause(&reaction).await?;
+    actor.did(&shared, "pause-reaction", &reaction, reason.as_deref(), "paused").await;
     json_of(&json!({ "reaction": reaction, "paused": true }))
 }
 
-async fn resume<S: Backend>(State(shared): State<Shared<S>>, Named(reaction): Named<String>) -> Answer {
+async fn resume<S: Backend>(
+    State(shared): State<Shared<S>>,
+    actor: Actor,
+    Named(reaction): Named<String>,
+    Reason(reason): Reason,
+) -> Answer {
     shared.reacting.resume(&reaction).await?;
+    actor.did(&shared, "resume-reaction", &reaction, reason.as_deref(), "resumed").await;
     json_of(&json!({ "reaction": reaction, "paused": false }))
 }
 
@@ -172,10 +188,28 @@ struct Selection {
     error: Option<String>,
     filter: Option<serde_json::Value>,
     all: bool,
+    reason: Option<String>,
 }
 
-async fn retry<S: Backend>(State(shared): State<Shared<S>>, content: Content) -> Answer {
+impl Selection {
+    /// Which tasks are meant, for the audit trail.
+    fn shown(&self) -> String {
+        let Self { reaction, document, states, error, filter, .. } = self;
+        let parts = [
+            reaction.as_ref().map(|reaction| format!("reaction {reaction}")),
+            document.as_ref().map(|document| format!("document {document}")),
+            (!states.is_empty()).then(|| format!("states {}", json!(states))),
+            error.as_ref().map(|error| format!("error {error:?}")),
+            filter.as_ref().map(|filter| format!("filter {filter}")),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { "all tasks".to_owned() } else { parts.join(", ") }
+    }
+}
+
+async fn retry<S: Backend>(State(shared): State<Shared<S>>, actor: Actor, content: Content) -> Answer {
     let selected: Selection = content.json_or_default()?;
+    let (target, reason) = (selected.shown(), selected.reason.clone());
     let filter = selected.filter.as_ref().map(Filter::parse).transpose()?;
     let query = Query {
         reaction: selected.reaction,
@@ -188,5 +222,9 @@ async fn retry<S: Backend>(State(shared): State<Shared<S>>, content: Content) ->
         return Err(Problem::invalid("say which tasks to run once more, or \"all\": true"));
     }
     let retried = shared.reacting.retry(query, filter.as_ref()).await?;
+    if retried > 0 {
+        let outcome = format!("{retried} to be run again");
+        actor.did(&shared, "retry-tasks", &target, reason.as_deref(), &outcome).await;
+    }
     json_of(&json!({ "retried": retried }))
 }

@@ -295,6 +295,7 @@ fn problem(error: &Error) -> Problem {
     match error.kind() {
         Kind::Invalid => Problem::invalid(said),
         Kind::Full => Problem::full(said).retry_after(5),
+        Kind::Contended => Problem::contended(said).retry_after(1),
         Kind::Unavailable | Kind::Unknown | Kind::Stopped => Problem::unavailable(said).retry_after(1),
         _ => Problem::failed(said),
     }

@@ -55,6 +55,7 @@ problems! {
     unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
     not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "Events are posted";
     full = TOO_MANY_REQUESTS "full" "There is no room for some of the events now";
+    contended = SERVICE_UNAVAILABLE "contended" "Others keep changing the same thing";
     unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
     failed = INTERNAL_SERVER_ERROR "store-failed" "The store failed";
 }

@@ -486,7 +486,8 @@ impl<T> Pieces<T> {
 
 /// What an error comes to if something may have been written before it, whatever it says itself.
 fn doubted(error: Error, is_in_doubt: bool) -> Error {
-    let says_nothing_written = matches!(error.kind(), Kind::Unavailable | Kind::Full | Kind::Conflict);
+    let says_nothing_written =
+        matches!(error.kind(), Kind::Unavailable | Kind::Contended | Kind::Full | Kind::Conflict);
     if !(is_in_doubt && says_nothing_written) || planted(Bug::DoubtForgotten) {
         return error;
     }

@@ -71,6 +71,8 @@ pub(super) enum Hands {
     Somebody,
     /// Nobody works on it.
     Nobody,
+    /// A worker has it, and it does not move.
+    Stuck,
     /// This process tries, and fails.
     Failing,
 }
@@ -90,6 +92,11 @@ pub(super) fn projection(status: &Status, hands: Hands, building: Option<Hands>)
     if hands == Hands::Nobody && status.lag > 0 {
         let found = format!("{} not folded, and nobody works on it", events(status.lag));
         say(Finding::wrong, found, "start `leftfold serve`, or the program that folds it".to_owned());
+    }
+    if hands == Hands::Stuck {
+        let found = format!("{} behind, and it did not move while it was looked at", events(status.lag));
+        let advice = "look at the log of the process that folds it; one slow event may hold it up".to_owned();
+        say(Finding::warning, found, advice);
     }
     if hands == Hands::Somebody && status.lag > BEHIND {
         let advice =
@@ -121,7 +128,7 @@ pub(super) fn projection(status: &Status, hands: Hands, building: Option<Hands>)
         );
         say(Finding::warning, found, advice);
     }
-    if status.generations.switching.is_some() && hands != Hands::Somebody {
+    if status.generations.switching.is_some() && !matches!(hands, Hands::Somebody | Hands::Stuck) {
         let found = "a switch to another generation was begun, and nobody ends it".to_owned();
         let advice =
             format!("start a worker, which does, or give it up with `leftfold rebuild {name} --cancel`");

@@ -1,6 +1,9 @@
 //! Looks at everything, and has it judged. Here is no decision, but that what can't be looked at does not hide the rest.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use tokio::time::sleep;
 
 use super::finding::{Area, Finding};
 use super::{Examine, judge};
@@ -58,7 +61,10 @@ pub(crate) async fn look_at<S: Store>(
             return Ok(vec![judge::never_run(name.as_str())]);
         }
         let status = status().await?;
-        let hands = hands(setting, name, &status).await?;
+        let mut hands = hands(setting, name, &status).await?;
+        if hands == judge::Hands::Somebody && status.lag > 0 && is_still(setting, name, &status).await? {
+            hands = judge::Hands::Stuck;
+        }
         let building = match &status.generations.building {
             Some(building) => Some(claimed(setting, &name.generation(building.number)).await?),
             None => None,
@@ -79,10 +85,23 @@ async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Statu
     }
 }
 
+/// Whether a projection stays where it is, though there is something to fold.
+async fn is_still<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<bool> {
+    const LOOKS: u32 = 15;
+    const PAUSE: Duration = Duration::from_millis(200);
+    for _ in 0..LOOKS {
+        sleep(PAUSE).await;
+        if setting.store.checkpoint(name).await?.mark != status.position {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Whether somebody has the lease of a projection. It is asked for, for no time at all, and given back.
 async fn claimed<S: Documents>(setting: &Setting<S>, name: &Collection) -> Result<judge::Hands> {
     let owner = format!("doctor {}", event_id(&*setting.env));
-    match setting.store.claim(name, &owner, std::time::Duration::ZERO).await? {
+    match setting.store.claim(name, &owner, Duration::ZERO).await? {
         Claim::Theirs { .. } => Ok(judge::Hands::Somebody),
         Claim::Ours => {
             setting.store.release(name, &owner).await?;

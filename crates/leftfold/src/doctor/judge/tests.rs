@@ -55,6 +55,8 @@ fn a_projection_that_is_behind_is_wrong_only_if_nobody_works_on_it() {
         (stalled.severity, stalled.found.as_str()),
         (Severity::Wrong, "7 events not folded, and nobody works on it")
     );
+    let stuck = one(projection(&behind, Hands::Stuck, None));
+    assert_eq!((stuck.severity, stuck.found.starts_with("7 events behind")), (Severity::Warning, true));
     let far = Status { lag: BEHIND + 1, ..status() };
     assert_eq!(one(projection(&far, Hands::Somebody, None)).severity, Severity::Notice);
     let tally = Tally { last_error: Some("the disk is full".to_owned()), ..Tally::default() };

@@ -1,0 +1,102 @@
+//! The audit trail: what operators did, when and why. Operations that change something record it when it is done.
+
+use std::convert::Infallible;
+
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
+use leftfold::System;
+use leftfold::audit::{Action, Trail};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::extract::{Content, Params};
+use super::sequences::Paged;
+use super::streams::page;
+use super::{Answer, Operation, json_of};
+use crate::access::{Caller, Scope};
+use crate::problem::Problem;
+use crate::{Backend, Shared};
+
+/// The actor where there are no tokens.
+const ANONYMOUS: &str = "anonymous";
+
+pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+    vec![
+        Operation::get("/audit", "listAudit", "What operators did, the newest first", list::<S>)
+            .scope(Scope::Operate)
+            .query("after", "The place to go on from, as the last page named it", "string")
+            .query("limit", "The most entries; 100 if not said, at most 1000", "integer"),
+    ]
+}
+
+async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
+    let trail = Trail::on(shared.app.store().clone());
+    let (entries, after) = trail.list(params.after.as_deref(), page(params.limit)?).await?;
+    json_of(&json!({ "entries": entries, "after": after }))
+}
+
+/// Who does something: the name of the token.
+#[derive(Clone)]
+pub(super) struct Actor(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Actor {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let caller = parts.extensions.get::<Caller>();
+        Ok(Self(caller.map_or_else(|| ANONYMOUS.to_owned(), |caller| caller.0.clone())))
+    }
+}
+
+impl Actor {
+    /// Records what was done. Where that fails, the log says so: what is done is done.
+    pub(super) async fn did<S: Backend>(
+        &self,
+        shared: &Shared<S>,
+        action: &str,
+        target: &str,
+        reason: Option<&str>,
+        outcome: &str,
+    ) {
+        let done = Action::new(&self.0, action, target).because(reason).ended(outcome);
+        if let Err(error) = Trail::on(shared.app.store().clone()).record(&System, done).await {
+            let actor = &self.0;
+            tracing::error!(%error, %actor, action, target, outcome, "an action could not be recorded in the audit trail");
+        }
+    }
+}
+
+/// A body that says nothing but why something is done; it may be empty.
+pub(super) struct Reason(pub(super) Option<String>);
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Why {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+impl<S: Backend> FromRequest<Shared<S>> for Reason {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, shared: &Shared<S>) -> Result<Self, Problem> {
+        // An empty body may be of any type.
+        if request.headers().get(CONTENT_LENGTH).is_some_and(|length| length == "0") {
+            return Ok(Self(None));
+        }
+        let content = Content::from_request(request, shared).await?;
+        Ok(Self(content.json_or_default::<Why>()?.reason))
+    }
+}
+
+/// The schema of such a body.
+pub(super) fn reason() -> Value {
+    json!({
+        "type": "object", "additionalProperties": false,
+        "properties": { "reason": { "type": "string", "description": REASON } },
+    })
+}
+
+/// What a reason is for.
+pub(super) const REASON: &str = "Why it is done; kept in the audit trail";
