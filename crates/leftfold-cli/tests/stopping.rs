@@ -28,7 +28,7 @@ fn request(daemon: &Daemon, path: &str, headers: &str) -> TcpStream {
 /// What waits: a long poll, an event stream whose first message came, and a connection without a request.
 fn waiting(daemon: &Daemon, authorization: &str) -> [TcpStream; 3] {
     let poll = request(daemon, "/log?after=end&wait=60s", authorization);
-    let accept = format!("accept: text/event-stream\r\n{authorization}");
+    let accept = format!("accept: text/event-stream\r\nconnection: close\r\n{authorization}");
     let follow = request(daemon, "/collections/carts/changes", &accept);
     let mut line = String::new();
     let mut lines = BufReader::new(follow.try_clone().unwrap());
@@ -51,7 +51,9 @@ fn a_daemon_that_is_told_to_stop_waits_for_no_long_poll() {
     let mut poll = String::new();
     let [mut first, ..] = waiting;
     first.read_to_string(&mut poll).unwrap();
-    assert!(poll.starts_with("HTTP/1.1 200") && poll.contains("\"events\":[]"), "{poll}");
+    // It can happen that the daemon has not begun to read it.
+    let is_answered = poll.starts_with("HTTP/1.1 200") && poll.contains("\"events\":[]");
+    assert!(is_answered || poll.is_empty(), "{poll}");
 }
 
 /// Makes a token, and puts it into the file. Returns the secret.
@@ -84,7 +86,8 @@ fn what_a_revoked_token_waits_for_ends() {
     follow.read_to_end(&mut Vec::new()).unwrap();
     let mut answer = [0; 12];
     poll.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"HTTP/1.1 200");
+    // The daemon may have begun to read it after it was told.
+    assert!(&answer == b"HTTP/1.1 200" || &answer == b"HTTP/1.1 401", "{answer:?}");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     let status = |secret: &str| {
         let headers = ("authorization", &*format!("Bearer {secret}"));

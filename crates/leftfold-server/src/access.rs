@@ -155,7 +155,7 @@ struct Refused {
     reason: &'static str,
     /// The name of the token, if it is a known one.
     token: Option<String>,
-    problem: Problem,
+    problem: Box<Problem>,
 }
 
 /// Whether a request has a token, whatever that allows, or needs none.
@@ -172,7 +172,7 @@ fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option
     if tokens.is_empty() {
         return Ok(None);
     }
-    let refused = |reason, problem| Refused { reason, token: None, problem };
+    let refused = |reason, problem| Refused { reason, token: None, problem: Box::new(problem) };
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     // RFC 9110: the scheme's case does not matter.
     let secret = given.and_then(|given| given.split_once(' '));

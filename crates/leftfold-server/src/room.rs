@@ -222,10 +222,10 @@ mod tests {
         let next = seat(&room, [10, 0, 0, 3]).await.unwrap();
         assert!(!is_told_to_close(&bob) && is_told_to_close(&ann[0]));
         // With all at work, the next one waits.
-        let _busy: Vec<_> = ann.iter().chain([&bob, &next]).map(|seat| seat.busy()).collect();
+        let busy: Vec<_> = ann.iter().chain([&bob, &next]).map(Seat::busy).collect();
         let mut waiting = std::pin::pin!(room.admit(BOB.into()));
         assert!(waiting.as_mut().now_or_never().is_none());
-        drop((ann, _busy));
+        drop((ann, busy));
         assert!(waiting.await.is_some());
     }
 }

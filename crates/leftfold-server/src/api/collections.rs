@@ -263,12 +263,12 @@ async fn list<S: Backend>(
     }
     let after = after.filter(|_| !is_over);
     let documents = found.iter().map(|Record { id, body, .. }| Listed { id, document: body.as_ref() });
-    json_of(&Documents { documents: documents.collect(), after, more: !is_over })
+    json_of(&DocumentPage { documents: documents.collect(), after, more: !is_over })
 }
 
 /// A page of documents. Their bodies go out as they are stored.
 #[derive(Serialize)]
-struct Documents<'d> {
+struct DocumentPage<'d> {
     documents: Vec<Listed<'d>>,
     after: Option<DocumentId>,
     more: bool,

@@ -149,12 +149,12 @@ async fn conflicts<S: Backend>(State(shared): State<Shared<S>>, Params(params): 
     };
     let (conflicts, more) = fill(most, after, read, Clone::clone, size).await?;
     let after = conflicts.last().filter(|_| more).map(Conflict::id);
-    json_of(&Conflicts { conflicts: conflicts.iter().map(Shown::from).collect(), after, more })
+    json_of(&ConflictPage { conflicts: conflicts.iter().map(Shown::from).collect(), after, more })
 }
 
 /// A page of conflicts. The data of their events goes out as it came in.
 #[derive(Serialize)]
-struct Conflicts<'c> {
+struct ConflictPage<'c> {
     conflicts: Vec<Shown<'c>>,
     after: Option<String>,
     more: bool,

@@ -157,12 +157,12 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
     let after = tasks.last().filter(|_| more).map(|Task { key, .. }| {
         if is_of_one { key.document.to_string() } else { format!("{}/{}", key.reaction, key.document) }
     });
-    json_of(&Tasks { tasks, after, more })
+    json_of(&TaskPage { tasks, after, more })
 }
 
 /// A page of tasks.
 #[derive(Serialize)]
-struct Tasks {
+struct TaskPage {
     tasks: Vec<Task>,
     after: Option<String>,
     more: bool,
