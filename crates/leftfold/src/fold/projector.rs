@@ -47,7 +47,7 @@ pub struct Options {
     pub retry: Backoff,
     /// Which failures of a fold are worth another try; by default those that say so.
     pub should_retry: fn(&FoldError) -> bool,
-    /// How long a worker that went silent keeps others from taking its place.
+    /// How long a worker that went silent keeps others from taking its place. It is renewed after half of that.
     pub lease: Duration,
 }
 
@@ -60,7 +60,8 @@ impl Default for Options {
             page_bytes: 1 << 19,
             retry: Backoff::default(),
             should_retry: FoldError::is_transient,
-            lease: Duration::from_secs(10),
+            // A process that is killed is replaced within five seconds, and one that is idle sends few commands.
+            lease: Duration::from_millis(4_500),
         }
     }
 }
@@ -268,7 +269,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
 impl<S: Store, P: Projection> Run<'_, S, P> {
     async fn go(mut self, stop: &mut watch::Receiver<bool>) -> Result<End> {
         let renew_after =
-            (self.projector.options.lease / 3).clamp(Duration::from_millis(1), Duration::from_hours(1));
+            (self.projector.options.lease / 2).clamp(Duration::from_millis(1), Duration::from_hours(1));
         let mut renewal = Instant::now() + renew_after;
         loop {
             self.show();
