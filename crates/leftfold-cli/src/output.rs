@@ -125,9 +125,36 @@ pub(crate) fn brief(value: Option<&Value>) -> String {
     }
 }
 
+/// Two values in a few words each, from a little before the place where they begin to differ.
+pub(crate) fn brief_difference(one: Option<&Value>, other: Option<&Value>) -> (String, String) {
+    const CONTEXT: usize = 20;
+    let (Some(one), Some(other)) = (one, other) else { return (brief(one), brief(other)) };
+    let (one, other) = (one.to_string(), other.to_string());
+    let same = one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count();
+    let from = if same > 2 * CONTEXT { same - CONTEXT } else { 0 };
+    let part = |text: &str| {
+        let start = text.floor_char_boundary(from);
+        let head = if start > 0 { "…" } else { "" };
+        format!("{head}{}", shorten(&text[start..], 60))
+    };
+    (part(&one), part(&other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_values_are_shown_where_they_differ() {
+        let text = |end: &str| Value::String(format!("{}{end}", "é".repeat(100)));
+        let (one, other) = brief_difference(Some(&text("one")), Some(&text("other")));
+        assert!(
+            one.starts_with('…') && one.ends_with("ééone\"") && other.ends_with("ééother\""),
+            "{one} {other}"
+        );
+        let short = brief_difference(Some(&Value::from(1)), None);
+        assert_eq!(short, ("1".to_owned(), "nothing".to_owned()));
+    }
 
     #[test]
     fn numbers_have_separators() {

@@ -60,6 +60,7 @@ fn documents_are_made_anew_when_their_script_has_changed() {
     let differs = leftfold(directory, &["verify", "carts"]);
     assert_eq!(differs.status.code(), Some(1), "{}", said(&differs));
     assert!(said(&differs).contains("cart-1") && said(&differs).contains("2 differ"), "{}", said(&differs));
+    assert!(said(&differs).contains("items: stored 2, folded 20"), "{}", said(&differs));
 
     let tried = answer(directory, &["--json", "rebuild", "carts", "--dry-run", "--samples", "1"]);
     assert_eq!(tried["switched"], false);

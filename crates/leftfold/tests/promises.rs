@@ -105,6 +105,23 @@ fn a_mark_covers_another_only_if_none_of_its_lanes_is_behind() {
 
 // What is folded by hand.
 
+/// Whoever was killed has not given back what it had: another takes its place within five seconds.
+#[tokio::test(start_paused = true)]
+async fn a_killed_worker_is_replaced_soon() {
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).projection(Notes::by_stream()).open().await.unwrap();
+    app.append("s", [noted(&[])]).await.unwrap();
+    let collection = Collection::new("by_stream").unwrap();
+    let lease = Options::default().lease;
+    store.claim(&collection, "killed", lease).await.unwrap();
+    let killed = tokio::time::Instant::now();
+    let app = Leftfold::on(store).projection(Notes::by_stream()).start().await.unwrap();
+    app.caught_up().await.unwrap();
+    assert!(killed.elapsed() <= Duration::from_secs(5), "after {:?}", killed.elapsed());
+    assert!(app.get(Notes::by_stream(), "s").await.unwrap().is_some());
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn folding_by_hand_counts_what_another_wrote_in_between() {
     let store = Memory::default();

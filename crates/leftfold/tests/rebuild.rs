@@ -419,11 +419,11 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
         let mut found = Vec::new();
         let verified = app.verify("notes", Sample::All, |wrong| found.push(wrong)).await.unwrap();
         found.sort_by(|one, other| one.id.cmp(&other.id));
-        let seen: Vec<_> = found
-            .iter()
-            .map(|wrong| (wrong.id.as_str(), wrong.stored.is_some(), wrong.folded.is_some()))
-            .collect();
+        let seen: Vec<_> =
+            found.iter().map(|wrong| (wrong.id.as_str(), wrong.stored, wrong.folded)).collect();
         assert_eq!(seen, [("s1", true, true), ("s2", false, true), ("stray", true, false)]);
+        let changes = &found[0].changes;
+        assert!(changes.iter().all(|change| change.path.starts_with("events[")), "{changes:?}");
         assert_eq!((verified.checked, verified.differing), (8, 3));
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
-use crate::output::{Out, brief, shorten, thousands};
+use crate::output::{Out, brief_difference, shorten, thousands};
 use crate::place::Place;
 
 pub(crate) async fn explain<P: Place>(
@@ -82,11 +82,8 @@ fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {
         Effect::Changed(changes) if changes.is_empty() => out.line("            nothing changed"),
         Effect::Changed(changes) => {
             for Change { path, before, after, .. } in changes.iter().flat_map(fields) {
-                out.line(format_args!(
-                    "            {path}: {} → {}",
-                    brief(before.as_ref()),
-                    brief(after.as_ref())
-                ))?;
+                let (before, after) = brief_difference(before.as_ref(), after.as_ref());
+                out.line(format_args!("            {path}: {before} → {after}"))?;
             }
             if step.left_out > 0 {
                 out.line(format_args!("            … and {} more changes", thousands(step.left_out)))?;

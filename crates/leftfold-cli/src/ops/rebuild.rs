@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leftfold::fold::{Differing, Sample};
+use leftfold::fold::{Change, Differing, Sample};
 use leftfold::rebuild::{Difference, Rebuild};
 use leftfold::{App, Store};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::audit;
 use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::models::Models;
-use crate::output::{Out, brief, count};
+use crate::output::{Out, brief_difference, count};
 use crate::place::Place;
 
 /// How often progress is shown.
@@ -116,8 +116,8 @@ fn show(difference: &Difference, out: &mut Out) -> Result<(), Failure> {
     }
     for sample in samples {
         out.line(format_args!("  {}", sample.id))?;
-        out.line(format_args!("    live:    {}", brief(sample.live.as_ref())))?;
-        out.line(format_args!("    rebuilt: {}", brief(sample.rebuilt.as_ref())))?;
+        let (live, rebuilt) = brief_difference(sample.live.as_ref(), sample.rebuilt.as_ref());
+        out.line(format_args!("    live:    {live}\n    rebuilt: {rebuilt}"))?;
     }
     if parked + moving > 0 {
         out.line(format_args!("not compared: {parked} parked, {moving} that kept changing"))?;
@@ -180,13 +180,22 @@ async fn verify_one<S: Store>(
         verified.parked,
         verified.moving
     ))?;
-    for Differing { id, stored, folded, error } in &found {
-        let folded =
-            error.clone().map_or_else(|| brief(folded.as_ref()), |error| format!("can't be folded: {error}"));
-        out.line(format_args!(
-            "  {id}\n    stored: {}\n    folded: {folded}",
-            brief(stored.as_ref().map(|value: &Value| value))
-        ))?;
+    for Differing { id, stored, folded, changes, left_out, error } in &found {
+        let what = match (stored, folded, error) {
+            (_, _, Some(error)) => format!(": its events can't be folded: {error}"),
+            (true, false, None) => ": it is stored, and its events make no document".to_owned(),
+            (false, true, None) => ": it is not stored".to_owned(),
+            _ => String::new(),
+        };
+        out.line(format_args!("  {id}{what}"))?;
+        for Change { path, before, after, .. } in changes {
+            let path = if path.is_empty() { "the document" } else { path };
+            let (stored, folded) = brief_difference(before.as_ref(), after.as_ref());
+            out.line(format_args!("    {path}: stored {stored}, folded {folded}"))?;
+        }
+        if *left_out > 0 {
+            out.line(format_args!("    … and {} more", count(*left_out, "field")))?;
+        }
     }
     Ok(verified.differing > 0)
 }

@@ -50,7 +50,7 @@ pub struct Options {
     pub retry: Backoff,
     /// Which failures of a fold are worth another try; by default those that say so.
     pub should_retry: fn(&FoldError) -> bool,
-    /// How long a worker that went silent keeps others from taking its place.
+    /// How long a worker that went silent keeps others from taking its place. It is renewed after half of that.
     pub lease: Duration,
     /// The memory budget of the process, in which caches and batches count. Where it is used up, caches are emptied,
     /// and batches end early. Unlimited by default.
@@ -66,7 +66,8 @@ impl Default for Options {
             page_bytes: 1 << 19,
             retry: Backoff::default(),
             should_retry: FoldError::is_transient,
-            lease: Duration::from_secs(10),
+            // A process that is killed is replaced within five seconds, and one that is idle sends few commands.
+            lease: Duration::from_millis(4_500),
             budget: Budget::unlimited(),
         }
     }
@@ -283,7 +284,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
     }
 
     fn renew_after(&self) -> Duration {
-        (self.options.lease / 3).clamp(Duration::from_millis(1), Duration::from_hours(1))
+        (self.options.lease / 2).clamp(Duration::from_millis(1), Duration::from_hours(1))
     }
 
     async fn claim(&self) -> Result<Claim> {

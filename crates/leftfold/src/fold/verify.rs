@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Projection;
 use super::batch::{Folder, Routed, Step};
+use super::changes::{Change, Changes};
 use super::replay::Replay;
 use crate::documents::{Record, Store};
 use crate::env::Env;
@@ -43,10 +44,14 @@ pub struct Verified {
 pub struct Differing {
     /// Its id.
     pub id: DocumentId,
-    /// What is stored, if anything is.
-    pub stored: Option<Value>,
-    /// What its events fold to, if to anything.
-    pub folded: Option<Value>,
+    /// Whether a document is stored.
+    pub stored: bool,
+    /// Whether its events fold to a document.
+    pub folded: bool,
+    /// The fields that differ: as stored before, as folded after. Empty if its events can't be folded.
+    pub changes: Vec<Change>,
+    /// How many more fields differ, which are not shown.
+    pub left_out: u64,
     /// Why its events can't be folded, if they can't.
     pub error: Option<String>,
 }
@@ -236,7 +241,19 @@ impl<P: Projection> Folder<P> {
                     verified.checked += 1;
                     verified.differing += 1;
                     let stored = value(before.and_then(|record| record.body.as_ref()))?;
-                    tell(Differing { id, stored, folded: plain.body()?, error: plain.error });
+                    let folded = plain.body()?.filter(|_| plain.error.is_none());
+                    let Changes { shown, left_out } = match &plain.error {
+                        None => Changes::between(stored.as_ref(), folded.as_ref()),
+                        Some(_) => Changes::default(),
+                    };
+                    tell(Differing {
+                        id,
+                        stored: stored.is_some(),
+                        folded: folded.is_some(),
+                        changes: shown,
+                        left_out,
+                        error: plain.error,
+                    });
                 }
             }
         }
