@@ -58,6 +58,7 @@ problems! {
     contended = SERVICE_UNAVAILABLE "contended" "Others keep changing the same thing";
     not_ready = SERVICE_UNAVAILABLE "not-ready" "Requests can't be served now";
     degraded = SERVICE_UNAVAILABLE "degraded" "Something does not work";
+    damaged = INTERNAL_SERVER_ERROR "damaged" "What is stored is damaged";
     failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
 }
 

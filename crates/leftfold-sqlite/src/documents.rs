@@ -13,6 +13,7 @@ use leftfold::documents::{
     Write,
 };
 use leftfold::{Collection, DocumentId, Documents, Error, Json, Mark, Result};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -324,6 +325,14 @@ fn record(row: &Row<'_>) -> Result<Record, Failure> {
     Ok(Record {
         id: DocumentId::stored(row.get_ref(0)?.as_str()?),
         header: Header { mark: json(row, 2)?, parked },
-        body: row.get_ref(1)?.as_str_or_null()?.map(Json::stored),
+        body: body(row.get_ref(1)?)?,
     })
+}
+
+/// A stored body. One that is no text any more must not keep others from being read.
+fn body(value: ValueRef<'_>) -> Result<Option<Json>, Failure> {
+    Ok(value.as_bytes_or_null()?.map(|bytes| match str::from_utf8(bytes) {
+        Ok(text) => Json::stored(text),
+        Err(_) => Json::damaged(bytes),
+    }))
 }

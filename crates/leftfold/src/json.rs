@@ -88,6 +88,17 @@ impl Json {
         Self { text: text.into(), is_strict: false }
     }
 
+    /// Takes bytes that a store kept and that are no text any more. Readers find it [damaged](Self::damage).
+    pub fn damaged(bytes: &[u8]) -> Self {
+        // No JSON begins like this, whatever follows.
+        Self::stored(format!("\u{fffd}{}", String::from_utf8_lossy(bytes)))
+    }
+
+    /// Returns the reason why no reader could read it, if its store has not kept it as it was.
+    pub fn damage(&self) -> Option<JsonFault> {
+        self.ensure_strict().err()
+    }
+
     /// Serializes a value. Numbers that are none, or infinite, are refused: JSON does not have them.
     pub fn of(value: &impl Serialize) -> Result<Self, Invalid> {
         match serde_json::to_string(&Finite(value)) {

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use leftfold::{Collection, DocumentId, Event, Partition, Position};
+use leftfold::{Collection, DocumentId, Event, Json, Partition, Position};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -169,9 +169,15 @@ impl<S: Backend> Feed for Changes<S> {
                     let found =
                         self.shared.app.store().load_current(&self.collection, vec![id.clone()]).await?;
                     let document = found.into_iter().next().and_then(|record| record.body);
-                    let data = serde_json::to_string(&json!({ "id": id })).unwrap_or_default();
-                    // The body goes out as it is stored.
-                    let body = document.as_ref().map_or("null", |document| document.as_str());
+                    let damage = document.as_ref().and_then(Json::damage).map(|fault| fault.to_string());
+                    let data = match &damage {
+                        None => json!({ "id": id }),
+                        Some(damaged) => json!({ "id": id, "damaged": damaged }),
+                    };
+                    let data = data.to_string();
+                    // The body goes out as it is stored, if it can be read.
+                    let document = document.as_ref().filter(|_| damage.is_none());
+                    let body = document.map_or("null", Json::as_str);
                     let data = format!("{},\"document\":{body}}}", data.trim_end_matches('}'));
                     self.place.pass(partition, at);
                     self.part = part;

@@ -187,6 +187,10 @@ async fn get<S: Backend>(
     let Some(document) = document else {
         return Err(Problem::missing(format!("there is no document {id:?} in {collection}")));
     };
+    if let Some(fault) = document.damage() {
+        let detail = format!("the stored document {id:?} in {collection} is damaged: {fault}; refold it");
+        return Err(Problem::damaged(detail));
+    }
     let tag = etag(&document);
     let is_known = headers.get_all(IF_NONE_MATCH).iter().any(|known| names(known, &tag));
     let mut response = if is_known {
@@ -249,7 +253,11 @@ async fn list<S: Backend>(
             let matches = match (&filter, &record.body) {
                 (_, None) => false,
                 (None, _) => true,
-                (Some(filter), Some(body)) => filter.matches(&body.as_str().parse::<Bson>()?, System.now()),
+                // One that is damaged can't be matched, and is shown.
+                (Some(filter), Some(body)) => {
+                    body.as_str().parse::<Bson>().is_ok_and(|body| filter.matches(&body, System.now()))
+                        || body.damage().is_some()
+                }
             };
             if matches && !record.fits(found.is_empty(), &mut left) {
                 is_over = false;
@@ -262,7 +270,10 @@ async fn list<S: Backend>(
         }
     }
     let after = after.filter(|_| !is_over);
-    let documents = found.iter().map(|Record { id, body, .. }| Listed { id, document: body.as_ref() });
+    let documents = found.iter().map(|Record { id, body, .. }| {
+        let damaged = body.as_ref().and_then(Json::damage).map(|fault| fault.to_string());
+        Listed { id, document: body.as_ref().filter(|_| damaged.is_none()), damaged }
+    });
     json_of(&DocumentPage { documents: documents.collect(), after, more: !is_over })
 }
 
@@ -278,6 +289,9 @@ struct DocumentPage<'d> {
 struct Listed<'d> {
     id: &'d DocumentId,
     document: Option<&'d Json>,
+    /// The reason why nobody can read what is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::finding::{Area, Finding, span};
+use crate::event::DocumentId;
 use crate::fold::Status;
+use crate::json::JsonFault;
 use crate::react::{Depth, Registered, State};
 use crate::sequence;
 
@@ -255,6 +257,25 @@ fn number(count: u64, noun: &str) -> String {
 
 fn was(count: u64) -> &'static str {
     if count == 1 { "was" } else { "were" }
+}
+
+/// Judges documents that nobody can read.
+pub(super) fn damaged<'d>(
+    name: &str,
+    mut damaged: impl Iterator<Item = (&'d DocumentId, JsonFault)>,
+) -> Option<Finding> {
+    let (id, fault) = damaged.next()?;
+    let others = match damaged.count() {
+        0 => String::new(),
+        count => format!(", and {count} more"),
+    };
+    let found = format!("the stored document {id} is damaged ({fault}){others}");
+    Some(Finding::wrong(
+        Area::Projections,
+        name,
+        found,
+        "look for a failing disk; refold what is damaged, or rebuild",
+    ))
 }
 
 #[cfg(test)]

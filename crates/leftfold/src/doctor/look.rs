@@ -69,10 +69,21 @@ pub(crate) async fn look_at<S: Store>(
             Some(building) => Some(claimed(setting, &name.generation(building.number)).await?),
             None => None,
         };
-        Ok(judge::projection(&status, hands, building))
+        let mut findings = judge::projection(&status, hands, building);
+        findings.extend(damaged(setting, name).await?);
+        Ok(findings)
     };
     let looked: Result<Vec<Finding>> = look.await;
     looked.unwrap_or_else(|error| vec![Finding::failed(Area::Projections, name.as_str(), &error)])
+}
+
+/// Looks for documents that nobody can read, among the first of a collection: looking at all takes as long as verifying.
+async fn damaged<S: Store>(setting: &Setting<S>, name: &Collection) -> Result<Option<Finding>> {
+    const LOOKED_AT: usize = 1_000;
+    const BYTES: usize = 8 << 20;
+    let (records, _) = setting.store.scan_page(name, None, LOOKED_AT, BYTES).await?;
+    let damaged = records.iter().filter_map(|record| Some((&record.id, record.body.as_ref()?.damage()?)));
+    Ok(judge::damaged(name.as_str(), damaged))
 }
 
 async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<judge::Hands> {

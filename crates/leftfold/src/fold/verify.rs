@@ -12,7 +12,7 @@ use super::changes::{Change, Changes};
 use super::replay::Replay;
 use crate::documents::{Record, Store};
 use crate::env::Env;
-use crate::error::Result;
+use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Event, Position, Revision, StreamId};
 use crate::json::Json;
 use crate::mark::Mark;
@@ -83,7 +83,8 @@ impl<D: Serialize> Plain<D> {
     }
 
     fn is(&self, stored: Option<&Json>) -> Result<bool> {
-        Ok(self.error.is_none() && self.body()? == value(stored)?)
+        let Ok(stored) = value(stored) else { return Ok(false) };
+        Ok(self.error.is_none() && self.body()? == stored)
     }
 }
 
@@ -240,9 +241,13 @@ impl<P: Projection> Folder<P> {
                     }
                     verified.checked += 1;
                     verified.differing += 1;
-                    let stored = value(before.and_then(|record| record.body.as_ref()))?;
-                    let folded = plain.body()?.filter(|_| plain.error.is_none());
-                    let Changes { shown, left_out } = match &plain.error {
+                    let (stored, damage) = match value(before.and_then(|record| record.body.as_ref())) {
+                        Ok(stored) => (stored, None),
+                        Err(fault) => (None, Some(format!("what is stored is damaged: {fault}; refold it"))),
+                    };
+                    let error = damage.or_else(|| plain.error.clone());
+                    let folded = plain.body()?.filter(|_| error.is_none());
+                    let Changes { shown, left_out } = match &error {
                         None => Changes::between(stored.as_ref(), folded.as_ref()),
                         Some(_) => Changes::default(),
                     };
@@ -252,7 +257,7 @@ impl<P: Projection> Folder<P> {
                         folded: folded.is_some(),
                         changes: shown,
                         left_out,
-                        error: plain.error,
+                        error,
                     });
                 }
             }
@@ -358,8 +363,8 @@ fn said<E>(event: &Event<E>, error: &super::Error) -> String {
     format!("{error} (revision {} of {})", event.revision, event.stream)
 }
 
-fn value(body: Option<&Json>) -> Result<Option<Value>> {
-    Ok(body.map(Json::to).transpose()?)
+fn value(body: Option<&Json>) -> Result<Option<Value>, Invalid> {
+    body.map(Json::to).transpose()
 }
 
 fn by_id(records: Vec<Record>) -> BTreeMap<DocumentId, Record> {

@@ -434,7 +434,13 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
             let value = || document.as_str().parse::<Value>();
             let mut check_at = None;
             if let Some(filter) = &filter {
-                let Ok(value) = value() else { return (Seen::Outside, None) };
+                let value = match value() {
+                    Ok(value) => value,
+                    Err(error) => {
+                        tracing::warn!(%error, "a document can't be read, so that no reaction is planned");
+                        return (Seen::Outside, None);
+                    }
+                };
                 check_at = filter.changes_at(&value, now);
                 if !filter.matches(&value, now) {
                     return (Seen::Outside, check_at);
