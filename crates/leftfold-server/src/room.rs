@@ -4,11 +4,15 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::rate::client;
+
+/// A connection has this long to send its first request, or the next one, before it makes room for other addresses.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Where connections are admitted.
 pub(crate) struct Room {
@@ -54,7 +58,8 @@ impl Room {
             match admitted {
                 Admitted::Now(id, close) => return Some(Seat { room: Arc::clone(self), id, close }),
                 Admitted::Refused => return None,
-                Admitted::Later => changed.await,
+                // By then one that is too young now may be idle for long enough.
+                Admitted::Later => drop(timeout(GRACE, changed).await),
             }
         }
     }
@@ -75,14 +80,17 @@ enum Admitted {
 impl State {
     fn admit(&mut self, address: IpAddr, total: usize, per_address: usize) -> Admitted {
         if self.by_address.get(&address).is_some_and(|count| *count >= per_address)
-            && !self.close_oldest(|open| open.address == address)
+            && !self.close_oldest(Duration::ZERO, |open| open.address == address)
         {
             return Admitted::Refused;
         }
         if self.counted >= total {
-            // Whoever has the most connections gives one up first.
-            let most = self.by_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
-            let is_made = self.close_oldest(|open| Some(open.address) == most) || self.close_oldest(|_| true);
+            // Whoever has the most connections gives one up first; at once, if these are a large part of all.
+            let most = self.by_address.iter().max_by_key(|(_, count)| **count);
+            let (hog, count) = most.map_or((address, 0), |(address, count)| (*address, *count));
+            let grace = if count > (total / 4).max(1) { Duration::ZERO } else { GRACE };
+            let is_made =
+                self.close_oldest(grace, |open| open.address == hog) || self.close_oldest(GRACE, |_| true);
             if !is_made {
                 return Admitted::Later;
             }
@@ -97,10 +105,16 @@ impl State {
         Admitted::Now(id, close)
     }
 
-    /// Closes the connection that has been idle longest, of those that are eligible. Tells whether there is one.
-    fn close_oldest(&mut self, is_eligible: impl Fn(&Open) -> bool) -> bool {
-        let idle = self.open.iter().filter(|(_, open)| open.requests == 0 && !open.is_closing);
-        let idle = idle.filter(|(_, open)| is_eligible(open));
+    /// Closes the connection that has been idle longest, and at least for this long, of those that are eligible.
+    /// Tells whether there is one.
+    fn close_oldest(&mut self, least: Duration, is_eligible: impl Fn(&Open) -> bool) -> bool {
+        let now = Instant::now();
+        let idle = self.open.iter().filter(|(_, open)| {
+            open.requests == 0
+                && !open.is_closing
+                && now.duration_since(open.idle_since) >= least
+                && is_eligible(open)
+        });
         let Some(id) = idle.min_by_key(|(id, open)| (open.idle_since, **id)).map(|(id, _)| *id) else {
             return false;
         };
@@ -227,5 +241,15 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_none());
         drop((ann, busy));
         assert!(waiting.await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_connection_may_send_its_request_before_it_makes_room() {
+        let room = Room::new(1, 1);
+        let ann = seat(&room, ANN).await.unwrap();
+        let mut waiting = std::pin::pin!(room.admit(BOB.into()));
+        assert!(waiting.as_mut().now_or_never().is_none() && !is_told_to_close(&ann));
+        assert!(waiting.await.is_some(), "time passes");
+        assert!(is_told_to_close(&ann));
     }
 }
