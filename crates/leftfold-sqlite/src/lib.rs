@@ -61,7 +61,7 @@ use std::sync::Arc;
 use leftfold::{Error, Kind, Result};
 
 pub use crate::clock::Clock;
-use crate::clock::{Machine, Steady};
+use crate::clock::{Machine, StoreClock};
 use crate::error::Failure;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
 use crate::readers::Readers;
@@ -175,14 +175,14 @@ impl Options {
     fn open_blocking(self, path: PathBuf) -> Result<Sqlite> {
         let (connection, partitions) = schema::open(&path, &self)?;
         let board = Board::new(&path, partitions);
-        let steady = Steady::new(self.clock);
-        let installed = steady.install(&connection).map_err(Failure::from);
+        let clock = StoreClock::new(self.clock);
+        let installed = clock.install(&connection).map_err(Failure::from);
         // From here on time passes, whatever becomes of the machine's clock.
         installed
             .and_then(|()| clock::now(&connection))
             .map_err(|failure| failure.to_error("open", &path))?;
         let writer = Writer::start(connection, &path, Arc::clone(&board))?;
-        let readers = Readers::new(&path, steady);
+        let readers = Readers::new(&path, clock);
         let max_event_bytes = self.max_event_bytes;
         Ok(Sqlite { inner: Arc::new(Inner { path, partitions, max_event_bytes, writer, readers, board }) })
     }

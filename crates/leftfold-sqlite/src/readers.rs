@@ -7,7 +7,7 @@ use leftfold::{Error, Kind, Result};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use crate::clock::Steady;
+use crate::clock::StoreClock;
 use crate::error::Failure;
 use crate::schema;
 
@@ -16,15 +16,15 @@ const CONNECTIONS: usize = 4;
 /// A pool of connections that only read. Each sees the last commit, of whatever process.
 pub(crate) struct Readers {
     path: PathBuf,
-    steady: Arc<Steady>,
+    clock: Arc<StoreClock>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path, steady: Arc<Steady>) -> Arc<Self> {
+    pub(crate) fn new(path: &Path, clock: Arc<StoreClock>) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(CONNECTIONS));
-        Arc::new(Self { path: path.to_owned(), steady, idle: Mutex::default(), permits })
+        Arc::new(Self { path: path.to_owned(), clock, idle: Mutex::default(), permits })
     }
 
     /// Reads in one snapshot. `doing` is for errors: "read the log in".
@@ -53,7 +53,7 @@ impl Readers {
             connection
         } else {
             let connection = schema::open_to_read(&self.path)?;
-            self.steady.install(&connection)?;
+            self.clock.install(&connection)?;
             connection
         };
         let snapshot = connection.unchecked_transaction()?;
