@@ -14,6 +14,15 @@ use crate::Base;
 use crate::error::Failure;
 use crate::schema::LEASES;
 
+/// Whether a lease ends when it can end. One that ends later than its length allows is from before the server's clock was set back, and has
+/// ended: whoever has it takes it again.
+pub(crate) fn not_far_off() -> Document {
+    const SLACK: i64 = 1_000;
+    const YEAR: i64 = 365 * 24 * 3_600 * 1_000;
+    let length = doc! { "$add": [{ "$ifNull": ["$millis", YEAR] }, SLACK] };
+    doc! { "$lte": ["$until", { "$add": ["$$NOW", length] }] }
+}
+
 impl Base {
     pub(crate) async fn claim(
         &self,
@@ -27,12 +36,14 @@ impl Base {
         let is_theirs = doc! { "$and": [
             { "$ne": [{ "$ifNull": ["$owner", &owner] }, &owner] },
             { "$gt": ["$until", "$$NOW"] },
+            not_far_off(),
         ] };
         let step = [
             doc! { "$set": { "theirs": is_theirs, "asked": "$$NOW" } },
             doc! { "$set": {
                 "owner": { "$cond": ["$theirs", "$owner", &owner] },
                 "until": { "$cond": ["$theirs", "$until", { "$add": ["$$NOW", millis] }] },
+                "millis": { "$cond": ["$theirs", "$millis", millis] },
             } },
         ];
         let leases = self.db.collection::<Document>(LEASES);
@@ -56,7 +67,7 @@ impl Base {
 
     pub(crate) async fn release(&self, projection: &Collection, owner: &str) -> Result<(), Failure> {
         let ours = doc! { "_id": projection.stored(0).as_str(), "owner": owner };
-        let free = doc! { "$unset": { "owner": "", "until": "" } };
+        let free = doc! { "$unset": { "owner": "", "until": "", "millis": "" } };
         self.db.collection::<Document>(LEASES).update_one(ours, free).await?;
         Ok(())
     }

@@ -56,8 +56,10 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use leftfold::log::MAX_EVENT_BYTES;
+use leftfold::steady::Steady;
 use leftfold::{Partition, Result};
 use mongodb::{Client, Database};
+use tokio::time::Instant;
 
 use crate::append::Appenders;
 use crate::error::Failure;
@@ -94,6 +96,12 @@ pub(crate) struct Base {
     turns: Vec<tokio::sync::Mutex<()>>,
     /// The election of the primary that is known to show all that was acknowledged before it.
     caught_up: Mutex<Option<ObjectId>>,
+    /// The store's time, as this process knows it, …
+    steady: Mutex<Steady>,
+    /// … the latest that others have come to, in microseconds, …
+    time_kept: Mutex<Option<i64>>,
+    /// … and the moment from which on what has elapsed is counted.
+    begun: Instant,
 }
 
 /// How the servers are reached.

@@ -13,6 +13,7 @@ use mongodb::options::{
     ClientOptions, DatabaseOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, Tls,
 };
 use mongodb::{Client, Database};
+use tokio::time::Instant;
 
 use crate::error::{Failure, is_duplicate};
 use crate::log::no_transactions;
@@ -105,7 +106,20 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     }
     let board = Arc::new(Board::new(partitions.unwrap_or(0)));
     let turns = (0..partitions.unwrap_or(0)).map(|_| tokio::sync::Mutex::default()).collect();
-    Ok(Base { client, db, app, place, way, partitions, board, turns, caught_up: Mutex::default() })
+    Ok(Base {
+        client,
+        db,
+        app,
+        place,
+        way,
+        partitions,
+        board,
+        turns,
+        caught_up: Mutex::default(),
+        steady: Mutex::default(),
+        time_kept: Mutex::default(),
+        begun: Instant::now(),
+    })
 }
 
 /// Whether a server is on this machine, as far as its address tells.

@@ -6,14 +6,18 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
+use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use common::{REPLICA_SET, failing, heal, soon};
 use jiff::{SignedDuration, Timestamp};
+use leftfold::documents::Claim;
 use leftfold::react::{Change, On, Plain, Query, Reactive as _, Registered, State, Task, TaskKey, Wanted};
-use leftfold::{DocumentId, Json, Kind};
+use leftfold::{DocumentId, Documents as _, Json, Kind};
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
+
+const LEASE: Duration = Duration::from_mins(1);
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_microsecond(1_767_225_600_000_007 + second * 1_000_000).unwrap()
@@ -46,6 +50,38 @@ fn task(document: &str, version: u64) -> Task {
         history: Vec::new(),
         cursor: None,
     }
+}
+
+/// A server whose clock was set back by six hours: due times and leases are those from before.
+#[tokio::test]
+async fn a_clock_that_was_set_back_delays_nothing() {
+    let url = REPLICA_SET.url().await;
+    let store = Mongo::connect(&url).await.unwrap();
+    store.prepare_reactions(&[]).await.unwrap();
+    let (hours, minute) = (SignedDuration::from_hours(6), SignedDuration::from_mins(1));
+    let now = store.time().await.unwrap();
+    assert_eq!(store.take_lease("feed", "before", LEASE).await.unwrap(), Some(1));
+    let collection = leftfold::Collection::new("notes").unwrap();
+    store.prepare(&collection).await.unwrap();
+    let claim = async |owner| store.claim(&collection, owner, LEASE).await.unwrap();
+    assert_eq!(claim("before").await, Claim::Ours);
+    assert!(matches!(claim("after").await, Claim::Theirs { .. }));
+    // All that is stored is as it would be if the clock had been six hours ahead.
+    let later = |time: Timestamp| bson::DateTime::from_millis(time.as_millisecond());
+    for (name, until) in [("leftfold.feeds", "feed"), ("leftfold.leases", "notes")] {
+        let ahead = doc! { "until": later(now + hours + minute), "time": (now + hours).as_microsecond() };
+        let all = store.database().collection::<Document>(name);
+        let updated = all.update_one(doc! { "_id": until }, doc! { "$set": ahead }).await.unwrap();
+        assert_eq!(updated.matched_count, 1, "{name}");
+    }
+    insert(&store, [Task { due: Some(now + hours), ..task("a", 1) }].into_iter()).await;
+    assert_eq!(claim("after").await, Claim::Ours, "it does not wait for six hours");
+    assert_eq!(store.take_lease("feed", "after", LEASE).await.unwrap(), Some(2));
+    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10 };
+    assert_eq!(store.due_tasks(vec![wanted.clone()]).await.unwrap().tasks.len(), 1, "it is due");
+    let restarted = Mongo::connect(&url).await.unwrap();
+    assert!(restarted.time().await.unwrap() >= now + hours);
+    assert_eq!(restarted.due_tasks(vec![wanted]).await.unwrap().tasks.len(), 1);
 }
 
 async fn prepared() -> Mongo {

@@ -7,11 +7,12 @@ mod tables;
 use std::time::Duration;
 
 use leftfold::doctor::{self, Area, Examine, Finding, span};
+use leftfold::steady::{Reading, Step};
 use leftfold::{Error, Result};
 use rusqlite::Connection;
 
 use crate::Sqlite;
-use crate::clock::{self, Reading, Step};
+use crate::clock;
 use crate::error::Failure;
 use crate::schema::FORMAT;
 use crate::writer::{Ran, Tx, Work};

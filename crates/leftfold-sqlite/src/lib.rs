@@ -63,7 +63,7 @@ use std::sync::Arc;
 use leftfold::{Error, Kind, Result};
 
 pub use crate::clock::Clock;
-use crate::clock::{Machine, Steady};
+use crate::clock::{Machine, StoreClock};
 use crate::error::Failure;
 use crate::identity::Identity;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
@@ -180,14 +180,14 @@ impl Options {
         let (connection, partitions, identity) = schema::open(&path, &self)?;
         let identity = Arc::new(identity);
         let board = Board::new(&path, &identity, partitions);
-        let steady = Steady::new(self.clock);
-        let installed = steady.install(&connection).map_err(Failure::from);
+        let clock = StoreClock::new(self.clock);
+        let installed = clock.install(&connection).map_err(Failure::from);
         // From here on time passes, whatever becomes of the machine's clock.
         installed
             .and_then(|()| clock::now(&connection))
             .map_err(|failure| failure.to_error("open", &path))?;
         let writer = Writer::start(connection, &path, &identity, Arc::clone(&board))?;
-        let readers = Readers::new(&path, &identity, steady);
+        let readers = Readers::new(&path, &identity, clock);
         let max_event_bytes = self.max_event_bytes;
         let inner = Inner { path, identity, partitions, max_event_bytes, writer, readers, board };
         Ok(Sqlite { inner: Arc::new(inner) })

@@ -7,7 +7,7 @@ use leftfold::{Error, Kind, Result};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use crate::clock::Steady;
+use crate::clock::StoreClock;
 use crate::error::Failure;
 use crate::identity::Identity;
 use crate::schema;
@@ -18,15 +18,15 @@ const CONNECTIONS: usize = 4;
 pub(crate) struct Readers {
     path: PathBuf,
     identity: Arc<Identity>,
-    steady: Arc<Steady>,
+    clock: Arc<StoreClock>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path, identity: &Arc<Identity>, steady: Arc<Steady>) -> Arc<Self> {
+    pub(crate) fn new(path: &Path, identity: &Arc<Identity>, clock: Arc<StoreClock>) -> Arc<Self> {
         let (identity, permits) = (Arc::clone(identity), Arc::new(Semaphore::new(CONNECTIONS)));
-        Arc::new(Self { path: path.to_owned(), identity, steady, idle: Mutex::default(), permits })
+        Arc::new(Self { path: path.to_owned(), identity, clock, idle: Mutex::default(), permits })
     }
 
     /// Whether all connections are in use.
@@ -60,7 +60,7 @@ impl Readers {
             connection
         } else {
             let connection = schema::open_to_read(&self.path, &self.identity)?;
-            self.steady.install(&connection)?;
+            self.clock.install(&connection)?;
             connection
         };
         let snapshot = connection.unchecked_transaction()?;

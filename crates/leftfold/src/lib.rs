@@ -28,6 +28,7 @@ pub mod rebuild;
 mod retry;
 pub mod revision;
 pub mod sequence;
+pub mod steady;
 #[cfg(feature = "testing")]
 pub mod testing;
 

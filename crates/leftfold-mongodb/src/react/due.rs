@@ -1,30 +1,63 @@
-//! Which tasks can be claimed, and which documents are to be looked at, by the server's clock.
+//! Which tasks can be claimed, and which documents are to be looked at, by the store's time: that of the server's clock, which goes on when that
+//! clock is set back.
 //!
 //! One command tells the time, what is known of the reactions, and the first entry of each in the index of due tasks. Only if one of these is due,
 //! another one finds the tasks: for each reaction a walk along that index that ends after as many as are wanted.
 
 use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use jiff::Timestamp;
 use leftfold::react::{Due, Registered, Task, Wanted};
+use leftfold::steady::Steady;
 
 use super::reactions;
 use super::task::{decode, micros, time};
 use crate::error::Failure;
-use crate::schema::{REACTIONS, TASKS};
+use crate::schema::{FEEDS, REACTIONS, TASKS};
 use crate::{Base, batch};
 
 /// How many reactions are asked for in one command.
 const MAX_REACTIONS: usize = 100;
 
 impl Base {
-    /// The server's time.
+    /// The store's time.
     pub(super) async fn now(&self) -> Result<Timestamp, Failure> {
         Ok(self.glance(Vec::new()).await?.now)
     }
 
-    /// A glance at the server's time, and at what more pipelines find in its collections.
+    /// The store's time as it was last read here, in microseconds.
+    pub(super) fn last_time(&self) -> Option<i64> {
+        self.steady().last().map(|reading| reading.time)
+    }
+
+    /// Others have come to this time: it is not before that here.
+    pub(super) fn keep_time(&self, time: Option<i64>) {
+        let mut kept = self.time_kept.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = (*kept).max(time);
+    }
+
+    fn steady(&self) -> MutexGuard<'_, Steady> {
+        self.steady.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store's time when the server's clock says this.
+    async fn store_time(&self, server: Timestamp) -> Result<Timestamp, Failure> {
+        if self.last_time().is_none() {
+            // What those who were here before have come to.
+            let latest = doc! { "$group": { "_id": Bson::Null, "time": { "$max": "$time" } } };
+            let mut found = self.db.collection::<RawDocumentBuf>(FEEDS).aggregate([latest]).await?;
+            if found.advance().await? {
+                self.keep_time(found.current().get("time")?.and_then(bson::RawBsonRef::as_i64));
+            }
+        }
+        let kept = *self.time_kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = self.steady().read(server.as_microsecond(), self.begun.elapsed(), kept);
+        time(reading.time)
+    }
+
+    /// A glance at the store's time, and at what more pipelines find in its collections.
     async fn glance(&self, more: Vec<(&str, Vec<Document>)>) -> Result<Glance, Failure> {
         let mut pipeline = vec![doc! { "$documents": [{ "now": "$$NOW" }] }];
         pipeline.extend(
@@ -46,7 +79,7 @@ impl Base {
         }
         let now = now.ok_or_else(|| Failure::damaged("the server did not tell its time"))?;
         let now = Timestamp::from_millisecond(now.timestamp_millis());
-        let now = now.map_err(|error| Failure::damaged(error.to_string()))?;
+        let now = self.store_time(now.map_err(|error| Failure::damaged(error.to_string()))?).await?;
         Ok(Glance { now, known, firsts })
     }
 

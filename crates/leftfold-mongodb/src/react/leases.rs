@@ -7,10 +7,11 @@ use mongodb::options::ReturnDocument;
 
 use crate::Base;
 use crate::error::{Failure, is_duplicate};
+use crate::lease::not_far_off;
 use crate::schema::FEEDS;
 
 impl Base {
-    /// Takes a lease, or keeps it, by the server's clock. Answers with its number if it is ours.
+    /// Takes a lease, or keeps it, by the server's clock. Answers with its number if it is ours. The store's time is kept with it.
     pub(super) async fn take_lease(
         &self,
         name: &str,
@@ -24,11 +25,14 @@ impl Base {
         let is_theirs = doc! { "$and": [
             { "$ne": [{ "$ifNull": ["$owner", &ours] }, &ours] },
             { "$gt": ["$until", "$$NOW"] },
+            not_far_off(),
         ] };
         let number = doc! { "$ifNull": ["$number", 0_i64] };
         let mine = doc! {
             "owner": ours,
             "until": { "$add": ["$$NOW", millis] },
+            "millis": millis,
+            "time": { "$max": ["$time", self.last_time()] },
             "number": { "$cond": [is_ours, &number, { "$add": [&number, 1_i64] }] },
         };
         let step = [
@@ -46,6 +50,7 @@ impl Base {
         };
         point!("lease-taken");
         let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
+        self.keep_time(taken.get_i64("time").ok());
         if taken.get_str("owner").is_ok_and(|holder| holder == owner) {
             let number = taken.get_i64("number");
             return Ok(Some(number.map_err(|_| Failure::damaged("a lease has no number"))?.unsigned_abs()));
@@ -55,7 +60,7 @@ impl Base {
 
     pub(super) async fn give_lease(&self, name: &str, owner: &str) -> Result<(), Failure> {
         let ours = doc! { "_id": name, "owner": owner };
-        let free = doc! { "$unset": { "owner": "", "until": "" } };
+        let free = doc! { "$unset": { "owner": "", "until": "", "millis": "" } };
         self.db.collection::<Document>(FEEDS).update_one(ours, free).await?;
         Ok(())
     }
