@@ -31,27 +31,29 @@ fn append(daemon: &Daemon, stream: &str, data: &Value) -> String {
     serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
 }
 
+/// One of these, by a number.
+fn one<T: Copy>(of: &[T], drawn: u64) -> T {
+    of[usize::try_from(drawn).unwrap() % of.len()]
+}
+
 /// Any value, by a number: nested objects and arrays with what is hard to read among it.
 fn any(seed: &mut u64, depth: u32) -> Value {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    let drawn = *seed >> 33;
-    match drawn % 14 {
-        0 => json!({ "cut": "a😀b", "at": drawn / 14 % 4 }),
-        1 => {
-            json!({ "raw": ["1e999", "-1e400", "1e308", "0.1", "12345678901234567890"][(drawn / 14 % 5) as usize] })
-        }
-        2 => json!({ "deep": [3, 90, 99, 100, 126, 127, 128, 1_000][(drawn / 14 % 8) as usize] }),
-        3 => json!({ "date": ["2026-01-01T00:00:00Z", "2026-13-01T00:00:00Z"][(drawn / 14 % 2) as usize] }),
+    let (kind, drawn) = ((*seed >> 33) % 14, (*seed >> 33) / 14);
+    match kind {
+        0 => json!({ "cut": "a😀b", "at": drawn % 4 }),
+        1 => json!({ "raw": one(&["1e999", "-1e400", "1e308", "0.1", "12345678901234567890"], drawn) }),
+        2 => json!({ "deep": one(&[3, 90, 95, 100, 126, 127, 128, 1_000], drawn) }),
+        3 => json!({ "date": one(&["2026-01-01T00:00:00Z", "2026-13-01T00:00:00Z"], drawn) }),
         4 => json!("\u{2028}\u{0}\u{ffff}\"\\"),
         5 => json!(drawn),
         6 => json!(-1.5e-7),
         7 => Value::Null,
         8 => json!("$date"),
-        9..=11 if depth > 0 => (0..drawn / 14 % 4).map(|_| any(seed, depth - 1)).collect::<Vec<_>>().into(),
+        9..=11 if depth > 0 => (0..drawn % 4).map(|_| any(seed, depth - 1)).collect::<Vec<_>>().into(),
         _ if depth > 0 => {
             let names = ["a", "$date", "__proto__", "ü", "_fold", "toJSON", ""];
-            let fields = (0..drawn / 14 % 4)
-                .map(|at| (names[((drawn / 56 + at) % 7) as usize].to_owned(), any(seed, depth - 1)));
+            let fields = (0..drawn % 4).map(|at| (one(&names, drawn + at).to_owned(), any(seed, depth - 1)));
             Value::Object(fields.collect())
         }
         _ => json!({}),

@@ -99,6 +99,7 @@ impl From<Error> for Problem {
             Kind::Full => Self::full(said).retry_after(5),
             Kind::Contended => Self::contended(said).retry_after(1),
             Kind::Unavailable | Kind::Unknown | Kind::Stopped => Self::unavailable(said).retry_after(1),
+            Kind::Format => Self::damaged(said),
             _ => Self::failed(said),
         }
     }

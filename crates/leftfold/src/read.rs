@@ -100,8 +100,11 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
         };
         let Some(body) = record.and_then(|record| record.body) else { return Ok(None) };
         let unreadable = |error| {
-            let message = format!("reading {id} from {collection}: it is not of the type asked for: {error}");
-            crate::Error::new(crate::Kind::Format, message)
+            let why = match body.damage() {
+                Some(fault) => format!("what is stored is damaged: {fault}; refold it"),
+                None => format!("it is not of the type asked for: {error}"),
+            };
+            crate::Error::new(crate::Kind::Format, format!("reading {id} from {collection}: {why}"))
         };
         Ok(Some(body.to().map_err(unreadable)?))
     }
