@@ -1,6 +1,7 @@
 //! `leftfold refold`: folds a document anew from its first event.
 
 use leftfold::fold::Mended;
+use leftfold::{Kind, ReadError};
 use serde_json::{Value, json};
 
 use super::audit;
@@ -19,7 +20,11 @@ pub(crate) async fn refold<P: Place>(
     let args::Document { collection, id, .. } = &args.document;
     models.known(collection)?;
     let app = models.open_existing(place).await?;
-    let before = app.get_as::<Value>(collection, id).await?;
+    let before = match app.get_as::<Value>(collection, id).await {
+        // One that is damaged, or of another shape, is what people refold.
+        Err(ReadError::Store(error)) if error.kind() == Kind::Format => Some(Value::Null),
+        before => before?,
+    };
     if let Mended::StillFailing(error) = app.refold(collection, id).await? {
         let message = format!("refolding {id:?} in {collection}: {error}; it stays as it was");
         return Err(Failure::new(Exit::No, message));
