@@ -8,10 +8,13 @@ use std::time::Instant;
 
 const USAGE: &str = "\
 usage: cargo xtask test
+       cargo xtask soak [--minutes 30] [--store sqlite|mongodb] [--seed <number>] [--no-clocks] [--json]
 
   test    formatting, lints, all tests, which get and start the servers they need, documentation, sixty kills at the
-          worst moments on each store, planted bugs that must be caught, and thousands of simulated worlds; stops at the
-          first that fails, with its exit status
+          worst moments on each store, a minute of the soak, planted bugs that must be caught, and thousands of simulated
+          worlds; stops at the first that fails, with its exit status
+  soak    drive the daemon with hostile scripts, requests, files, clocks and kills, beside a bystander who must not
+          notice; on both stores, half the time each, if none is named
 ";
 
 /// What `cargo xtask test` runs, in this order: first what fails fastest.
@@ -22,6 +25,11 @@ const TEST: &[Step] = &[
         &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
     ),
     Step::new("tests and examples in the documentation", &["test", "--workspace", "--all-features"]),
+    Step::soak(
+        "half a minute of hostile scripts, requests, files and kills beside a bystander",
+        &["--quick", "--minutes", "0.5", "--store", "sqlite", "--seed", "1"],
+    ),
+    Step::soak("the same on MongoDB", &["--quick", "--minutes", "0.5", "--store", "mongodb", "--seed", "1"]),
     Step::new("documentation", &["doc", "--workspace", "--all-features", "--no-deps"])
         .with("RUSTDOCFLAGS", "--deny warnings"),
     Step::new(
@@ -74,6 +82,7 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["test"] => run_all(TEST),
+        ["soak", ref arguments @ ..] => soak(arguments),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");
             ExitCode::SUCCESS
@@ -82,6 +91,20 @@ fn main() -> ExitCode {
             eprint!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Builds the daemon and the soak for release, and runs them.
+fn soak(arguments: &[&str]) -> ExitCode {
+    const BUILD: Step = Step::new(
+        "the daemon and its soak",
+        &["build", "--release", "--package", "leftfold-cli", "--package", "leftfold-soak"],
+    );
+    let mut soak = Program::ReleasedSoak.command();
+    soak.args(arguments);
+    match BUILD.run().and_then(|()| run(&mut soak)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(status) => ExitCode::from(status),
     }
 }
 
@@ -102,38 +125,69 @@ fn run_all(steps: &[Step]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A call of cargo.
+/// A call of a program.
 struct Step {
     title: &'static str,
+    program: Program,
     arguments: &'static [&'static str],
     variable: Option<(&'static str, &'static str)>,
 }
 
+#[derive(Clone, Copy)]
+enum Program {
+    Cargo,
+    /// The soak of the daemon, both as the tests have built them.
+    Soak,
+    /// The same, built for release.
+    ReleasedSoak,
+}
+
+impl Program {
+    fn command(self) -> Command {
+        let this = env::current_exe().unwrap_or_else(|_| "target/debug/xtask".into());
+        let built = this.parent().unwrap_or(Path::new("."));
+        let place = match self {
+            Self::Cargo => return Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
+            Self::Soak => built.to_owned(),
+            Self::ReleasedSoak => built.with_file_name("release"),
+        };
+        let mut soak = Command::new(place.join("leftfold-soak"));
+        soak.arg("--daemon").arg(place.join("leftfold"));
+        soak
+    }
+}
+
 impl Step {
     const fn new(title: &'static str, arguments: &'static [&'static str]) -> Self {
-        Self { title, arguments, variable: None }
+        Self { title, program: Program::Cargo, arguments, variable: None }
+    }
+
+    const fn soak(title: &'static str, arguments: &'static [&'static str]) -> Self {
+        Self { program: Program::Soak, ..Self::new(title, arguments) }
     }
 
     const fn with(self, name: &'static str, value: &'static str) -> Self {
         Self { variable: Some((name, value)), ..self }
     }
 
-    /// Runs it at the root of the workspace; an error is the exit status.
     fn run(&self) -> Result<(), u8> {
-        const NO_STATUS: u8 = 1;
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
-        let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(self.arguments).envs(self.variable).current_dir(root);
-        for (name, _) in env::vars_os().filter(|(name, _)| is_about_xtask(name)) {
-            command.env_remove(name);
-        }
-        let status = command.status().map_err(|error| {
-            eprintln!("   can't run cargo: {error}");
-            NO_STATUS
-        })?;
-        if status.success() { Ok(()) } else { Err(status.code().map_or(NO_STATUS, low_byte)) }
+        run(self.program.command().args(self.arguments).envs(self.variable))
     }
+}
+
+/// Runs a program at the root of the workspace; an error is the exit status.
+fn run(command: &mut Command) -> Result<(), u8> {
+    const NO_STATUS: u8 = 1;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
+    command.current_dir(root);
+    for (name, _) in env::vars_os().filter(|(name, _)| is_about_xtask(name)) {
+        command.env_remove(name);
+    }
+    let status = command.status().map_err(|error| {
+        eprintln!("   can't run {}: {error}", command.get_program().display());
+        NO_STATUS
+    })?;
+    if status.success() { Ok(()) } else { Err(status.code().map_or(NO_STATUS, low_byte)) }
 }
 
 /// What cargo tells this program about itself. Some build scripts look at it, and would build everything anew whenever it
@@ -153,6 +207,10 @@ impl std::fmt::Display for Step {
         if let Some((name, value)) = self.variable {
             write!(f, "{name}={value:?} ")?;
         }
-        write!(f, "cargo {}", self.arguments.join(" "))
+        let program = match self.program {
+            Program::Cargo => "cargo",
+            Program::Soak | Program::ReleasedSoak => "leftfold-soak",
+        };
+        write!(f, "{program} {}", self.arguments.join(" "))
     }
 }

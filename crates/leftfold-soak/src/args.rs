@@ -1,0 +1,75 @@
+//! The arguments of the program.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+/// Drive the daemon with hostile scripts, requests, files, clocks and kills beside a bystander
+#[derive(Debug, Parser)]
+#[command(name = "leftfold-soak")]
+pub(crate) struct Args {
+    /// The daemon's binary
+    #[arg(long)]
+    pub(crate) daemon: PathBuf,
+    /// How long to run, all stores together
+    #[arg(long, default_value = "30", value_parser = minutes)]
+    pub(crate) minutes: Duration,
+    /// The store; both, half the time each, if none is named
+    #[arg(long)]
+    pub(crate) store: Option<Store>,
+    /// The seed of all random choices
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Check data, memory and that requests are answered within five seconds, but no latency ratio and no growth
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Leave the daemon's clock alone
+    #[arg(long)]
+    pub(crate) no_clocks: bool,
+    /// Write the report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Store {
+    Sqlite,
+    Mongodb,
+}
+
+impl Store {
+    pub(crate) const ALL: [Self; 2] = [Self::Sqlite, Self::Mongodb];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Mongodb => "mongodb",
+        }
+    }
+}
+
+/// Parses a number of minutes. Less than twenty seconds would measure nothing.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no number of minutes from 0.33 to 1440");
+    let minutes: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.33..=1440.0).contains(&minutes) {
+        Ok(Duration::from_secs_f64(minutes * 60.0))
+    } else {
+        Err(wrong())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minutes_are_numbers_within_reason() {
+        assert_eq!(minutes("0.5"), Ok(Duration::from_secs(30)));
+        assert_eq!(minutes("30"), Ok(Duration::from_mins(30)));
+        for wrong in ["", "ten", "0", "-1", "inf", "NaN", "100000"] {
+            assert!(minutes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The daemon under hostile scripts, requests, files, clocks and kills, beside a bystander who must not notice.
+//!
+//! A run starts the real daemon in a temporary directory, first with the bystander alone, to see how fast it is answered,
+//! then with everything else. In the end the bystander's documents must be right, its requests answered nearly as fast
+//! as before, and the daemon's memory within its budget.
+
+mod arena;
+mod args;
+mod bystander;
+mod clock;
+mod daemon;
+mod dice;
+mod files;
+mod http;
+mod latency;
+mod memory;
+mod model;
+mod operator;
+mod plan;
+mod report;
+mod requests;
+mod run;
+mod scripts;
+mod windows;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Store};
+use crate::report::Report;
+
+const BROKEN: u8 = 1;
+const NOT_DONE: u8 = 3;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let seed = args.seed.unwrap_or_else(any_seed);
+    let stores = args.store.map_or_else(|| Store::ALL.to_vec(), |store| vec![store]);
+    let time = args.minutes / u32::try_from(stores.len()).unwrap_or(1);
+    let mut status = ExitCode::SUCCESS;
+    for store in stores {
+        let name = store.name();
+        eprintln!("seed {seed} on {name}, {} s", time.as_secs());
+        let directory = match tempfile::Builder::new().prefix("leftfold-soak-").tempdir() {
+            Ok(directory) => directory,
+            Err(error) => {
+                eprintln!("making a temporary directory: {error}");
+                return ExitCode::from(NOT_DONE);
+            }
+        };
+        let done = run::run(&args, store, time, seed, directory.path());
+        eprintln!();
+        let keeps = match done {
+            Ok(report) => {
+                let holds = tell(&report, args.json);
+                if !holds {
+                    status = ExitCode::from(BROKEN);
+                }
+                !holds
+            }
+            Err(fatal) => {
+                eprintln!("the run on {name} with seed {seed} was not done: {fatal}");
+                status = ExitCode::from(NOT_DONE);
+                true
+            }
+        };
+        if keeps {
+            eprintln!("the daemon's directory is kept: {}", directory.keep().display());
+        }
+    }
+    status
+}
+
+/// Writes the report, and says whether all checks hold.
+fn tell(report: &Report, as_json: bool) -> bool {
+    let text = if as_json { format!("{:#}\n", report.json()) } else { report.to_string() };
+    // Whoever does not read it gets the exit status all the same.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let mut holds = true;
+    for check in report.checks() {
+        if let Some(why) = check.broken {
+            holds = false;
+            eprintln!("not so, with seed {}: {}: {why}", report.seed, check.title);
+        }
+    }
+    if !holds {
+        for blamed in &report.hostile.blamed.first {
+            eprintln!("also, a hostile request was answered so: {blamed}");
+        }
+    }
+    holds
+}
+
+fn any_seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::from(now.subsec_nanos()) ^ (now.as_secs() << 8)
+}
