@@ -153,6 +153,9 @@ enum Part {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some(script::WORKER) {
+        return leftfold_script::run_worker();
+    }
     let result = stores::runtime().and_then(|runtime| runtime.block_on(run(Args::parse().command)));
     match result {
         Ok(()) => ExitCode::SUCCESS,

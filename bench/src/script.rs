@@ -1,12 +1,14 @@
-//! A projection in JavaScript against the same one in Rust: folds on one thread, and a whole catch-up.
+//! A projection in JavaScript, in a worker process, against the same one in Rust: folds of one caller, and a whole catch-up.
 
 use std::time::Instant;
 
-use leftfold::fold::Error;
+use leftfold::budget::Budget;
+use leftfold::fold::{Error, Upcoming};
 use leftfold::{
-    Event, EventId, Expected, Json, Leftfold, NewEvent, Partition, Position, Projection, Revision, StreamId,
+    DocumentId, Event, EventId, Expected, Json, Leftfold, NewEvent, Partition, Position, Projection,
+    Revision, StreamId,
 };
-use leftfold_script::{Limits, Script};
+use leftfold_script::{Limits, Script, Workers};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -24,19 +26,26 @@ const TIME: &str = "2026-01-01T10:00:00Z";
 /// How many folds a second are to be reached on one core.
 const GOAL: f64 = 100_000.0;
 
+/// The argument that makes this program a worker for scripts.
+pub(crate) const WORKER: &str = "--script-worker";
+
 pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>> {
-    let script = Script::compile("carts", "carts.js", Limits::default(), SCRIPT)?;
+    let workers = Workers::new(std::env::current_exe()?, [WORKER.to_owned()], Budget::unlimited());
+    let script = Script::compile_in(&workers, "carts", "carts.js", Limits::default(), SCRIPT)?;
+    let here = Script::compile("carts", "carts.js", Limits::default(), SCRIPT)?;
     let events = (0..CARTS).flat_map(|cart| (1..=EACH).map(move |revision| event(cart, revision)));
     let events = events.collect::<Result<Vec<_>>>()?;
-    let (mut ours, mut rust) = (Vec::new(), Vec::new());
+    let (mut ours, mut in_process, mut rust) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
         eprintln!("scripts, folds, round {round} of {rounds} …");
         rust.push(fold(&events, in_rust)?);
-        ours.push(fold(&events, |cart, event| Ok(script.fold(cart, event)?))?);
+        in_process.push(fold(&events, |cart, event| Ok(here.fold(cart, event)?))?);
+        ours.push(fold_in_bulk(&events, &script)?);
     }
-    let (ours, rust) = (median(ours), median(rust));
+    let (ours, in_process, rust) = (median(ours), median(in_process), median(rust));
     let mut figures = vec![
         Figure::more("folds per second on one core (100000)", ours, GOAL, Some(1.0)),
+        Figure::more("folds per second on one core (in this process, not contained)", ours, in_process, None),
         Figure::more("folds per second on one core (the same in Rust, from JSON to JSON)", ours, rust, None),
     ];
     fill(files).await?;
@@ -49,6 +58,31 @@ pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>>
     let bench = "catch-up of a script on SQLite, events/s (the same in Rust)";
     figures.push(Figure::more(bench, median(ours), median(rust), None));
     Ok(figures)
+}
+
+/// Folds all events as the engine does, a page at a time, in a worker; how many a second. The caller waits while the worker
+/// folds, and the other way round: so this is what one core does.
+fn fold_in_bulk(events: &[Event], script: &Script) -> Result<f64> {
+    const PAGE: usize = 2_000;
+    let bulk = script.bulk().ok_or("the script is not in a worker")?;
+    let mut items = 0;
+    let begun = Instant::now();
+    for page in events.chunks(PAGE) {
+        let ids: Vec<_> = page.iter().map(|event| DocumentId::from(&event.stream)).collect();
+        let upcoming = page.iter().zip(&ids).map(|(event, id)| Upcoming { id, document: None, event });
+        let folded = bulk.fold(&upcoming.collect::<Vec<_>>(), page.len(), std::time::Duration::ZERO);
+        for (event, folded) in page.iter().zip(folded) {
+            let cart = folded.ok_or("a fold was not computed")??;
+            if event.revision.0 == EACH {
+                items += cart.as_ref().map(Json::to::<Cart>).transpose()?.map_or(0, |cart| cart.items);
+            }
+        }
+    }
+    let took = begun.elapsed();
+    if items != CARTS * (EACH - 1) * 2 {
+        return Err(format!("{items} items were counted").into());
+    }
+    Ok(float(EVENTS) / took.as_secs_f64())
 }
 
 /// Folds all events, each cart's one after the other; how many a second.

@@ -11,6 +11,9 @@ use leftfold::budget::{Budget, Share, Use};
 use crate::Fault;
 use crate::process::{Process, unavailable};
 
+/// About what a worker takes without a script.
+const OWN_BYTES: usize = 32 << 20;
+
 /// Worker processes that run scripts where they can be ended from outside, whatever they do.
 ///
 /// There are as many as there are cores, at least two, however many scripts use them. They are started when they are
@@ -143,7 +146,7 @@ impl Lease<'_> {
         // What is there is there: it counts whether or not there is room for it.
         let share = self.shared.budget.take(Use::Fold, bytes);
         kept.share = share;
-        if bytes > most {
+        if bytes > most.saturating_add(OWN_BYTES) {
             self.kept = None;
         }
     }

@@ -156,11 +156,12 @@ impl Process {
         Some(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second().max(1)))
     }
 
-    /// The memory that it takes, in bytes, if the system tells.
+    /// The memory that it takes for itself, in bytes, if the system tells. Its program is shared with others.
     pub(crate) fn memory(&self) -> Option<usize> {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).ok()?;
-        let pages: usize = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        Some(pages * rustix::param::page_size())
+        let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<usize>);
+        let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
+        Some(resident.saturating_sub(shared) * rustix::param::page_size())
     }
 }
 
