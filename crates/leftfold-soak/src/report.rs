@@ -58,7 +58,7 @@ impl Report {
                 self.operator.ends.join("; ")
             }),
             check("nothing panics", self.panics.count == 0, || told(&self.panics)),
-            check("broken files change nothing", self.operator.misread.is_empty(), || {
+            check("valid files are taken up, broken ones not", self.operator.misread.is_empty(), || {
                 self.operator.misread.join("; ")
             }),
             check("hostile scripts are parked", self.parked > 0, || "no document is parked".to_owned()),
