@@ -69,6 +69,23 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The processes that a process has started.
+fn children(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let of: u32 = stat[stat.rfind(')')? + 2..].split(' ').nth(1)?.parse().ok()?;
+        (of == parent).then_some(id)
+    });
+    all.collect()
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+fn is_alive(id: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.rfind(')').is_some_and(|end| !stat[end + 2..].starts_with(['Z', 'X']))
+}
+
 fn parked(daemon: &Daemon, projection: &str) -> Vec<String> {
     let parked = daemon.get(&format!("/collections/{projection}/parked"));
     let parked = parked["parked"].as_array().unwrap().iter();
@@ -97,8 +114,10 @@ fn an_event_whose_fold_never_comes_back_is_parked_and_freezes_nobody() {
     // It is the same after each restart, also while the event is being folded.
     for _ in 0..3 {
         bystand(&daemon, "cart-1", 5);
+        let workers = children(daemon.process.id());
         daemon.process.kill().unwrap();
         daemon.process.wait().unwrap();
+        eventually("its workers are gone, too", || workers.iter().all(|worker| !is_alive(*worker)));
         daemon = Daemon::start(directory);
     }
     bystand(&daemon, "cart-1", 5);

@@ -79,10 +79,11 @@ impl Process {
         self.loaded.contains(&script)
     }
 
-    /// Runs a job, or as much of it as the worker lives for.
+    /// Runs a job, or as much of it as the worker lives for. An item may take this much processor time.
     pub(crate) fn run(
         &mut self,
         (script, source): (u64, &Source),
+        limit: Duration,
         (most_time, most_bytes): (Duration, u32),
         work: Work<'_>,
     ) -> Answer {
@@ -94,7 +95,8 @@ impl Process {
         let job = Job { script, source: sent, most_time, most_bytes, work };
         let mut records = Vec::new();
         let done = job.write(&mut self.socket).and_then(|()| {
-            let watched = Watched { process: self, limits: source.limits, seen: None, over: None };
+            let limits = Limits { time: limit, ..source.limits };
+            let watched = Watched { process: self, limits, seen: None, over: None };
             watched.read_all(&mut records)
         });
         match done {

@@ -18,6 +18,9 @@ use crate::{Fault, hash};
 const JOB_TIME: Duration = Duration::from_millis(50);
 /// A job that takes this much processor time had an item that is slow. How long it takes by the clock says more about the machine.
 const SLOW: Duration = Duration::from_millis(100);
+/// An item of a script that is not known to be slow gets this much processor time. If it needs more, its worker is taken from it,
+/// and it runs alone, with all the time that it may have, where slow scripts run: so it holds up none of the others.
+const QUANTUM: Duration = Duration::from_millis(200);
 /// A script that was slow is quick again after so many quick jobs.
 const QUICK_JOBS: u32 = 20;
 /// The results of a job have about so many bytes, or are one document.
@@ -242,7 +245,9 @@ impl Remote {
     fn job(&self, is_fresh: bool, work: Work<'_>) -> Result<Answer, Fault> {
         let is_slow = self.slowness.load(Ordering::Relaxed) > 0;
         let mut worker = self.workers.worker(self.script, is_slow, is_fresh)?;
-        let answer = worker.run((self.script, &self.source), (JOB_TIME, JOB_BYTES), work);
+        let limit =
+            if is_slow || is_fresh { self.source.limits.time } else { QUANTUM.min(self.source.limits.time) };
+        let answer = worker.run((self.script, &self.source), limit, (JOB_TIME, JOB_BYTES), work);
         match &answer.lost {
             Some(_) => worker.discard(),
             None => worker.weigh(self.source.limits.memory),

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, nice, setrlimit};
+use rustix::process::{Resource, Rlimit, getppid, getrlimit, nice, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Engine;
@@ -48,6 +48,7 @@ fn serve() -> io::Result<()> {
         let most = if resource == Resource::Core { 0 } else { 4096 };
         let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });
     }
+    end_with_parent();
     let mut worker = Worker { announcement, loaded: Vec::new() };
     let mut frame = Vec::new();
     while read_frame(&mut socket, &mut frame)? {
@@ -221,14 +222,25 @@ impl Worker {
     }
 }
 
+/// Ends this process soon after its parent, also while the engine is in a native loop that notices nothing.
+fn end_with_parent() {
+    const LOOK_EVERY: Duration = Duration::from_millis(500);
+    let parent = getppid();
+    std::thread::spawn(move || {
+        while getppid() == parent {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        std::process::exit(1);
+    });
+}
+
 /// The processor time that this process has taken.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Has the system end this process if nobody else does: its parent may have died, and native loops of the engine
-/// notice nothing.
+/// Has the system end this process if nobody else does.
 fn limit_process(source: &Source) {
     const GRACE_SECONDS: u64 = 5;
     let most = cpu().as_secs() + 2 * source.limits.time.as_secs() + GRACE_SECONDS;

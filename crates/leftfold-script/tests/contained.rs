@@ -36,6 +36,7 @@ const HOSTILE: &str = r#"
     export default {
       counted: (doc = { n: 0 }) => ({ n: doc.n + 1 }),
       searches: () => searching(600_000),
+      searches_for_ever: () => { for (;;) "a".repeat(600_000).includes("a".repeat(300_000) + "b"); },
       joins: () => ({ text: new Array(4294967295).join("") }),
       eats: () => { const all = []; for (;;) all.push(new Array(1000).fill("x")); },
       loops: () => { for (;;) {} },
@@ -214,6 +215,29 @@ fn processes() -> Vec<u32> {
         line.split('\0').any(|argument| argument == MARK).then_some(id)
     });
     all.collect()
+}
+
+#[test]
+fn scripts_that_hang_for_the_first_time_hold_up_nobody_else() {
+    let workers = workers();
+    // Far longer than this test may take.
+    let limits = Limits { time: Duration::from_mins(30), ..LIMITS };
+    let hanging: Vec<_> = (0..2 * std::thread::available_parallelism().unwrap().get() + 2)
+        .map(|number| {
+            let source = format!("// {number}\n{HOSTILE}");
+            Script::compile_in(&workers, "hanging", "hanging.js", limits, source).unwrap()
+        })
+        .collect();
+    let quick = compile(&workers, HOSTILE);
+    for script in hanging {
+        // They hang for as long as the process of this test lives.
+        std::thread::spawn(move || folded(&script, &[event("a", 1, "searches_for_ever")]));
+    }
+    for at in 1..50 {
+        let begun = Instant::now();
+        assert_eq!(folded(&quick, &[event("a", at, "counted")]), [r#"{"n":1}"#]);
+        assert!(begun.elapsed() < SOON);
+    }
 }
 
 #[test]

@@ -116,7 +116,7 @@ struct InFlight {
 /// How long a page is folded before the run looks at everything else.
 const SLICE: Duration = Duration::from_millis(50);
 /// How long the projection's code may go on after the projector was told to stop.
-const STOP_GRACE: Duration = Duration::from_secs(5);
+const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// Why a run ended.
 enum End {
