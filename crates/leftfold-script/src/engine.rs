@@ -150,6 +150,11 @@ impl Engine {
                     [format!("{name}: {message}")].into_iter().chain(lines.map(str::to_owned)).collect();
                 Fault::new(said.join("\n  "))
             }
+            // Where memory ends, there may be none for an exception: the engine throws null instead.
+            CaughtError::Value(value) if value.is_null() => Fault::limit(format!(
+                "it took more than {} MiB of memory, or threw null",
+                self.limits.memory >> 20
+            )),
             CaughtError::Value(value) => {
                 let text = value.as_string().and_then(|text| text.to_string().ok());
                 Fault::new(format!(
