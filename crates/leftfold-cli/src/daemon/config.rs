@@ -418,7 +418,7 @@ mod tests {
         let said = wrong("store.url = \"a\"\nserver = { listen=\"here\" }\n");
         assert!(said.contains("line 2") && said.contains("server.listen"), "{said}");
         let said = wrong("[store]\nurl = \"sqlite:a.db\"\n[server]\nmemory = 8\n");
-        assert!(said.contains("line 4, memory: 64 to 1048576 mebibytes"), "{said}");
+        assert!(said.contains("line 4, server.memory: 64 to 1048576 mebibytes"), "{said}");
         let said = wrong("[store]\nurl = \"${LEFTFOLD_NO_SUCH_VARIABLE}\"\n");
         assert!(said.contains("line 2") && said.contains("LEFTFOLD_NO_SUCH_VARIABLE"), "{said}");
     }
