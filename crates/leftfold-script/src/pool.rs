@@ -1,9 +1,10 @@
 //! The worker processes of a program, shared by all its scripts.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use leftfold::budget::{Budget, Share, Use};
@@ -28,6 +29,8 @@ struct Shared {
     budget: Budget,
     state: Mutex<State>,
     changed: Condvar,
+    /// How slow each script has been, also under an earlier configuration.
+    slowness: Mutex<HashMap<u64, Arc<AtomicU32>>>,
 }
 
 #[derive(Default)]
@@ -77,7 +80,18 @@ impl Workers {
             budget,
             state: Mutex::default(),
             changed: Condvar::new(),
+            slowness: Mutex::default(),
         }))
+    }
+
+    /// How slow a script has been: shared by all that have the same text and limits.
+    pub(crate) fn slowness(&self, script: u64) -> Arc<AtomicU32> {
+        const MOST: usize = 10_000;
+        let mut known = self.0.slowness.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() > MOST {
+            known.retain(|_, slowness| Arc::strong_count(slowness) > 1);
+        }
+        Arc::clone(known.entry(script).or_default())
     }
 
     /// A worker for one job, in turn. One that has the script loaded is preferred.

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::engine::Exports;
@@ -20,9 +20,9 @@ const JOB_TIME: Duration = Duration::from_millis(50);
 const SLOW: Duration = Duration::from_millis(100);
 /// An item of a script that is not known to be slow gets this much processor time. If it needs more, its worker is taken from it,
 /// and it runs alone, with all the time that it may have, where slow scripts run: so it holds up none of the others.
-const QUANTUM: Duration = Duration::from_millis(200);
+const QUANTUM: Duration = Duration::from_millis(50);
 /// A script that was slow is quick again after so many quick jobs.
-const QUICK_JOBS: u32 = 20;
+const QUICK_JOBS: u32 = 100;
 /// The results of a job have about so many bytes, or are one document.
 const JOB_BYTES: u32 = 4 << 20;
 /// All results of a call have about so many bytes, or are those that it must have.
@@ -42,7 +42,7 @@ pub(crate) struct Remote {
     script: u64,
     source: Source,
     /// 0 for a quick script; else how many quick jobs are missing until it is one.
-    slowness: AtomicU32,
+    slowness: Arc<AtomicU32>,
     /// Items that have lost their workers lately.
     lost: Mutex<Vec<Remembered>>,
 }
@@ -133,7 +133,8 @@ pub(crate) struct Extent {
 impl Remote {
     /// Loads a script and tells what it exports.
     pub(crate) fn load(workers: Workers, script: u64, source: Source) -> Result<(Self, Exports), Fault> {
-        let remote = Self { workers, script, source, slowness: AtomicU32::new(0), lost: Mutex::default() };
+        let slowness = workers.slowness(script);
+        let remote = Self { workers, script, source, slowness, lost: Mutex::default() };
         let mut lost = 0;
         loop {
             let Answer { mut records, lost: gone, .. } = remote.job(lost > 0, Work::Load)?;

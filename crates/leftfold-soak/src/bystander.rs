@@ -35,6 +35,8 @@ pub(crate) struct Tally {
     pub(crate) compared: u64,
     pub(crate) calm: Latencies,
     pub(crate) hostile: Latencies,
+    /// The latencies of all answers in the hostile phase outside of kill windows, also of those that put a request off.
+    pub(crate) answers: Latencies,
     /// The latencies of the hostile phase by kind of request.
     pub(crate) kinds: BTreeMap<&'static str, Latencies>,
 }
@@ -47,6 +49,7 @@ impl Tally {
         self.compared += other.compared;
         self.calm.extend(&other.calm);
         self.hostile.extend(&other.hostile);
+        self.answers.extend(&other.answers);
         for (kind, latencies) in &other.kinds {
             self.kinds.entry(kind).or_default().extend(latencies);
         }
@@ -86,7 +89,7 @@ impl<'a> Bystander<'a> {
         while self.arena.phase() != Phase::Over {
             let cart = self.dice.below(CARTS);
             self.append(cart)?;
-            self.compare("read", cart, "")?;
+            self.compare("read", cart, "&wait=3s")?;
             match self.dice.below(4) {
                 0 => self.list()?,
                 1 => drop(self.ask("live", "GET", "/healthz", None, &[200])?),
@@ -149,7 +152,7 @@ impl<'a> Bystander<'a> {
             self.restarts = closed;
             for _ in 0..COMPARED {
                 let cart = self.dice.below(CARTS);
-                self.compare("read", cart, "")?;
+                self.compare("read", cart, "&wait=3s")?;
             }
         }
         Ok(())
@@ -179,6 +182,9 @@ impl<'a> Bystander<'a> {
             self.tally.requests += 1;
             self.arena.requests.fetch_add(1, Ordering::Relaxed);
             let is_killed = self.arena.windows.overlap(sent, Instant::now());
+            if answer.is_ok() && !is_killed && phase == Phase::Hostile {
+                self.tally.answers.push(sent.elapsed());
+            }
             let why = match answer {
                 Ok(answer) if statuses.contains(&answer.status) => {
                     if !self.arena.windows.overlap(begun, Instant::now()) {

@@ -21,7 +21,7 @@ const STOP: Duration = Duration::from_secs(30);
 const INSIST: Duration = Duration::from_secs(2);
 /// Workers of a daemon that was killed are noticed if they live this long after it.
 const ORPHANED: Duration = Duration::from_secs(2);
-const RELOAD: Duration = Duration::from_secs(30);
+const RELOAD: Duration = Duration::from_mins(1);
 
 /// Where the operator asks from: the daemon does not take it for the bystander or a hostile client.
 const SOURCE: Ipv4Addr = Ipv4Addr::LOCALHOST;
