@@ -31,7 +31,7 @@ const REPLACED: Duration = Duration::from_secs(15);
 /// way, or done.
 const ON_ITS_WAY: Duration = Duration::from_millis(15);
 /// How often a process may miss the place where it is to be hit.
-const MOST_MISSES: u32 = 10;
+const MOST_MISSES: u32 = 30;
 
 /// The processes, and who does it to them.
 pub(crate) struct Hurt<'a, S: Rigged> {
