@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use leftfold::budget::{Budget, Share, Use};
 
@@ -116,8 +118,7 @@ impl Workers {
             lease.kept = None;
         }
         if lease.kept.is_none() {
-            let process = Process::spawn(&self.0.program, &self.0.arguments);
-            let process = process.map_err(|error| unavailable(&error))?;
+            let process = self.0.spawn().map_err(|error| unavailable(&error))?;
             lease.kept = Some(Kept { process, share: self.0.budget.take(Use::Fold, 0) });
         }
         Ok(lease)
@@ -125,6 +126,22 @@ impl Workers {
 }
 
 impl Shared {
+    /// Starts a process. A machine that has no room for one may have it soon, and no document is to be parked for that.
+    fn spawn(&self) -> io::Result<Process> {
+        const TRIES: u32 = 50;
+        const PAUSE: Duration = Duration::from_millis(100);
+        for _ in 1..TRIES {
+            match Process::spawn(&self.program, &self.arguments) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, "a process for scripts can't be started, trying again");
+                    std::thread::sleep(PAUSE);
+                }
+                spawned => return spawned,
+            }
+        }
+        Process::spawn(&self.program, &self.arguments)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -212,7 +212,8 @@ impl Remote {
                 Some(Lost { at, reason }) => {
                     let at = usize::try_from(at).map_or(from, |at| from.saturating_add(at));
                     tracing::debug!(item = at, reason, "a worker was lost, its item runs alone");
-                    suspect = Some(at.clamp(done.len(), to - 1));
+                    // If all results came before the worker was lost, there is nobody to suspect.
+                    suspect = (done.len() < to).then(|| at.clamp(done.len(), to - 1));
                 }
             }
         }
