@@ -168,7 +168,7 @@ impl Script {
         source: impl Into<String>,
     ) -> Result<Self, Fault> {
         let source = Source { file: file.into(), text: source.into(), limits };
-        let identity = hash([&source.file, &source.text, &format!("{limits:?}")]);
+        let identity = identity(&source.file, &source.text, limits);
         let (remote, exports) = Remote::load(workers.clone(), identity, source.clone())?;
         Ok(Self::new(name.into(), exports, &source, Host::Workers(remote)))
     }
@@ -176,6 +176,17 @@ impl Script {
     fn new(name: String, exports: Exports, source: &Source, host: Host) -> Self {
         let version = format!("{}-{:016x}", exports.version, hash([&source.text]));
         Self { inner: Arc::new(Inner { name, file: source.file.clone(), version, exports, host }) }
+    }
+
+    /// Whether both are one compiled script.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether it was compiled in worker processes from just this.
+    pub fn is_made_of(&self, name: &str, file: &str, limits: Limits, source: &str) -> bool {
+        let is_it = |remote: &Remote| remote.script() == identity(file, source, limits);
+        self.inner.name == name && matches!(&self.inner.host, Host::Workers(remote) if is_it(remote))
     }
 
     /// The version that the script exports; 1 if it does not.
@@ -187,6 +198,11 @@ impl Script {
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.inner.exports.types.iter().map(String::as_str)
     }
+}
+
+/// The identity of a script with its limits.
+fn identity(file: &str, text: &str, limits: Limits) -> u64 {
+    hash([file, text, &format!("{limits:?}")])
 }
 
 /// A hash of texts, the first eight bytes of a SHA-256.

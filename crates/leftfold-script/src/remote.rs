@@ -151,6 +151,11 @@ impl Remote {
         }
     }
 
+    /// Returns the identity of the script with its limits.
+    pub(crate) fn script(&self) -> u64 {
+        self.script
+    }
+
     /// Folds in order. Answers for as many items as the extent allows.
     pub(crate) fn fold(&self, items: &[Item<'_>], extent: Extent) -> Result<Vec<Record>, Fault> {
         self.run(&Call::Fold(items), items.len(), extent)

@@ -2,6 +2,7 @@
 
 mod looking;
 mod vitals;
+mod worker;
 
 use std::any::Any;
 use std::future::Future;
@@ -12,10 +13,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Mutex, watch};
-use tokio::task::JoinSet;
+use tokio::sync::Mutex;
 
 pub use self::vitals::Vitals;
+use self::worker::Worker;
 use crate::doctor::{self, Examine, Finding};
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
@@ -23,14 +24,13 @@ use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{DocumentId, Event, NewEvent, Position, StreamId, Token};
 use crate::fold::{
     Differing, Mended, Occurrence, Options, Projection, Pulse, Sample, SlowFold, Status, Verified, distance,
-    stopped,
 };
 use crate::log::{AppendError, Appended, Entry, Expected, Limit};
 use crate::mark::Mark;
 use crate::part::{Part, Running, Setting};
 use crate::react::{Reacting, Reaction, Reactive, Reactor};
 use crate::read::Get;
-use crate::rebuild::{self, Rebuild, change, keep, tidy};
+use crate::rebuild::{self, Rebuild, change, tidy};
 use crate::sequence::Sequences;
 
 /// Describes an application: which projections run on which store.
@@ -147,6 +147,13 @@ impl<S: Store> Leftfold<S> {
         self
     }
 
+    /// Adds a projection of another application on the same store. If this application [takes over](Ready::take_over) from
+    /// the other one, the projection is folded without a pause.
+    pub fn projection_of(mut self, app: &App<S>, name: &str) -> Self {
+        self.projections.push(app.part(name).cloned());
+        self
+    }
+
     /// How the projections are worked on.
     pub fn options(self, options: Options) -> Self {
         Self { options, ..self }
@@ -196,13 +203,11 @@ impl<S: Store> Leftfold<S> {
             }
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
-        let (stop, _) = watch::channel(false);
         let setting = Setting { store: self.store, env: self.env, options: self.options, owner };
         let app = App(Arc::new(Inner {
             setting,
             parts,
-            stop,
-            workers: Mutex::new(JoinSet::new()),
+            workers: Mutex::default(),
             reacting: OnceLock::new(),
         }));
         Ok((app, self.reactions, self.react))
@@ -243,22 +248,28 @@ impl<S: Store> Ready<S> {
         &self.app
     }
 
+    /// Takes over the workers of all projections that are [shared](Leftfold::projection_of) with another application. They go
+    /// on while that one is stopped and this one is started.
+    pub async fn take_over(&mut self, from: &App<S>) {
+        let mut theirs = from.0.workers.lock().await;
+        let is_ours = |worker: &mut Worker<S>| self.app.0.parts.iter().any(|part| Arc::ptr_eq(part, &worker.part));
+        let taken: Vec<_> = theirs.extract_if(.., is_ours).collect();
+        self.app.0.workers.lock().await.extend(taken);
+    }
+
     /// Works on the projections and runs the reactions until the application is [stopped](App::stop).
     pub async fn start(self) -> App<S> {
         let Self { app, reactions, rebuilds } = self;
         {
-            let setting = &app.0.setting;
             let mut workers = app.0.workers.lock().await;
             for part in &app.0.parts {
-                workers.spawn(keep(part.clone(), setting.clone(), app.0.stop.subscribe()));
+                let known = workers.iter().position(|worker| Arc::ptr_eq(&worker.part, part));
+                let at = known.unwrap_or_else(|| {
+                    workers.push(Worker::start(part.clone(), app.0.setting.clone()));
+                    workers.len() - 1
+                });
                 if rebuilds {
-                    let (part, setting, mut stop) = (part.clone(), setting.clone(), app.0.stop.subscribe());
-                    workers.spawn(async move {
-                        tokio::select! { biased;
-                            () = stopped(&mut stop) => {}
-                            () = rebuild::rebuild_if_changed(part, setting) => {}
-                        }
-                    });
+                    workers[at].rebuild_if_changed(app.0.setting.clone());
                 }
             }
         }
@@ -282,8 +293,7 @@ impl<S> Clone for App<S> {
 struct Inner<S> {
     setting: Setting<S>,
     parts: Vec<Arc<dyn Part<S>>>,
-    stop: watch::Sender<bool>,
-    workers: Mutex<JoinSet<()>>,
+    workers: Mutex<Vec<Worker<S>>>,
     reacting: OnceLock<Arc<dyn Reacts>>,
 }
 
@@ -632,10 +642,14 @@ impl<S: Store> App<S> {
         if let Some(reacting) = self.0.reacting.get() {
             reacting.stop().await;
         }
-        self.0.stop.send_replace(true);
-        // Whoever else waits does so in line; who gives up waiting leaves the workers to end by themselves.
+        // Concurrent callers wait in line. If this future is dropped, the workers end by themselves.
         let mut workers = self.0.workers.lock().await;
-        while workers.join_next().await.is_some() {}
+        for worker in &*workers {
+            worker.stop.send_replace(true);
+        }
+        for worker in &mut *workers {
+            while worker.tasks.join_next().await.is_some() {}
+        }
     }
 
     fn part(&self, collection: &str) -> Result<&Arc<dyn Part<S>>> {

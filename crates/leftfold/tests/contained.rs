@@ -125,3 +125,30 @@ async fn slow_folds_are_committed_while_their_page_is_still_being_folded() {
     assert_eq!(read, Some(Ticks { count: 202 }));
     app.stop().await;
 }
+
+/// An application that takes the place of another keeps folding what both share, also while code of the other one hangs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_shared_projection_is_folded_while_applications_replace_each_other() {
+    let (gate, store) = (Gate::default(), Memory::new(1));
+    let stuck = Counting { gate: Some(gate.clone()), ..counting("stuck") };
+    let old = Leftfold::on(store.clone()).projection(counting("shared")).projection(stuck);
+    let old = old.start().await.unwrap();
+    old.append("cart-7", [Tick::Ticked, Tick::Stuck]).await.unwrap();
+    let new = Leftfold::on(store).projection_of(&old, "shared").projection(counting("stuck"));
+    let mut new = new.ready().await.unwrap();
+    new.take_over(&old).await;
+    timeout(SOON, old.stop()).await.expect("stopping does not wait for ever");
+    let token = old.append("other", [Tick::Ticked]).await.unwrap();
+    let read = timeout(SOON, new.app().get(counting("shared"), "other").at_least(token)).await;
+    assert_eq!(read.expect("nobody has stopped it").unwrap(), Some(Ticks { count: 1 }));
+
+    // What is not shared goes on when the new one is started, with its code.
+    let new = new.start().await;
+    timeout(SOON, new.caught_up()).await.unwrap().unwrap();
+    assert_eq!(new.get(counting("stuck"), "cart-7").await.unwrap(), Some(Ticks { count: 2 }));
+    timeout(SOON, new.stop()).await.unwrap();
+    let token = new.append("other", [Tick::Ticked]).await.unwrap();
+    let read = new.get(counting("shared"), "other").at_least(token).within(Duration::ZERO).await;
+    assert!(read.is_err(), "whoever has taken over stops it, too: {read:?}");
+    gate.open();
+}

@@ -356,11 +356,20 @@ impl Config {
 
     /// The projections, compiled.
     pub(crate) fn scripts(&self) -> Result<Vec<Script>, Failure> {
-        self.projections.iter().map(|projection| self.script(projection)).collect()
+        self.scripts_after(&[])
+    }
+
+    /// The same. Scripts that have not changed are those that were compiled before.
+    pub(super) fn scripts_after(&self, before: &[Script]) -> Result<Vec<Script>, Failure> {
+        self.projections.iter().map(|projection| self.script_after(projection, before)).collect()
     }
 
     /// One of them.
     pub(crate) fn script(&self, projection: &Projection) -> Result<Script, Failure> {
+        self.script_after(projection, &[])
+    }
+
+    fn script_after(&self, projection: &Projection, before: &[Script]) -> Result<Script, Failure> {
         let Projection { name, script, time_limit, memory_limit_mib } = projection;
         let file = self.script_file(projection);
         let failed = |said: String| {
@@ -383,6 +392,9 @@ impl Config {
         let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
         let limits = Limits { time, memory };
         let shown = script.display().to_string();
+        if let Some(same) = before.iter().find(|script| script.is_made_of(name, &shown, limits, &source)) {
+            return Ok(same.clone());
+        }
         Script::compile_in(workers(), name, shown, limits, source).map_err(|fault| failed(fault.to_string()))
     }
 }

@@ -20,12 +20,13 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(config: Config, insecure: bool) -> Result<Self, Failure> {
+    /// Makes a file ready. Scripts that have not changed are those that were compiled before.
+    pub(super) fn new(config: Config, insecure: bool, before: &[Script]) -> Result<Self, Failure> {
         log::filter(&config.log)?;
         config.collector()?;
         let listen = listen(&config, insecure)?;
         config.check_names()?;
-        let scripts = config.scripts()?;
+        let scripts = config.scripts_after(before)?;
         config.webhooks(&scripts)?;
         config.sources()?;
         config.healer(Sequencer::new(Memory::default()))?;
@@ -74,7 +75,7 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
     config: Config,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let prepared = Prepared::new(config, false)?;
+    let prepared = Prepared::new(config, false, &[])?;
     prepared.fit(&place.open().await?).await?;
     let Prepared { config, scripts, .. } = prepared;
     let sources = config.sources()?;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use axum::Router;
 use leftfold::budget::{Budget, Use};
 use leftfold::sequence::Healer;
-use leftfold::{App, Leftfold, Ready, Sequencer, fold};
+use leftfold::{App, Leftfold, Projection as _, Ready, Sequencer, fold};
+use leftfold_script::Script;
 use leftfold_server::{Backend, Health, Limits, Readiness, Service, Serving, Stop};
 use leftfold_sources::CloudEvents;
 use leftfold_sources::http::HttpResupplier;
@@ -39,7 +40,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
 ) -> Result<Exit, Failure> {
     let budget = Budget::new(config.server.memory.bytes());
     workers::count_in(&budget);
-    let prepared = Arc::new(Prepared::new(config, insecure)?);
+    let prepared = Arc::new(Prepared::new(config, insecure, &[])?);
     if insecure {
         tracing::warn!(
             "--insecure: whoever reaches this server may do everything that tokens or TLS do not keep from them"
@@ -160,7 +161,7 @@ impl<S: Backend> Next<S> {
     async fn new(
         prepared: Arc<Prepared>,
         ground: &Ground<S>,
-        before: Option<&Stop>,
+        before: Option<&Running<S>>,
     ) -> Result<Self, Failure> {
         prepared.fit(&ground.store).await?;
         let Prepared { config, scripts, .. } = &*prepared;
@@ -174,7 +175,10 @@ impl<S: Backend> Next<S> {
         if let Some(worker) = &ground.worker {
             app = app.worker(worker);
         }
-        let app = scripts.iter().cloned().fold(app, Leftfold::projection);
+        let app = scripts.iter().fold(app, |app, script| match before {
+            Some(before) if before.runs(script) => app.projection_of(&before.app, script.name()),
+            _ => app.projection(script.clone()),
+        });
         let ready = webhooks.into_iter().fold(app, Leftfold::reaction).ready().await?;
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
@@ -186,7 +190,7 @@ impl<S: Backend> Next<S> {
             None => service,
         };
         let service = match before {
-            Some(before) => service.instead_of(before),
+            Some(before) => service.instead_of(&before.stop),
             None => service,
         };
         let readiness = ground.readiness.clone();
@@ -211,6 +215,11 @@ impl<S: Backend> Next<S> {
 }
 
 impl<S: Backend> Running<S> {
+    /// Whether it folds with this script, unchanged.
+    fn runs(&self, script: &Script) -> bool {
+        self.prepared.scripts.iter().any(|one| one.is_same(script))
+    }
+
     /// Has everything come to its end that runs by itself; who asks is answered until another takes its place.
     async fn end(&mut self) {
         self.feeding.send_replace(true);
@@ -223,8 +232,8 @@ impl<S: Backend> Running<S> {
     }
 }
 
-/// Reads the file again whenever it is told to, and runs what it says then. A file that can't run changes nothing: whatever can fail is done before
-/// anything ends of what runs.
+/// Reads the file again on each SIGHUP, and runs what it says then. A file that can't run changes nothing: everything that can
+/// fail is done before anything stops. Projections whose scripts are the same are folded without a pause.
 async fn reload_if_told<S: Backend>(
     told: &mut Signal,
     file: &Path,
@@ -234,8 +243,9 @@ async fn reload_if_told<S: Backend>(
 ) {
     while told.recv().await.is_some() {
         match read_again(file, ground, running).await {
-            Ok(next) => {
-                // One after the other, or both would fold the same documents.
+            Ok(mut next) => {
+                next.ready.take_over(&running.app).await;
+                // Other projections stop before they start again, or two workers would fold the same documents.
                 running.end().await;
                 let (next, routes) = next.start().await;
                 serving.replace(next.prepared.listen.clone(), routes, next.stop.clone());
@@ -254,10 +264,10 @@ async fn read_again<S: Backend>(
     ground: &Ground<S>,
     running: &Running<S>,
 ) -> Result<Next<S>, Failure> {
-    let (config, insecure) = (Config::read(file)?, ground.insecure);
+    let (config, insecure, before) = (Config::read(file)?, ground.insecure, Arc::clone(&running.prepared));
     // Scripts are compiled elsewhere, and may take their time.
-    let prepared = spawn_blocking(move || Prepared::new(config, insecure)).await;
+    let prepared = spawn_blocking(move || Prepared::new(config, insecure, &before.scripts)).await;
     let prepared = prepared.map_err(|error| Failure::new(Exit::Store, format!("reading it: {error}")))??;
     prepared.config.can_follow(&running.prepared.config)?;
-    Next::new(Arc::new(prepared), ground, Some(&running.stop)).await
+    Next::new(Arc::new(prepared), ground, Some(running)).await
 }

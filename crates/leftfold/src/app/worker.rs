@@ -1,0 +1,43 @@
+//! The tasks that work on one projection of an application.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::documents::Store;
+use crate::fold::stopped;
+use crate::part::{Part, Setting};
+use crate::rebuild::{self, keep};
+
+/// The tasks that work on one projection. They end when told to, or where they are when this is dropped.
+pub(super) struct Worker<S> {
+    pub(super) part: Arc<dyn Part<S>>,
+    pub(super) stop: watch::Sender<bool>,
+    pub(super) tasks: JoinSet<()>,
+    is_rebuilding: bool,
+}
+
+impl<S: Store> Worker<S> {
+    /// Folds the live documents of a projection.
+    pub(super) fn start(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Self {
+        let (stop, is_stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keep(part.clone(), setting, is_stopped));
+        Self { part, stop, tasks, is_rebuilding: false }
+    }
+
+    /// Rebuilds the documents as well, once, if code of another version made them.
+    pub(super) fn rebuild_if_changed(&mut self, setting: Setting<S>) {
+        if std::mem::replace(&mut self.is_rebuilding, true) {
+            return;
+        }
+        let (part, mut stop) = (self.part.clone(), self.stop.subscribe());
+        self.tasks.spawn(async move {
+            tokio::select! { biased;
+                () = stopped(&mut stop) => {}
+                () = rebuild::rebuild_if_changed(part, setting) => {}
+            }
+        });
+    }
+}
