@@ -83,6 +83,50 @@ fn what_can_not_run_changes_nothing() {
     assert!(logged.daemon.process.wait().unwrap().success());
 }
 
+/// A projection whose script is the same is folded by the same worker; one whose script has changed by another.
+#[test]
+fn a_projection_whose_script_is_the_same_goes_on() {
+    let directory = initialized();
+    let directory = directory.path();
+    let more = "\n[[projection]]\nname = \"others\"\nscript = \"projections/others.js\"\n";
+    let file = directory.join("leftfold.toml");
+    std::fs::write(&file, std::fs::read_to_string(&file).unwrap() + more).unwrap();
+    let others = |items: &str| {
+        let script = format!("export default {{ \"cart-opened\": () => ({{ items: {items} }}) }};\n");
+        std::fs::write(directory.join("projections/others.js"), script).unwrap();
+    };
+    others("1");
+    let mut logged = Logged::start(directory);
+    let commits = |logged: &Logged, name: &str| -> u64 {
+        let begin = format!("leftfold_commit_seconds_count{{projection=\"{name}\"}} ");
+        let (_, metrics) = logged.daemon.send("GET", "/metrics", &[], "").unwrap();
+        metrics.lines().find_map(|line| line.strip_prefix(&begin)).expect(&metrics).parse().unwrap()
+    };
+    for cart in ["cart-1", "cart-2"] {
+        let token = logged.append(cart, &opened());
+        logged.document("carts", cart, &token);
+        assert_eq!(logged.document("others", cart, &token)["items"], 1);
+    }
+    let before = commits(&logged, "carts");
+    assert!(before >= 2 && commits(&logged, "others") >= 2);
+    others("2");
+    logged.reload(" reloaded");
+    assert_eq!((commits(&logged, "carts"), commits(&logged, "others")), (before, 0));
+    let token = logged.append("cart-3", &opened());
+    logged.document("carts", "cart-3", &token);
+    assert_eq!(logged.document("others", "cart-3", &token)["items"], 2);
+    assert_eq!(commits(&logged, "carts"), before + 1);
+
+    // Other limits are another script.
+    change(
+        directory,
+        "script = \"projections/others.js\"",
+        "script = \"projections/others.js\"\ntime_limit = \"3s\"",
+    );
+    logged.reload(" reloaded");
+    assert_eq!((commits(&logged, "carts"), commits(&logged, "others")), (before + 1, 0));
+}
+
 /// What is under way is finished; connections there are meet what the file says now.
 #[test]
 fn connections_stay_and_meet_what_is_there() {

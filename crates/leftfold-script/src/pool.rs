@@ -19,8 +19,8 @@ const OWN_BYTES: usize = 32 << 20;
 
 /// Worker processes that run scripts where they can be ended from outside, whatever they do.
 ///
-/// There are as many as there are cores, at least two, however many scripts use them. They are started when they are
-/// needed. Scripts that are slow get half of them at the most, so that others never wait for long.
+/// There are as many as there are cores, at least two, however many scripts use them. They are started on demand.
+/// Slow scripts get half of them at most, so that quick ones wait for milliseconds only.
 #[derive(Clone)]
 pub struct Workers(Arc<Shared>);
 

@@ -18,8 +18,8 @@ pub(crate) const LOADING: u64 = u64::MAX;
 /// Announced between jobs.
 pub(crate) const IDLE: u64 = u64::MAX - 1;
 
-/// How often a worker that is busy is looked at.
-const TICK: Duration = Duration::from_millis(25);
+/// A busy worker is checked after this time, again and again.
+const TICK: Duration = Duration::from_millis(5);
 /// How long a worker may take to read a job.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often longer than its processor time an item may take by the wall clock, on a machine that is busy …
@@ -40,7 +40,7 @@ pub(crate) struct Process {
 pub(crate) struct Answer {
     /// One for each item that was done, in order.
     pub(crate) records: Vec<Record>,
-    /// The processor time that it took.
+    /// The processor time that its items took.
     pub(crate) cpu: Duration,
     /// Why the worker is gone, if it is.
     pub(crate) lost: Option<Lost>,
@@ -152,6 +152,12 @@ impl Process {
 
     /// The processor time that it has taken, if the system tells.
     fn cpu(&self) -> Option<Duration> {
+        // Exact to the nanosecond for the first thread, which runs the scripts; not all kernels have it.
+        if let Ok(exact) = std::fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()))
+            && let Some(nanoseconds) = exact.split_ascii_whitespace().next()
+        {
+            return nanoseconds.parse().ok().map(Duration::from_nanos);
+        }
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
         let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_ascii_whitespace().collect();
         let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;

@@ -14,13 +14,16 @@ use crate::process::{Answer, IDLE, LOADING, Lost};
 use crate::wire::{Before, FoldItem, Record, Source, Work};
 use crate::{Fault, hash};
 
-/// A job ends after so long, or with the item that takes longer.
-const JOB_TIME: Duration = Duration::from_millis(50);
-/// A job that takes this much processor time had an item that is slow. How long it takes by the clock says more about the machine.
-const SLOW: Duration = Duration::from_millis(100);
-/// An item of a script that is not known to be slow gets this much processor time. If it needs more, its worker is taken from it,
-/// and it runs alone, with all the time that it may have, where slow scripts run: so it holds up none of the others.
-const QUANTUM: Duration = Duration::from_millis(50);
+/// A job of a quick script ends after this time, or with the item that takes longer: the next script waits no longer than that.
+const JOB_TIME: Duration = Duration::from_millis(10);
+/// The same for a slow script. Others wait for it among the slow ones alone.
+const SLOW_JOB_TIME: Duration = Duration::from_millis(50);
+/// A script is slow if its items take more processor time than this, on average over a job. Elapsed time would say more about
+/// the machine.
+const SLOW_ITEM: Duration = Duration::from_millis(2);
+/// An item of a script that is not known to be slow gets this much processor time. If it needs more, its worker is killed,
+/// and it runs alone, with its whole limit, among the slow ones: so it delays no quick script for long.
+const QUANTUM: Duration = Duration::from_millis(10);
 /// A script that was slow is quick again after so many quick jobs.
 const QUICK_JOBS: u32 = 100;
 /// The results of a job have about so many bytes, or are one document.
@@ -252,14 +255,16 @@ impl Remote {
     fn job(&self, is_fresh: bool, work: Work<'_>) -> Result<Answer, Fault> {
         let is_slow = self.slowness.load(Ordering::Relaxed) > 0;
         let mut worker = self.workers.worker(self.script, is_slow, is_fresh)?;
-        let limit =
-            if is_slow || is_fresh { self.source.limits.time } else { QUANTUM.min(self.source.limits.time) };
-        let answer = worker.run((self.script, &self.source), limit, (JOB_TIME, JOB_BYTES), work);
+        let most = self.source.limits.time;
+        let (limit, job_time) =
+            if is_slow || is_fresh { (most, SLOW_JOB_TIME) } else { (QUANTUM.min(most), JOB_TIME) };
+        let answer = worker.run((self.script, &self.source), limit, (job_time, JOB_BYTES), work);
         match &answer.lost {
             Some(_) => worker.discard(),
             None => worker.weigh(self.source.limits.memory),
         }
-        if answer.lost.is_some() || answer.cpu > SLOW {
+        let items = u32::try_from(answer.records.len()).unwrap_or(u32::MAX);
+        if answer.lost.is_some() || answer.cpu > SLOW_ITEM * items {
             self.slowness.store(QUICK_JOBS, Ordering::Relaxed);
         } else if is_slow {
             self.slowness.fetch_sub(1, Ordering::Relaxed);

@@ -74,7 +74,7 @@ pub(crate) enum Record {
     Ids(Vec<String>),
     /// The fold before it, of the same document, failed.
     Skipped,
-    /// The job is over, and took this much processor time; items without a record were not begun.
+    /// The job is over, and its items took this much processor time; those without a record were not begun.
     End(Duration),
 }
 

@@ -113,9 +113,10 @@ impl Worker {
             most_bytes: most_bytes as usize,
             bytes: 0,
         };
-        let begun = cpu();
         self.announce(process::LOADING)?;
-        match self.load(script, source) {
+        let loaded = self.load(script, source);
+        let begun = cpu();
+        match loaded {
             Err(fault) => results.put(&Record::Fault(fault))?,
             Ok(exports) => match work {
                 Work::Load => results.put(&Record::Loaded(exports))?,

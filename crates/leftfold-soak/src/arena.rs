@@ -30,6 +30,7 @@ pub(crate) struct Arena {
     phase: AtomicU8,
     failures: Mutex<Messages>,
     wrong: Mutex<Messages>,
+    put_off: Mutex<Messages>,
     hostile: Mutex<Answers>,
 }
 
@@ -69,6 +70,7 @@ impl Arena {
             phase: AtomicU8::new(0),
             failures: Mutex::default(),
             wrong: Mutex::default(),
+            put_off: Mutex::default(),
             hostile: Mutex::default(),
         }
     }
@@ -98,6 +100,15 @@ impl Arena {
     /// Notes data of the bystander that is wrong.
     pub(crate) fn wrong(&self, message: String) {
         lock(&self.wrong).push(message);
+    }
+
+    /// Notes a request of the bystander that the daemon asked to repeat.
+    pub(crate) fn put_off(&self, message: String) {
+        lock(&self.put_off).push(message);
+    }
+
+    pub(crate) fn all_put_off(&self) -> Messages {
+        lock(&self.put_off).clone()
     }
 
     pub(crate) fn failures(&self) -> Messages {

@@ -30,13 +30,9 @@ pub(crate) struct Tally {
     pub(crate) requests: u64,
     /// Requests that were repeated because of a kill.
     pub(crate) repeated: u64,
-    /// Requests that the daemon asked to repeat: it is reading its file, or short of memory.
-    pub(crate) put_off: u64,
     pub(crate) compared: u64,
     pub(crate) calm: Latencies,
     pub(crate) hostile: Latencies,
-    /// The latencies of all answers in the hostile phase outside of kill windows, also of those that put a request off.
-    pub(crate) answers: Latencies,
     /// The latencies of the hostile phase by kind of request.
     pub(crate) kinds: BTreeMap<&'static str, Latencies>,
 }
@@ -45,11 +41,9 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.repeated += other.repeated;
-        self.put_off += other.put_off;
         self.compared += other.compared;
         self.calm.extend(&other.calm);
         self.hostile.extend(&other.hostile);
-        self.answers.extend(&other.answers);
         for (kind, latencies) in &other.kinds {
             self.kinds.entry(kind).or_default().extend(latencies);
         }
@@ -182,9 +176,6 @@ impl<'a> Bystander<'a> {
             self.tally.requests += 1;
             self.arena.requests.fetch_add(1, Ordering::Relaxed);
             let is_killed = self.arena.windows.overlap(sent, Instant::now());
-            if answer.is_ok() && !is_killed && phase == Phase::Hostile {
-                self.tally.answers.push(sent.elapsed());
-            }
             let why = match answer {
                 Ok(answer) if statuses.contains(&answer.status) => {
                     if !self.arena.windows.overlap(begun, Instant::now()) {
@@ -193,7 +184,7 @@ impl<'a> Bystander<'a> {
                     return Ok(answer);
                 }
                 Ok(answer) if answer.status == 503 && !is_killed => {
-                    self.tally.put_off += 1;
+                    self.arena.put_off(format!("{method} {path}: {}", answer.text()));
                     None
                 }
                 Ok(answer) => Some(format!("{}: {}", answer.status, answer.text())),

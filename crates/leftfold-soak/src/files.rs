@@ -1,11 +1,14 @@
 //! Configuration files that must not be taken up.
 
+use crate::args::Store;
 use crate::dice::Dice;
 
 /// A change that makes a valid file invalid.
 pub(crate) struct Fault {
     pub(crate) title: &'static str,
     apply: Apply,
+    /// The store on which the file is invalid; any, if none is named.
+    on: Option<Store>,
 }
 
 enum Apply {
@@ -17,7 +20,7 @@ enum Apply {
 }
 
 const fn fault(title: &'static str, apply: Apply) -> Fault {
-    Fault { title, apply }
+    Fault { title, apply, on: None }
 }
 
 macro_rules! projection {
@@ -32,7 +35,11 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault("a name in another case", projection!("CARTS", "script = \"projections/carts.js\"")),
     fault("a name with a dash", projection!("my-carts", "script = \"projections/carts.js\"")),
     fault("a name with a dot", projection!("my.carts", "script = \"projections/carts.js\"")),
-    fault("a reserved name", projection!("leftfold_events", "script = \"projections/carts.js\"")),
+    Fault {
+        title: "a reserved name",
+        apply: projection!("leftfold_events", "script = \"projections/carts.js\""),
+        on: Some(Store::Sqlite),
+    },
     fault("an empty name", projection!("", "script = \"projections/carts.js\"")),
     fault("a missing script", projection!("more", "script = \"projections/nowhere.js\"")),
     fault("a script that is a directory", projection!("more", "script = \"projections\"")),
@@ -65,9 +72,14 @@ impl Fault {
     }
 }
 
-/// Returns one of the faults.
-pub(crate) fn any(dice: &mut Dice) -> &'static Fault {
-    dice.pick(FAULTS)
+/// Returns one of the faults that files can have on a store.
+pub(crate) fn any(store: Store, dice: &mut Dice) -> &'static Fault {
+    loop {
+        let fault = dice.pick(FAULTS);
+        if fault.on.is_none_or(|on| on == store) {
+            return fault;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::arena::{Arena, Phase};
+use crate::args::Store;
 use crate::daemon::Daemon;
 use crate::dice::Dice;
 use crate::files;
@@ -30,6 +31,7 @@ const SOURCE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 pub(crate) struct Operator<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) meter: &'a Meter,
+    pub(crate) store: Store,
     pub(crate) daemon: Daemon,
     /// The valid configuration.
     pub(crate) valid: String,
@@ -100,7 +102,7 @@ impl Operator<'_> {
             self.tally.clock_steps += 1;
             return Ok(());
         }
-        let fault = files::any(&mut self.dice);
+        let fault = files::any(self.store, &mut self.dice);
         self.reload(fault.title, &fault.applied(&self.valid), false)?;
         self.reload("the valid file", &self.valid.clone(), true)
     }

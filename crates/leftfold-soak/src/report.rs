@@ -27,6 +27,8 @@ pub(crate) struct Report {
     pub(crate) operator: operator::Tally,
     pub(crate) failures: Messages,
     pub(crate) wrong: Messages,
+    /// Requests of the bystander that the daemon asked to repeat.
+    pub(crate) put_off: Messages,
     pub(crate) hostile: Answers,
     pub(crate) windows: Vec<Window>,
     pub(crate) peaks: Peaks,
@@ -66,9 +68,9 @@ impl Report {
             within("so it is with its workers", self.peaks.total),
         ];
         if self.is_quick {
-            let slowest = tally.answers.max();
-            checks.push(check("it is answered within 5 s", slowest < SOON, || {
-                format!("the slowest answer took {slowest:.1?}")
+            let slowest = tally.hostile.max();
+            checks.push(check("each is served within 5 s", slowest < SOON, || {
+                format!("the slowest took {slowest:.1?}, repetitions included")
             }));
             return checks;
         }
@@ -127,7 +129,7 @@ impl Report {
             "seconds": self.seconds,
             "requests": tally.requests,
             "repeated": tally.repeated,
-            "put_off": tally.put_off,
+            "put_off": { "requests": self.put_off.count, "first": self.put_off.first },
             "compared": tally.compared,
             "calm": { "p50_ms": ms(tally.calm.percentile(50)), "p99_ms": ms(tally.calm.percentile(99)) },
             "hostile": {
@@ -167,7 +169,7 @@ impl fmt::Display for Report {
                 "bystander",
                 format!(
                     "{} requests, {} repeated at kills, {} put off",
-                    tally.requests, tally.repeated, tally.put_off
+                    tally.requests, tally.repeated, self.put_off.count
                 ),
             ),
         ];
@@ -251,6 +253,7 @@ mod tests {
             operator: operator::Tally { reloads: 12_345, clock_steps: 1_234, ..Default::default() },
             failures: Messages::default(),
             wrong: Messages::default(),
+            put_off: Messages::default(),
             hostile: Answers { requests: 1_234_567, ..Default::default() },
             windows: Vec::new(),
             peaks: Peaks {
@@ -284,8 +287,8 @@ mod tests {
         assert_eq!(broken(&slow), ["its p99 is below 5 times the calm one"]);
         slow.is_quick = true;
         assert!(broken(&slow).is_empty());
-        slow.bystander.answers.push(Duration::from_secs(6));
-        assert_eq!(broken(&slow), ["it is answered within 5 s"]);
+        slow.bystander.hostile.push(Duration::from_secs(6));
+        assert_eq!(broken(&slow), ["each is served within 5 s"]);
         let mut large = report();
         large.peaks = Peaks { daemon: 673 << 20, total: 700 << 20, thirds: (10, 20), ..large.peaks };
         assert_eq!(broken(&large).len(), 3);

@@ -53,6 +53,7 @@ pub(crate) fn run(
     let mut operator = Operator {
         arena: &arena,
         meter: &meter,
+        store,
         daemon: Daemon::new(&binary, directory, clock),
         valid: scripts::configuration(&address.to_string(), &url),
         dice: dice.split(),
@@ -106,6 +107,7 @@ pub(crate) fn run(
         operator: operator.tally,
         failures: arena.failures(),
         wrong: arena.wrongs(),
+        put_off: arena.all_put_off(),
         hostile: arena.answers(),
         windows: arena.windows.list(),
         peaks: memory::peaks(&meter.samples(), hostile_time.0, hostile_time.1),

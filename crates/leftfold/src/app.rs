@@ -204,12 +204,8 @@ impl<S: Store> Leftfold<S> {
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
         let setting = Setting { store: self.store, env: self.env, options: self.options, owner };
-        let app = App(Arc::new(Inner {
-            setting,
-            parts,
-            workers: Mutex::default(),
-            reacting: OnceLock::new(),
-        }));
+        let app =
+            App(Arc::new(Inner { setting, parts, workers: Mutex::default(), reacting: OnceLock::new() }));
         Ok((app, self.reactions, self.react))
     }
 
@@ -252,7 +248,8 @@ impl<S: Store> Ready<S> {
     /// on while that one is stopped and this one is started.
     pub async fn take_over(&mut self, from: &App<S>) {
         let mut theirs = from.0.workers.lock().await;
-        let is_ours = |worker: &mut Worker<S>| self.app.0.parts.iter().any(|part| Arc::ptr_eq(part, &worker.part));
+        let is_ours =
+            |worker: &mut Worker<S>| self.app.0.parts.iter().any(|part| Arc::ptr_eq(part, &worker.part));
         let taken: Vec<_> = theirs.extract_if(.., is_ours).collect();
         self.app.0.workers.lock().await.extend(taken);
     }

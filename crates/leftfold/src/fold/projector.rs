@@ -67,7 +67,7 @@ impl Default for Options {
             retry: Backoff::default(),
             should_retry: FoldError::is_transient,
             // A process that is killed is replaced within five seconds, and one that is idle sends few commands.
-            lease: Duration::from_millis(4_500),
+            lease: Duration::from_secs(4),
             budget: Budget::unlimited(),
         }
     }
