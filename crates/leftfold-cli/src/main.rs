@@ -31,6 +31,9 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    if matches!(cli.command, Command::Serve(_)) {
+        daemon::fix_thresholds();
+    }
     let mut out = Out::new(cli.json);
     let answer = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {

@@ -1,5 +1,6 @@
 //! The daemon: what the file `leftfold.toml` says, served over HTTP.
 
+mod allocator;
 mod broker;
 mod config;
 mod doctor;
@@ -16,6 +17,7 @@ use std::ffi::OsString;
 use leftfold_server::{Scope, Token};
 use serde_json::json;
 
+pub(crate) use self::allocator::fix_thresholds;
 pub(crate) use self::config::{Config, FILE, Format, Log};
 pub(crate) use self::doctor::examine;
 pub(crate) use self::init::init;

@@ -77,11 +77,24 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     out.flush()?;
     tracing::info!(address = %shown, %place, "listening");
     let serving = Serving::new(listen, routes, running.stop.clone());
-    tokio::select! {
-        () = serving.run(listener, signals.stop) => {}
-        () = reload_if_told(&mut signals.reload, file, &ground, &mut running, &serving) => {}
-    }
-    running.end().await;
+    let (stopping, mut is_stopping) = watch::channel(false);
+    let stop = async {
+        signals.stop.await;
+        stopping.send_replace(true);
+    };
+    let mut served = std::pin::pin!(serving.run(listener, stop));
+    let is_served = tokio::select! {
+        () = &mut served => true,
+        () = reload_if_told(&mut signals.reload, file, &ground, &mut running, &serving) => false,
+        _ = is_stopping.wait_for(|stopping| *stopping) => false,
+    };
+    // At the same time: a client that reads slowly must not keep leases from other processes.
+    let rest = async {
+        if !is_served {
+            served.await;
+        }
+    };
+    tokio::join!(rest, running.end());
     drop(health);
     tracing::info!(address = %shown, "stopped");
     out.line("stopped")?;
