@@ -129,3 +129,14 @@ fn peak_memory_stays_within_the_budget() {
     println!("{calm} MiB before, {peak} MiB at the peak; the bystander did {done} rounds");
     assert!(done > 0 && peak <= BUDGET_MIB, "{calm} MiB before, {peak} MiB at the peak");
 }
+
+/// Without this, glibc keeps most of what large documents took.
+#[test]
+#[cfg(target_env = "gnu")]
+fn the_allocator_gives_large_blocks_back() {
+    let directory = initialized();
+    let daemon = Daemon::start(directory.path());
+    let environment = std::fs::read(format!("/proc/{}/environ", daemon.process.id())).unwrap();
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    assert!(environment.split('\0').any(|entry| entry == "MALLOC_MMAP_THRESHOLD_=262144"), "{environment}");
+}

@@ -56,6 +56,47 @@ fn a_daemon_that_is_told_to_stop_waits_for_no_long_poll() {
     assert!(is_answered || poll.is_empty(), "{poll}");
 }
 
+/// Other processes can take over at once, also if a client takes its time. Before, leases were kept until the last client had its answer.
+#[test]
+fn leases_are_given_up_while_a_slow_client_is_waited_for() {
+    let directory = initialized();
+    let mut daemon = Daemon::start(directory.path());
+    let file = rusqlite::Connection::open(directory.path().join("leftfold.db")).unwrap();
+    let owned = || {
+        let count =
+            "SELECT count(*) FROM leftfold_checkpoints WHERE projection = 'carts' AND owner IS NOT NULL";
+        file.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap() > 0
+    };
+    let until = |owned_then: bool| {
+        let begun = Instant::now();
+        while owned() != owned_then {
+            assert!(begun.elapsed() < Duration::from_mins(1), "not in time");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(true);
+    let body = r#"{"type": "cart-opened", "data": {"client": "ann"}}"#;
+    let mut slow = TcpStream::connect(daemon.address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let head = format!(
+        "POST /streams/cart-1 HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         expect: 100-continue\r\n\r\n",
+        body.len()
+    );
+    slow.write_all(head.as_bytes()).unwrap();
+    // From here on the daemon waits for the body.
+    let mut go_on = [0; 25];
+    slow.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    daemon.signal("-TERM");
+    until(false);
+    slow.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    assert!(daemon.process.wait().unwrap().success());
+}
+
 /// Makes a token, and puts it into the file. Returns the secret.
 fn token(directory: &Path, name: &str) -> String {
     let made = leftfold(directory, &["token", "new", name, "--scope", "read", "--json"]);

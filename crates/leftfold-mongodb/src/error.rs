@@ -60,6 +60,11 @@ impl Failure {
         self.kind
     }
 
+    /// What was found, without what to do.
+    pub(crate) fn report(&self) -> &str {
+        &self.report
+    }
+
     /// Whether the transaction that met it has written nothing and may be run again.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.repeatable

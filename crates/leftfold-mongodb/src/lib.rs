@@ -57,15 +57,15 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use leftfold::log::MAX_EVENT_BYTES;
 use leftfold::steady::Steady;
-use leftfold::{Partition, Result};
+use leftfold::{Backoff, Env as _, Partition, Result, System};
 use mongodb::{Client, Database};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::append::Appenders;
 use crate::error::Failure;
 use crate::watch::Board;
 
-pub use crate::react::{InTransaction, MongoFeed};
+pub use crate::react::{InTransaction, MongoFeed, is_repeatable};
 
 /// A MongoDB database that holds the log and the documents. Cloning gives another handle to the same store.
 #[derive(Clone)]
@@ -159,6 +159,8 @@ pub(crate) async fn patiently<T>(work: impl Future<Output = Result<T, Failure>>)
 }
 
 const PATIENCE: Duration = Duration::from_secs(15);
+/// How long connecting is tried again after failures that may pass.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// So many that a server need not keep a cursor open for what is at most this long.
 pub(crate) fn batch(count: usize) -> u32 {
@@ -215,7 +217,18 @@ impl Options {
 
     /// Connects to the database that the URL names, `leftfold` if it names none, and makes what is missing there.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Mongo> {
-        let base = Arc::new(schema::connect(url.as_ref(), &self).await?);
+        let begun = Instant::now();
+        let backoff = Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(1));
+        let mut delays = backoff.without_limit().delays(System.random());
+        let base = loop {
+            match schema::connect(url.as_ref(), &self).await {
+                // An election, say. A server that can't be reached has used up this time already.
+                Err(error) if error.is_transient() && begun.elapsed() < CONNECT_WITHIN => {
+                    sleep(delays.next().unwrap_or_default()).await;
+                }
+                connected => break Arc::new(connected?),
+            }
+        };
         let appenders = Appenders::new(base.partitions.unwrap_or(0));
         Ok(Mongo { inner: Arc::new(Inner { base, max_event_bytes: self.max_event_bytes, appenders }) })
     }

@@ -12,10 +12,11 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 use common::{REPLICA_SET, failing, heal, soon};
 use leftfold::react::{Context, HandlerError, Reacting, Reaction, Reactor, Retry, State};
-use leftfold_mongodb::{InTransaction as _, Mongo};
+use leftfold_mongodb::{InTransaction as _, Mongo, is_repeatable};
 use leftfold_testbed::mongodb::Server;
-use mongodb::Collection;
+use mongodb::{ClientSession, Collection};
 use serde::Deserialize;
+use tokio::sync::Barrier;
 
 #[derive(Deserialize)]
 struct Order {
@@ -216,6 +217,63 @@ async fn commits_whose_outcome_is_not_known_count_once() {
     let counts = reacting.counts();
     assert!(counts.done == 40 && counts.retried >= 20, "{counts:?}");
     reacting.stop(Duration::from_secs(5)).await;
+}
+
+/// Transactions that are in each other's way are run again by the loop that the documentation shows.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_in_each_others_way_are_repeated() {
+    let store = store().await;
+    let database = store.database();
+    database.create_collection("payments").await.unwrap();
+    let sums = database.collection::<Document>("sums");
+    sums.insert_one(doc! { "_id": "all", "total": 0_i64 }).await.unwrap();
+    let (repeated, both) = (Arc::new(AtomicU64::new(0)), Arc::new(Barrier::new(2)));
+    let reaction = {
+        let (store, repeated) = (store.clone(), Arc::clone(&repeated));
+        Reaction::on_plain("orders", "book").retry(Retry::never()).run(move |ctx: Context<Order>| {
+            let (store, repeated, mut both) = (store.clone(), Arc::clone(&repeated), Some(Arc::clone(&both)));
+            async move {
+                let mut session = store.database().client().start_session().await?;
+                loop {
+                    session.start_transaction().await?;
+                    match add_up(&ctx, &store, &mut session, both.take()).await {
+                        Err(error) if is_repeatable(&error) && !ctx.is_cancelled() => {
+                            repeated.fetch_add(1, Ordering::Relaxed);
+                            drop(session.abort_transaction().await);
+                        }
+                        done => return done,
+                    }
+                }
+            }
+        })
+    };
+    let reacting = start(&store, reaction, "one").await;
+    orders(&store).insert_many([doc! { "total": 1_i64 }, doc! { "total": 2_i64 }]).await.unwrap();
+    soon(reacting.idle()).await.unwrap();
+    reacting.assert_no_failures().await.unwrap();
+    let sum = sums.find_one(doc! {}).await.unwrap().unwrap().get_i64("total").unwrap();
+    assert_eq!(sum, 3);
+    assert!(repeated.load(Ordering::Relaxed) > 0, "one was in the other's way");
+    reacting.stop(Duration::from_secs(5)).await;
+}
+
+/// Adds an order to the sum of all, and completes its task, both or none. Before it writes, it waits for the other.
+async fn add_up(
+    ctx: &Context<Order>,
+    store: &Mongo,
+    session: &mut ClientSession,
+    both: Option<Arc<Barrier>>,
+) -> Result<(), HandlerError> {
+    let order = ctx.document_in(session).await?;
+    if let Some(both) = both {
+        both.wait().await;
+    }
+    let sums = store.database().collection::<Document>("sums");
+    let add = sums.update_one(doc! { "_id": "all" }, doc! { "$inc": { "total": order.total } });
+    add.session(&mut *session).await?;
+    ctx.complete_in(session).await?;
+    session.commit_transaction().await?;
+    Ok(())
 }
 
 /// Ids of any type, documents that any program wrote, before and while it runs.

@@ -10,9 +10,9 @@ mod random;
 use std::collections::BTreeSet;
 
 use bson::{Bson, Document, doc};
-use common::STANDALONE;
+use common::{REPLICA_SET, STANDALONE};
 use jiff::Timestamp;
-use leftfold::react::{Filter, Paths, Value};
+use leftfold::react::{Filter, On, Paths, Plain, Reactive as _, Value};
 use leftfold_mongodb::Mongo;
 use leftfold_mongodb::value::{from_bson, to_bson};
 use mongodb::Collection;
@@ -194,4 +194,87 @@ async fn watched_paths_give_what_mongodb_projects() {
         }
     }
     eprintln!("{compared} projections compared");
+}
+
+/// A value of each type, as reactions read it: from the server through the store to the filter.
+#[tokio::test]
+async fn reactions_see_the_types_that_documents_have() {
+    let store = REPLICA_SET.store(Mongo::options()).await;
+    let collection = store.database().collection::<Document>("any");
+    let oid = bson::oid::ObjectId::from_bytes([7; 12]);
+    let values: Vec<Bson> = vec![
+        Bson::Double(1.0),
+        "one".into(),
+        doc! { "n": 1 }.into(),
+        vec![Bson::Int64(1)].into(),
+        bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![1, 2] }.into(),
+        Bson::Undefined,
+        oid.into(),
+        true.into(),
+        bson::DateTime::from_millis(1_000).into(),
+        Bson::Null,
+        bson::Regex { pattern: "a".try_into().unwrap(), options: "i".try_into().unwrap() }.into(),
+        Bson::JavaScriptCode("1".into()),
+        Bson::Symbol("one".into()),
+        bson::JavaScriptCodeWithScope { code: "1".into(), scope: doc! { "n": 1 } }.into(),
+        Bson::Int32(1),
+        bson::Timestamp { time: 1, increment: 2 }.into(),
+        Bson::Int64(1),
+        Bson::Decimal128("1".parse().unwrap()),
+        Bson::MinKey,
+        Bson::MaxKey,
+        // Objects that only look like one of these types.
+        doc! { "$date": "1970-01-01T00:00:01Z" }.into(),
+        doc! { "$oid": oid.to_hex() }.into(),
+        doc! { "$numberLong": "1" }.into(),
+    ];
+    let documents = values.iter().zip(0..).map(|(value, id)| doc! { "_id": id, "v": value.clone() });
+    collection.insert_many(documents).await.unwrap();
+
+    let on = On::Plain(Plain::new("any").unwrap());
+    let ids = store.page_of_ids(&on, None, 100).await.unwrap();
+    let read = store.current_documents(&on, ids, usize::MAX).await.unwrap().documents;
+    assert_eq!(read.len(), values.len());
+    let read: Vec<_> = read.into_iter().map(|one| one.body.unwrap().value().unwrap().into_owned()).collect();
+    let types = [
+        "double",
+        "string",
+        "object",
+        "array",
+        "binData",
+        "undefined",
+        "objectId",
+        "bool",
+        "date",
+        "null",
+        "regex",
+        "javascript",
+        "symbol",
+        "javascriptWithScope",
+        "int",
+        "timestamp",
+        "long",
+        "decimal",
+        "minKey",
+        "maxKey",
+        "number",
+    ];
+    let mut filters: Vec<Document> = types.iter().map(|name| doc! { "v": { "$type": *name } }).collect();
+    // Servers refuse to compare with some of them.
+    let compared =
+        values.iter().filter(|value| !matches!(value, Bson::Undefined | Bson::RegularExpression(_)));
+    filters.extend(compared.map(|value| doc! { "v": { "$eq": value.clone() } }));
+    filters.push(doc! { "v": { "$gte": bson::DateTime::from_millis(0) } });
+    let now: Timestamp = "1970-01-01T00:00:01Z".parse().unwrap();
+    for query in filters {
+        let filter: Filter = from_bson(query.clone().into()).to_string().parse().unwrap();
+        // Only what both read alike is compared: a query that names an object like a date is a date here.
+        if from_bson(query.clone().into()) != filter.to_query(now) {
+            continue;
+        }
+        let there = found(&collection, query.clone(), doc! { "_id": 1 }).await.unwrap();
+        let there: BTreeSet<_> = there.iter().map(id).collect();
+        let here = read.iter().filter(|document| filter.matches(document, now)).map(id);
+        assert_eq!(here.collect::<BTreeSet<_>>(), there, "{query}");
+    }
 }

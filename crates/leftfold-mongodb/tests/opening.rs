@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use bson::{Document, doc};
-use common::{REPLICA_SET, STANDALONE};
+use common::{REPLICA_SET, STANDALONE, failing, heal};
 use leftfold::log::{Entry, Limit, Log as _};
 use leftfold::sequence::Rejected;
 use leftfold::{
@@ -54,6 +54,18 @@ async fn a_url_that_makes_no_sense_is_explained_without_its_password() {
         assert!(text.contains("write it as mongodb://user:password@host:27017/database"), "{text}");
         assert!(!text.contains("s3c") && !text.contains("ann:"), "{text}");
     }
+}
+
+/// An election while somebody connects is waited for.
+#[tokio::test]
+async fn what_passes_is_tried_again() {
+    let server = Server::replica_set(1).await.unwrap();
+    // More often than the driver tries by itself.
+    let stepped_down = doc! { "errorCode": 189, "errorLabels": ["RetryableWriteError"] };
+    server.fail_point(failing(&["find", "create"], doc! { "times": 5 }, stepped_down)).await.unwrap();
+    let connected = Mongo::connect(server.url().replacen("/?", "/shop?", 1)).await;
+    heal(&server).await;
+    connected.unwrap();
 }
 
 #[tokio::test]

@@ -381,8 +381,8 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
         assert!(save(&mut session, Change::Delete(4, key("c"))).await);
         assert!(save(&mut session, Change::Update(1, task("a", 2))).await);
         assert_eq!(store.task_in(&mut session, &key("a")).await.unwrap(), Some(task("a", 2)));
-        let body = store.document_in(&mut session, &on, &five).await.unwrap().unwrap();
-        assert_eq!(body.as_str(), r#"{"_id":5,"n":2}"#);
+        let found = store.document_in(&mut session, &on, &five).await.unwrap().unwrap();
+        assert_eq!(found.body.unwrap().json().as_str(), r#"{"_id":5,"n":2}"#);
         let missing = DocumentId::new("missing").unwrap();
         assert_eq!(store.document_in(&mut session, &on, &missing).await.unwrap(), None);
         assert_eq!(versions(&store).await, [1], "nothing is true yet");

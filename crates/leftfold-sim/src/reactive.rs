@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::react::{
-    Change, Context, Depth, Due, Feed, Found, NotCurrent, On, Query, Reactive, Registered, Task, TaskKey,
-    Told, Wanted,
+    Change, Context, Depth, Due, Feed, FoundDocument, FoundDocuments, NotCurrent, On, Query, Reactive,
+    Registered, Task, TaskKey, Told, Wanted,
 };
-use leftfold::{DocumentId, Error, Json, Kind, Memory, Result};
+use leftfold::{DocumentId, Error, Kind, Memory, Result};
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
@@ -88,7 +88,7 @@ impl SimStore {
     async fn complete_with<D, E: From<Error>>(
         &self,
         ctx: &Context<D>,
-        effect: impl Fn(Option<Json>) -> Result<Effect, E>,
+        effect: impl Fn(Option<FoundDocument>) -> Result<Effect, E>,
     ) -> Result<(), E> {
         let transaction = async {
             loop {
@@ -124,10 +124,10 @@ impl SimStore {
         Ok(true)
     }
 
-    async fn document_of<D>(&self, ctx: &Context<D>) -> Result<Option<Json>> {
+    async fn document_of<D>(&self, ctx: &Context<D>) -> Result<Option<FoundDocument>> {
         let Some(on) = ctx.on() else { return Ok(None) };
-        let found = self.inner().current_documents(on, vec![ctx.id().clone()]).await?.pop();
-        Ok(found.map(|(_, document)| document))
+        let found = self.inner().current_documents(on, vec![ctx.id().clone()], usize::MAX).await?;
+        Ok(found.documents.into_iter().next())
     }
 
     /// Books what a document is, in one transaction with the end of the task.
@@ -217,12 +217,12 @@ impl Reactive for SimStore {
         .await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
-        self.answer("read documents", self.inner().current_documents(on, ids)).await
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+        self.answer("read documents", self.inner().current_documents(on, ids, bytes)).await
     }
 
-    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
-        self.answer("page documents", self.inner().page_of_documents(on, after, most)).await
+    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+        self.answer("page documents", self.inner().page_of_ids(on, after, most)).await
     }
 
     async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<SimFeed> {

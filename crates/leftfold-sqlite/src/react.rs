@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
+use leftfold::react::{
+    Change, Depth, Due, FoundDocuments, On, Query, Reactive, Registered, Task, TaskKey, Wanted,
+};
 use leftfold::{DocumentId, Result};
 use rusqlite::Connection;
 use tokio::time::{Instant, timeout_at};
@@ -51,13 +53,13 @@ impl Reactive for Sqlite {
         self.inner.readers.read("read the time in", |file| clock::now(file).map(timestamp)).await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
         let on = on.clone();
-        let read = move |file: &Connection| documents::find(file, &on, ids);
+        let read = move |file: &Connection| documents::find(file, &on, ids, bytes);
         self.inner.readers.read("load documents from", read).await
     }
 
-    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
         let on = on.clone();
         let read = move |file: &Connection| documents::page(file, &on, after.as_ref(), most);
         self.inner.readers.read("list documents in", read).await

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use common::{cart, closed, insert};
 use leftfold::documents::{Changes as Written, Commit, Header, Outcome, Write};
-use leftfold::react::{Change, Feed as _, On, Plain, Reactive as _, State, Task, TaskKey, Told, Wanted};
+use leftfold::react::{
+    Change, Feed as _, FoundDocument, On, Plain, Reactive as _, State, Task, TaskKey, Told, Wanted,
+};
 use leftfold::{DocumentId, Documents as _, Json, Kind, Lane, Partition};
 use leftfold_sqlite::{Sqlite, SqliteFeed, document_in, save_task_in, task_in};
 use rusqlite::{Connection, TransactionBehavior};
@@ -138,11 +140,17 @@ async fn what_another_program_writes_is_read() {
          ('', '1', 0), ('d', x'00', 0), ('e', '[2]', 0), (x'66', '1', 0)",
     );
     let ids = ["a", "b", "c", "d", "e", "x"].map(id).to_vec();
-    let there = [(id("a"), Json::stored("{\"n\":1}")), (id("e"), Json::stored("[2]"))];
-    assert_eq!(shop.store.current_documents(&orders(), ids).await.unwrap(), there);
-    assert_eq!(shop.store.page_of_documents(&orders(), None, 9).await.unwrap(), there);
-    assert_eq!(shop.store.page_of_documents(&orders(), None, 1).await.unwrap(), there[..1]);
-    assert_eq!(shop.store.page_of_documents(&orders(), Some(id("a")), 9).await.unwrap(), there[1..]);
+    let found = shop.store.current_documents(&orders(), ids, usize::MAX).await.unwrap();
+    let [a, b, d, e] = &found.documents[..] else { panic!("{found:?}") };
+    assert_eq!(*a, FoundDocument::new(id("a"), Json::stored("{\"n\":1}")));
+    assert_eq!(*e, FoundDocument::new(id("e"), Json::stored("[2]")));
+    for (one, name, why) in [(b, "b", "valid JSON"), (d, "d", "no text")] {
+        assert!(one.id == id(name) && one.body.as_ref().is_err_and(|said| said.contains(why)), "{one:?}");
+    }
+    let there = ["a", "b", "d", "e"].map(id);
+    assert_eq!(shop.store.page_of_ids(&orders(), None, 9).await.unwrap(), there);
+    assert_eq!(shop.store.page_of_ids(&orders(), None, 1).await.unwrap(), there[..1]);
+    assert_eq!(shop.store.page_of_ids(&orders(), Some(id("a")), 9).await.unwrap(), there[1..]);
 }
 
 /// A table may take for the same what is not.
@@ -159,8 +167,9 @@ async fn a_table_that_overlooks_case_is_followed_all_the_same() {
     assert_eq!(named(&mut feed).await, ["a"]);
     shop.run("UPDATE orders SET id = 'A' WHERE id = 'a'");
     assert_eq!(named(&mut feed).await, ["A", "a"]);
-    let found = shop.store.current_documents(&orders(), ["a", "A"].map(id).to_vec()).await.unwrap();
-    assert_eq!(found, [(id("A"), Json::stored("\"X\""))]);
+    let ids = ["a", "A"].map(id).to_vec();
+    let found = shop.store.current_documents(&orders(), ids, usize::MAX).await.unwrap();
+    assert_eq!(found.documents, [FoundDocument::new(id("A"), Json::stored("\"X\""))]);
 }
 
 /// What only guards a document, and what only says why it is set aside, is nothing that a reaction could see.
@@ -262,7 +271,7 @@ async fn what_is_no_table_of_documents_is_refused() {
         0
     );
     let missing = On::Plain(Plain::new("missing").unwrap());
-    let error = shop.store.page_of_documents(&missing, None, 1).await.unwrap_err();
+    let error = shop.store.page_of_ids(&missing, None, 1).await.unwrap_err();
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("make the table"), "{error}");
     // A body that is made of other columns is as good as any, and so is a table without row numbers.
     shop.run(
@@ -273,8 +282,8 @@ async fn what_is_no_table_of_documents_is_refused() {
     let mut feed = shop.store.follow(vec![made.clone()], None).await.unwrap();
     shop.run("INSERT INTO made VALUES ('a', 1); UPDATE made SET n = 2");
     assert_eq!(named(&mut feed).await, ["a"]);
-    let found = shop.store.current_documents(&made, vec![id("a")]).await.unwrap();
-    assert_eq!(found, [(id("a"), Json::stored(r#"{"n":2}"#))]);
+    let found = shop.store.current_documents(&made, vec![id("a")], usize::MAX).await.unwrap();
+    assert_eq!(found.documents, [FoundDocument::new(id("a"), Json::stored(r#"{"n":2}"#))]);
 }
 
 #[tokio::test]
@@ -511,7 +520,8 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
     let done = Task { state: State::Done, due: None, version: u64::MAX - 1, ..pending.clone() };
     for is_kept in [false, true] {
         let transaction = shop.other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        assert_eq!(document_in(&transaction, &orders(), &id("a")).unwrap(), Some(Json::stored("{\"n\":1}")));
+        let there = FoundDocument::new(id("a"), Json::stored("{\"n\":1}"));
+        assert_eq!(document_in(&transaction, &orders(), &id("a")).unwrap(), Some(there));
         assert_eq!(document_in(&transaction, &orders(), &id("b")).unwrap(), None);
         assert_eq!(task_in(&transaction, &pending.key).unwrap(), Some(pending.clone()));
         assert_eq!(task_in(&transaction, &task("b", 1).key).unwrap(), None);

@@ -1,9 +1,11 @@
 //! The documents that reactions are about: those of projections, and those of collections that any program writes to.
 
+use std::collections::HashSet;
+
+use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
-use leftfold::documents::Record;
-use leftfold::react::{Found, On, Plain};
-use leftfold::{DocumentId, Documents as _, Json, Result};
+use leftfold::react::{Body, FoundDocument, FoundDocuments, On};
+use leftfold::{DocumentId, Json, Result};
 use mongodb::options::Hint;
 
 use super::ids;
@@ -11,7 +13,7 @@ use crate::body::{self, Style};
 use crate::error::Failure;
 use crate::generations::Stand;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, Mongo, batch, contents, record};
+use crate::{Base, MAX_IDS, batch, contents, record, value};
 
 /// The name of the collection in which documents are, and how often that was another one before.
 pub(super) async fn collection_of(base: &Base, on: &On) -> Result<(String, i64), Failure> {
@@ -32,87 +34,120 @@ pub(super) fn key_of(on: &On, id: &DocumentId) -> Option<Bson> {
     }
 }
 
-/// A document as reactions see it. `None` if readers see none.
-pub(super) fn decode(on: &On, stored: &RawDocument) -> Result<Option<Found>, Failure> {
+/// A document as reactions see it. `None` if readers see none, or if its `_id` can't be read.
+pub(super) fn decode(on: &On, stored: &RawDocument) -> Option<FoundDocument> {
+    let id = match id_of(on, stored) {
+        Ok(id) => id,
+        Err(failure) => {
+            tracing::warn!(%on, ?failure, "a document is skipped: its _id can't be read");
+            return None;
+        }
+    };
+    let body = match on {
+        On::Projection(_) => record::decode(stored).map(|record| record.body.map(Body::from)),
+        On::Plain(_) => plain_body(stored).map(Some),
+    };
+    match body {
+        Ok(body) => Some(FoundDocument { id, body: Ok(body?) }),
+        Err(failure) => Some(FoundDocument { id, body: Err(failure.report().to_owned()) }),
+    }
+}
+
+fn id_of(on: &On, stored: &RawDocument) -> Result<DocumentId, Failure> {
     match on {
-        On::Projection(_) => Ok(found(record::decode(stored)?)),
+        On::Projection(_) => Ok(DocumentId::stored(stored.get_str("_id")?)),
         On::Plain(_) => {
             let id = stored.get("_id")?.ok_or_else(|| Failure::damaged("a document has no _id"))?;
-            let body = match contents::body(stored)? {
-                Some(body) => body,
-                None => Json::stored(body::text(bson::raw::RawBsonRef::Document(stored), Style::Relaxed)?),
-            };
-            Ok(Some((ids::of(id)?, body)))
+            ids::of(id)
         }
     }
 }
 
-fn found(record: Record) -> Option<Found> {
-    Some((record.id, record.body?))
-}
-
-impl Mongo {
-    pub(super) async fn documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
-        let base = &self.inner.base;
-        let plain = match on {
-            On::Projection(collection) => {
-                let records = self.load_current(collection, ids).await?;
-                return Ok(records.into_iter().filter_map(found).collect());
-            }
-            On::Plain(plain) => plain,
-        };
-        base.run("load documents from", base.catch_up()).await?;
-        let keys: Vec<_> = ids.iter().filter_map(ids::value).collect();
-        let documents = base.plain(plain);
-        let mut all = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(MAX_IDS) {
-            let find = documents.find(doc! { "_id": { "$in": keys } }).batch_size(batch(keys.len()));
-            all.extend(base.run("load documents from", list(on, find)).await?);
-        }
-        Ok(all)
+/// The body of a document that any program may have written.
+fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
+    if let Some(body) = contents::body(stored)? {
+        return Ok(body.into());
     }
-
-    pub(super) async fn page(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
-        let base = &self.inner.base;
-        let plain = match on {
-            On::Projection(collection) => {
-                let records = self.scan(collection, after, most).await?;
-                return Ok(records.into_iter().filter_map(found).collect());
-            }
-            On::Plain(plain) => plain,
-        };
-        // For MongoDB, none is no limit.
-        if most == 0 {
-            return Ok(Vec::new());
-        }
-        let documents = base.plain(plain);
-        let mut find = documents.find(Document::new()).sort(doc! { "_id": 1 });
-        if let Some(after) = after {
-            let Some(key) = ids::value(&after) else {
-                let expected = "an id that a page of documents ended with";
-                return Err(leftfold::Invalid::new("document id", after.as_str(), expected).into());
-            };
-            // A comparison would only find ids of the same type; a bound of the index finds those of all types behind it.
-            let others = doc! { "_id": { "$ne": key.clone() } };
-            find = documents.find(others).sort(doc! { "_id": 1 });
-            find = find.min(doc! { "_id": key }).hint(Hint::Keys(doc! { "_id": 1 }));
-        }
-        let find = find.limit(i64::try_from(most).unwrap_or(i64::MAX)).batch_size(batch(most));
-        base.run("list documents in", list(on, find)).await
-    }
-}
-
-async fn list(on: &On, find: mongodb::action::Find<'_, RawDocumentBuf>) -> Result<Vec<Found>, Failure> {
-    let mut cursor = find.await?;
-    let mut all = Vec::new();
-    while cursor.advance().await? {
-        all.extend(decode(on, cursor.current())?);
-    }
-    Ok(all)
+    let json = Json::stored(body::text(RawBsonRef::Document(stored), Style::Relaxed)?);
+    Ok(Body::typed(json, value::from_bson(Bson::Document(Document::try_from(stored)?))))
 }
 
 impl Base {
-    fn plain(&self, plain: &Plain) -> mongodb::Collection<RawDocumentBuf> {
-        self.db.collection(plain.as_str())
+    /// Those of these documents that are there, up to about so many bytes.
+    pub(super) async fn current_documents(
+        &self,
+        on: &On,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> Result<FoundDocuments, Failure> {
+        if matches!(on, On::Plain(_)) || self.has_transactions() {
+            self.catch_up().await?;
+        }
+        let (name, _) = collection_of(self, on).await?;
+        let documents = self.db.collection::<RawDocumentBuf>(&name);
+        let mut found = FoundDocuments::default();
+        for (at, some) in ids.chunks(MAX_IDS).enumerate() {
+            let keys: Vec<_> = some.iter().filter_map(|id| key_of(on, id)).collect();
+            let find = documents.find(doc! { "_id": { "$in": keys } }).batch_size(batch(some.len()));
+            let mut cursor = find.await?;
+            while cursor.advance().await? {
+                if found.is_full(bytes) {
+                    // Nobody can tell those that come later from those that are not there.
+                    let seen: HashSet<_> = found.documents.iter().map(|document| &document.id).collect();
+                    let left = ids[at * MAX_IDS..].iter().filter(|id| !seen.contains(id));
+                    let left = left.cloned().collect();
+                    found.left = left;
+                    return Ok(found);
+                }
+                if let Some(document) = decode(on, cursor.current()) {
+                    found.push(document);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The next ids of documents.
+    pub(super) async fn page_of_ids(
+        &self,
+        on: &On,
+        after: Option<&DocumentId>,
+        most: usize,
+    ) -> Result<Vec<DocumentId>, Failure> {
+        let after = after.and_then(|after| key_of(on, after));
+        // Nothing comes after the greatest of all values.
+        if most == 0 || after == Some(Bson::MaxKey) {
+            return Ok(Vec::new());
+        }
+        let (name, _) = collection_of(self, on).await?;
+        let documents = self.db.collection::<RawDocumentBuf>(&name);
+        let mut filter = match on {
+            On::Projection(_) => doc! { "_fold.gone": { "$exists": false } },
+            On::Plain(_) => Document::new(),
+        };
+        filter.extend(after.clone().map(|key| ("_id".to_owned(), doc! { "$ne": key }.into())));
+        let mut find = documents.find(filter).sort(doc! { "_id": 1 }).projection(doc! { "_id": 1 });
+        let mut last = None;
+        if let Some(key) = after {
+            // The bound ends before the greatest of all values.
+            last = Some(doc! { "_id": Bson::MaxKey });
+            // A comparison would only find ids of the same type; a bound of the index finds those of all types behind it.
+            find = find.min(doc! { "_id": key }).hint(Hint::Keys(doc! { "_id": 1 }));
+        }
+        // No limit: a page must not end before ids that can be read.
+        let mut cursor = find.batch_size(batch(most)).await?;
+        let mut ids = Vec::new();
+        while ids.len() < most && cursor.advance().await? {
+            match id_of(on, cursor.current()) {
+                Ok(id) => ids.push(id),
+                Err(failure) => tracing::warn!(%on, ?failure, "a document is skipped: its _id can't be read"),
+            }
+        }
+        if let Some(last) = last.filter(|_| ids.len() < most)
+            && let Some(found) = documents.find_one(last).projection(doc! { "_id": 1 }).await?
+        {
+            ids.push(id_of(on, &found)?);
+        }
+        Ok(ids)
     }
 }

@@ -18,10 +18,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
+use leftfold::react::{
+    Change, Depth, Due, FoundDocuments, On, Query, Reactive, Registered, Task, TaskKey, Wanted,
+};
 use leftfold::{DocumentId, Result};
 
-pub use self::complete::InTransaction;
+pub use self::complete::{InTransaction, is_repeatable};
 pub use self::feed::MongoFeed;
 pub(crate) use self::task::closed;
 use crate::Mongo;
@@ -31,7 +33,7 @@ use crate::Mongo;
 /// Documents of [plain](leftfold::react::Plain) collections can have an `_id` of any type. The id of one is its `_id`, if that is a
 /// string, and otherwise the canonical extended JSON of it: `{"$oid":"…"}`, `{"$numberInt":"5"}`, `true`. A string that could be
 /// taken for one of those, as it begins with `{` or `"`, is `true`, `false`, `null` or empty, or has control characters, is given as
-/// JSON, in quotes. Their bodies are relaxed extended JSON, with the `_id`. Those that are kept as [contents](leftfold::content) have the
+/// JSON, in quotes. Handlers read their bodies as relaxed extended JSON, with the `_id`; filters and watched paths see BSON's own types. Those that are kept as [contents](leftfold::content) have the
 /// bodies that were written, without the `_id`.
 impl Reactive for Mongo {
     type Feed = MongoFeed;
@@ -45,12 +47,20 @@ impl Reactive for Mongo {
         base.run("ask for the time of", base.now()).await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
-        self.documents(on, ids).await
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+        let base = &self.inner.base;
+        base.run("load documents from", base.current_documents(on, ids, bytes)).await
     }
 
-    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
-        self.page(on, after, most).await
+    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+        let base = &self.inner.base;
+        if let (On::Plain(_), Some(after)) = (on, &after)
+            && ids::value(after).is_none()
+        {
+            let expected = "an id that a page of documents ended with";
+            return Err(leftfold::Invalid::new("document id", after.as_str(), expected).into());
+        }
+        base.run("list documents in", base.page_of_ids(on, after.as_ref(), most)).await
     }
 
     async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<MongoFeed> {

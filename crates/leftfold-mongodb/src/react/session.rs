@@ -1,8 +1,8 @@
 //! Tasks and documents in a transaction of the user's own: what a handler writes and that its task is done become true together.
 
 use bson::{Document, RawDocumentBuf, doc};
-use leftfold::react::{Change, On, Task, TaskKey};
-use leftfold::{DocumentId, Error, Json, Result};
+use leftfold::react::{Change, FoundDocument, On, Task, TaskKey};
+use leftfold::{DocumentId, Error, Result};
 use mongodb::ClientSession;
 
 use super::documents::{decode as document, key_of};
@@ -55,7 +55,7 @@ impl Mongo {
         session: &mut ClientSession,
         on: &On,
         id: &DocumentId,
-    ) -> Result<Option<Json>> {
+    ) -> Result<Option<FoundDocument>> {
         let base = &self.inner.base;
         let find = base.document_in(session, on, id);
         find.await.map_err(|trouble| trouble.into_error("read a document in", &base.place))
@@ -122,7 +122,7 @@ impl Base {
         session: &mut ClientSession,
         on: &On,
         id: &DocumentId,
-    ) -> Result<Option<Json>, Trouble> {
+    ) -> Result<Option<FoundDocument>, Trouble> {
         let Some(key) = key_of(on, id) else { return Ok(None) };
         let name = match on {
             On::Projection(collection) => records(&self.named_in(&mut *session, collection).await?),
@@ -132,6 +132,6 @@ impl Base {
         let Some(found) = documents.find_one(doc! { "_id": key }).session(session).await? else {
             return Ok(None);
         };
-        Ok(document(on, &found)?.map(|(_, body)| body))
+        Ok(document(on, &found))
     }
 }

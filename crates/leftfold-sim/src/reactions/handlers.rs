@@ -151,7 +151,7 @@ impl Hands {
             .visibility(setup.visibility)
             .cleanup(setup.cleanup)
             .concurrency(setup.concurrency)
-            .history(10_000)
+            .history(1_000)
             .version(self.code, setup.evolution)
     }
 

@@ -1,6 +1,6 @@
 //! Documents as reactions read them: those of a projection, and those of a table that any program writes to.
 
-use leftfold::react::{Found, On, Plain};
+use leftfold::react::{Body, FoundDocument, FoundDocuments, On, Plain};
 use leftfold::{DocumentId, Json};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
@@ -20,32 +20,40 @@ pub(super) fn table(file: &Connection, on: &On) -> Result<String, Failure> {
 }
 
 /// Those of these documents that are there.
-pub(super) fn find(file: &Connection, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>, Failure> {
+pub(super) fn find(
+    file: &Connection,
+    on: &On,
+    ids: Vec<DocumentId>,
+    bytes: usize,
+) -> Result<FoundDocuments, Failure> {
     let sql = format!("SELECT id, body FROM {} WHERE id = ?1", table(file, on)?);
     let mut statement = prepare(file, on, &sql)?;
-    let mut found = Vec::with_capacity(ids.len());
+    let mut found = FoundDocuments::default();
     for id in ids {
+        if found.is_full(bytes) {
+            found.left.push(id);
+            continue;
+        }
         // A table of others may find what is not the same text.
         if let Some(row) = statement.query([id.as_str()])?.next()?
             && row.get_ref(0)?.as_str() == Ok(id.as_str())
             && let Some(body) = body(row, on)?
         {
-            found.push((id, body));
+            found.push(FoundDocument { id, body });
         }
     }
     Ok(found)
 }
 
-/// The next documents by id.
+/// The next ids of documents.
 pub(super) fn page(
     file: &Connection,
     on: &On,
     after: Option<&DocumentId>,
     most: usize,
-) -> Result<Vec<Found>, Failure> {
-    // There is no limit in it: what other programs write is not always a document.
-    let sql =
-        format!("SELECT id, body FROM {} WHERE id > ?1 AND body IS NOT NULL ORDER BY id", table(file, on)?);
+) -> Result<Vec<DocumentId>, Failure> {
+    // There is no limit in it: what other programs write is not always an id.
+    let sql = format!("SELECT id FROM {} WHERE id > ?1 AND body IS NOT NULL ORDER BY id", table(file, on)?);
     let mut statement = prepare(file, on, &sql)?;
     // No id is empty, so all of them come after that.
     let mut rows = statement.query([after.map_or("", DocumentId::as_str)])?;
@@ -53,11 +61,7 @@ pub(super) fn page(
     while found.len() < most
         && let Some(row) = rows.next()?
     {
-        if let Some(id) = id(row.get_ref(0)?)
-            && let Some(body) = body(row, on)?
-        {
-            found.push((id, body));
-        }
+        found.extend(id(row.get_ref(0)?));
     }
     Ok(found)
 }
@@ -67,18 +71,20 @@ pub(super) fn id(value: ValueRef<'_>) -> Option<DocumentId> {
     DocumentId::new(value.as_str().ok()?).ok()
 }
 
-/// The body, in the second column. What is no JSON is no document, and must not keep others from being looked at.
-fn body(row: &Row<'_>, on: &On) -> Result<Option<Json>, Failure> {
+/// The body, in the second column, or why it can't be read. What other programs write need not be JSON.
+fn body(row: &Row<'_>, on: &On) -> Result<Option<Result<Body, String>>, Failure> {
     let value = row.get_ref(1)?;
-    if matches!(on, On::Projection(_)) {
-        return Ok(value.as_str_or_null()?.map(Json::stored));
+    if value == ValueRef::Null {
+        return Ok(None);
     }
-    let body = value.as_str().ok().and_then(|text| Json::parse(text).ok());
-    if body.is_none() && value != ValueRef::Null {
-        let id = row.get_ref(0)?.as_str().unwrap_or_default();
-        tracing::warn!(%on, id, "a body is no JSON text, so it is taken for no document");
-    }
-    Ok(body)
+    Ok(Some(match (on, value.as_str()) {
+        (On::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
+        (On::Plain(_), Ok(text)) => match Json::parse(text) {
+            Ok(json) => Ok(json.into()),
+            Err(error) => Err(format!("the column body: {error}")),
+        },
+        (_, Err(error)) => Err(format!("the column body is no text: {error}")),
+    }))
 }
 
 fn prepare<'c>(file: &'c Connection, on: &On, sql: &str) -> Result<CachedStatement<'c>, Failure> {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use leftfold::react::{Change, On, Task, TaskKey};
-use leftfold::{DocumentId, Error, Json, Result};
+use leftfold::react::{Change, FoundDocument, On, Task, TaskKey};
+use leftfold::{DocumentId, Error, Result};
 use rusqlite::Connection;
 
 use super::documents;
@@ -53,10 +53,10 @@ pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
 /// The document as it is in this transaction, if it is there.
 ///
 /// The transaction must be one of a file that [`Sqlite`](crate::Sqlite) has opened before.
-pub fn document_in(transaction: &Connection, on: &On, id: &DocumentId) -> Result<Option<Json>> {
-    let found = documents::find(transaction, on, vec![id.clone()]);
+pub fn document_in(transaction: &Connection, on: &On, id: &DocumentId) -> Result<Option<FoundDocument>> {
+    let found = documents::find(transaction, on, vec![id.clone()], usize::MAX);
     let found = found.map_err(|failure| error("load a document from", transaction, &failure))?;
-    Ok(found.into_iter().next().map(|(_, body)| body))
+    Ok(found.documents.into_iter().next())
 }
 
 fn error(doing: &str, transaction: &Connection, failure: &Failure) -> Error {

@@ -8,7 +8,7 @@ use super::finding::{Area, Finding, span};
 use crate::event::DocumentId;
 use crate::fold::Status;
 use crate::json::JsonFault;
-use crate::react::{Depth, Registered, State};
+use crate::react::{Depth, On, Registered, State};
 use crate::sequence;
 
 /// How far clocks may be apart before it is told, and before it is wrong.
@@ -201,6 +201,14 @@ fn held(status: &sequence::Status, now: Timestamp) -> Finding {
         age if age < WRONG_HELD => Finding::warning(Area::Sequence, subject, found, advice),
         _ => Finding::wrong(Area::Sequence, subject, found, advice),
     }
+}
+
+/// What is to be said of documents that have changed without a task being planned.
+pub(super) fn unplanned(on: &On) -> Finding {
+    let found = "documents have changed, and no tasks are planned for them";
+    let advice =
+        "start a program that has a reaction to them; if one runs, its log says what keeps it from planning";
+    Finding::wrong(Area::Reactions, on.to_string(), found, advice)
 }
 
 /// What is to be said of a reaction.

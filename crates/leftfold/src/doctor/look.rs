@@ -1,5 +1,6 @@
 //! Looks at everything, and has it judged. Here is no decision, but that what can't be looked at does not hide the rest.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use crate::event::{Partition, Position};
 use crate::fold::{Activity, Status};
 use crate::log::Limit;
 use crate::part::Setting;
-use crate::react::Reactive;
+use crate::react::{On, Reactive, place_name};
 use crate::sequence::{Sequencer, Sequences};
 
 /// Looks over the store, what waits before its log, and the clocks of those who append.
@@ -130,8 +131,35 @@ pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
         }
         let (now, depths) = (store.time().await?, store.task_depths().await?);
         let of = |name: &String| depths.get(name).cloned().unwrap_or_default();
-        Ok(registered.iter().flat_map(|one| judge::reaction(one, &of(&one.name), now)).collect())
+        let mut findings: Vec<_> =
+            registered.iter().flat_map(|one| judge::reaction(one, &of(&one.name), now)).collect();
+        let sources: BTreeSet<_> = registered.iter().filter_map(|one| one.on.as_ref()).collect();
+        for on in sources {
+            if Box::pin(is_unplanned(store, on)).await? {
+                findings.push(judge::unplanned(on));
+            }
+        }
+        Ok(findings)
     };
     let looked: Result<Vec<Finding>> = look.await;
     looked.unwrap_or_else(|error| vec![Finding::failed(Area::Reactions, "tasks", &error)])
+}
+
+/// Whether documents have changed, and nobody plans tasks for them: their feed stays where it is.
+async fn is_unplanned<S: Reactive>(store: &S, on: &On) -> Result<bool> {
+    const LOOKS: u32 = 15;
+    const PAUSE: Duration = Duration::from_millis(200);
+    let name = place_name(on);
+    // Without a place nothing was ever followed: reactions are registered before they start.
+    let Some(place) = store.feed_place(&name).await? else { return Ok(false) };
+    if !store.has_changes(vec![on.clone()], place.clone()).await? {
+        return Ok(false);
+    }
+    for _ in 0..LOOKS {
+        sleep(PAUSE).await;
+        if store.feed_place(&name).await?.as_ref() != Some(&place) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

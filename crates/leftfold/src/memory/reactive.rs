@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::react::{
-    Change, Changes, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Task, TaskKey, Told,
-    Wanted,
+    Change, Changes, Depth, Due, Feed, FoundDocument, FoundDocuments, On, Plain, Query, Reactive, Registered,
+    Task, TaskKey, Told, Wanted,
 };
 
 /// Tasks, and what is known of those who make and run them.
@@ -170,23 +170,31 @@ impl Reactive for Memory {
         Ok(self.state().reacting.now())
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
         let state = self.state();
-        Ok(ids.into_iter().filter_map(|id| Some((id.clone(), state.document(on, &id)?))).collect())
+        let mut found = FoundDocuments::default();
+        for id in ids {
+            if found.is_full(bytes) {
+                found.left.push(id);
+            } else if let Some(body) = state.document(on, &id) {
+                found.push(FoundDocument::new(id, body));
+            }
+        }
+        Ok(found)
     }
 
-    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
+    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
         let state = self.state();
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         Ok(match on {
             On::Projection(collection) => {
                 let found = state.collection(collection)?.range(range);
-                found.filter_map(|(id, (_, body))| Some((id.clone(), body.clone()?))).take(most).collect()
+                found.filter(|(_, (_, body))| body.is_some()).map(|(id, _)| id.clone()).take(most).collect()
             }
             On::Plain(plain) => {
                 let found =
                     state.reacting.plain.get(plain).into_iter().flat_map(|kept| kept.range(range.clone()));
-                found.map(|(id, body)| (id.clone(), body.clone())).take(most).collect()
+                found.map(|(id, _)| id.clone()).take(most).collect()
             }
         })
     }

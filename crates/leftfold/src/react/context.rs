@@ -15,10 +15,10 @@ use tokio::sync::watch;
 use super::loader::Loader;
 use super::reaction::Definition;
 use super::retry::later;
-use super::task::{Moment, Outcome, Seen, Task, TaskKey};
-use crate::error::{Error, Result};
+use super::store::FoundDocument;
+use super::task::{Moment, Outcome, Seen, Task, TaskKey, is_hash, kept};
+use crate::error::{Error, Invalid, Result};
 use crate::event::{DocumentId, Event};
-use crate::json::Json;
 use crate::planted::{Bug, planted};
 
 /// Why there is no document to handle.
@@ -31,7 +31,7 @@ pub enum NotCurrent {
     Stale,
     /// It can't be read as the type the handler wants.
     #[error("the document is not of the type that is asked for: {0}")]
-    Undecodable(crate::Invalid),
+    Undecodable(Invalid),
     /// It can't be read.
     #[error(transparent)]
     Store(#[from] Error),
@@ -120,8 +120,13 @@ impl<D> Context<D> {
         self.inner.task.idempotency_key()
     }
 
-    /// The watched values for which the task was planned.
+    /// The watched values for which the task was planned. Fails if they take more than 16 KiB: of such values only a hash is kept. Take
+    /// them from the [document](Self::document), which is the one that the task was planned for.
     pub fn watched<W: DeserializeOwned>(&self) -> Result<W> {
+        if is_hash(&self.inner.task.watched) {
+            let expected = "at most 16 KiB of watched values; read larger ones from the document";
+            return Err(Invalid::new("watched", self.inner.task.watched.as_str(), expected).into());
+        }
         Ok(self.inner.task.watched.to()?)
     }
 
@@ -228,13 +233,17 @@ impl<D: DeserializeOwned> Context<D> {
     }
 
     /// The same for a document that was read, in a transaction of the handler's own: for extensions of stores.
-    pub fn current(&self, document: Option<Json>) -> Result<D, NotCurrent> {
+    pub fn current(&self, document: Option<FoundDocument>) -> Result<D, NotCurrent> {
         let Inner { definition, task, stale, current, hands, .. } = &*self.inner;
         let (seen, _) = definition.look(document.as_ref(), hands.now());
-        match document {
-            Some(document) if seen == Seen::Inside(task.watched.clone()) => {
+        match document.map(|document| document.body) {
+            Some(Ok(body)) if seen == Seen::Inside(kept(task.watched.clone())) => {
                 current.store(true, Ordering::Relaxed);
-                document.to().map_err(NotCurrent::Undecodable)
+                body.json().to().map_err(NotCurrent::Undecodable)
+            }
+            Some(Err(why)) => {
+                let invalid = Invalid::new("document", task.key.document.as_str(), why);
+                Err(NotCurrent::Undecodable(invalid))
             }
             _ => {
                 stale.store(true, Ordering::Relaxed);

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::store::{On, Reactive};
+use super::store::{FoundDocument, On, Reactive};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
-use crate::json::Json;
 
 /// How many documents are read at once.
 const MOST: usize = 500;
+/// About how many bytes of documents are read at once.
+pub(super) const BYTES: usize = 8 << 20;
 
-type Asked = (On, DocumentId, oneshot::Sender<Result<Option<Json>>>);
+type Asked = (On, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
 
 /// Reads documents as they are, not earlier than they are asked for.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ impl Loader {
     }
 
     /// A document as it is now.
-    pub(super) async fn load(&self, on: &On, id: &DocumentId) -> Result<Option<Json>> {
+    pub(super) async fn load(&self, on: &On, id: &DocumentId) -> Result<Option<FoundDocument>> {
         let (answer, answered) = oneshot::channel();
         let stopped = || Error::new(Kind::Stopped, "reading a document: the reactor has ended");
         self.0.send((on.clone(), id.clone(), answer)).await.map_err(|_| stopped())?;
@@ -56,20 +57,29 @@ async fn read<S: Reactive>(store: &S, batch: Vec<Asked>) {
         by_place.entry(on).or_default().push((id, answer));
     }
     for (on, asked) in by_place {
-        let mut ids: Vec<_> = asked.iter().map(|(id, _)| id.clone()).collect();
-        ids.sort();
-        ids.dedup();
-        match store.current_documents(&on, ids).await {
-            Ok(found) => {
-                let found: BTreeMap<_, _> = found.into_iter().collect();
-                for (id, answer) in asked {
-                    // Who does not wait any more need not hear it.
-                    let _ = answer.send(Ok(found.get(&id).cloned()));
+        let mut waiting: BTreeMap<DocumentId, Vec<oneshot::Sender<_>>> = BTreeMap::new();
+        for (id, answer) in asked {
+            waiting.entry(id).or_default().push(answer);
+        }
+        while !waiting.is_empty() {
+            let ids = waiting.keys().cloned().collect();
+            let (mut found, left) = match store.current_documents(&on, ids, BYTES).await {
+                Ok(found) => (found.documents, found.left),
+                Err(error) => {
+                    for answer in waiting.into_values().flatten() {
+                        let _ = answer.send(Err(Error::new(error.kind(), error.to_string())));
+                    }
+                    break;
                 }
-            }
-            Err(error) => {
-                for (_, answer) in asked {
-                    let _ = answer.send(Err(Error::new(error.kind(), error.to_string())));
+            };
+            let later = left.into_iter().filter_map(|id| waiting.remove_entry(&id)).collect();
+            // An id that is not left, and was not found, has no document.
+            for (id, answers) in std::mem::replace(&mut waiting, later) {
+                let at = found.iter().position(|document| document.id == id);
+                let document = at.map(|at| found.swap_remove(at));
+                for answer in answers {
+                    // A handler that has ended does not wait any more.
+                    let _ = answer.send(Ok(document.clone()));
                 }
             }
         }

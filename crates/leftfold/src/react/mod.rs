@@ -22,13 +22,15 @@ mod watch;
 
 pub use context::{Context, Lock, NotCurrent};
 pub use filter::Filter;
+pub(crate) use planner::place_name;
 pub use reacting::{Counts, Reacting};
 pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
 pub use reactor::{Reactor, Registration};
 pub(crate) use retry::later;
 pub use retry::{Every, Retry};
 pub use store::{
-    Change, Changes, Comparing, Depth, Due, Feed, Found, On, Plain, Query, Reactive, Registered, Told, Wanted,
+    Body, Change, Changes, Comparing, Depth, Due, Feed, FoundDocument, FoundDocuments, On, Plain, Query,
+    Reactive, Registered, Told, Wanted,
 };
 pub use task::{Cursor, Ended, Evolution, Moment, Outcome, Rules, Run, Seen, State, Task, TaskKey};
 pub use value::{Decimal, Fields, Value};

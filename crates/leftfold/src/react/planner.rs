@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::loader::BYTES;
 use super::reaction::{Cleanup, Definition};
 use super::retry::Every;
 use super::shared::Shared;
-use super::store::{Change, Comparing, Feed as _, On, Query, Reactive, Registered, Told};
-use super::task::{State, Task, TaskKey};
+use super::store::{
+    Change, Comparing, Feed as _, FoundDocument, FoundDocuments, On, Query, Reactive, Registered, Told,
+};
+use super::task::{Seen, State, Task, TaskKey};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
-use crate::json::Json;
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
@@ -106,7 +108,7 @@ impl<S: Reactive> Shared<S> {
 }
 
 /// What the lease and the place of a feed are kept under.
-pub(super) fn place_name(on: &On) -> String {
+pub(crate) fn place_name(on: &On) -> String {
     format!("feed of {on}")
 }
 
@@ -305,14 +307,18 @@ impl<S: Reactive> Shared<S> {
                 .into_iter()
                 .map(|task| (task.key.clone(), task))
                 .collect();
+            let FoundDocuments { documents, left, .. } = self.store.current_documents(on, ids, BYTES).await?;
             let documents: BTreeMap<_, _> =
-                self.store.current_documents(on, ids).await?.into_iter().collect();
+                documents.into_iter().map(|document| (document.id.clone(), document)).collect();
+            let left: BTreeSet<_> = left.into_iter().collect();
             let known = self.definitions_of(&keys);
             let mut changes = Vec::new();
-            for key in &keys {
+            for key in keys.iter().filter(|key| !left.contains(&key.document)) {
                 let task = tasks.remove(key);
                 changes.extend(self.change_of(key, task, documents.get(&key.document)));
             }
+            // Nobody needs them while the tasks are written.
+            drop(documents);
             let planned = changes.len() as u64;
             is_due |= !changes.is_empty();
             let refused = self.store.save_tasks(changes).await?;
@@ -325,11 +331,16 @@ impl<S: Reactive> Shared<S> {
                 // Whoever has registered something else meanwhile may have looked before this was written. Who does so from here on looks afterwards.
                 self.refresh().await?;
                 let now = self.definitions_of(&keys);
-                let is_outdated = |key: &&TaskKey| now.get(&key.reaction) != known.get(&key.reaction);
+                let is_outdated = |key: &&TaskKey| {
+                    now.get(&key.reaction) != known.get(&key.reaction) && !left.contains(&key.document)
+                };
                 let outdated = keys.iter().filter(is_outdated);
                 pairs.extend(outdated.map(|key| (key.reaction.clone(), key.document.clone())));
             }
-            if !pairs.is_empty() {
+            let is_contended = !pairs.is_empty();
+            let unseen = keys.into_iter().filter(|key| left.contains(&key.document));
+            pairs.extend(unseen.map(|key| (key.reaction, key.document)));
+            if is_contended {
                 let busy =
                     || Error::new(Kind::Unavailable, "planning tasks: others keep changing the same ones");
                 sleep(delays.next().ok_or_else(busy)?).await;
@@ -348,12 +359,20 @@ impl<S: Reactive> Shared<S> {
     }
 
     /// What is to become of a task, given what its document is.
-    fn change_of(&self, key: &TaskKey, task: Option<Task>, document: Option<&Json>) -> Option<Change> {
+    fn change_of(
+        &self,
+        key: &TaskKey,
+        task: Option<Task>,
+        document: Option<&FoundDocument>,
+    ) -> Option<Change> {
         let seen = task.as_ref().map(|task| task.version);
         let moment = self.moment();
         let after = match self.known(&key.reaction) {
             Some(definition) => {
                 let (looks, check_at) = definition.look(document, moment.now);
+                if let Seen::Unreadable(why) = &looks {
+                    tracing::warn!(reaction = key.reaction, document = %key.document, why, "document can't be read, its task fails");
+                }
                 let check_at = check_at.filter(|at| *at > moment.now);
                 Task::observe(task, key, looks, check_at, &definition.rules, moment)?
             }
@@ -444,8 +463,7 @@ impl<S: Reactive> Shared<S> {
                 return self.compare_tasks(definition, Some(after)).await;
             }
         };
-        let page = self.store.page_of_documents(on, after, PIECE).await?;
-        let ids: Vec<_> = page.into_iter().map(|(id, _)| id).collect();
+        let ids = self.store.page_of_ids(on, after, PIECE).await?;
         self.plan_pairs(on, pairs(&ids)).await?;
         match ids.last() {
             Some(last) if ids.len() == PIECE => Ok(Some(Comparing::Documents(last.clone()))),
@@ -505,6 +523,17 @@ impl<S: Reactive> Shared<S> {
         Ok(last.filter(|_| !is_last).map(Comparing::Tasks))
     }
 
+    /// Those of these documents that are there.
+    async fn those_there(&self, on: &On, mut ids: Vec<DocumentId>) -> Result<BTreeSet<DocumentId>> {
+        let mut there = BTreeSet::new();
+        while !ids.is_empty() {
+            let found = self.store.current_documents(on, ids, BYTES).await?;
+            there.extend(found.documents.into_iter().map(|document| document.id));
+            ids = found.left;
+        }
+        Ok(there)
+    }
+
     /// Forgets tasks whose time is over.
     pub(super) async fn sweep(&self, on: &On) -> Result<u64> {
         let mut swept = 0;
@@ -528,10 +557,9 @@ impl<S: Reactive> Shared<S> {
                 after = Some(last.key.clone());
                 let outside: Vec<_> = tasks.into_iter().filter(|task| !task.inside).collect();
                 let ids = outside.iter().map(|task| task.key.document.clone()).collect();
-                let there: BTreeMap<_, _> =
-                    self.store.current_documents(on, ids).await?.into_iter().collect();
+                let there = self.those_there(on, ids).await?;
                 let is_over = |task: &Task| {
-                    let is_gone = !there.contains_key(&task.key.document);
+                    let is_gone = !there.contains(&task.key.document);
                     let is_awaited = task.check_at.is_some();
                     is_gone || (!is_awaited && matches!(definition.cleanup, Cleanup::GoneOrOutside(_)))
                 };

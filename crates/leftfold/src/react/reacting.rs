@@ -11,11 +11,11 @@ use tokio::time::{Instant, sleep};
 
 use super::events;
 use super::filter::Filter;
+use super::loader::BYTES;
 use super::planner;
 use super::shared::Shared;
-use super::store::{Change, Depth, On, Query, Reactive, Registered};
+use super::store::{Change, Depth, FoundDocument, On, Query, Reactive, Registered};
 use super::task::{State, Task, TaskKey};
-use super::value::Value;
 use crate::error::{Error, Invalid, Kind, Result};
 
 /// How many tasks are changed at once.
@@ -174,15 +174,18 @@ impl<S: Reactive> Reacting<S> {
         }
         let (mut matching, now) = (Vec::new(), self.0.shared.now());
         for (on, tasks) in by_place {
-            let ids = tasks.iter().map(|task| task.key.document.clone()).collect();
-            let documents: BTreeMap<_, _> =
-                self.store().current_documents(&on, ids).await?.into_iter().collect();
-            let is_meant = |task: &Task| {
-                let document = documents.get(&task.key.document);
-                let value = document.and_then(|document| document.as_str().parse::<Value>().ok());
-                value.is_some_and(|value| filter.matches(&value, now))
-            };
-            matching.extend(tasks.into_iter().filter(is_meant));
+            let mut ids: Vec<_> = tasks.iter().map(|task| task.key.document.clone()).collect();
+            let mut meant = BTreeSet::new();
+            while !ids.is_empty() {
+                let found = self.store().current_documents(&on, ids, BYTES).await?;
+                let is_meant = |document: &FoundDocument| {
+                    let value = document.body.as_ref().ok().and_then(|body| body.value().ok());
+                    value.is_some_and(|value| filter.matches(&value, now))
+                };
+                meant.extend(found.documents.into_iter().filter(is_meant).map(|document| document.id));
+                ids = found.left;
+            }
+            matching.extend(tasks.into_iter().filter(|task| meant.contains(&task.key.document)));
         }
         Ok(matching)
     }

@@ -14,9 +14,8 @@ use serde::de::DeserializeOwned;
 use super::context::{Context, Inner};
 use super::filter::Filter;
 use super::retry::{Every, Retry};
-use super::store::{On, Plain};
-use super::task::{Evolution, Rules, Seen};
-use super::value::Value;
+use super::store::{Body, FoundDocument, On, Plain};
+use super::task::{Evolution, MAX_HISTORY, Rules, Seen, kept};
 use super::watch::Paths;
 use crate::documents::Collection;
 use crate::error::Invalid;
@@ -30,6 +29,13 @@ pub struct HandlerError(Box<dyn StdError + Send + Sync>);
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for HandlerError {
     fn from(error: E) -> Self {
         Self(error.into())
+    }
+}
+
+impl HandlerError {
+    /// The error that it was made of.
+    pub fn cause(&self) -> &(dyn StdError + 'static) {
+        &*self.0
     }
 }
 
@@ -54,7 +60,7 @@ impl fmt::Display for HandlerError {
 type Handled = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 type Handler = Box<dyn Fn(Arc<Inner>) -> Handled + Send + Sync>;
 /// What is seen in a document, and when that may be something else though it does not change.
-type Look = Box<dyn Fn(&Json, Timestamp) -> (Seen, Option<Timestamp>) + Send + Sync>;
+type Look = Box<dyn Fn(&Body, Timestamp) -> (Seen, Option<Timestamp>) + Send + Sync>;
 
 /// When the task of a document is forgotten. Give it more time than a process may stand still, or a write may be late: what was planned before a task was
 /// forgotten, and is written afterwards, is taken for a new task.
@@ -132,8 +138,15 @@ impl fmt::Debug for Definition {
 
 impl Definition {
     /// What a document, or its absence, means to it.
-    pub(super) fn look(&self, document: Option<&Json>, now: Timestamp) -> (Seen, Option<Timestamp>) {
-        document.map_or((Seen::Absent, None), |document| (self.look)(document, now))
+    pub(super) fn look(&self, document: Option<&FoundDocument>, now: Timestamp) -> (Seen, Option<Timestamp>) {
+        match document.map(|document| &document.body) {
+            None => (Seen::Absent, None),
+            Some(Err(why)) => (Seen::Unreadable(why.clone()), None),
+            Some(Ok(body)) => match (self.look)(body, now) {
+                (Seen::Inside(watched), check_at) => (Seen::Inside(kept(watched)), check_at),
+                seen => seen,
+            },
+        }
     }
 
     pub(super) fn handle(&self, context: Arc<Inner>) -> Handled {
@@ -352,7 +365,7 @@ impl<D> Draft<D> {
         Self { concurrency: most, ..self }
     }
 
-    /// How many runs are remembered of each task: 5 if left out.
+    /// How many runs are remembered of each task: 5 if left out, 1000 at most. Those with long error texts are forgotten earlier.
     pub fn history(self, runs: usize) -> Self {
         Self { rules: Rules { history: runs, ..self.rules }, ..self }
     }
@@ -381,7 +394,7 @@ impl<D> Draft<D> {
         let refuse = |what: &str, value: String, expected: &str| {
             Err(Invalid::new("reaction", &format!("{} ({what} {value})", self.name), expected))
         };
-        let Rules { debounce, at_most, visibility, version, .. } = &self.rules;
+        let Rules { debounce, at_most, visibility, version, history, .. } = &self.rules;
         if at_most < debounce {
             return refuse("at most", format!("{at_most:?}"), "no less than the debounce");
         }
@@ -390,6 +403,9 @@ impl<D> Draft<D> {
         }
         if *version == 0 {
             return refuse("version", version.to_string(), "at least 1");
+        }
+        if *history > MAX_HISTORY {
+            return refuse("history", history.to_string(), "at most 1000 runs");
         }
         if self.concurrency == 0 {
             return refuse("concurrency", "0".to_owned(), "at least 1");
@@ -430,16 +446,13 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
         });
         let text = text.to_string();
         let is_typed = when.is_some() || again.is_some() || watch.is_some();
-        let look = move |document: &Json, now: Timestamp| {
-            let value = || document.as_str().parse::<Value>();
+        let look = move |body: &Body, now: Timestamp| {
+            let document = body.json();
             let mut check_at = None;
             if let Some(filter) = &filter {
-                let value = match value() {
+                let value = match body.value() {
                     Ok(value) => value,
-                    Err(error) => {
-                        tracing::warn!(%error, "a document can't be read, so that no reaction is planned");
-                        return (Seen::Outside, None);
-                    }
+                    Err(error) => return (Seen::Unreadable(error.to_string()), None),
                 };
                 check_at = filter.changes_at(&value, now);
                 if !filter.matches(&value, now) {
@@ -459,7 +472,7 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
             }
             let watched = match (&watch, &typed, &paths) {
                 (Some(watch), Some(typed), _) => watch(typed),
-                (_, _, Some(paths)) => value().and_then(|value| Json::of(&paths.values(&value))),
+                (_, _, Some(paths)) => body.value().and_then(|value| Json::of(&paths.values(&value))),
                 _ => Ok(document.clone()),
             };
             (Seen::Inside(watched.unwrap_or_else(|_| document.clone())), check_at)

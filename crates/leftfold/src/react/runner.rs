@@ -15,13 +15,14 @@ use tracing::Instrument as _;
 
 use super::context::Inner;
 use super::events;
-use super::loader::Loader;
+use super::loader::{BYTES, Loader};
 use super::planner::until;
 use super::reaction::Definition;
 use super::shared::{Hand, Shared};
-use super::store::{Change, Reactive, Wanted};
-use super::task::{Outcome, State, Task, TaskKey};
+use super::store::{Change, FoundDocument, On, Reactive, Wanted};
+use super::task::{Outcome, Seen, State, Task, TaskKey, kept};
 use crate::error::Result;
+use crate::event::DocumentId;
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
@@ -391,6 +392,7 @@ fn panicked(error: tokio::task::JoinError) -> String {
 async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished: mpsc::Receiver<Finished>) {
     let mut batch = Vec::new();
     while finished.recv_many(&mut batch, FINISH).await > 0 {
+        look_at_unseen(&shared, &mut batch).await;
         let backoff =
             Backoff::default().first(Duration::from_millis(5)).most(Duration::from_secs(1)).without_limit();
         let mut delays = backoff.delays(shared.env.random());
@@ -409,6 +411,52 @@ async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished: mpsc::Rec
             }
         }
     }
+}
+
+/// Looks at documents that their handlers have not looked at. One that still is what its task was planned for need not be looked at again.
+async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished]) {
+    let mut by_source: BTreeMap<&On, BTreeMap<&DocumentId, Vec<usize>>> = BTreeMap::new();
+    for (at, finished) in batch.iter().enumerate().filter(|(_, finished)| finished.unseen) {
+        let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
+        if let Some(on) = definition.and_then(|one| one.on.as_ref()) {
+            by_source.entry(on).or_default().entry(&finished.key.document).or_default().push(at);
+        }
+    }
+    let mut seen = Vec::new();
+    for (on, of_documents) in by_source {
+        let mut ids: Vec<_> = of_documents.keys().map(|id| (*id).clone()).collect();
+        while !ids.is_empty() {
+            let found = match shared.store.current_documents(on, ids, BYTES).await {
+                Ok(found) => found,
+                Err(error) => {
+                    // They are looked at later.
+                    shared.failed(&error, "looking at documents that were handled");
+                    break;
+                }
+            };
+            for document in &found.documents {
+                for at in of_documents.get(&document.id).into_iter().flatten() {
+                    if is_current(shared, &batch[*at], document) {
+                        seen.push(*at);
+                    }
+                }
+            }
+            ids = found.left;
+        }
+    }
+    for at in seen {
+        batch[at].unseen = false;
+    }
+}
+
+/// Whether a document is what the task of a run was planned for.
+fn is_current<S: Reactive>(shared: &Shared<S>, finished: &Finished, document: &FoundDocument) -> bool {
+    let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
+    let task = shared.running.held(&finished.key, finished.epoch);
+    let (Some(definition), Some(task)) = (definition, task) else { return false };
+    let (seen, _) = definition.look(Some(document), shared.now());
+    // A task that has changed meanwhile is renewed, and was not read for this run.
+    task.state == State::Running && seen == Seen::Inside(kept(task.watched))
 }
 
 /// Finishes runs. Answers with those whose tasks were changed by others meanwhile.

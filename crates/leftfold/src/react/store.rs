@@ -2,6 +2,7 @@
 //!
 //! All that is decided is decided elsewhere, over plain values; a store keeps a task only if it is still what the change was computed from.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
@@ -11,6 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::task::{State, Task, TaskKey};
+use super::value::Value;
 use crate::documents::Collection;
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
@@ -228,8 +230,78 @@ impl Depth {
     }
 }
 
-/// A document, with its id.
-pub type Found = (DocumentId, Json);
+/// A document that reactions are about, as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FoundDocument {
+    /// Its id.
+    pub id: DocumentId,
+    /// Its body, or why that can't be read.
+    pub body: Result<Body, String>,
+}
+
+impl FoundDocument {
+    /// A document that can be read.
+    pub fn new(id: DocumentId, body: impl Into<Body>) -> Self {
+        Self { id, body: Ok(body.into()) }
+    }
+}
+
+/// The body of a document: JSON for handlers, and values for filters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Body {
+    json: Json,
+    /// The same in the store's own types, where it has more of them than JSON.
+    value: Option<Value>,
+}
+
+impl Body {
+    /// The body of a document in a store whose types are not all of JSON.
+    pub fn typed(json: Json, value: Value) -> Self {
+        Self { json, value: Some(value) }
+    }
+
+    /// It as JSON.
+    pub fn json(&self) -> &Json {
+        &self.json
+    }
+
+    /// It as filters and watched paths see it.
+    pub fn value(&self) -> Result<Cow<'_, Value>, Invalid> {
+        match &self.value {
+            Some(value) => Ok(Cow::Borrowed(value)),
+            None => self.json.as_str().parse().map(Cow::Owned),
+        }
+    }
+}
+
+impl From<Json> for Body {
+    fn from(json: Json) -> Self {
+        Self { json, value: None }
+    }
+}
+
+/// Documents that were asked for by id.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FoundDocuments {
+    /// Those that are there.
+    pub documents: Vec<FoundDocument>,
+    /// Ids that were not looked at, because the documents before them are so large. Ask again for these.
+    pub left: Vec<DocumentId>,
+    bytes: usize,
+}
+
+impl FoundDocuments {
+    /// Adds a document.
+    pub fn push(&mut self, document: FoundDocument) {
+        self.bytes += document.body.as_ref().map_or(0, |body| body.json.as_str().len());
+        self.documents.push(document);
+    }
+
+    /// Whether there is a document, and all of them take this many bytes or more.
+    pub fn is_full(&self, bytes: usize) -> bool {
+        !self.documents.is_empty() && self.bytes >= bytes
+    }
+}
 
 /// What a store does for reactions.
 pub trait Reactive: Log + Clone + Send + Sync + 'static {
@@ -242,20 +314,22 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// The store's time: that of one clock for all.
     fn time(&self) -> impl Future<Output = Result<Timestamp>> + Send;
 
-    /// Documents as they are now, not earlier than this call; those that are not there are left out.
+    /// Returns documents as they are now, not earlier than this call; those that are not there are left out. It stops after about so
+    /// many bytes, but not before the first document. A document that can't be read keeps no others from being returned.
     fn current_documents(
         &self,
         on: &On,
         ids: Vec<DocumentId>,
-    ) -> impl Future<Output = Result<Vec<Found>>> + Send;
+        bytes: usize,
+    ) -> impl Future<Output = Result<FoundDocuments>> + Send;
 
-    /// Documents by id, after an id.
-    fn page_of_documents(
+    /// Returns ids of documents in their order, after an id. Some of these documents may be gone.
+    fn page_of_ids(
         &self,
         on: &On,
         after: Option<DocumentId>,
         most: usize,
-    ) -> impl Future<Output = Result<Vec<Found>>> + Send;
+    ) -> impl Future<Output = Result<Vec<DocumentId>>> + Send;
 
     /// Changes of these documents, from a place on that a feed named, or from now on. The order of `on` does not matter.
     fn follow(&self, on: Vec<On>, from: Option<String>) -> impl Future<Output = Result<Self::Feed>> + Send;

@@ -5,15 +5,30 @@
 //! store takes it only if nobody else changed it meanwhile. What a runner finds out about the document ends in a state from which the next
 //! look decides: so whatever order things happen in, the last state of the document is handled.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::retry::{Every, Retry, later};
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::planted::{Bug, planted};
+
+/// Watched values that take more bytes are kept as their hash.
+const MAX_WATCHED_BYTES: usize = 16 << 10;
+/// The begin of watched values that are kept as their hash.
+const HASH_BEGIN: &str = "{\"$leftfold\":\"sha256:";
+/// How many bytes of the begin, and of the end, of a long error text are kept.
+const CUT_BYTES: usize = 4 << 10;
+/// The begin of the error of a task whose document can't be read.
+const UNREADABLE: &str = "the document can't be read: ";
+/// How many runs can be remembered.
+pub(super) const MAX_HISTORY: usize = 1_000;
+/// How many bytes of error texts are remembered with them.
+const MAX_HISTORY_BYTES: usize = 256 << 10;
 
 /// Tells a task from others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,6 +149,8 @@ pub struct Cursor {
 pub enum Seen {
     /// There is none.
     Absent,
+    /// It can't be read, for this reason.
+    Unreadable(String),
     /// It does not match.
     Outside,
     /// It matches, and these are the watched values.
@@ -200,7 +217,7 @@ impl Task {
         let Moment { now, version, .. } = moment;
         let before = match (task, &seen) {
             (Some(task), _) => task,
-            (None, Seen::Inside(_)) => Self::new(key, rules, now),
+            (None, Seen::Inside(_) | Seen::Unreadable(_)) => Self::new(key, rules, now),
             // It need not be remembered, unless it is to be looked at again.
             (None, _) if check_at.is_none() => return None,
             (None, _) => Self::new(key, rules, now),
@@ -215,16 +232,32 @@ impl Task {
                     // whoever sees it inside changes the task: so the next look is right.
                     task.check_at = Some(now);
                 }
-                if task.state == State::Pending {
+                let was_unreadable = task.state == State::Failed
+                    && task.error.as_ref().is_some_and(|error| error.starts_with(UNREADABLE));
+                if task.state == State::Pending || was_unreadable {
                     task.move_to(State::Stale, now);
                     task.due = None;
                 } else if before.inside {
                     task.changed_at = now;
                 }
             }
+            Seen::Unreadable(why) => {
+                task.inside = false;
+                if matches!(task.state, State::Running | State::Changed) {
+                    // Its run says first how it ended.
+                    task.check_at = Some(later(now, rules.visibility));
+                } else {
+                    let error = Some(cut(&format!("{UNREADABLE}{why}")));
+                    if task.state != State::Failed || task.error != error {
+                        task.error = error;
+                        task.give_up(now);
+                    }
+                }
+            }
             Seen::Inside(watched) => {
                 // What ended as stale was not handled, even if the document is what it was planned for again.
-                let is_new = !before.inside || before.watched != watched || before.state == State::Stale;
+                let is_new =
+                    !before.inside || kept(before.watched.clone()) != watched || before.state == State::Stale;
                 if is_new {
                     // Since when something waits: a document that changes all the time must not be waited for without end.
                     let waits = matches!(before.state, State::Pending | State::Running | State::Changed)
@@ -436,7 +469,7 @@ impl Task {
         let (ended, error) = match &outcome {
             Outcome::Done | Outcome::Handled(_) => (Ended::Done, None),
             Outcome::Stale => (Ended::Stale, None),
-            Outcome::Failed(error) => (Ended::Failed, Some(error.clone())),
+            Outcome::Failed(error) => (Ended::Failed, Some(cut(error))),
             Outcome::Deferred(_) => (Ended::Deferred, None),
         };
         self.remember(ended, error.clone(), rules, now);
@@ -611,6 +644,13 @@ impl Task {
         self.history.push(Run { at: now, millis, outcome, error });
         let surplus = self.history.len().saturating_sub(rules.history);
         self.history.drain(..surplus);
+        let mut bytes = 0;
+        let fitting = self.history.iter().rev().take_while(|run| {
+            bytes += run.error.as_ref().map_or(0, String::len);
+            bytes <= MAX_HISTORY_BYTES
+        });
+        let surplus = self.history.len() - fitting.count();
+        self.history.drain(..surplus);
     }
 
     /// What stays the same for all attempts to handle one state of the document, and is another one for the next.
@@ -620,6 +660,37 @@ impl Task {
         }
         format!("{}/{}/{}", self.key.reaction, self.key.document, self.generation)
     }
+}
+
+/// The watched values as a task keeps them: large ones as their hash, so that a task fits wherever it is stored.
+pub(super) fn kept(watched: Json) -> Json {
+    let bytes = watched.as_str().len();
+    if bytes <= MAX_WATCHED_BYTES {
+        return watched;
+    }
+    let mut kept = HASH_BEGIN.to_owned();
+    for byte in Sha256::digest(watched.as_str()) {
+        // Writing to a text does not fail.
+        let _ = write!(kept, "{byte:02x}");
+    }
+    let _ = write!(kept, "\",\"bytes\":{bytes}}}");
+    Json::stored(kept)
+}
+
+/// Whether watched values are kept as their hash.
+pub(super) fn is_hash(watched: &Json) -> bool {
+    watched.as_str().starts_with(HASH_BEGIN)
+}
+
+/// An error text as a task keeps it: of a long one the begin and the end.
+fn cut(error: &str) -> String {
+    if error.len() <= 2 * CUT_BYTES {
+        return error.to_owned();
+    }
+    let (begin, end) =
+        (error.floor_char_boundary(CUT_BYTES), error.ceil_char_boundary(error.len() - CUT_BYTES));
+    let left_out = end - begin;
+    format!("{} … {left_out} bytes are left out … {}", &error[..begin], &error[end..])
 }
 
 /// What a new version of a reaction's code does with tasks that the old one ended.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::log::{Limit, Page};
-use leftfold::react::{Change, Depth, Due, Found, On, Query, Reactive, Registered, Task, TaskKey, Wanted};
+use leftfold::react::{
+    Change, Depth, Due, FoundDocuments, On, Query, Reactive, Registered, Task, TaskKey, Wanted,
+};
 use leftfold::{
     DocumentId, Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, StreamId,
 };
@@ -68,12 +70,12 @@ impl Reactive for Held {
         self.memory.time().await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>) -> Result<Vec<Found>> {
-        self.memory.current_documents(on, ids).await
+    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+        self.memory.current_documents(on, ids, bytes).await
     }
 
-    async fn page_of_documents(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<Found>> {
-        self.memory.page_of_documents(on, after, most).await
+    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+        self.memory.page_of_ids(on, after, most).await
     }
 
     async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<Self::Feed> {

@@ -457,3 +457,58 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_document_that_can_not_be_read_fails_and_is_handled_when_it_can() {
+    let unreadable = |why: &str| Seen::Unreadable(why.to_owned());
+    let handled = running().finish(1, Outcome::Done, &rules(), at(2)).unwrap();
+    for before in [None, Some(pending()), Some(handled)] {
+        let failed = observe(before, unreadable("no UTF-8"), &rules(), 3).unwrap();
+        assert_eq!((failed.state, failed.due, failed.inside), (State::Failed, None, false));
+        assert_eq!(failed.error.as_deref(), Some("the document can't be read: no UTF-8"));
+        assert_eq!(
+            observe(Some(failed.clone()), unreadable("no UTF-8"), &rules(), 4),
+            None,
+            "nothing has changed"
+        );
+        let mended = observe(Some(failed.clone()), inside(1), &rules(), 5).unwrap();
+        assert_eq!((mended.state, mended.due), (State::Pending, Some(at(5).now)));
+        for seen in [Seen::Absent, Seen::Outside] {
+            let over = observe(Some(failed.clone()), seen, &rules(), 5).unwrap();
+            assert_eq!(over.state, State::Stale, "there is nothing to mend any more");
+        }
+    }
+    // A run says first how it ended.
+    let during = observe(Some(running()), unreadable("no UTF-8"), &rules(), 3).unwrap();
+    assert_eq!((during.state, during.check_at), (State::Running, Some(later(at(3).now, rules().visibility))));
+    let ended = during.finish(1, Outcome::Failed("no".to_owned()), &rules(), at(4)).unwrap();
+    assert_eq!(observe(Some(ended), unreadable("no UTF-8"), &rules(), 70).unwrap().state, State::Failed);
+}
+
+#[test]
+fn a_task_stays_small_whatever_is_watched_and_said() {
+    let large = |last: char| Json::of(&format!("{}{last}", "x".repeat(1 << 20))).unwrap();
+    let (one, other) = (kept(large('1')), kept(large('2')));
+    assert!(is_hash(&one) && one != other && one == kept(large('1')) && one.as_str().len() < 200, "{one:?}");
+    assert_eq!(kept(one.clone()), one);
+    let small = Json::of(&"x".repeat(16_000)).unwrap();
+    assert_eq!(kept(small.clone()), small);
+    // A task that was planned before large values were hashed is not planned again for the same document.
+    let old = Task { watched: large('1'), ..pending() };
+    assert_eq!(observe(Some(old.clone()), Seen::Inside(one), &rules(), 5), None);
+    assert!(observe(Some(old), Seen::Inside(other), &rules(), 5).is_some());
+
+    let said = format!("begin{}end", "ü".repeat(1 << 20));
+    let rules = Rules { history: 1_000, retry: Retry::fixed(Duration::ZERO).attempts(u32::MAX), ..rules() };
+    let mut task = pending();
+    for second in 1..200 {
+        task = task.claim("w", &rules, at(second)).unwrap();
+        let epoch = task.epoch;
+        task = task.finish(epoch, Outcome::Failed(said.clone()), &rules, at(second)).unwrap();
+    }
+    let error = task.error.clone().unwrap();
+    assert!(error.starts_with("beginü") && error.ends_with("üend"), "{error}");
+    assert!(error.len() < 8_300 && error.contains("bytes are left out"), "{}", error.len());
+    assert!((20..100).contains(&task.history.len()), "{}", task.history.len());
+    assert!(serde_json::to_string(&task).unwrap().len() < 512 << 10);
+}

@@ -15,7 +15,7 @@ use crate::documents::{
 use crate::event::{DocumentId, Event, Partition};
 use crate::fold::{self, Projection, Sample};
 use crate::mark::{Lane, Mark};
-use crate::react::{Feed as _, On, Reaction, Reactive, Reactor, Told};
+use crate::react::{Feed as _, FoundDocument, On, Reaction, Reactive, Reactor, Told};
 use crate::{App, Leftfold};
 
 fn carts() -> Collection {
@@ -206,9 +206,9 @@ pub async fn a_switch_loses_changes(store: impl Store + Reactive) {
     // From now on it is the other generation that is followed and read.
     let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
     let Told::Changes(_) = feed.next(10, Duration::ZERO).await.unwrap() else { panic!("lost again") };
-    let found = store.current_documents(&on, vec![id("a"), id("b")]).await.unwrap();
-    assert_eq!(found, [(id("b"), json(r#"{"n":2}"#))]);
-    assert_eq!(store.page_of_documents(&on, None, 9).await.unwrap(), found);
+    let found = store.current_documents(&on, vec![id("a"), id("b")], usize::MAX).await.unwrap();
+    assert_eq!(found.documents, [FoundDocument::new(id("b"), json(r#"{"n":2}"#))]);
+    assert_eq!(store.page_of_ids(&on, None, 9).await.unwrap(), [id("b")]);
     let write = Write { expected: Some(record("b", 5, "{}").header), record: record("b", 6, r#"{"n":3}"#) };
     let changes = vec![Changes { collection: carts().generation(1), writes: vec![write] }];
     let outcome = store.commit(Arc::new(Commit { advance: None, changes })).await.unwrap();

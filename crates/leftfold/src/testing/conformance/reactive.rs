@@ -162,20 +162,36 @@ pub async fn documents_are_read_and_paged<S: Store + Reactive>(store: S) {
         ],
     )
     .await;
-    let mut found = store.current_documents(&on(), ["a", "c", "b", "x"].map(id).to_vec()).await.unwrap();
-    found.sort_by(|one, other| one.0.cmp(&other.0));
-    let names: Vec<_> = found.iter().map(|(id, _)| id.as_str()).collect();
+    let ids = || ["a", "c", "b", "x"].map(id).to_vec();
+    let found = store.current_documents(&on(), ids(), usize::MAX).await.unwrap();
+    assert!(found.left.is_empty(), "{found:?}");
+    let mut found = found.documents;
+    found.sort_by(|one, other| one.id.cmp(&other.id));
+    let names: Vec<_> = found.iter().map(|document| document.id.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    assert!(found[1].1.same_as(&json(r#"{"n":2}"#)), "{:?}", found[1].1);
+    let body = found[1].body.as_ref().unwrap();
+    assert!(body.json().same_as(&json(r#"{"n":2}"#)), "{body:?}");
     let mut after = None;
     let mut pages = Vec::new();
     loop {
-        let page = store.page_of_documents(&on(), after, 2).await.unwrap();
-        let Some((last, _)) = page.last() else { break };
+        let page = store.page_of_ids(&on(), after, 2).await.unwrap();
+        let Some(last) = page.last() else { break };
         after = Some(last.clone());
-        pages.push(page.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>());
+        pages.push(page.iter().map(ToString::to_string).collect::<Vec<_>>());
     }
     assert_eq!(pages, [vec!["a".to_owned(), "b".to_owned()], vec!["d".to_owned()]]);
+
+    // Where there is room for little, they come one by one, all of them.
+    let (mut left, mut one_by_one) = (ids(), Vec::new());
+    while !left.is_empty() {
+        let found = store.current_documents(&on(), left, 1).await.unwrap();
+        assert!(found.documents.len() <= 1, "{found:?}");
+        assert!(!found.documents.is_empty() || found.left.is_empty(), "it gets on: {found:?}");
+        one_by_one.extend(found.documents.into_iter().map(|document| document.id.to_string()));
+        left = found.left;
+    }
+    one_by_one.sort();
+    assert_eq!(one_by_one, ["a", "b"]);
 }
 
 fn key(reaction: &str, document: &str) -> TaskKey {
