@@ -122,6 +122,31 @@ async fn a_reaction_that_failed_or_is_paused_is_told() {
     app.stop().await;
 }
 
+/// Before, nobody was told that a collection had stopped: there are no tasks that could be late.
+#[tokio::test(start_paused = true)]
+async fn documents_that_change_without_a_plan_are_told() {
+    let store = Memory::default();
+    let app = Leftfold::on(store.clone()).projection(Counted).start().await.unwrap();
+    let mail = Reaction::on(Counted, "mail").run(async |_| Ok(()));
+    let reacting = Reactor::on(store).reaction(mail).start().await.unwrap();
+    reacting.idle().await.unwrap();
+    let unplanned = async || {
+        let findings = app.doctor().await.unwrap();
+        findings.into_iter().find(|one| one.area == Area::Reactions && one.subject == "counted")
+    };
+    app.append_events("a", Expected::Any, vec![event()]).await.unwrap();
+    app.caught_up().await.unwrap();
+    reacting.idle().await.unwrap();
+    assert_eq!(unplanned().await, None);
+    reacting.stop(Duration::ZERO).await;
+    app.append_events("a", Expected::Any, vec![event()]).await.unwrap();
+    app.caught_up().await.unwrap();
+    let finding = unplanned().await.expect("nobody plans");
+    assert_eq!(finding.severity, Severity::Wrong, "{finding}");
+    assert!(finding.found.starts_with("documents have changed"), "{finding}");
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn both_stores_are_looked_over_where_they_are_apart() {
     let apart = Apart { log: Memory::default(), documents: Memory::default() };
