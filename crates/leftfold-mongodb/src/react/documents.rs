@@ -94,10 +94,13 @@ impl Base {
                 if found.is_full(bytes) {
                     // Nobody can tell those that come later from those that are not there.
                     let seen: HashSet<_> = found.documents.iter().map(|document| &document.id).collect();
-                    let left = ids[at * MAX_IDS..].iter().filter(|id| !seen.contains(id));
-                    let left = left.cloned().collect();
-                    found.left = left;
-                    return Ok(found);
+                    let asked = &ids[at * MAX_IDS..];
+                    let left: Vec<_> = asked.iter().filter(|id| !seen.contains(id)).cloned().collect();
+                    // A number finds equal ones of other types, whose ids are others: callers must get on.
+                    if left.len() < ids.len() {
+                        found.left = left;
+                        return Ok(found);
+                    }
                 }
                 if let Some(document) = decode(on, cursor.current()) {
                     found.push(document);
