@@ -97,9 +97,14 @@ pub(crate) fn statements(collection: &Collection) -> [(String, String); 3] {
     [(name.clone(), table), index("parked", "parked IS NOT NULL"), index("absent", "body IS NULL")]
 }
 
-/// Has the view show the generation that is live.
+/// Has the view show the generation that is live. A view that another program has made stays, and is reported.
 pub(crate) fn switch_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
-    connection.execute_batch(&format!("DROP VIEW IF EXISTS \"{collection}\""))?;
+    let begins = format!("{}\"leftfold_", view_of(collection));
+    if let Some((_, Some(stored))) = find(connection, collection.as_str())?
+        && stored.starts_with(&begins)
+    {
+        connection.execute_batch(&format!("DROP VIEW \"{collection}\""))?;
+    }
     make_view(connection, collection)
 }
 
@@ -109,7 +114,8 @@ fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Fai
         None => Ok(connection.execute_batch(&sql)?),
         Some((_, stored)) if stored.as_deref() == Some(&sql) => Ok(()),
         Some((stored, _)) => {
-            let report = format!("there is a table or view {stored} already that Leftfold has not made");
+            let report =
+                format!("there is a table, view or index {stored} already that Leftfold has not made");
             Err(Failure::refused("rename it, or give the collection another name", report))
         }
     }
@@ -118,11 +124,17 @@ fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Fai
 /// How the view is made that shows the generation that is live.
 pub(crate) fn view(connection: &Connection, collection: &Collection) -> Result<String, Failure> {
     let table = table(&generations::stored(connection, collection)?);
-    Ok(format!("CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM {table} WHERE body IS NOT NULL"))
+    Ok(format!("{}{table} WHERE body IS NOT NULL", view_of(collection)))
 }
 
-/// What has this name, as SQLite compares names, and how it was made.
+/// The statement that makes a view, up to the table that it shows.
+fn view_of(collection: &Collection) -> String {
+    format!("CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM ")
+}
+
+/// Returns the table, view or index with this name, as SQLite compares names, and its statement. Triggers have names of
+/// their own.
 fn find(connection: &Connection, name: &str) -> Result<Option<(String, Option<String>)>, Failure> {
-    let sql = "SELECT name, sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
+    let sql = "SELECT name, sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type <> 'trigger'";
     Ok(connection.prepare_cached(sql)?.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
 }

@@ -93,7 +93,7 @@ impl Work for PrepareWork {
             let report = format!("names like {name} belong to Leftfold's and SQLite's own tables");
             return Err(Failure::refused("give the collection another name", report));
         }
-        let exists = "SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE";
+        let exists = "SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type <> 'trigger'";
         if tx.connection.prepare_cached(exists)?.query_row([name], |_| Ok(())).optional()?.is_none() {
             let sql = format!(
                 "CREATE TABLE \"{name}\" (\n  id TEXT PRIMARY KEY NOT NULL,\n  body TEXT NOT NULL,\n  guard BLOB NOT NULL,\n  \

@@ -9,12 +9,12 @@ use std::time::Duration;
 use leftfold::doctor::{self, Area, Examine, Finding, span};
 use leftfold::steady::{Reading, Step};
 use leftfold::{Error, Result};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::Sqlite;
 use crate::clock;
 use crate::error::Failure;
-use crate::schema::FORMAT;
+use crate::schema::{self, FORMAT};
 use crate::writer::{Ran, Tx, Work};
 
 /// A file that is larger is not read as a whole: that would take too long while others wait for the answer.
@@ -113,7 +113,7 @@ impl Work for SettingsWork {
         Ok(Ran::Keep(Ok(Settings {
             journal_mode: file.pragma_query_value(None, "journal_mode", |row| row.get(0))?,
             synchronous: file.pragma_query_value(None, "synchronous", |row| row.get(0))?,
-            format: file.pragma_query_value(None, "user_version", |row| row.get(0))?,
+            format: schema::format(file)?.unwrap_or(0),
         })))
     }
 
@@ -189,17 +189,34 @@ impl Pages {
     }
 }
 
-/// What SQLite says of the file's own order: nothing if it is whole.
+/// Returns the damage that SQLite finds in the file.
 fn quick_check(file: &Connection) -> Vec<String> {
     const MOST: i64 = 5;
-    let ask = || -> rusqlite::Result<Vec<String>> {
-        let mut statement = file.prepare(&format!("PRAGMA quick_check({MOST})"))?;
-        statement.query_map([], |row| row.get(0))?.collect()
-    };
-    match ask() {
-        Ok(said) => said.into_iter().filter(|said| said != "ok").collect(),
+    match check(file, &MOST.to_string()) {
+        Ok(found) => found,
+        // The tables of an application may need functions that only the application has: only Leftfold's are checked then.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+            own_tables(file).unwrap_or_else(|error| vec![error.to_string()])
+        }
         Err(error) => vec![error.to_string()],
     }
+}
+
+fn own_tables(file: &Connection) -> rusqlite::Result<Vec<String>> {
+    let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'leftfold_*' ORDER BY name";
+    let mut statement = file.prepare(sql)?;
+    let names = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(check(file, &format!("\"{name}\""))?);
+    }
+    Ok(found)
+}
+
+fn check(file: &Connection, what: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = file.prepare(&format!("PRAGMA quick_check({what})"))?;
+    let found = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    Ok(found.into_iter().filter(|found| found != "ok").collect())
 }
 
 fn damage(said: &[String]) -> Finding {

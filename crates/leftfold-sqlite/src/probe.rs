@@ -60,8 +60,8 @@ impl Work for ProbeWork {
              ROLLBACK TO probe;
              RELEASE probe;",
         )?;
-        let format: i64 = file.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        file.pragma_update(None, "user_version", format)?;
+        // The header of the file may be an application's: this row is Leftfold's, and always there.
+        file.execute("UPDATE leftfold_meta SET value = value WHERE key = 'partitions'", [])?;
         Ok(Ran::Keep(Ok(())))
     }
 

@@ -1,33 +1,33 @@
-//! The file: how it is made, recognised and opened.
+//! Opens the file, recognises it, and gives it Leftfold's tables.
 //!
-//! A file that is not Leftfold's is never written to, nor even opened by SQLite: its header, read as plain
-//! bytes, tells whose it is. A new file gets all its tables in one transaction, so it is either empty or
-//! complete, also when two processes make it at the same time.
+//! Leftfold makes all its tables in one transaction, so a file has none or all of them, also when two processes open it
+//! at the same time. Their names begin with `leftfold_`, and `leftfold_meta` has their format, so that they can stand
+//! in the file of an application. Only in a file that Leftfold creates does the header have the format as well.
+//!
+//! SQLite alone opens the file: closing it in any other way would release all locks that this process has on it.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::fs::OpenOptions;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use leftfold::{Error, Kind, Result};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
 
 use crate::Options;
 use crate::error::Failure;
 use crate::identity::Identity;
 
-/// "LFLD": tells a file of ours from all others.
-pub(crate) const APPLICATION_ID: u32 = 0x4C46_4C44;
+/// "LFLD", in the header of the files that Leftfold creates.
+const APPLICATION_ID: i64 = 0x4C46_4C44;
 /// Raised when an older program could not read what a newer one writes.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 /// The most partitions a log can have.
 pub(crate) const MAX_PARTITIONS: u16 = 1_024;
 
 /// How long to wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(10);
-const PAGE_BYTES: u64 = 4_096;
 
 const TABLES: &str = "
 CREATE TABLE leftfold_meta (
@@ -133,7 +133,8 @@ CREATE TABLE leftfold_rejected (
 ) STRICT;
 ";
 
-/// What format 3 has beside that, and the journal.
+/// What format 3 has beside that, and the journal. `suspicion` stands where `SUSPICION` adds it, so that the doctor finds
+/// the same text in new and in older files.
 const REACTIONS: &str = "
 CREATE TABLE leftfold_tasks (
   reaction TEXT NOT NULL,
@@ -145,10 +146,10 @@ CREATE TABLE leftfold_tasks (
   needs INTEGER NOT NULL,
   changed_at INTEGER NOT NULL,
   error TEXT,
-  task TEXT NOT NULL,
+  task TEXT NOT NULL, suspicion INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (reaction, document)
 ) STRICT;
-CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, due, needs) WHERE due IS NOT NULL;
+CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, suspicion, due, needs) WHERE due IS NOT NULL;
 CREATE INDEX leftfold_tasks_check ON leftfold_tasks (reaction, check_at) WHERE check_at IS NOT NULL;
 CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document) WHERE state <> 'done';
 CREATE TABLE leftfold_reactions (
@@ -177,6 +178,21 @@ CREATE TABLE leftfold_generations (
 ) STRICT;
 ";
 
+/// The change of tasks between formats 3 and 4 and format 5.
+const SUSPICION: &str = "
+ALTER TABLE leftfold_tasks ADD COLUMN suspicion INTEGER NOT NULL DEFAULT 0;
+DROP INDEX IF EXISTS leftfold_tasks_due;
+CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, suspicion, due, needs) WHERE due IS NOT NULL;
+";
+
+/// The table that format 5 adds.
+const WORKERS: &str = "
+CREATE TABLE leftfold_workers (
+  name TEXT PRIMARY KEY NOT NULL,
+  until INTEGER NOT NULL
+) STRICT;
+";
+
 /// The journal of changes, apart from the rest as it is made anew where somebody has dropped it.
 ///
 /// Its numbers have no gaps, and begin with the time at which it was made: so a place in another one is never taken for a place in this.
@@ -193,7 +209,8 @@ CREATE TRIGGER leftfold_changes_bound AFTER INSERT ON leftfold_changes WHEN new.
 END;
 ";
 
-/// Opens the connection that writes, making the file if there is none. Answers with the number of partitions, and with which file it is.
+/// Opens the connection that writes, and creates the file if there is none. Returns the number of partitions, and the
+/// identity of the file.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, Identity)> {
     if let Some(wanted) = options.partitions
         && !(1..=MAX_PARTITIONS).contains(&wanted)
@@ -201,7 +218,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, I
         let expected = format!("1 to {MAX_PARTITIONS}");
         return Err(leftfold::Invalid::new("number of partitions", &wanted.to_string(), expected).into());
     }
-    look(path)?;
+    check_place(path)?;
     let failed = |failure: Failure| failure.to_error("open", path);
     create(path);
     let identity = Identity::of(path);
@@ -216,8 +233,7 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, I
         );
         return Err(Error::new(Kind::Store, message));
     }
-    make(&mut connection, options).map_err(failed)?;
-    check_format(&connection, path)?;
+    recognise(&connection).and_then(|()| make(&mut connection, options)).map_err(failed)?;
     let stored = partitions(&connection).map_err(failed)?;
     match options.partitions {
         Some(wanted) if wanted != stored => {
@@ -260,81 +276,99 @@ pub(crate) fn open_to_read(path: &Path, identity: &Identity) -> Result<Connectio
     Ok(connection)
 }
 
-/// Reads the header of what is there, without SQLite, and refuses what is not ours.
-fn look(path: &Path) -> Result<()> {
-    let shown = path.display();
-    let refuse = |kind, why: String| Err(Error::new(kind, format!("could not open {shown}: {why}")));
-    let io = |error: std::io::Error| {
-        let message = format!("could not open {shown}; check that this process may read and write it");
-        Error::new(Kind::Store, message).with_source(error)
-    };
-    match path.metadata() {
-        Ok(found) if found.is_dir() => {
-            return refuse(Kind::Store, "it is a directory; name a file in it".to_owned());
+/// Refuses a path at which there can be no file.
+fn check_place(path: &Path) -> Result<()> {
+    let refuse =
+        |why: String| Err(Error::new(Kind::Store, format!("could not open {}: {why}", path.display())));
+    if path.is_dir() {
+        return refuse("it is a directory; name a file in it".to_owned());
+    }
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !path.exists() && !parent.is_dir() => {
+            refuse(format!("there is no directory {}; make it first", parent.display()))
         }
-        Ok(found) if found.len() == 0 => return Ok(()),
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
-                    let why = format!("there is no directory {}; make it first", parent.display());
-                    refuse(Kind::Store, why)
-                }
-                _ => Ok(()),
-            };
-        }
-        Err(error) => return Err(io(error)),
+        _ => Ok(()),
     }
-    let mut header = Vec::with_capacity(100);
-    File::open(path).and_then(|file| file.take(100).read_to_end(&mut header)).map_err(io)?;
-    let number = |at: usize| {
-        header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes)
-    };
-    if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
-        let why = "it is not a SQLite database, or its beginning is damaged; name another file, or put back a \
-                   backup";
-        return refuse(Kind::Format, why.to_owned());
-    }
-    if number(68) != APPLICATION_ID {
-        let why = "it is a SQLite database of another application; name a new file, which will be made";
-        return refuse(Kind::Format, why.to_owned());
-    }
-    check_version(number(60), path)
 }
 
-fn check_version(version: u32, path: &Path) -> Result<()> {
-    if version <= FORMAT {
-        return Ok(());
-    }
-    let message = format!(
-        "could not open {}: it has format {version}, and this program reads formats up to {FORMAT}; use a newer \
-         version of Leftfold",
-        path.display()
-    );
-    Err(Error::new(Kind::Format, message))
-}
-
-fn check_format(connection: &Connection, path: &Path) -> Result<()> {
-    let version = connection
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(|error| Failure::from(error).to_error("open", path))?;
-    check_version(version, path)
-}
-
-/// Makes the tables of a new file, in one transaction, before the file is switched to its log mode.
-fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
-    if is_empty(connection)? {
-        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
-        if is_empty(&transaction)? {
-            if transaction
-                .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-                .map(|n: i64| n > 0)?
-            {
-                return Err(Failure::damaged("it holds the tables of another application"));
+/// Reads the file for the first time, and refuses one that Leftfold can't use. Writes nothing.
+fn recognise(connection: &Connection) -> Result<(), Failure> {
+    const NO_DATABASE: &str = "name another file, or put back a backup";
+    const RECODE: &str = "name another file, or copy what is in it into a new one that has UTF-8";
+    let encoding: String =
+        connection.pragma_query_value(None, "encoding", |row| row.get(0)).map_err(|error| {
+            if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
+                let report = "it is not a SQLite database, or its beginning is damaged";
+                return Failure::new(Kind::Format, NO_DATABASE, report);
             }
-            transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            transaction.pragma_update(None, "user_version", FORMAT)?;
+            error.into()
+        })?;
+    // SQLite compares the bytes of texts: in UTF-16 it would not sort ids as the engine does.
+    if encoding != "UTF-8" {
+        let report = format!("it has the text encoding {encoding}, and Leftfold needs UTF-8");
+        return Err(Failure::new(Kind::Format, RECODE, report));
+    }
+    check_format(format(connection)?)
+}
+
+fn check_format(format: Option<u32>) -> Result<(), Failure> {
+    match format {
+        Some(newer) if newer > FORMAT => {
+            let report = format!("it has format {newer}, and this program reads formats up to {FORMAT}");
+            Err(Failure::new(Kind::Format, "use a newer version of Leftfold", report))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the format of Leftfold's tables, or `None` if the file has none of them.
+///
+/// It is in `leftfold_meta` since format 5. Files that Leftfold has created have it in their header, too: programs that
+/// know only the header refuse a newer one.
+pub(crate) fn format(connection: &Connection) -> Result<Option<u32>, Failure> {
+    let in_header = if is_ours(connection)? {
+        Some(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
+    } else {
+        None
+    };
+    Ok(in_header.max(format_in_meta(connection)?))
+}
+
+/// Tells whether Leftfold has created the file.
+fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
+    let id: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    Ok(id == APPLICATION_ID)
+}
+
+fn format_in_meta(connection: &Connection) -> Result<Option<u32>, Failure> {
+    // A table of the application may have this name, and other columns.
+    let sql = "SELECT count(*) = 2 FROM pragma_table_info('leftfold_meta') WHERE name IN ('key', 'value')";
+    if !connection.query_row(sql, [], |row| row.get(0))? {
+        return Ok(None);
+    }
+    let sql = "SELECT CAST(value AS TEXT) FROM leftfold_meta WHERE key = 'format'";
+    let text: Option<String> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
+    let read = |text: String| {
+        text.parse().map_err(|_| Failure::damaged(format!("leftfold_meta says that it has format {text:?}")))
+    };
+    text.map(read).transpose()
+}
+
+/// Makes the tables that are missing, in one transaction, before the file is switched to its log mode.
+fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
+    if format(connection)?.is_none() {
+        // A transaction that writes gives the file its first page.
+        let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
+        check_names(connection)?;
+        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
+        if format(&transaction)?.is_none() {
+            check_names(&transaction)?;
+            if pages == 0 && is_blank(&transaction)? {
+                transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+                transaction.pragma_update(None, "user_version", FORMAT)?;
+            }
             make_tables(&transaction)?;
+            put_format(&transaction)?;
             transaction.execute(
                 "INSERT INTO leftfold_meta VALUES ('partitions', ?1)",
                 [options.partitions.unwrap_or(1).to_string()],
@@ -345,41 +379,76 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
     lift(connection)
 }
 
+/// Tells whether no other program has written to the file.
+fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
+    let zero =
+        |pragma: &str| connection.pragma_query_value(None, pragma, |row| Ok(row.get::<_, i64>(0)? == 0));
+    let has_nothing = "SELECT count(*) = 0 FROM sqlite_schema";
+    Ok(zero("application_id")?
+        && zero("user_version")?
+        && connection.query_row(has_nothing, [], |row| row.get(0))?)
+}
+
+/// Refuses a file in which an application has taken names that Leftfold needs, now or for a collection later.
+fn check_names(connection: &Connection) -> Result<(), Failure> {
+    let sql = "SELECT type, name FROM sqlite_schema WHERE lower(substr(name, 1, 9)) = 'leftfold_' LIMIT 1";
+    let taken = connection
+        .query_row(sql, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+        .optional()?;
+    match taken {
+        None => Ok(()),
+        Some((kind, name)) => {
+            let report = format!(
+                "it has a {kind} {name} that Leftfold has not made, and names that begin with leftfold_ are Leftfold's"
+            );
+            Err(Failure::new(Kind::Format, "rename it, or name another file", report))
+        }
+    }
+}
+
 /// Makes all tables, indexes and triggers that every file has.
 pub(crate) fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
-    [TABLES, SEQUENCES, REACTIONS, JOURNAL, GENERATIONS]
+    [TABLES, SEQUENCES, REACTIONS, JOURNAL, GENERATIONS, WORKERS]
         .iter()
         .try_for_each(|sql| connection.execute_batch(sql))
 }
 
-/// Gives a file of an older format what it lacks, in one transaction.
+/// Gives tables of an older format what they lack, in one transaction.
 fn lift(connection: &mut Connection) -> Result<(), Failure> {
-    let format = |connection: &Connection| {
-        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
-    };
-    if format(connection)? < FORMAT {
-        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        let found = format(&transaction)?;
-        if found < 2 {
-            transaction.execute_batch(SEQUENCES)?;
-        }
-        if found < 3 {
-            transaction.execute_batch(REACTIONS)?;
-            transaction.execute_batch(JOURNAL)?;
-        }
-        if found < 4 {
-            transaction.execute_batch(GENERATIONS)?;
-        }
-        transaction.pragma_update(None, "user_version", FORMAT)?;
-        transaction.commit()?;
+    if format(connection)? >= Some(FORMAT) {
+        return check_format(format(connection)?);
     }
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    let found = format(&transaction)?;
+    check_format(found)?;
+    let lacks = |made_in: u32| found < Some(made_in);
+    if lacks(2) {
+        transaction.execute_batch(SEQUENCES)?;
+    }
+    if lacks(3) {
+        transaction.execute_batch(REACTIONS)?;
+        transaction.execute_batch(JOURNAL)?;
+    } else if lacks(5) {
+        transaction.execute_batch(SUSPICION)?;
+    }
+    if lacks(4) {
+        transaction.execute_batch(GENERATIONS)?;
+    }
+    if lacks(5) {
+        transaction.execute_batch(WORKERS)?;
+    }
+    put_format(&transaction)?;
+    if is_ours(&transaction)? {
+        transaction.pragma_update(None, "user_version", FORMAT)?;
+    }
+    transaction.commit()?;
     Ok(())
 }
 
-/// An empty file has no pages; SQLite reports the id of one it has not written yet as 0.
-fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
-    let id: u32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    Ok(id != APPLICATION_ID)
+fn put_format(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO leftfold_meta VALUES ('format', ?1) \
+        ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    connection.execute(sql, [FORMAT.to_string()]).map(drop)
 }
 
 fn partitions(connection: &Connection) -> Result<u16, Failure> {
@@ -411,7 +480,7 @@ fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
                 return Err(Failure::refused("put the file on a local disk", why));
             }
             Err(error)
-                if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
                     && begun.elapsed() < PATIENCE =>
             {
                 sleep(Duration::from_millis(1));
@@ -424,7 +493,8 @@ fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
     connection.pragma_update_and_check(None, "wal_autocheckpoint", 1_000, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", 32 << 20, |_| Ok(()))?;
     if let Some(bytes) = options.max_bytes {
-        let pages = i64::try_from(bytes / PAGE_BYTES).unwrap_or(i64::MAX).max(1);
+        let page_bytes: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let pages = i64::try_from(bytes / page_bytes.unsigned_abs().max(1)).unwrap_or(i64::MAX).max(1);
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     }
     Ok(())

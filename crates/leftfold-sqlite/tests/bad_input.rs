@@ -60,7 +60,16 @@ async fn what_is_no_file_of_ours_is_refused_and_left_alone() {
     let foreign = Connection::open(path("foreign")).unwrap();
     foreign.execute_batch("CREATE TABLE books (title); INSERT INTO books VALUES ('Emma')").unwrap();
     drop(foreign);
-    refused(&path("foreign"), Kind::Format, &["another application", "name a new file"]).await;
+    let bytes = std::fs::read(path("foreign")).unwrap();
+    // The magic, the page size, the fractions, and the page with the schema.
+    for (at, name) in [(3, "magic"), (16, "page"), (21, "fractions"), (100, "schema")] {
+        let mut damaged = bytes.clone();
+        damaged[at..at + 8.min(at)].fill(0xA5);
+        std::fs::write(path(name), damaged).unwrap();
+        refused(&path(name), Kind::Format, &["damaged", "put back a backup"]).await;
+    }
+    std::fs::write(path("half"), &bytes[..4_096]).unwrap();
+    refused(&path("half"), Kind::Format, &["damaged", "put back a backup"]).await;
 }
 
 #[tokio::test]
@@ -77,36 +86,86 @@ async fn a_newer_format_is_refused() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
     closed(Sqlite::open(&path).await.unwrap()).await;
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 5).unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 6).unwrap();
     common::settled(&path).await;
-    refused(&path, Kind::Format, &["format 5", "up to 4", "newer version"]).await;
+    refused(&path, Kind::Format, &["format 6", "up to 5", "newer version"]).await;
 }
+
+/// Tasks as formats 3 and 4 have them.
+const OLD_TASKS: &str = "
+CREATE TABLE leftfold_tasks (
+  reaction TEXT NOT NULL,
+  document TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  due INTEGER,
+  check_at INTEGER,
+  needs INTEGER NOT NULL,
+  changed_at INTEGER NOT NULL,
+  error TEXT,
+  task TEXT NOT NULL,
+  PRIMARY KEY (reaction, document)
+) STRICT;
+CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, due, needs) WHERE due IS NOT NULL;
+CREATE INDEX leftfold_tasks_check ON leftfold_tasks (reaction, check_at) WHERE check_at IS NOT NULL;
+CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document) WHERE state <> 'done';
+INSERT INTO leftfold_tasks VALUES ('mail', 'd1', 7, 'pending', 5, NULL, 1, 5, NULL, '{}');
+";
 
 #[tokio::test]
 async fn an_older_format_gets_what_it_lacks() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
+    let schema = |file: &Connection| {
+        let sql =
+            "SELECT group_concat(sql, ';' ORDER BY name) FROM sqlite_schema WHERE name LIKE 'leftfold%'";
+        file.query_row(sql, [], |row| row.get::<_, String>(0)).unwrap()
+    };
     let second = ["sequences", "held", "kept", "conflicts", "skipped", "rejected", "counters", "draws"];
     let third = ["tasks", "reactions", "leases", "places", "changes"];
     let fourth = ["generations"];
+    let fifth = ["workers"];
     let formats = [
-        (1, [&second[..], &third, &fourth].concat()),
-        (2, [&third[..], &fourth].concat()),
-        (3, fourth.to_vec()),
+        (1, [&second[..], &third, &fourth, &fifth].concat()),
+        (2, [&third[..], &fourth, &fifth].concat()),
+        (3, [&fourth[..], &fifth].concat()),
+        (4, fifth.to_vec()),
     ];
     for (format, lacks) in formats {
+        std::fs::remove_file(&path).ok();
         closed(Sqlite::open(&path).await.unwrap()).await;
         let file = Connection::open(&path).unwrap();
+        let new = schema(&file);
         for table in lacks {
             file.execute(&format!("DROP TABLE leftfold_{table}"), []).unwrap();
         }
+        if format > 2 {
+            file.execute_batch("DROP TABLE leftfold_tasks").unwrap();
+            file.execute_batch(OLD_TASKS).unwrap();
+        }
+        file.execute("DELETE FROM leftfold_meta WHERE key = 'format'", []).unwrap();
         file.pragma_update(None, "user_version", format).unwrap();
         drop(file);
         let store = Sqlite::open(&path).await.unwrap();
+        let file = Connection::open(&path).unwrap();
+        assert_eq!(schema(&file), new, "the tables of format {format} become those of a new file");
+        let (in_header, in_meta): (i64, String) = file
+            .query_row(
+                "SELECT user_version, value FROM pragma_user_version, leftfold_meta WHERE key = 'format'",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .unwrap();
+        assert_eq!((in_header, in_meta.as_str()), (5, "5"));
+        let kept = "SELECT count(*) FROM leftfold_tasks WHERE version = 7 AND suspicion = 0";
+        let kept: i64 = file.query_row(kept, [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, i64::from(format > 2), "no task is lost");
         assert_eq!(leftfold::Sequences::rejected(&store, None, 1).await.unwrap(), []);
         assert_eq!(store.registered().await.unwrap(), []);
         assert_eq!(store.generations(&cart()).await.unwrap(), leftfold::documents::Generations::default());
         store.prepare_reactions(&[leftfold::react::On::Projection(cart())]).await.unwrap();
+        drop(file);
+        closed(store).await;
     }
 }
 

@@ -44,9 +44,9 @@ async fn the_tables_are_as_they_always_were() {
     store.prepare_reactions(&[On::Projection(cart())]).await.unwrap();
     let file = Connection::open(&path).unwrap();
     assert_eq!(rows(&file, "PRAGMA application_id"), ["1279675460"]);
-    assert_eq!(rows(&file, "PRAGMA user_version"), ["4"]);
+    assert_eq!(rows(&file, "PRAGMA user_version"), ["5"]);
     assert_eq!(rows(&file, "PRAGMA journal_mode"), ["wal"]);
-    assert_eq!(rows(&file, "SELECT * FROM leftfold_meta"), ["partitions|3"]);
+    assert_eq!(rows(&file, "SELECT * FROM leftfold_meta"), ["format|5", "partitions|3"]);
     let schema = rows(&file, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").join(";\n");
     insta::assert_snapshot!(schema, @r##"
 CREATE VIEW "cart" AS SELECT id, body, mark FROM "leftfold_cart_1" WHERE body IS NOT NULL;
@@ -211,12 +211,16 @@ CREATE TABLE leftfold_tasks (
   needs INTEGER NOT NULL,
   changed_at INTEGER NOT NULL,
   error TEXT,
-  task TEXT NOT NULL,
+  task TEXT NOT NULL, suspicion INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (reaction, document)
 ) STRICT;
 CREATE INDEX leftfold_tasks_check ON leftfold_tasks (reaction, check_at) WHERE check_at IS NOT NULL;
-CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, due, needs) WHERE due IS NOT NULL;
+CREATE INDEX leftfold_tasks_due ON leftfold_tasks (reaction, suspicion, due, needs) WHERE due IS NOT NULL;
 CREATE INDEX leftfold_tasks_state ON leftfold_tasks (reaction, state, document) WHERE state <> 'done';
+CREATE TABLE leftfold_workers (
+  name TEXT PRIMARY KEY NOT NULL,
+  until INTEGER NOT NULL
+) STRICT;
 CREATE TABLE sqlite_sequence(name,seq)
 "##);
 }

@@ -42,9 +42,10 @@ pub(super) fn look(file: &Connection) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// What is in a file, but for what SQLite makes by itself.
+/// Returns what is in a file, but for what SQLite makes by itself. A trigger of an application may have the name of a view.
 fn made(file: &Connection) -> Result<Made, Failure> {
-    let sql = "SELECT name, type, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'";
+    let sql = "SELECT name, type, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' \
+        AND (type <> 'trigger' OR name GLOB 'leftfold_*')";
     let mut statement = file.prepare(sql)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
     Ok(rows.collect::<Result<_, _>>()?)

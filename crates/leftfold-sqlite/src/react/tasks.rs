@@ -16,15 +16,17 @@ use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
 const LOAD: &str = "SELECT task FROM leftfold_tasks WHERE reaction = ?1 AND document = ?2";
-const INSERT: &str = "INSERT INTO leftfold_tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
+const INSERT: &str = "INSERT INTO leftfold_tasks \
+    (reaction, document, version, state, due, check_at, needs, changed_at, error, task) \
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
     ON CONFLICT (reaction, document) DO NOTHING";
 const UPDATE: &str = "UPDATE leftfold_tasks SET version = ?3, state = ?4, due = ?5, check_at = ?6, needs = ?7, \
     changed_at = ?8, error = ?9, task = ?10 WHERE reaction = ?1 AND document = ?2 AND version = ?11";
 const DELETE: &str = "DELETE FROM leftfold_tasks WHERE reaction = ?1 AND document = ?2 AND version = ?3";
 pub(super) const FIRST_DUE: &str = "SELECT due FROM leftfold_tasks \
-    WHERE reaction = ?1 AND due IS NOT NULL AND needs <= ?2 ORDER BY due LIMIT 1";
+    WHERE reaction = ?1 AND suspicion = 0 AND due IS NOT NULL AND needs <= ?2 ORDER BY due LIMIT 1";
 pub(super) const DUE: &str = "SELECT task FROM leftfold_tasks \
-    WHERE reaction = ?1 AND due <= ?2 AND needs <= ?3 ORDER BY due LIMIT ?4";
+    WHERE reaction = ?1 AND suspicion = 0 AND due <= ?2 AND needs <= ?3 ORDER BY due LIMIT ?4";
 pub(super) const FIRST_CHECK: &str = "SELECT check_at FROM leftfold_tasks \
     WHERE reaction = ?1 AND check_at IS NOT NULL ORDER BY check_at LIMIT 1";
 pub(super) const CHECK: &str = "SELECT check_at, task FROM leftfold_tasks \
@@ -43,7 +45,7 @@ pub(super) const COUNT_OTHERS: &str = "SELECT reaction, state, count(*) FROM lef
     GROUP BY reaction, state ORDER BY reaction, state";
 /// By the index of what is due: of all that is pending, the one that is due for longest comes early in it.
 pub(super) const OLDEST_DUE: &str = "SELECT due FROM leftfold_tasks \
-    WHERE reaction = ?1 AND due <= ?2 AND +state = 'pending' ORDER BY due LIMIT 1";
+    WHERE reaction = ?1 AND suspicion = 0 AND due <= ?2 AND +state = 'pending' ORDER BY due LIMIT 1";
 
 const STATES: [State; 6] =
     [State::Pending, State::Running, State::Changed, State::Done, State::Stale, State::Failed];

@@ -26,18 +26,24 @@ fn no_search_for_tasks_reads_all_of_them() {
     file.execute_batch(
         "INSERT INTO leftfold_tasks WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000) \
          SELECT 'mail', 'd' || x, x, iif(x % 100, 'done', 'pending'), iif(x % 100, NULL, x), iif(x % 100, NULL, x), 1, x, \
-         NULL, '{}' FROM n",
+         NULL, '{}', 0 FROM n",
     )
     .unwrap();
     let expected = [
-        (DUE, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_due (reaction=? AND due<?)"),
-        (FIRST_DUE, "SEARCH leftfold_tasks USING COVERING INDEX leftfold_tasks_due (reaction=? AND due>?)"),
+        (DUE, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_due (reaction=? AND suspicion=? AND due<?)"),
+        (
+            FIRST_DUE,
+            "SEARCH leftfold_tasks USING COVERING INDEX leftfold_tasks_due (reaction=? AND suspicion=? AND due>?)",
+        ),
         (CHECK, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_check (reaction=? AND check_at<?)"),
         (
             FIRST_CHECK,
             "SEARCH leftfold_tasks USING COVERING INDEX leftfold_tasks_check (reaction=? AND check_at>?)",
         ),
-        (OLDEST_DUE, "SEARCH leftfold_tasks USING INDEX leftfold_tasks_due (reaction=? AND due<?)"),
+        (
+            OLDEST_DUE,
+            "SEARCH leftfold_tasks USING INDEX leftfold_tasks_due (reaction=? AND suspicion=? AND due<?)",
+        ),
         (
             LIST,
             "SEARCH leftfold_tasks USING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction=? AND document>?)",
