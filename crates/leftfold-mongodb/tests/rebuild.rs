@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use bson::{Document, doc};
@@ -29,7 +28,7 @@ struct Total {
 }
 
 /// Sums, times the version of its code.
-struct Totals(u64);
+struct Totals(u32);
 
 impl Projection for Totals {
     type Event = Happened;
@@ -39,17 +38,17 @@ impl Projection for Totals {
         "totals"
     }
 
-    fn version(&self) -> Cow<'_, str> {
-        self.0.to_string().into()
+    fn version(&self) -> u32 {
+        self.0
     }
 
     fn fold(&self, total: Option<Total>, event: &Event<Happened>) -> Result<Option<Total>, Error> {
         let Happened::Added { by } = event.data;
-        Ok(Some(Total { sum: total.map_or(0, |total| total.sum) + self.0 * by }))
+        Ok(Some(Total { sum: total.map_or(0, |total| total.sum) + u64::from(self.0) * by }))
     }
 }
 
-async fn start(store: &Mongo, version: u64) -> App<Mongo> {
+async fn start(store: &Mongo, version: u32) -> App<Mongo> {
     Leftfold::on(store.clone()).projection(Totals(version)).start().await.unwrap()
 }
 

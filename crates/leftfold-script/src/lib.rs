@@ -120,8 +120,8 @@ pub struct Script {
 struct Inner {
     name: String,
     file: String,
-    /// The version of its code: what it exports, and a hash of its text.
-    version: String,
+    /// The version that it exports, and a hash of its text.
+    fingerprint: String,
     exports: Exports,
     host: Host,
 }
@@ -174,8 +174,8 @@ impl Script {
     }
 
     fn new(name: String, exports: Exports, source: &Source, host: Host) -> Self {
-        let version = format!("{}-{:016x}", exports.version, hash([&source.text]));
-        Self { inner: Arc::new(Inner { name, file: source.file.clone(), version, exports, host }) }
+        let fingerprint = format!("{}-{:016x}", exports.version, hash([&source.text]));
+        Self { inner: Arc::new(Inner { name, file: source.file.clone(), fingerprint, exports, host }) }
     }
 
     /// Whether both are one compiled script.
@@ -187,11 +187,6 @@ impl Script {
     pub fn is_made_of(&self, name: &str, file: &str, limits: Limits, source: &str) -> bool {
         let is_it = |remote: &Remote| remote.script() == identity(file, source, limits);
         self.inner.name == name && matches!(&self.inner.host, Host::Workers(remote) if is_it(remote))
-    }
-
-    /// The version that the script exports; 1 if it does not.
-    pub fn version(&self) -> u32 {
-        self.inner.exports.version
     }
 
     /// The types of events that it has functions for.
@@ -349,9 +344,14 @@ impl Projection for Script {
         &self.inner.name
     }
 
-    /// The version that it exports and a hash of its text: another script has another version, also if only a comment differs.
-    fn version(&self) -> Cow<'_, str> {
-        Cow::Borrowed(&self.inner.version)
+    /// The version that the script exports; 1 if it exports none.
+    fn version(&self) -> u32 {
+        self.inner.exports.version
+    }
+
+    /// The version and a hash of the text: two scripts that differ only in a comment have two fingerprints.
+    fn fingerprint(&self) -> Cow<'_, str> {
+        Cow::Borrowed(&self.inner.fingerprint)
     }
 
     fn concerns(&self, kind: &EventKind) -> bool {

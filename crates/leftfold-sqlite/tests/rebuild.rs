@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use leftfold::fold::{Error, Sample};
@@ -18,7 +17,7 @@ enum Happened {
 }
 
 /// Sums, times the version of its code.
-struct Totals(u64);
+struct Totals(u32);
 
 impl Projection for Totals {
     type Event = Happened;
@@ -28,18 +27,18 @@ impl Projection for Totals {
         "totals"
     }
 
-    fn version(&self) -> Cow<'_, str> {
-        self.0.to_string().into()
+    fn version(&self) -> u32 {
+        self.0
     }
 
     fn fold(&self, total: Option<u64>, event: &Event<Happened>) -> Result<Option<u64>, Error> {
         let Happened::Added { by } = event.data;
-        Ok(Some(total.unwrap_or(0) + self.0 * by))
+        Ok(Some(total.unwrap_or(0) + u64::from(self.0) * by))
     }
 }
 
 /// An application as a process of its own has it: what others commit it finds in the file alone.
-async fn start(path: &Path, version: u64) -> App<Sqlite> {
+async fn start(path: &Path, version: u32) -> App<Sqlite> {
     let store = Sqlite::open(path).await.unwrap();
     Leftfold::on(store).projection(Totals(version)).start().await.unwrap()
 }

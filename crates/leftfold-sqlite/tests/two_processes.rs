@@ -219,9 +219,14 @@ async fn what_a_killed_process_had_acknowledged_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_open_a_new_file_at_once_all_succeed() {
-    for _ in 0..6 {
+    for round in 0..6 {
         let directory = tempdir().unwrap();
         let path = directory.path().join("store.db");
+        // In every other round it is new to Leftfold alone.
+        if round % 2 == 1 {
+            let file = rusqlite::Connection::open(&path).unwrap();
+            file.execute_batch("CREATE TABLE books (title); PRAGMA user_version = 9").unwrap();
+        }
         let mut children: Vec<_> = (0..3).map(|_| spawn("open", &path)).collect();
         for child in &mut children {
             let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();

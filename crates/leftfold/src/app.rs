@@ -187,7 +187,7 @@ impl<S: Store> Leftfold<S> {
         for part in parts {
             let name = part.collection();
             store.prepare(name).await?;
-            change(store, &**env, name, |known| known.recorded(part.version())).await?;
+            change(store, &**env, name, |known| known.recorded(part.fingerprint())).await?;
             tidy(store, &**env, name).await?;
         }
         Ok(assembled)
@@ -404,8 +404,8 @@ impl<S: Store> App<S> {
             documents: counts.documents,
             parked_documents: counts.parked,
             parked_streams: streams.parked,
-            version: part.version().to_owned(),
-            rebuild_needed: generations.differs(part.version()),
+            version: part.fingerprint().to_owned(),
+            rebuild_needed: generations.differs(part.fingerprint()),
             generations,
             tally,
             behind_since,

@@ -31,8 +31,8 @@ pub(crate) struct Setting<S> {
 /// A projection without its types. What is done is done to one generation of its documents.
 pub(crate) trait Part<S>: Send + Sync {
     fn collection(&self) -> &Collection;
-    /// The version of its code.
-    fn version(&self) -> &str;
+    /// The text that identifies its code.
+    fn fingerprint(&self) -> &str;
     /// What those who ask how it is doing see.
     fn pulse(&self) -> &SharedPulse;
     fn documents_of(&self, event: Event) -> Vec<DocumentId>;
@@ -113,14 +113,15 @@ impl<S> dyn Part<S> {
 pub(crate) struct Running<P> {
     projection: Arc<P>,
     collection: Collection,
-    version: String,
+    fingerprint: String,
     pulse: SharedPulse,
 }
 
 impl<P: Projection> Running<P> {
     pub(crate) fn new(projection: P) -> Result<Self> {
-        let (collection, version) = (Collection::new(projection.name())?, projection.version().into_owned());
-        Ok(Self { projection: Arc::new(projection), collection, version, pulse: SharedPulse::default() })
+        let collection = Collection::new(projection.name())?;
+        let fingerprint = projection.fingerprint().into_owned();
+        Ok(Self { projection: Arc::new(projection), collection, fingerprint, pulse: SharedPulse::default() })
     }
 
     fn folder(&self, number: u32) -> Result<Folder<Arc<P>>> {
@@ -133,8 +134,8 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
         &self.collection
     }
 
-    fn version(&self) -> &str {
-        &self.version
+    fn fingerprint(&self) -> &str {
+        &self.fingerprint
     }
 
     fn pulse(&self) -> &SharedPulse {

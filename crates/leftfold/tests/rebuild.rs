@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +17,13 @@ use leftfold::{
 /// Lists the events it has seen; code of another version lists them in another way.
 #[derive(Clone)]
 struct Notes {
-    version: &'static str,
+    version: u32,
     by_stream: bool,
     mended: Mended,
 }
 
 impl Notes {
-    fn new(version: &'static str) -> Self {
+    fn new(version: u32) -> Self {
         Self { version, by_stream: true, mended: Mended::default() }
     }
 }
@@ -37,8 +36,8 @@ impl Projection for Notes {
         "notes"
     }
 
-    fn version(&self) -> Cow<'_, str> {
-        self.version.into()
+    fn version(&self) -> u32 {
+        self.version
     }
 
     fn route(&self) -> Route<Happened> {
@@ -87,7 +86,7 @@ async fn append(app: &App<Memory>, count: usize) {
 /// A store with so many events that code of version 1 has folded.
 async fn folded(partitions: u16, count: usize) -> Memory {
     let store = Memory::new(partitions);
-    let app = start(&store, Notes::new("1")).await;
+    let app = start(&store, Notes::new(1)).await;
     append(&app, count).await;
     app.caught_up().await.unwrap();
     app.stop().await;
@@ -115,7 +114,7 @@ async fn assert_all_by(app: &App<Memory>, version: &str) {
 async fn a_rebuild_that_nobody_holds_any_more_is_taken_up_where_it_was() {
     for partitions in [1, 3] {
         let store = folded(partitions, 3_000).await;
-        let app = open(&store, Notes::new("2")).await;
+        let app = open(&store, Notes::new(2)).await;
         let rebuild = app.rebuild("notes").await.unwrap();
         let building = notes().generation(rebuild.generation());
         // It dies in the middle.
@@ -127,7 +126,7 @@ async fn a_rebuild_that_nobody_holds_any_more_is_taken_up_where_it_was() {
         drop(app);
         let was = store.checkpoint(&building).await.unwrap();
         assert!(was.tally.events >= 50 && was.tally.events < 3_000, "{was:?}");
-        let app = start(&store, Notes::new("2")).await;
+        let app = start(&store, Notes::new(2)).await;
         let rebuild = app.rebuild("notes").await.unwrap();
         assert_eq!(notes().generation(rebuild.generation()), building);
         rebuild.built().await.unwrap();
@@ -149,7 +148,7 @@ async fn a_switch_that_was_begun_is_completed_by_whoever_folds() {
 
 async fn begin_and_die(is_frozen: bool) {
     let store = folded(3, 60).await;
-    let operator = open(&store, Notes::new("2")).await;
+    let operator = open(&store, Notes::new(2)).await;
     let rebuild = operator.rebuild("notes").await.unwrap();
     let number = rebuild.generation();
     rebuild.built().await.unwrap();
@@ -176,7 +175,7 @@ async fn begin_and_die(is_frozen: bool) {
 
 async fn finish_what_was_begun(store: &Memory, operator: &App<Memory>, number: u32) {
     append(operator, 20).await;
-    let worker = start(store, Notes::new("2")).await;
+    let worker = start(store, Notes::new(2)).await;
     while known(store).await.live.number != number {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -189,13 +188,13 @@ async fn finish_what_was_begun(store: &Memory, operator: &App<Memory>, number: u
 #[tokio::test(start_paused = true)]
 async fn a_switch_to_what_other_code_has_built_is_called_off_if_that_is_gone() {
     let store = folded(1, 60).await;
-    let operator = open(&store, Notes::new("2")).await;
+    let operator = open(&store, Notes::new(2)).await;
     let rebuild = operator.rebuild("notes").await.unwrap();
     let number = rebuild.generation();
     rebuild.built().await.unwrap();
     drop(rebuild);
     append(&operator, 20).await;
-    let worker = start(&store, Notes::new("1")).await;
+    let worker = start(&store, Notes::new(1)).await;
     worker.caught_up().await.unwrap();
     let before = known(&store).await;
     let next = before.switching_to(number).unwrap();
@@ -206,7 +205,7 @@ async fn a_switch_to_what_other_code_has_built_is_called_off_if_that_is_gone() {
     append(&operator, 20).await;
     assert_all_by(&worker, "1").await;
     worker.stop().await;
-    let worker = start(&store, Notes::new("2")).await;
+    let worker = start(&store, Notes::new(2)).await;
     let rebuild = worker.rebuild("notes").await.unwrap();
     assert_eq!(rebuild.generation(), number, "what was built is still there");
     rebuild.finish(0).await.unwrap();
@@ -224,7 +223,7 @@ async fn a_checkpoint_that_is_frozen_for_nothing_thaws() {
     let outcome =
         store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await.unwrap();
     assert!(matches!(outcome, Outcome::Applied));
-    let app = start(&store, Notes::new("1")).await;
+    let app = start(&store, Notes::new(1)).await;
     append(&app, 10).await;
     assert_all_by(&app, "1").await;
     app.stop().await;
@@ -236,7 +235,7 @@ async fn what_readers_see_never_goes_back() {
     for by_stream in [true, false] {
         let code = |version| Notes { by_stream, ..Notes::new(version) };
         let store = Memory::new(2);
-        let (one, two) = (start(&store, code("1")).await, start(&store, code("1")).await);
+        let (one, two) = (start(&store, code(1)).await, start(&store, code(1)).await);
         let reader = {
             let store = store.clone();
             tokio::spawn(async move {
@@ -282,11 +281,42 @@ async fn what_readers_see_never_goes_back() {
     }
 }
 
+/// Folds as version 1 does, and has a fingerprint of its own.
+struct Fingerprinted(&'static str);
+
+impl Projection for Fingerprinted {
+    type Event = Happened;
+    type Document = Seen;
+
+    fn name(&self) -> &'static str {
+        "notes"
+    }
+
+    fn fingerprint(&self) -> std::borrow::Cow<'_, str> {
+        self.0.into()
+    }
+
+    fn fold(&self, seen: Option<Seen>, event: &Event<Happened>) -> Result<Option<Seen>, Error> {
+        Notes::new(1).fold(seen, event)
+    }
+}
+
+#[tokio::test]
+async fn code_is_told_apart_by_its_fingerprint() {
+    let store = folded(1, 3).await;
+    assert_eq!(known(&store).await.live.version.as_deref(), Some("1"), "by default it is the version");
+    for (fingerprint, differs) in [("1", false), ("1-f00d", true)] {
+        let app = Leftfold::on(store.clone()).projection(Arc::new(Fingerprinted(fingerprint)));
+        let status = app.open().await.unwrap().status().await.unwrap().pop().unwrap();
+        assert_eq!((status.version.as_str(), status.rebuild_needed), (fingerprint, differs));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn code_that_was_replaced_stands_by() {
     let store = folded(1, 30).await;
-    let old = start(&store, Notes::new("1")).await;
-    let new = start(&store, Notes::new("2")).await;
+    let old = start(&store, Notes::new(1)).await;
+    let new = start(&store, Notes::new(2)).await;
     new.rebuild("notes").await.unwrap().finish(0).await.unwrap();
     // What comes now is folded by new code, though the old one may be first.
     for _ in 0..20 {
@@ -313,13 +343,13 @@ async fn code_that_was_replaced_stands_by() {
 #[tokio::test(start_paused = true)]
 async fn code_that_changed_is_rebuilt_if_that_is_wanted() {
     let store = folded(1, 30).await;
-    let asked = start(&store, Notes::new("2")).await;
+    let asked = start(&store, Notes::new(2)).await;
     assert!(asked.status().await.unwrap()[0].rebuild_needed);
     assert_eq!(known(&store).await.live.number, 0);
     asked.stop().await;
     for _ in 0..2 {
         let app = Leftfold::on(store.clone()).options(options()).rebuild_on_change(true);
-        let app = app.projection(Notes::new("2")).start().await.unwrap();
+        let app = app.projection(Notes::new(2)).start().await.unwrap();
         while known(&store).await.live.number == 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -333,7 +363,7 @@ async fn code_that_changed_is_rebuilt_if_that_is_wanted() {
 #[tokio::test(start_paused = true)]
 async fn what_is_given_up_leaves_nothing() {
     let store = folded(1, 30).await;
-    let app = start(&store, Notes::new("2")).await;
+    let app = start(&store, Notes::new(2)).await;
     let rebuild = app.rebuild("notes").await.unwrap();
     let building = notes().generation(rebuild.generation());
     rebuild.built().await.unwrap();
@@ -352,7 +382,7 @@ async fn what_is_given_up_leaves_nothing() {
 #[tokio::test(start_paused = true)]
 async fn what_is_parked_is_parked_in_its_own_generation() {
     let store = Memory::new(1);
-    let code = Notes::new("1");
+    let code = Notes::new(1);
     let app = start(&store, code.clone()).await;
     append(&app, 21).await;
     app.append("s0", [Happened::Poison { to: vec!["s0".into()] }]).await.unwrap();
@@ -378,7 +408,7 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
     for by_stream in [true, false] {
         // Between partitions there is no order, so that lists of events of several would differ.
         let store = Memory::new(if by_stream { 3 } else { 1 });
-        let app = start(&store, Notes { by_stream, ..Notes::new("1") }).await;
+        let app = start(&store, Notes { by_stream, ..Notes::new(1) }).await;
         append(&app, 140).await;
         app.caught_up().await.unwrap();
         let appending = {

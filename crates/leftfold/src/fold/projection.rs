@@ -61,11 +61,19 @@ pub trait Projection: Send + Sync + 'static {
     /// The name of the projection and of the collection it fills.
     fn name(&self) -> &str;
 
-    /// The version of its code, any text: change it where `fold`, `route` or `upcast` come to another document from the same
-    /// events. It is kept with the documents, so that [`Status`](super::Status) tells that they are of another version and have
-    /// to be [rebuilt](crate::App::rebuild). Until they are, they are read as they are, and the code there is goes on with them.
-    fn version(&self) -> Cow<'_, str> {
-        Cow::Borrowed("1")
+    /// The version of its code. Raise it when `fold`, `route` or `upcast` come to another document from the same events.
+    ///
+    /// [`Status`](super::Status) then says that the documents have to be [rebuilt](crate::App::rebuild). Until they are,
+    /// readers see the old documents, and the new code goes on with them.
+    fn version(&self) -> u32 {
+        1
+    }
+
+    /// The text that identifies its code, and is stored with the documents; by default the version.
+    ///
+    /// Override it for code that can change without another version, such as a script that is loaded from a file.
+    fn fingerprint(&self) -> Cow<'_, str> {
+        self.version().to_string().into()
     }
 
     /// Which types of events it is about; others are ignored, whatever is in them. By default, those that [`Event`](Self::Event) has variants for.
@@ -131,8 +139,12 @@ impl<P: Projection> Projection for Arc<P> {
         (**self).name()
     }
 
-    fn version(&self) -> Cow<'_, str> {
+    fn version(&self) -> u32 {
         (**self).version()
+    }
+
+    fn fingerprint(&self) -> Cow<'_, str> {
+        (**self).fingerprint()
     }
 
     fn concerns(&self, kind: &EventKind) -> bool {

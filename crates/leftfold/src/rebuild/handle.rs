@@ -90,13 +90,13 @@ impl<S: Store> Rebuild<S> {
     const NEAR: u64 = 1_000;
 
     pub(crate) async fn begin(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Result<Self> {
-        let (store, name, version) = (&setting.store, part.collection(), part.version());
+        let (store, name, fingerprint) = (&setting.store, part.collection(), part.fingerprint());
         if store.generations(name).await?.switching.is_some() {
             // Somebody has begun to switch, and may be dead.
             let (_running, mut stop) = watch::channel(false);
             complete(&part, &setting, true, &mut stop).await?;
         }
-        let known = change(store, &*setting.env, name, |known| known.building(version)).await?;
+        let known = change(store, &*setting.env, name, |known| known.building(fingerprint)).await?;
         let Some(building) = known.building.filter(|_| known.switching.is_none()) else {
             let message = format!("rebuilding {name}: a switch is under way; try again when it is done");
             return Err(Error::new(Kind::Conflict, message));

@@ -59,12 +59,12 @@ async fn step<S: Store>(
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<Duration>> {
     let known = setting.store.generations(part.collection()).await?;
-    if known.is_outdated(part.version()) {
+    if known.is_outdated(part.fingerprint()) {
         let live = known.live.version.unwrap_or_default();
         let said = format!(
             "a rebuild by code of version {live} has replaced what this code, of version {}, made, so it stands by; run the \
              newer code, undo the rebuild, or rebuild with this code",
-            part.version()
+            part.fingerprint()
         );
         part.show(|pulse| {
             pulse.activity = Activity::Standby;
@@ -89,10 +89,10 @@ pub(crate) async fn rebuild_if_changed<S: Store>(part: Arc<dyn Part<S>>, setting
     for delay in patience.delays(setting.env.random()) {
         let rebuilt = async {
             let known = setting.store.generations(part.collection()).await?;
-            if !known.differs(part.version()) || known.is_outdated(part.version()) {
+            if !known.differs(part.fingerprint()) || known.is_outdated(part.fingerprint()) {
                 return Ok(());
             }
-            tracing::info!(projection = %part.collection(), version = part.version(), "its code changed, rebuilding");
+            tracing::info!(projection = %part.collection(), fingerprint = part.fingerprint(), "its code changed, rebuilding");
             let rebuild = Rebuild::begin(part.clone(), setting.clone()).await?;
             rebuild.built().await?;
             rebuild.switch().await

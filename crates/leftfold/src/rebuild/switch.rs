@@ -60,7 +60,8 @@ pub(crate) async fn complete<S: Store>(
             None => drop(freeze(store, &live, &checkpoint, None).await?),
             Some(switching) if is_frozen == Some(switching.ticket) || planted(Bug::SwitchUnfrozen) => {
                 let to = folded(&checkpoint.mark);
-                let is_ours = known.version_of(switching.to).is_none_or(|version| version == part.version());
+                let is_ours =
+                    known.version_of(switching.to).is_none_or(|made_by| made_by == part.fingerprint());
                 let caught_up = if planted(Bug::SwitchBehind) {
                     true
                 } else if asked || is_ours {

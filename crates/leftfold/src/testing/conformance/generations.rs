@@ -232,7 +232,7 @@ struct Total {
 
 /// Sums, of which the second version counts those twice that come to a stream with an even number.
 #[derive(Clone)]
-struct Totals(&'static str);
+struct Totals(u32);
 
 impl Projection for Totals {
     type Event = Happened;
@@ -242,14 +242,14 @@ impl Projection for Totals {
         "totals"
     }
 
-    fn version(&self) -> std::borrow::Cow<'_, str> {
-        self.0.into()
+    fn version(&self) -> u32 {
+        self.0
     }
 
     fn fold(&self, total: Option<Total>, event: &Event<Happened>) -> Result<Option<Total>, fold::Error> {
         let Happened::Added { by } = event.data;
         let is_even = event.stream.as_str().ends_with(['0', '2', '4', '6', '8']);
-        let by = if self.0 == "2" && is_even { 2 * by } else { by };
+        let by = if self.0 == 2 && is_even { 2 * by } else { by };
         Ok(Some(Total { sum: total.map_or(0, |total| total.sum) + by }))
     }
 }
@@ -260,13 +260,13 @@ async fn add(app: &App<impl Store>, stream: u64, by: u64) -> crate::Token {
 
 /// A read model is rebuilt while events come in, compared, switched to and back; readers never see one that is half built.
 pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
-    let old = Leftfold::on(store.clone()).projection(Totals("1")).start().await.unwrap();
+    let old = Leftfold::on(store.clone()).projection(Totals(1)).start().await.unwrap();
     for number in 0..60 {
         add(&old, number % 6, 1).await;
     }
     old.caught_up().await.unwrap();
     old.stop().await;
-    let app = Leftfold::on(store.clone()).projection(Totals("2")).start().await.unwrap();
+    let app = Leftfold::on(store.clone()).projection(Totals(2)).start().await.unwrap();
     let status = app.status().await.unwrap().pop().unwrap();
     assert!(status.rebuild_needed && status.generations.live.version.as_deref() == Some("1"), "{status:?}");
     // Somebody reads all the time: sums never shrink.
@@ -278,7 +278,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
             while !done.load(Ordering::SeqCst) {
                 for number in 0..6 {
                     let name = format!("s{number}");
-                    let total = app.get(Totals("2"), &name).await.unwrap().expect("it is always there");
+                    let total = app.get(Totals(2), &name).await.unwrap().expect("it is always there");
                     let before = highest.insert(name, total.sum).unwrap_or(0);
                     assert!(total.sum >= before, "{number}: {} after {before}", total.sum);
                 }
@@ -308,7 +308,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     // All events of the first version were counted once; with the code there is, the later ones twice.
     assert_eq!((difference.compared, difference.differing, difference.samples.len()), (6, 3, 2));
     assert!(!difference.is_none() && difference.only_live + difference.only_rebuilt + difference.parked == 0);
-    let sum = async |app: &App<_>, name: &str| app.get(Totals("2"), name).await.unwrap().unwrap().sum;
+    let sum = async |app: &App<_>, name: &str| app.get(Totals(2), name).await.unwrap().unwrap().sum;
     assert_eq!((sum(&app, "s0").await, sum(&app, "s1").await), (20, 15));
     soon(rebuild.switch()).await.unwrap();
     assert_eq!((sum(&app, "s0").await, sum(&app, "s1").await), (30, 15));
@@ -317,7 +317,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     assert_eq!((status.documents, status.position.get(&Lane::named("frozen"))), (6, 0));
     // It goes on, with what is live now.
     let token = add(&app, 0, 100).await;
-    let total = app.get(Totals("2"), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
+    let total = app.get(Totals(2), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total.unwrap().sum, 230);
     let verified = app.verify("totals", Sample::All, |differing| panic!("{differing:?}")).await.unwrap();
     assert_eq!((verified.checked, verified.differing), (6, 0));
@@ -327,7 +327,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     soon(app.undo("totals")).await.unwrap();
     assert_eq!((sum(&app, "s0").await, sum(&app, "s1").await), (220, 15));
     let token = add(&app, 1, 1).await;
-    let total = app.get(Totals("2"), "s1").at_least(token).within(Duration::from_secs(20)).await.unwrap();
+    let total = app.get(Totals(2), "s1").at_least(token).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total.unwrap().sum, 16);
     let mut wrong = Vec::new();
     let verified = app.verify("totals", Sample::Some(100), |differing| wrong.push(differing)).await.unwrap();
@@ -342,7 +342,7 @@ pub async fn what_a_rebuild_did_not_change_is_not_reacted_to(store: impl Store +
     let handled = Arc::new(Mutex::new(Vec::new()));
     let reaction = || {
         let handled = Arc::clone(&handled);
-        Reaction::on(Totals("2"), "mail").when(|_: &Total| true).watch(|total| total.sum).run(move |ctx| {
+        Reaction::on(Totals(2), "mail").when(|_: &Total| true).watch(|total| total.sum).run(move |ctx| {
             let handled = Arc::clone(&handled);
             async move {
                 let total = ctx.document().await?;
@@ -351,13 +351,13 @@ pub async fn what_a_rebuild_did_not_change_is_not_reacted_to(store: impl Store +
             }
         })
     };
-    let old = Leftfold::on(store.clone()).projection(Totals("1")).start().await.unwrap();
+    let old = Leftfold::on(store.clone()).projection(Totals(1)).start().await.unwrap();
     for number in 0..6 {
         add(&old, number, 1).await;
     }
     old.caught_up().await.unwrap();
     old.stop().await;
-    let app = Leftfold::on(store.clone()).projection(Totals("2")).start().await.unwrap();
+    let app = Leftfold::on(store.clone()).projection(Totals(2)).start().await.unwrap();
     let reacting = Reactor::on(store).reaction(reaction()).start().await.unwrap();
     soon(reacting.idle_within(Duration::from_secs(20))).await.unwrap();
     assert_eq!(handled.lock().unwrap().len(), 6);
