@@ -359,7 +359,6 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
     if format(connection)?.is_none() {
         // A transaction that writes gives the file its first page.
         let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
-        check_names(connection)?;
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
         if format(&transaction)?.is_none() {
             check_names(&transaction)?;
@@ -415,8 +414,9 @@ pub(crate) fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Gives tables of an older format what they lack, in one transaction.
 fn lift(connection: &mut Connection) -> Result<(), Failure> {
-    if format(connection)? >= Some(FORMAT) {
-        return check_format(format(connection)?);
+    let found = format(connection)?;
+    if found >= Some(FORMAT) {
+        return check_format(found);
     }
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let found = format(&transaction)?;

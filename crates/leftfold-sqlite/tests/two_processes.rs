@@ -219,7 +219,7 @@ async fn what_a_killed_process_had_acknowledged_is_there() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_open_a_new_file_at_once_all_succeed() {
-    for round in 0..6 {
+    for round in 0..10 {
         let directory = tempdir().unwrap();
         let path = directory.path().join("store.db");
         // In every other round it is new to Leftfold alone.
