@@ -349,7 +349,8 @@ impl Projection for Script {
         self.inner.exports.version
     }
 
-    /// The version and a hash of the text: two scripts that differ only in a comment have two fingerprints.
+    /// The version and a hash of the text: two scripts that differ only in a comment have two
+    /// fingerprints.
     fn fingerprint(&self) -> Cow<'_, str> {
         Cow::Borrowed(&self.inner.fingerprint)
     }

@@ -97,7 +97,8 @@ pub(crate) fn statements(collection: &Collection) -> [(String, String); 3] {
     [(name.clone(), table), index("parked", "parked IS NOT NULL"), index("absent", "body IS NULL")]
 }
 
-/// Has the view show the generation that is live. A view that another program has made stays, and is reported.
+/// Has the view show the generation that is live. A view that another program has made stays, and
+/// is reported.
 pub(crate) fn switch_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
     let begins = format!("{}\"leftfold_", view_of(collection));
     if let Some((_, Some(stored))) = find(connection, collection.as_str())?
@@ -132,8 +133,8 @@ fn view_of(collection: &Collection) -> String {
     format!("CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM ")
 }
 
-/// Returns the table, view or index with this name, as SQLite compares names, and its statement. Triggers have names of
-/// their own.
+/// Returns the table, view or index with this name, as SQLite compares names, and its statement.
+/// Triggers have names of their own.
 fn find(connection: &Connection, name: &str) -> Result<Option<(String, Option<String>)>, Failure> {
     let sql = "SELECT name, sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type <> 'trigger'";
     Ok(connection.prepare_cached(sql)?.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)

@@ -194,7 +194,8 @@ fn quick_check(file: &Connection) -> Vec<String> {
     const MOST: i64 = 5;
     match check(file, &MOST.to_string()) {
         Ok(found) => found,
-        // The tables of an application may need functions that only the application has: only Leftfold's are checked then.
+        // The tables of an application may need functions that only the application has: only
+        // Leftfold's are checked then.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
             own_tables(file).unwrap_or_else(|error| vec![error.to_string()])
         }

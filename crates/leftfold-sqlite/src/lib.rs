@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! The file may be that of an existing application: see [`Sqlite::open`]. What is in it is there for any program to read.
-//! Each collection is a view:
+//! The file may be that of an existing application: see [`Sqlite::open`]. What is in it is there
+//! for any program to read. Each collection is a view:
 //!
 //! ```sql
 //! SELECT id, body ->> '$.status' FROM cart_details;
@@ -93,20 +93,24 @@ struct Inner {
 impl Sqlite {
     /// Opens a file, and creates it if there is none.
     ///
-    /// The file may be that of an existing application: Leftfold adds its tables, all of them in one transaction, and
-    /// leaves everything else as it is, also the pragmas `application_id` and `user_version`. Its tables, indexes and
-    /// triggers have names that begin with `leftfold_`; each projection also has a view with its own name.
+    /// The file may be that of an existing application: Leftfold adds its tables, all of them in
+    /// one transaction, and leaves everything else as it is, also the pragmas `application_id` and
+    /// `user_version`. Its tables, indexes and triggers have names that begin with `leftfold_`;
+    /// each projection also has a view with its own name.
     ///
-    /// - The file is switched to the journal mode WAL, and must be on a local disk. All programs that use it need
-    ///   SQLite 3.37 or newer, as Leftfold's tables are `STRICT`.
-    /// - Its text encoding must be UTF-8, SQLite's default. Any page size and `auto_vacuum` will do.
-    /// - In a file that Leftfold creates, `application_id` and `user_version` are Leftfold's. An application that keeps
-    ///   numbers of its own there, as tools for migrations do, creates the file before Leftfold opens it.
+    /// - The file is switched to the journal mode WAL, and must be on a local disk. All programs
+    ///   that use it need SQLite 3.37 or newer, as Leftfold's tables are `STRICT`.
+    /// - Its text encoding must be UTF-8, SQLite's default. Any page size and `auto_vacuum` will
+    ///   do.
+    /// - In a file that Leftfold creates, `application_id` and `user_version` are Leftfold's. An
+    ///   application that keeps numbers of its own there, as tools for migrations do, creates the
+    ///   file before Leftfold opens it.
     ///
     /// # Errors
     ///
-    /// Fails, and writes nothing, if the file is not a SQLite database, is damaged, has a newer format or another text
-    /// encoding, or if the application has taken a name that begins with `leftfold_`.
+    /// Fails, and writes nothing, if the file is not a SQLite database, is damaged, has a newer
+    /// format or another text encoding, or if the application has taken a name that begins with
+    /// `leftfold_`.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::options().open(path).await
     }

@@ -1,10 +1,12 @@
 //! Opens the file, recognises it, and gives it Leftfold's tables.
 //!
-//! Leftfold makes all its tables in one transaction, so a file has none or all of them, also when two processes open it
-//! at the same time. Their names begin with `leftfold_`, and `leftfold_meta` has their format, so that they can stand
-//! in the file of an application. Only in a file that Leftfold creates does the header have the format as well.
+//! Leftfold makes all its tables in one transaction, so a file has none or all of them, also when
+//! two processes open it at the same time. Their names begin with `leftfold_`, and `leftfold_meta`
+//! has their format, so that they can stand in the file of an application. Only in a file that
+//! Leftfold creates does the header have the format as well.
 //!
-//! SQLite alone opens the file: closing it in any other way would release all locks that this process has on it.
+//! SQLite alone opens the file: closing it in any other way would release all locks that this
+//! process has on it.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -133,8 +135,8 @@ CREATE TABLE leftfold_rejected (
 ) STRICT;
 ";
 
-/// What format 3 has beside that, and the journal. `suspicion` stands where `SUSPICION` adds it, so that the doctor finds
-/// the same text in new and in older files.
+/// The tables that format 3 adds, but for the journal. `suspicion` stands where `SUSPICION` adds
+/// it, so that the doctor finds the same text in new and in older files.
 const REACTIONS: &str = "
 CREATE TABLE leftfold_tasks (
   reaction TEXT NOT NULL,
@@ -209,8 +211,8 @@ CREATE TRIGGER leftfold_changes_bound AFTER INSERT ON leftfold_changes WHEN new.
 END;
 ";
 
-/// Opens the connection that writes, and creates the file if there is none. Returns the number of partitions, and the
-/// identity of the file.
+/// Opens the connection that writes, and creates the file if there is none. Returns the number of
+/// partitions, and the identity of the file.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, Identity)> {
     if let Some(wanted) = options.partitions
         && !(1..=MAX_PARTITIONS).contains(&wanted)
@@ -323,8 +325,8 @@ fn check_format(format: Option<u32>) -> Result<(), Failure> {
 
 /// Returns the format of Leftfold's tables, or `None` if the file has none of them.
 ///
-/// It is in `leftfold_meta` since format 5. Files that Leftfold has created have it in their header, too: programs that
-/// know only the header refuse a newer one.
+/// It is in `leftfold_meta` since format 5. Files that Leftfold has created have it in their
+/// header, too: programs that know only the header refuse a newer one.
 pub(crate) fn format(connection: &Connection) -> Result<Option<u32>, Failure> {
     let in_header = if is_ours(connection)? {
         Some(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
@@ -354,7 +356,8 @@ fn format_in_meta(connection: &Connection) -> Result<Option<u32>, Failure> {
     text.map(read).transpose()
 }
 
-/// Makes the tables that are missing, in one transaction, before the file is switched to its log mode.
+/// Makes the tables that are missing, in one transaction, before the file is switched to its log
+/// mode.
 fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
     if format(connection)?.is_none() {
         // A transaction that writes gives the file its first page.
@@ -388,7 +391,8 @@ fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
         && connection.query_row(has_nothing, [], |row| row.get(0))?)
 }
 
-/// Refuses a file in which an application has taken names that Leftfold needs, now or for a collection later.
+/// Refuses a file in which an application has taken names that Leftfold needs, now or for a
+/// collection later.
 fn check_names(connection: &Connection) -> Result<(), Failure> {
     let sql = "SELECT type, name FROM sqlite_schema WHERE lower(substr(name, 1, 9)) = 'leftfold_' LIMIT 1";
     let taken = connection

@@ -1,8 +1,9 @@
 //! A file that an application already uses gets Leftfold's tables, and keeps everything it has.
 //!
-//! The bugs this guards against: a header that Leftfold overwrites, so that the application's migrations run again or
-//! not at all; tables of the application that are taken for Leftfold's; half a set of tables; and a lock of the
-//! application that is lost when Leftfold looks at the file.
+//! The bugs this guards against: a header that Leftfold overwrites, so that the application's
+//! migrations run again or not at all; tables of the application that are taken for Leftfold's;
+//! half a set of tables; and a lock of the application that is lost when Leftfold looks at the
+//! file.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -27,7 +28,8 @@ use tokio::sync::mpsc;
 
 const A_WHILE: Duration = Duration::from_secs(30);
 
-/// A table with an index, a trigger, a view and rows. The trigger has the name that a projection will have.
+/// A table with an index, a trigger, a view and rows. The trigger has the name that a projection
+/// will have.
 const APPLICATION: &str = "
     CREATE TABLE books (isbn INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, sold INTEGER DEFAULT 0);
     CREATE INDEX books_title ON books (title);
@@ -199,7 +201,7 @@ async fn a_newer_format_is_refused_wherever_it_is_written() {
     assert!(error.kind() == Kind::Format && error.to_string().contains("five"), "{error}");
 }
 
-/// Names that begin with `leftfold_` are Leftfold's: who has them without Leftfold's tables is told.
+/// Names that begin with `leftfold_` are Leftfold's, also those that no table of it has yet.
 #[tokio::test]
 async fn names_that_are_taken_are_refused_and_nothing_is_written() {
     let taken = [
@@ -290,7 +292,8 @@ async fn a_switch_leaves_a_view_of_the_application_alone() {
     assert_eq!(number(&file, "SELECT mine FROM cart"), 1);
 }
 
-/// Damage is looked for although SQLite can't check a table for which it lacks the application's functions.
+/// Damage is looked for although SQLite can't check a table for which it lacks the application's
+/// functions.
 #[tokio::test]
 async fn functions_of_the_application_are_no_damage() {
     let directory = tempdir().unwrap();

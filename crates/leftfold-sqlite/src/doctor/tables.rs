@@ -42,7 +42,8 @@ pub(super) fn look(file: &Connection) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Returns what is in a file, but for what SQLite makes by itself. A trigger of an application may have the name of a view.
+/// Returns what is in a file, but for what SQLite makes by itself. A trigger of an application may
+/// have the name of a view.
 fn made(file: &Connection) -> Result<Made, Failure> {
     let sql = "SELECT name, type, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' \
         AND (type <> 'trigger' OR name GLOB 'leftfold_*')";

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Generation {
     /// Numbers are never used again; the first generation has 0.
     pub number: u32,
-    /// The [fingerprint](crate::Projection::fingerprint) of the code it was made with, if that is known.
+    /// The [fingerprint](crate::Projection::fingerprint) of the code it was made with, if that is
+    /// known.
     pub version: Option<String>,
 }
 

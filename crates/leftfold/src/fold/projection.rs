@@ -61,17 +61,20 @@ pub trait Projection: Send + Sync + 'static {
     /// The name of the projection and of the collection it fills.
     fn name(&self) -> &str;
 
-    /// The version of its code. Raise it when `fold`, `route` or `upcast` come to another document from the same events.
+    /// The version of its code. Raise it when `fold`, `route` or `upcast` come to another document
+    /// from the same events.
     ///
-    /// [`Status`](super::Status) then says that the documents have to be [rebuilt](crate::App::rebuild). Until they are,
-    /// readers see the old documents, and the new code goes on with them.
+    /// [`Status`](super::Status) then says that the documents have to be
+    /// [rebuilt](crate::App::rebuild). Until they are, readers see the old documents, and the new
+    /// code goes on with them.
     fn version(&self) -> u32 {
         1
     }
 
     /// The text that identifies its code, and is stored with the documents; by default the version.
     ///
-    /// Override it for code that can change without another version, such as a script that is loaded from a file.
+    /// Override it for code that can change without another version, such as a script that is
+    /// loaded from a file.
     fn fingerprint(&self) -> Cow<'_, str> {
         self.version().to_string().into()
     }

@@ -48,7 +48,8 @@ pub struct Status {
     pub parked_documents: u64,
     /// Parked streams.
     pub parked_streams: u64,
-    /// The [fingerprint](super::Projection::fingerprint) of the code that this process has: its version, unless it says otherwise.
+    /// The [fingerprint](super::Projection::fingerprint) of the code that this process has: its
+    /// version, unless it says otherwise.
     pub version: String,
     /// The version of the code that made the documents, and which generations of them there are.
     pub generations: Generations,
