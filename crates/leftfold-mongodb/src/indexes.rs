@@ -2,6 +2,8 @@
 //!
 //! Questions name the index that answers them, so that one that is missing is an error, and never a search through everything.
 
+use std::time::Duration;
+
 use bson::{Bson, Document, doc};
 use mongodb::error::ErrorKind;
 use mongodb::options::IndexOptions;
@@ -24,6 +26,8 @@ pub(crate) const OVERDUE_INDEX: &str = "leftfold_overdue";
 pub(crate) const OPEN_INDEX: &str = "leftfold_open";
 /// Tasks that can be due, by reaction and time.
 pub(crate) const DUE_INDEX: &str = "leftfold_due";
+/// Suspects that wait, by reaction, level and time.
+const SUSPECT_INDEX: &str = "leftfold_suspects";
 /// Tasks whose documents are to be looked at, by reaction and time.
 const CHECK_INDEX: &str = "leftfold_check";
 /// Tasks that have ended, by state.
@@ -54,13 +58,18 @@ pub(crate) fn of_sequences() -> [(&'static str, IndexModel); 4] {
 }
 
 /// Those of tasks.
-pub(crate) fn of_tasks() -> [IndexModel; 3] {
+pub(crate) fn of_tasks() -> [IndexModel; 4] {
     [
         // Which tasks are due; `open` are those that can be.
         index(
             DUE_INDEX,
             doc! { "_id.reaction": 1, "due": 1, "needs": 1, "state": 1, "open": 1 },
             Some(doc! { "open": true }),
+        ),
+        index(
+            SUSPECT_INDEX,
+            doc! { "_id.reaction": 1, "suspicion": 1, "due": 1, "needs": 1 },
+            Some(doc! { "suspicion": { "$exists": true } }),
         ),
         // Whose documents are to be looked at.
         index(
@@ -75,6 +84,13 @@ pub(crate) fn of_tasks() -> [IndexModel; 3] {
             Some(doc! { "state": { "$in": closed() } }),
         ),
     ]
+}
+
+/// The one that has the server delete the heartbeats of workers that are long dead.
+pub(crate) fn of_workers() -> IndexModel {
+    const DAY: Duration = Duration::from_hours(24);
+    let options = IndexOptions::builder().name("leftfold_dead".to_owned()).expire_after(DAY).build();
+    IndexModel::builder().keys(doc! { "until": 1 }).options(options).build()
 }
 
 /// Those of the records of a collection.

@@ -45,6 +45,8 @@ pub(crate) const COUNTERS: &str = "leftfold.counters";
 pub(crate) const TASKS: &str = "leftfold.tasks";
 pub(crate) const REACTIONS: &str = "leftfold.reactions";
 pub(crate) const FEEDS: &str = "leftfold.feeds";
+/// The heartbeats of workers.
+pub(crate) const WORKERS: &str = "leftfold.workers";
 pub(crate) const STIRS: &str = "leftfold.stirs";
 
 /// What everybody writes who keeps rejected messages, so that they are counted one after the other.

@@ -12,7 +12,9 @@ use bson::{Bson, Document, doc};
 use common::{REPLICA_SET, failing, heal, soon};
 use jiff::{SignedDuration, Timestamp};
 use leftfold::documents::Claim;
-use leftfold::react::{Change, On, Plain, Query, Reactive as _, Registered, State, Task, TaskKey, Wanted};
+use leftfold::react::{
+    Change, On, Plain, Query, Reactive as _, Registered, State, Suspicion, Task, TaskKey, Wanted,
+};
 use leftfold::{DocumentId, Documents as _, Json, Kind};
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
@@ -49,6 +51,8 @@ fn task(document: &str, version: u64) -> Task {
         changed_at: at(2),
         history: Vec::new(),
         cursor: None,
+        suspicion: Suspicion::None,
+        excused: 0,
     }
 }
 
@@ -77,7 +81,7 @@ async fn a_clock_that_was_set_back_delays_nothing() {
     insert(&store, [Task { due: Some(now + hours), ..task("a", 1) }].into_iter()).await;
     assert_eq!(claim("after").await, Claim::Ours, "it does not wait for six hours");
     assert_eq!(store.take_lease("feed", "after", LEASE).await.unwrap(), Some(2));
-    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10 };
+    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10, suspicion: Suspicion::None };
     assert_eq!(store.due_tasks(vec![wanted.clone()]).await.unwrap().tasks.len(), 1, "it is due");
     let restarted = Mongo::connect(&url).await.unwrap();
     assert!(restarted.time().await.unwrap() >= now + hours);
@@ -198,7 +202,12 @@ async fn due_tasks_are_found_without_a_look_at_others() {
     insert(&store, tasks).await;
 
     let wanted = |most| {
-        let wanted = |reaction: &str| Wanted { reaction: reaction.to_owned(), version: 1, most };
+        let wanted = |reaction: &str| Wanted {
+            reaction: reaction.to_owned(),
+            version: 1,
+            most,
+            suspicion: Suspicion::None,
+        };
         vec![wanted("mail"), wanted("other")]
     };
     let (due, cost_of_all) = cost(&store, "leftfold.tasks", store.due_tasks(wanted(500))).await;

@@ -1,6 +1,6 @@
 //! What reactions need, in the store that misbehaves.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -148,12 +148,13 @@ fn in_short(key: &TaskKey) -> String {
 }
 
 fn task_in_short(task: &Task) -> String {
-    let Task { state, inside, epoch, generation, watched, attempts, check_at, .. } = task;
+    let Task { state, inside, epoch, generation, watched, attempts, check_at, suspicion, .. } = task;
     let inside = if *inside { "inside" } else { "outside" };
     let check = if check_at.is_some() { ", to be looked at" } else { "" };
     format!(
-        "{state:?}, {inside}, claim {epoch}, generation {generation} {}, attempt {attempts}{check}",
-        watched.as_str()
+        "{state:?}, {inside}, claim {epoch}, generation {generation} {}, attempt {attempts}, suspicion {}{check}",
+        watched.as_str(),
+        suspicion.level(),
     )
 }
 
@@ -349,6 +350,19 @@ impl Reactive for SimStore {
         let (store, name, owner) = (self.clone(), name.to_owned(), owner.to_owned());
         let write = async move { store.inner().give_lease(&name, &owner).await };
         self.answer("give a lease back", self.written("give a lease back", write)).await
+    }
+
+    async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
+        let (store, worker) = (self.clone(), worker.to_owned());
+        let write = async move {
+            store.shared.ledger.beat(&worker, length);
+            store.inner().beat(&worker, length).await
+        };
+        self.answer("beat", self.written("beat", write)).await
+    }
+
+    async fn living(&self) -> Result<BTreeSet<String>> {
+        self.answer("look for living workers", self.inner().living()).await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {

@@ -13,7 +13,7 @@ mod leases;
 mod registry;
 mod tasks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -125,6 +125,14 @@ impl Reactive for Sqlite {
     async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
         let work = leases::GiveWork { name: name.to_owned(), owner: owner.to_owned() };
         self.inner.writer.run(work).await
+    }
+
+    async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
+        self.inner.writer.run(leases::BeatWork { worker: worker.to_owned(), length }).await
+    }
+
+    async fn living(&self) -> Result<BTreeSet<String>> {
+        self.inner.readers.read("look for living workers in", leases::living).await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {

@@ -15,7 +15,7 @@ use common::{cart, closed};
 use jiff::{SignedDuration, Timestamp};
 use leftfold::doctor::{Examine as _, Severity};
 use leftfold::documents::Claim;
-use leftfold::react::{Change, Reactive as _, State, Task, TaskKey, Wanted};
+use leftfold::react::{Change, Reactive as _, State, Suspicion, Task, TaskKey, Wanted};
 use leftfold::{DocumentId, Documents as _, Json};
 use leftfold_sqlite::{Clock, Sqlite};
 use tempfile::tempdir;
@@ -82,12 +82,14 @@ async fn plan(store: &Sqlite, name: &str, minutes: i64) {
         changed_at: now,
         history: Vec::new(),
         cursor: None,
+        suspicion: Suspicion::None,
+        excused: 0,
     };
     assert_eq!(store.save_tasks(vec![Change::Insert(task)]).await.unwrap(), []);
 }
 
 async fn due(store: &Sqlite) -> Vec<String> {
-    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10 };
+    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10, suspicion: Suspicion::None };
     let due = store.due_tasks(vec![wanted]).await.unwrap();
     due.tasks.into_iter().map(|task| task.key.document.to_string()).collect()
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use common::{cart, entry, insert, stream};
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Parked, Tally, Write};
 use leftfold::log::Entry;
-use leftfold::react::{Change, Comparing, Ended, On, Reactive as _, Registered, Run, State, Task, TaskKey};
+use leftfold::react::{
+    Change, Comparing, Ended, On, Reactive as _, Registered, Run, State, Suspicion, Task, TaskKey,
+};
 use leftfold::{
     Append, DocumentId, Documents, EventKind, Expected, Json, Lane, Mark, Partition, Position, Revision,
 };
@@ -318,6 +320,8 @@ async fn rows_of_reactions_are_as_they_always_were() {
         changed_at: at(4),
         history: vec![Run { at: at(2), millis: 17, outcome: Ended::Failed, error: Some("no".to_owned()) }],
         cursor: None,
+        suspicion: Suspicion::None,
+        excused: 0,
     };
     let key = TaskKey { document: DocumentId::new("cart-2").unwrap(), ..task.key.clone() };
     let done = Task { key, state: State::Done, version: 7, error: None, check_at: None, ..task.clone() };

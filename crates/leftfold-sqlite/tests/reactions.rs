@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::{cart, closed, insert};
 use leftfold::documents::{Changes as Written, Commit, Header, Outcome, Write};
 use leftfold::react::{
-    Change, Feed as _, FoundDocument, On, Plain, Reactive as _, State, Task, TaskKey, Told, Wanted,
+    Change, Feed as _, FoundDocument, On, Plain, Reactive as _, State, Suspicion, Task, TaskKey, Told, Wanted,
 };
 use leftfold::{DocumentId, Documents as _, Json, Kind, Lane, Partition};
 use leftfold_sqlite::{Sqlite, SqliteFeed, document_in, save_task_in, task_in};
@@ -506,6 +506,8 @@ fn task(document: &str, version: u64) -> Task {
         changed_at: at,
         history: Vec::new(),
         cursor: None,
+        suspicion: Suspicion::None,
+        excused: 0,
     }
 }
 
@@ -551,7 +553,8 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
 #[tokio::test]
 async fn a_task_is_not_found_before_it_is_due() {
     let shop = Shop::open().await;
-    let wanted = || vec![Wanted { reaction: "mail".to_owned(), version: 1, most: 9 }];
+    let wanted =
+        || vec![Wanted { reaction: "mail".to_owned(), version: 1, most: 9, suspicion: Suspicion::None }];
     let due = jiff::Timestamp::new(4_000_000_000, 1_001).unwrap();
     let later = Task { due: Some(due), ..task("later", 1) };
     let never =

@@ -134,8 +134,18 @@ bugs! {
     FinishOnce,
     /// A run is taken for another one of the same task.
     RunsMixedUp,
-    /// A claim of which nobody hears again is no attempt.
+    /// A claim that is lost while its task runs alone is no attempt.
     CrashIsNoAttempt,
+    /// Each claim that is lost is an attempt, whatever ran beside it.
+    EveryLossCounts,
+    /// A claim that is lost raises no suspicion.
+    LossIsNoSuspicion,
+    /// Suspects run beside others.
+    SuspectsAmongOthers,
+    /// A suspect that is to run alone runs in a group.
+    NeverAlone,
+    /// Workers that are alive are taken for dead.
+    LivingAreDead,
     /// A transaction of which nothing is known is taken for committed.
     UnknownIsCompleted,
     /// A task is completed in a transaction whoever has it by then.

@@ -264,13 +264,15 @@ async fn a_worker_that_goes_silent_is_taken_over_and_not_heard_any_more() {
     // While it lives its claim is renewed, however long it takes.
     tokio::time::sleep(Duration::from_mins(1)).await;
     let task = first.task(key("mail", "a")).await.unwrap().unwrap();
-    assert_eq!((task.state, task.attempts, task.owner.as_deref()), (State::Running, 1, Some("first")));
+    assert_eq!((task.state, task.attempts), (State::Running, 1));
+    assert!(task.owner.as_ref().unwrap().starts_with("first-"));
     drop(first);
     let second = start(&store, sends(draft(), &mails)).await;
     second.idle().await.unwrap();
     assert_eq!(mails.of("a"), [4]);
     let done = second.task(key("mail", "a")).await.unwrap().unwrap();
-    assert_eq!((done.state, done.attempts, done.epoch), (State::Done, 2, task.epoch + 1));
+    // The claim was taken away and made again. Its loss is no attempt.
+    assert_eq!((done.state, done.attempts, done.epoch), (State::Done, 1, task.epoch + 2));
     assert_eq!(second.counts().takeovers, 1);
     // What the first would have said is void.
     assert!(

@@ -285,26 +285,6 @@ async fn a_reaction_that_has_much_to_do_does_not_hold_up_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_document_that_kills_its_process_fails_in_the_end() {
-    let store = Memory::default();
-    let poison = || draft("poison").retry(Retry::fixed(Duration::from_secs(1)).attempts(3));
-    put(&store, "a", &json!({}));
-    for round in 0..3 {
-        let dies = poison().run(|_| std::future::pending());
-        let reacting = start(&store, &format!("round {round}"), dies).await;
-        until("it runs", async || reacting.counts().claimed == 1).await;
-        assert_eq!(task(&reacting, "poison", "a").await.attempts, round + 1);
-        // Its process is gone, without a word.
-        drop(reacting);
-    }
-    let handled = Handled::default();
-    let reacting = start(&store, "the last", handled.by_one("poison", poison(), Duration::ZERO)).await;
-    until("it has failed", async || task(&reacting, "poison", "a").await.state == State::Failed).await;
-    assert_eq!((handled.count(), reacting.counts().takeovers), (0, 1));
-    assert!(task(&reacting, "poison", "a").await.error.is_some_and(|error| error.contains("nobody heard")));
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_was_there_before_and_what_comes_meanwhile_is_all_handled() {
     let (store, handled) = (Memory::default(), Handled::default());
     put_many(&store, 1_000);

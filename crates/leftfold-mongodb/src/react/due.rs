@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
-use leftfold::react::{Due, Registered, Task, Wanted};
+use leftfold::react::{Due, Registered, Suspicion, Task, Wanted};
 use leftfold::steady::Steady;
 
 use super::reactions;
-use super::task::{decode, micros, time};
+use super::task::{SUSPECT, decode, micros, time};
 use crate::error::Failure;
 use crate::schema::{FEEDS, REACTIONS, TASKS};
 use crate::{Base, batch};
@@ -66,10 +66,13 @@ impl Base {
         );
         let mut found = self.db.aggregate(pipeline).await?;
         let (mut now, mut known, mut firsts) = (None, HashMap::new(), HashMap::new());
+        let mut suspects = Vec::new();
         while found.advance().await? {
             let stored = found.current();
             if let Some(told) = stored.get("now")?.and_then(bson::RawBsonRef::as_datetime) {
                 now = Some(told);
+            } else if let Some(suspect) = FirstSuspect::decode(stored)? {
+                suspects.push(suspect);
             } else if let Some(first) = stored.get("first")?.and_then(bson::RawBsonRef::as_i64) {
                 firsts.insert(stored.get_str("of")?.to_owned(), time(first)?);
             } else {
@@ -80,7 +83,7 @@ impl Base {
         let now = now.ok_or_else(|| Failure::damaged("the server did not tell its time"))?;
         let now = Timestamp::from_millisecond(now.timestamp_millis());
         let now = self.store_time(now.map_err(|error| Failure::damaged(error.to_string()))?).await?;
-        Ok(Glance { now, known, firsts })
+        Ok(Glance { now, known, firsts, suspects })
     }
 
     pub(super) async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due, Failure> {
@@ -96,11 +99,24 @@ impl Base {
 
     async fn due_of(&self, wanted: &[Wanted], due: &mut Due) -> Result<(), Failure> {
         let names: Vec<_> = wanted.iter().map(|wanted| wanted.reaction.as_str()).collect();
-        let mut more = vec![(REACTIONS, vec![doc! { "$match": { "_id": { "$in": names } } }])];
+        let mut more = vec![(REACTIONS, vec![doc! { "$match": { "_id": { "$in": &names } } }])];
         more.extend(wanted.iter().map(|one| (TASKS, first_of(open(one), "due", &one.reaction))));
-        let Glance { now, known, firsts } = self.glance(more).await?;
+        if wanted.iter().any(|one| one.suspicion == Suspicion::None) {
+            more.push((TASKS, first_suspects(&names)));
+        }
+        let Glance { now, known, firsts, suspects } = self.glance(more).await?;
         due.now = now;
         due.codes.extend(known.iter().map(|(name, known)| (name.clone(), known.code)));
+        for suspect in suspects {
+            let wanted = wanted.iter().find(|one| one.reaction == suspect.reaction);
+            let known = known.get(&suspect.reaction);
+            let is_wanted = wanted.is_some_and(|one| suspect.needs <= i64::from(one.version));
+            if is_wanted && known.is_none_or(|known| !known.paused) {
+                let at = known.and_then(|known| known.throttled).max(Some(suspect.due)).unwrap_or(now);
+                let first = due.suspects.entry(suspect.level).or_insert(at);
+                *first = at.min(*first);
+            }
+        }
         let mut next = Vec::new();
         let mut pipelines = Vec::new();
         for one in wanted {
@@ -167,12 +183,47 @@ struct Glance {
     known: HashMap<String, Registered>,
     /// The first times, by what they are of.
     firsts: HashMap<String, Timestamp>,
+    /// The suspects that are due first.
+    suspects: Vec<FirstSuspect>,
+}
+
+/// The first of the suspects of a reaction that have one level and need one version.
+struct FirstSuspect {
+    reaction: String,
+    level: Suspicion,
+    needs: i64,
+    due: Timestamp,
+}
+
+impl FirstSuspect {
+    /// Reads one that [`first_suspects`] has found. Returns `None` if it is something else.
+    fn decode(stored: &RawDocument) -> Result<Option<Self>, Failure> {
+        let Some(due) = stored.get("suspect")?.and_then(bson::RawBsonRef::as_i64) else { return Ok(None) };
+        let group = stored.get_document("_id")?;
+        let number = group.get_i32("level")?;
+        let level = Suspicion::SUSPECTS.into_iter().find(|level| i32::from(level.level()) == number);
+        let level = level.ok_or_else(|| Failure::damaged(format!("a task has the suspicion {number}")))?;
+        let reaction = group.get_str("reaction")?.to_owned();
+        Ok(Some(Self { reaction, level, needs: group.get_i64("needs")? % SUSPECT, due: time(due)? }))
+    }
+}
+
+/// The first suspects of these reactions, by level and by the version that they need.
+fn first_suspects(reactions: &[&str]) -> Vec<Document> {
+    let matching = doc! { "_id.reaction": { "$in": reactions }, "suspicion": { "$exists": true } };
+    let group = doc! { "reaction": "$_id.reaction", "level": "$suspicion", "needs": "$needs" };
+    vec![doc! { "$match": matching }, doc! { "$group": { "_id": group, "suspect": { "$min": "$due" } } }]
 }
 
 /// The tasks that can be claimed now or later.
 fn open(wanted: &Wanted) -> Document {
-    let Wanted { reaction, version, .. } = wanted;
-    doc! { "_id.reaction": reaction, "open": true, "needs": { "$lte": i64::from(*version) } }
+    let Wanted { reaction, version, suspicion, .. } = wanted;
+    let version = i64::from(*version);
+    if *suspicion == Suspicion::None {
+        return doc! { "_id.reaction": reaction, "open": true, "needs": { "$lte": version } };
+    }
+    let level = i32::from(suspicion.level());
+    doc! { "_id.reaction": reaction, "suspicion": level, "needs": { "$lte": version + SUSPECT } }
 }
 
 /// The first time of what matches, at the beginning of an index.

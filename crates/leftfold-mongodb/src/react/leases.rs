@@ -1,5 +1,7 @@
-//! Who follows a feed, and where it is to go on: one document for each, so that the place is written under the lease's number.
+//! Leases of feeds, and the place where each goes on: one document for each, so that the place is
+//! written under the lease's number. And the heartbeats of workers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bson::{Document, doc};
@@ -8,7 +10,7 @@ use mongodb::options::ReturnDocument;
 use crate::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::lease::not_far_off;
-use crate::schema::FEEDS;
+use crate::schema::{FEEDS, WORKERS};
 
 impl Base {
     /// Takes a lease, or keeps it, by the server's clock. Answers with its number if it is ours. The store's time is kept with it.
@@ -85,5 +87,24 @@ impl Base {
         let updated = feeds.update_one(doc! { "_id": name, "number": lease }, change).await;
         point!("place-put");
         Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)
+    }
+
+    /// Writes that a worker is alive, by the server's clock.
+    pub(super) async fn beat(&self, worker: &str, length: Duration) -> Result<(), Failure> {
+        let millis = i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+        let step = [doc! { "$set": { "until": { "$add": ["$$NOW", millis] }, "millis": millis } }];
+        let workers = self.db.collection::<Document>(WORKERS);
+        workers.update_one(doc! { "_id": worker }, step.to_vec()).upsert(true).await?;
+        Ok(())
+    }
+
+    pub(super) async fn living(&self) -> Result<BTreeSet<String>, Failure> {
+        let alive = doc! { "$expr": { "$and": [{ "$gt": ["$until", "$$NOW"] }, not_far_off()] } };
+        let mut found = self.db.collection::<Document>(WORKERS).find(alive).await?;
+        let mut living = BTreeSet::new();
+        while found.advance().await? {
+            living.insert(found.current().get_str("_id")?.to_owned());
+        }
+        Ok(living)
     }
 }

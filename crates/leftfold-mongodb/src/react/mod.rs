@@ -14,7 +14,7 @@ mod session;
 mod stirs;
 mod task;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -119,6 +119,16 @@ impl Reactive for Mongo {
     async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
         let base = &self.inner.base;
         base.run("give back a lease in", base.give_lease(name, owner)).await
+    }
+
+    async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
+        let base = &self.inner.base;
+        base.run("keep the heartbeat of a worker in", base.beat(worker, length)).await
+    }
+
+    async fn living(&self) -> Result<BTreeSet<String>> {
+        let base = &self.inner.base;
+        base.run("look for living workers in", base.living()).await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {

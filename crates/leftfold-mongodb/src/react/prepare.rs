@@ -11,7 +11,7 @@ use super::documents::collection_of;
 use crate::Base;
 use crate::error::{Failure, code, is_duplicate};
 use crate::indexes;
-use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, create};
+use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, WORKERS, create};
 
 /// Raised when an older program could not read what a newer one writes.
 const FORMAT: i32 = 1;
@@ -59,9 +59,10 @@ async fn format(base: &Base) -> Result<i32, Failure> {
 /// Makes collections and indexes. A server refuses an index whose name or keys are another's, so that those that are there are
 /// known to be right.
 async fn make(base: &Base) -> Result<(), Failure> {
-    for name in [TASKS, REACTIONS, FEEDS, STIRS] {
+    for name in [TASKS, REACTIONS, FEEDS, STIRS, WORKERS] {
         create(&base.db, name).await?;
     }
+    base.db.collection::<Document>(WORKERS).create_index(indexes::of_workers()).await?;
     base.db.collection::<Document>(TASKS).create_indexes(indexes::of_tasks()).await.map_err(|error| {
         match code(&error) {
             Some((code, report)) if OTHER_INDEX.contains(&code) => {

@@ -7,12 +7,13 @@
 //!
 //! What is asked for are fields, times among them in microseconds; all that is only read with the whole task is JSON in `rest`. There
 //! times are exact; in `due` and `check_at` they are rounded up, so that nothing is found before its time. `open` is there if the
-//! task can ever be due.
+//! task can ever be due. A suspect that waits has its level in `suspicion`, and needs code of a version that no worker has: so the
+//! walk along other due tasks passes over it.
 
 use bson::raw::cstr;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
-use leftfold::react::{Cursor, Run, State, Task, TaskKey};
+use leftfold::react::{Cursor, Run, State, Suspicion, Task, TaskKey};
 use leftfold::{DocumentId, Json, Kind};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ use crate::error::Failure;
 
 /// The largest task. A guarded write of it, as one command, stays below what servers accept.
 const MAX_TASK_BYTES: usize = (16 << 20) - (64 << 10);
+
+/// Added to the version that a suspect needs.
+pub(super) const SUSPECT: i64 = 1 << 32;
 
 /// What nobody asks for.
 #[derive(Serialize, Deserialize)]
@@ -47,6 +51,14 @@ struct Rest {
     history: Vec<Run>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cursor: Option<Cursor>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    suspicion: Suspicion,
+    #[serde(default, skip_serializing_if = "is_default")]
+    excused: u8,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The `_id` of a task. They sort by reaction, then by document.
@@ -118,13 +130,20 @@ pub(super) fn encode(task: &Task) -> Result<RawDocumentBuf, Failure> {
         changed_at: task.changed_at,
         history: task.history.clone(),
         cursor: task.cursor,
+        suspicion: task.suspicion,
+        excused: task.excused,
     };
     let rest = serde_json::to_string(&rest).map_err(|error| Failure::damaged(error.to_string()))?;
     let mut stored = RawDocumentBuf::new();
     stored.append(cstr!("_id"), RawDocumentBuf::try_from(&key(&task.key))?);
     stored.append(cstr!("version"), task.version.cast_signed());
     stored.append(cstr!("state"), state(task.state));
-    stored.append(cstr!("needs"), i64::from(task.needs));
+    let waits_under = task.waits_under();
+    let needs = i64::from(task.needs);
+    stored.append(cstr!("needs"), if waits_under == Suspicion::None { needs } else { needs + SUSPECT });
+    if waits_under != Suspicion::None {
+        stored.append(cstr!("suspicion"), i32::from(waits_under.level()));
+    }
     if task.can_be_due() {
         stored.append(cstr!("open"), true);
     }
@@ -151,7 +170,7 @@ pub(super) fn encode(task: &Task) -> Result<RawDocumentBuf, Failure> {
 pub(super) fn decode(stored: &RawDocument) -> Result<Task, Failure> {
     let rest: Rest = serde_json::from_str(stored.get_str("rest")?)
         .map_err(|error| Failure::damaged(format!("a task can't be read: {error}")))?;
-    let needs = stored.get_i64("needs")?;
+    let needs = stored.get_i64("needs")? % SUSPECT;
     Ok(Task {
         key: decode_key(stored.get_document("_id")?)?,
         version: stored.get_i64("version")?.cast_unsigned(),
@@ -173,6 +192,8 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Task, Failure> {
         changed_at: rest.changed_at,
         history: rest.history,
         cursor: rest.cursor,
+        suspicion: rest.suspicion,
+        excused: rest.excused,
     })
 }
 
@@ -218,6 +239,8 @@ mod tests {
             changed_at: at(6),
             history: Vec::new(),
             cursor: None,
+            suspicion: Suspicion::None,
+            excused: 0,
         };
         let stored = encode(&task).unwrap();
         assert_eq!(decode(&stored).unwrap(), task);
@@ -226,6 +249,11 @@ mod tests {
         assert!(stored.get_bool("open").unwrap());
         let done = Task { state: State::Done, ..task };
         assert!(encode(&done).unwrap().get("open").unwrap().is_none());
+        let suspect = Task { state: State::Pending, suspicion: Suspicion::Few, excused: 2, ..done };
+        let stored = encode(&suspect).unwrap();
+        assert_eq!(decode(&stored).unwrap(), suspect);
+        assert_eq!(stored.get_i32("suspicion").unwrap(), 2);
+        assert!(stored.get_i64("needs").unwrap() > i64::from(u32::MAX), "no worker has such code");
     }
 
     #[test]
@@ -252,6 +280,8 @@ mod tests {
             changed_at: at(0),
             history: Vec::new(),
             cursor: None,
+            suspicion: Suspicion::None,
+            excused: 0,
         };
         assert!(encode(&small).is_ok());
         let error =

@@ -48,7 +48,7 @@ pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receive
     if dice.happens(400) {
         ids.push(POISON.to_owned());
     }
-    if dice.happens(200) {
+    if dice.happens(300) {
         ids.push(DEADLY.to_owned());
     }
     let (pause, with_events) = (100 + dice.below(1_500), dice.happens(600));

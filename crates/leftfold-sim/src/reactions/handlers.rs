@@ -64,7 +64,8 @@ impl Setup {
         let evolutions = [Evolution::Nothing, Evolution::FailedAgain, Evolution::AllAgain];
         Self {
             attempts: 1 + u32::try_from(dice.below(4)).unwrap_or(0),
-            visibility: Duration::from_millis(500) + dice.time(Duration::from_secs(4)),
+            visibility: Duration::from_millis(500)
+                + dice.time(Duration::from_millis(if dice.happens(300) { 300 } else { 4_000 })),
             debounce: if dice.happens(300) { dice.time(Duration::from_secs(2)) } else { Duration::ZERO },
             cleanup: dice.pick(&cleanups).copied().unwrap_or(Cleanup::Keep),
             evolution: dice.pick(&evolutions).copied().unwrap_or_default(),
@@ -96,6 +97,7 @@ struct Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
+        self.store.shared().ledger.is_through(&self.store.name, &self.task);
         if !self.through {
             for violation in self.store.shared().ledger.cancelled(&self.store.name, &self.task) {
                 self.store.violated(violation);
@@ -166,6 +168,7 @@ impl Hands {
     {
         let (store, task) = (self.store.clone(), ctx.task().clone());
         let mut begun = Begun { store: store.clone(), task: task.clone(), through: false };
+        self.said(store.shared().ledger.began(&store.name, &task));
         let trouble = |rate| !store.shared().faults.is_calm() && self.dice.happens(rate);
         if ctx.id().as_str() == DEADLY && !store.shared().faults.is_calm() {
             store.shared().trace.note(|| format!("{} dies of a document", store.name));

@@ -5,7 +5,8 @@
 //! | I4 | an effect that is kept in a transaction with the end of its task is kept once for each cause, and none without a cause; no such task is done without |
 //! | I5 | an effect elsewhere names its cause by its key: the same for all attempts, another one for the next state; what was handled was true then; nothing that is done is done again |
 //! | I10 | in the end, the last state of every document that is wanted was handled, and nothing waits |
-//! | I12 | only who has the claim ends it; attempts are bounded, and count if nobody hears of them again; who is alive and well does not lose a claim |
+//! | I12 | only the worker that has a claim ends it; a claim that is lost ends the run, and such losses are bounded; a worker that is alive and well does not lose a claim |
+//! | I14 | a claim that was lost with its process counts as an attempt only if no other handler ran beside it; a worker that said that it is alive raises no suspicion |
 //! | I13 | nothing is begun that is paused, held up, or needs newer code; the numbers of a lock grow, and are different ones |
 
 mod claims;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leftfold::DocumentId;
-use leftfold::react::{State as Is, Task, TaskKey};
+use leftfold::react::{State as Is, Suspicion, Task, TaskKey};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -55,7 +56,7 @@ impl Effect {
 }
 
 /// What happens in some runs.
-pub(crate) const SOMETIMES: [&str; 17] = [
+pub(crate) const SOMETIMES: [&str; 20] = [
     "tasks taken over",
     "collections taken over",
     "locks taken over",
@@ -73,6 +74,9 @@ pub(crate) const SOMETIMES: [&str; 17] = [
     "changes of documents lost",
     "transactions that can't be told",
     "tasks left to newer code",
+    "tasks suspected",
+    "suspects run alone",
+    "suspicions lifted",
 ];
 
 #[derive(Clone, Copy)]
@@ -94,6 +98,9 @@ pub(crate) enum Sometimes {
     LostFeeds,
     Unknown,
     Newer,
+    Suspected,
+    Alone,
+    Acquitted,
 }
 
 /// How long before it is lost a lock can have been kept for the last time, and a little more.
@@ -126,8 +133,17 @@ pub(crate) struct State {
     locked: BTreeMap<u64, String>,
     /// The numbers that are held now, and by which nodes.
     holding: BTreeMap<u64, String>,
+    /// The handlers that run now, by node.
+    handlers: BTreeMap<String, BTreeMap<Claim, Suspicion>>,
+    /// Claims whose handlers had others beside them.
+    company: BTreeSet<Claim>,
+    /// Until when each node has said that it is alive.
+    alive: BTreeMap<String, Instant>,
     sometimes: [u64; SOMETIMES.len()],
 }
+
+/// A task and the epoch of a claim.
+type Claim = (TaskKey, u64);
 
 /// What is known of a node.
 #[derive(Clone, Debug)]
@@ -173,6 +189,8 @@ pub(super) struct Known {
     needs: BTreeMap<u64, u32>,
     /// Claims whose handlers succeeded.
     succeeded: BTreeSet<u64>,
+    /// Claims that were lost and did not count, since a run last ended.
+    uncounted: u32,
 }
 
 /// An effect elsewhere.
@@ -395,6 +413,52 @@ impl Ledger {
         }
         state.sent.entry(id).or_default().push(sent);
         wrong
+    }
+
+    /// A handler begins.
+    pub(crate) fn began(&self, node: &str, task: &Task) -> Vec<String> {
+        let mut state = self.state();
+        let (claim, suspicion) = ((task.key.clone(), task.epoch), task.suspicion);
+        let running = state.handlers.entry(node.to_owned()).or_default();
+        let beside = running.clone();
+        running.insert(claim.clone(), suspicion);
+        if beside.is_empty() {
+            let is_alone = suspicion == Suspicion::Alone;
+            state.sometimes[Sometimes::Alone as usize] += u64::from(is_alone);
+            return Vec::new();
+        }
+        state.company.extend(beside.keys().cloned());
+        state.company.insert(claim);
+        let most = match suspicion {
+            Suspicion::None => usize::MAX,
+            Suspicion::Many => 64,
+            Suspicion::Few => 8,
+            Suspicion::Alone => 1,
+        };
+        let is_mixed = beside.values().any(|other| *other != suspicion);
+        let is_wrong = is_mixed || beside.len() >= most;
+        let what = || {
+            let TaskKey { reaction, document } = &task.key;
+            format!(
+                "I14: {reaction}/{document} runs under suspicion {suspicion:?} beside {:?}",
+                beside.values()
+            )
+        };
+        is_wrong.then(what).into_iter().collect()
+    }
+
+    /// A handler has ended, however that was.
+    pub(crate) fn is_through(&self, node: &str, task: &Task) {
+        let mut state = self.state();
+        if let Some(handlers) = state.handlers.get_mut(node) {
+            handlers.remove(&(task.key.clone(), task.epoch));
+        }
+    }
+
+    /// A worker has said that it is alive.
+    pub(crate) fn beat(&self, worker: &str, length: Duration) {
+        let node = claims::name_of(worker).to_owned();
+        self.state().alive.insert(node, Instant::now() + length);
     }
 
     /// A handler says that it succeeded.

@@ -1,5 +1,6 @@
 //! Leases with numbers that tell owners apart, and the count of stirs. All by the store's time, inside the writer's transaction.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leftfold::{Error, Result};
@@ -66,6 +67,46 @@ impl Work for GiveWork {
     fn failed(error: Error) -> Self::Answer {
         Err(error)
     }
+}
+
+/// Writes that a worker is alive, and deletes those that are long dead.
+pub(super) struct BeatWork {
+    pub(super) worker: String,
+    pub(super) length: Duration,
+}
+
+impl Work for BeatWork {
+    type Answer = Result<()>;
+
+    const DOING: &'static str = "keep the heartbeat of a worker in";
+
+    fn has_steps(&self) -> bool {
+        true
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        const DAY: i64 = 24 * 3_600 * 1_000_000;
+        let now = clock::keep(tx.connection)?;
+        let until = now.saturating_add(i64::try_from(self.length.as_micros()).unwrap_or(i64::MAX));
+        let delete = "DELETE FROM leftfold_workers WHERE until < ?1";
+        tx.connection.prepare_cached(delete)?.execute([now.saturating_sub(DAY)])?;
+        let beat = "INSERT INTO leftfold_workers VALUES (?1, ?2) \
+                    ON CONFLICT (name) DO UPDATE SET until = excluded.until";
+        tx.connection.prepare_cached(beat)?.execute(params![self.worker, until])?;
+        Ok(Ran::Keep(Ok(())))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
+
+/// Returns the workers that are alive.
+pub(super) fn living(file: &Connection) -> Result<BTreeSet<String>, Failure> {
+    let now = clock::now(file)?;
+    let mut statement = file.prepare_cached("SELECT name FROM leftfold_workers WHERE until > ?1")?;
+    let living = statement.query_map([now], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    Ok(living)
 }
 
 /// Tells all who wait for tasks, in whatever process.

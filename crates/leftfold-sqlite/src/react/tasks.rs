@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use leftfold::react::{Change, Depth, Due, Query, State, Task, TaskKey, Wanted};
+use leftfold::react::{Change, Depth, Due, Query, State, Suspicion, Task, TaskKey, Wanted};
 use leftfold::{Error, Result};
 use rusqlite::{CachedStatement, Connection, Row, params};
 
@@ -16,17 +16,16 @@ use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
 const LOAD: &str = "SELECT task FROM leftfold_tasks WHERE reaction = ?1 AND document = ?2";
-const INSERT: &str = "INSERT INTO leftfold_tasks \
-    (reaction, document, version, state, due, check_at, needs, changed_at, error, task) \
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) \
+const INSERT: &str = "INSERT INTO leftfold_tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
     ON CONFLICT (reaction, document) DO NOTHING";
 const UPDATE: &str = "UPDATE leftfold_tasks SET version = ?3, state = ?4, due = ?5, check_at = ?6, needs = ?7, \
-    changed_at = ?8, error = ?9, task = ?10 WHERE reaction = ?1 AND document = ?2 AND version = ?11";
+    changed_at = ?8, error = ?9, task = ?10, suspicion = ?11 \
+    WHERE reaction = ?1 AND document = ?2 AND version = ?12";
 const DELETE: &str = "DELETE FROM leftfold_tasks WHERE reaction = ?1 AND document = ?2 AND version = ?3";
 pub(super) const FIRST_DUE: &str = "SELECT due FROM leftfold_tasks \
-    WHERE reaction = ?1 AND suspicion = 0 AND due IS NOT NULL AND needs <= ?2 ORDER BY due LIMIT 1";
+    WHERE reaction = ?1 AND suspicion = ?2 AND due IS NOT NULL AND needs <= ?3 ORDER BY due LIMIT 1";
 pub(super) const DUE: &str = "SELECT task FROM leftfold_tasks \
-    WHERE reaction = ?1 AND suspicion = 0 AND due <= ?2 AND needs <= ?3 ORDER BY due LIMIT ?4";
+    WHERE reaction = ?1 AND suspicion = ?2 AND due <= ?3 AND needs <= ?4 ORDER BY due LIMIT ?5";
 pub(super) const FIRST_CHECK: &str = "SELECT check_at FROM leftfold_tasks \
     WHERE reaction = ?1 AND check_at IS NOT NULL ORDER BY check_at LIMIT 1";
 pub(super) const CHECK: &str = "SELECT check_at, task FROM leftfold_tasks \
@@ -45,7 +44,7 @@ pub(super) const COUNT_OTHERS: &str = "SELECT reaction, state, count(*) FROM lef
     GROUP BY reaction, state ORDER BY reaction, state";
 /// By the index of what is due: of all that is pending, the one that is due for longest comes early in it.
 pub(super) const OLDEST_DUE: &str = "SELECT due FROM leftfold_tasks \
-    WHERE reaction = ?1 AND suspicion = 0 AND due <= ?2 AND +state = 'pending' ORDER BY due LIMIT 1";
+    WHERE reaction = ?1 AND suspicion = ?2 AND due <= ?3 AND +state = 'pending' ORDER BY due LIMIT 1";
 
 const STATES: [State; 6] =
     [State::Pending, State::Running, State::Changed, State::Done, State::Stale, State::Failed];
@@ -125,8 +124,9 @@ fn put(
     statement.raw_bind_parameter(8, micros(task.changed_at))?;
     statement.raw_bind_parameter(9, task.error.as_deref())?;
     statement.raw_bind_parameter(10, json)?;
+    statement.raw_bind_parameter(11, task.waits_under().level())?;
     if let Some(seen) = seen {
-        statement.raw_bind_parameter(11, seen.cast_signed())?;
+        statement.raw_bind_parameter(12, seen.cast_signed())?;
     }
     Ok(statement.raw_execute()?)
 }
@@ -175,22 +175,33 @@ pub(super) fn load(file: &Connection, key: &TaskKey) -> Result<Option<Task>, Fai
 pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> {
     let now = now(file)?;
     let mut due = Due { now: timestamp(now), ..Due::default() };
-    for Wanted { reaction, version, most } in wanted {
+    for Wanted { reaction, version, most, suspicion } in wanted {
         let registered = registry::find(file, reaction)?;
         due.codes.extend(registered.as_ref().map(|registered| (reaction.clone(), registered.code)));
         if registered.as_ref().is_some_and(|registered| registered.paused) {
             continue;
         }
-        let Some(first) = first(file, FIRST_DUE, params![reaction, version])? else { continue };
         let throttled =
             registered.and_then(|registered| registered.throttled).map(micros).filter(|until| *until > now);
+        if *suspicion == Suspicion::None {
+            for level in Suspicion::SUSPECTS {
+                let Some(first) = first(file, FIRST_DUE, params![reaction, level.level(), version])? else {
+                    continue;
+                };
+                let at = timestamp(throttled.map_or(first, |until| until.max(first)));
+                let first = due.suspects.entry(level).or_insert(at);
+                *first = at.min(*first);
+            }
+        }
+        let level = suspicion.level();
+        let Some(first) = first(file, FIRST_DUE, params![reaction, level, version])? else { continue };
         if throttled.is_some() || first > now {
             let next = timestamp(throttled.map_or(first, |until| until.max(first)));
             due.next = Some(due.next.map_or(next, |other| other.min(next)));
             continue;
         }
         let mut statement = file.prepare_cached(DUE)?;
-        let mut rows = statement.query(params![reaction, now, version, count(*most)])?;
+        let mut rows = statement.query(params![reaction, level, now, version, count(*most)])?;
         while let Some(row) = rows.next()? {
             due.tasks.push(json(row, 0)?);
         }
@@ -333,7 +344,10 @@ pub(super) fn depths(file: &Connection) -> Result<BTreeMap<String, Depth>, Failu
         depth.states.retain(|_, count| *count > 0);
     }
     for (reaction, depth) in &mut depths {
-        depth.oldest_due = first(file, OLDEST_DUE, params![reaction, now])?.map(timestamp);
+        for level in [Suspicion::None].into_iter().chain(Suspicion::SUSPECTS) {
+            let oldest = first(file, OLDEST_DUE, params![reaction, level.level(), now])?.map(timestamp);
+            depth.oldest_due = depth.oldest_due.into_iter().chain(oldest).min();
+        }
     }
     Ok(depths)
 }

@@ -14,7 +14,7 @@ use crate::event::DocumentId;
 use crate::json::Json;
 use crate::react::{
     Change, Changes, Depth, Due, Feed, FoundDocument, FoundDocuments, On, Plain, Query, Reactive, Registered,
-    Task, TaskKey, Told, Wanted,
+    Suspicion, Task, TaskKey, Told, Wanted,
 };
 
 /// Tasks, and what is known of those who make and run them.
@@ -31,6 +31,8 @@ pub(super) struct Kept {
     tasks: BTreeMap<TaskKey, Task>,
     registered: BTreeMap<String, Registered>,
     leases: HashMap<String, Lease>,
+    /// The workers that have said that they are alive, and until when that holds.
+    workers: BTreeMap<String, Timestamp>,
     places: HashMap<String, String>,
     stirs: u64,
 }
@@ -53,6 +55,7 @@ impl Default for Kept {
             tasks: BTreeMap::new(),
             registered: BTreeMap::new(),
             leases: HashMap::new(),
+            workers: BTreeMap::new(),
             places: HashMap::new(),
             stirs: 0,
         }
@@ -234,7 +237,7 @@ impl Reactive for Memory {
         let reacting = &state.reacting;
         let now = reacting.now();
         let mut due = Due { now, ..Due::default() };
-        for Wanted { reaction, version, most } in wanted {
+        for Wanted { reaction, version, most, suspicion } in wanted {
             let registered = reacting.registered.get(&reaction);
             due.codes.extend(registered.map(|registered| (reaction.clone(), registered.code)));
             if registered.is_some_and(|registered| registered.paused) {
@@ -244,7 +247,15 @@ impl Reactive for Memory {
                 registered.and_then(|registered| registered.throttled).filter(|until| *until > now);
             let of =
                 |task: &&Task| task.key.reaction == reaction && task.needs <= version && task.can_be_due();
-            let mut tasks: Vec<_> = reacting.tasks.values().filter(of).collect();
+            let (mut tasks, others): (Vec<_>, Vec<_>) =
+                reacting.tasks.values().filter(of).partition(|task| task.waits_under() == suspicion);
+            if suspicion == Suspicion::None {
+                for task in others {
+                    let at = throttled.max(task.due).unwrap_or(now);
+                    let first = due.suspects.entry(task.suspicion).or_insert(at);
+                    *first = at.min(*first);
+                }
+            }
             tasks.sort_by_key(|task| task.due);
             let first = tasks.first().and_then(|task| task.due);
             if throttled.is_some() || first.is_none_or(|first| first > now) {
@@ -326,6 +337,22 @@ impl Reactive for Memory {
             lease.owner = None;
         }
         Ok(())
+    }
+
+    async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
+        let mut state = self.state();
+        let reacting = &mut state.reacting;
+        let now = reacting.now();
+        reacting.workers.retain(|_, until| *until > now);
+        reacting.workers.insert(worker.to_owned(), crate::react::later(now, length));
+        Ok(())
+    }
+
+    async fn living(&self) -> Result<BTreeSet<String>> {
+        let state = self.state();
+        let now = state.reacting.now();
+        let living = state.reacting.workers.iter().filter(|(_, until)| **until > now);
+        Ok(living.map(|(worker, _)| worker.clone()).collect())
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {

@@ -4,16 +4,21 @@
 //! what to do. A [`Reactor`] plans a [`Task`] for each such document, and runs it: in one process or in many, some of which may only plan and
 //! others only run.
 
+mod claims;
 mod context;
 mod events;
 mod filter;
+mod finish;
+mod heartbeat;
 mod loader;
 mod planner;
+mod quarantine;
 mod reacting;
 mod reaction;
 mod reactor;
 mod retry;
 mod runner;
+mod running;
 mod shared;
 mod store;
 mod task;
@@ -32,6 +37,8 @@ pub use store::{
     Body, Change, Changes, Comparing, Depth, Due, Feed, FoundDocument, FoundDocuments, On, Plain, Query,
     Reactive, Registered, Told, Wanted,
 };
-pub use task::{Cursor, Ended, Evolution, Moment, Outcome, Rules, Run, Seen, State, Task, TaskKey};
+pub use task::{
+    Cursor, Ended, Evolution, Loser, Moment, Outcome, Rules, Run, Seen, State, Suspicion, Task, TaskKey,
+};
 pub use value::{Decimal, Fields, Value};
 pub use watch::Paths;

@@ -95,7 +95,7 @@ impl<S: Reactive> Reactor<S> {
         Self { sweep_every: period, ..self }
     }
 
-    /// The name under which this process works. Never give two living processes the same name.
+    /// Sets the name under which this process works. Never give two living processes the same name.
     pub fn worker(self, name: impl Into<String>) -> Self {
         Self { owner: Some(name.into()), ..self }
     }

@@ -11,10 +11,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::context::Hands;
+use super::heartbeat::Heartbeat;
 use super::planner::SWEEP_EVERY;
 use super::reacting::Counts;
 use super::reaction::Definition;
-use super::runner::Running;
+use super::running::Running;
 use super::store::{On, Reactive, Registered};
 use super::task::Moment;
 use crate::env::Env;
@@ -43,13 +44,18 @@ impl Stop {
 pub(super) struct Shared<S> {
     pub(super) store: S,
     pub(super) env: Arc<dyn Env>,
+    /// The owner of leases.
     pub(super) owner: String,
+    /// The owner of claims, which says that it is alive: another one each time that a process of
+    /// this name starts.
+    pub(super) worker: String,
     pub(super) definitions: Vec<Arc<Definition>>,
     /// Those that run here.
     pub(super) runs: Vec<Arc<Definition>>,
     pub(super) concurrency: usize,
     pub(super) sweep_every: Duration,
     pub(super) running: Running,
+    pub(super) heartbeat: Heartbeat,
     /// What was registered when it was last looked at.
     registry: Mutex<BTreeMap<String, Registered>>,
     /// The feeds that are followed here, and since when something that they told is not planned.
@@ -65,15 +71,18 @@ impl<S: Reactive> Shared<S> {
     /// What a reactor has that does nothing yet.
     pub(super) async fn new(store: S, env: Arc<dyn Env>, owner: String) -> Result<Self> {
         let now = ask_time(&store).await?;
+        let worker = format!("{owner}-{:06x}", env.random() & 0xff_ffff);
         Ok(Self {
             store,
             env,
             owner,
+            worker,
             definitions: Vec::new(),
             runs: Vec::new(),
             concurrency: 1,
             sweep_every: SWEEP_EVERY,
             running: Running::default(),
+            heartbeat: Heartbeat::default(),
             registry: Mutex::default(),
             behind: Mutex::default(),
             counts: Mutex::default(),

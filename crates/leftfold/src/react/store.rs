@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::task::{State, Task, TaskKey};
+use super::task::{State, Suspicion, Task, TaskKey};
 use super::value::Value;
 use crate::documents::Collection;
 use crate::error::{Invalid, Result};
@@ -129,6 +129,8 @@ pub struct Wanted {
     pub version: u32,
     /// How many.
     pub most: usize,
+    /// The suspicion that they are under.
+    pub suspicion: Suspicion,
 }
 
 /// Tasks that can be claimed.
@@ -142,6 +144,9 @@ pub struct Due {
     pub now: Timestamp,
     /// The latest code of the reactions that are wanted, as far as they are registered.
     pub codes: BTreeMap<String, u32>,
+    /// When the first suspect of each level is due, of the reactions of which tasks without suspicion
+    /// are wanted and that are neither paused nor throttled.
+    pub suspects: BTreeMap<Suspicion, Timestamp>,
 }
 
 /// What is known of a reaction by all who plan or run it.
@@ -358,7 +363,8 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// at them again.
     fn save_tasks(&self, changes: Vec<Change>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
 
-    /// Tasks that can be claimed now, of reactions that are neither paused nor throttled.
+    /// Returns tasks that can be claimed now under the wanted suspicion ([`Task::waits_under`]), of
+    /// reactions that are neither paused nor throttled.
     fn due_tasks(&self, wanted: Vec<Wanted>) -> impl Future<Output = Result<Due>> + Send;
 
     /// Tasks of these reactions whose documents are to be looked at by now.
@@ -393,6 +399,12 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
 
     /// Gives a lease back, if it is ours.
     fn give_lease(&self, name: &str, owner: &str) -> impl Future<Output = Result<()>> + Send;
+
+    /// Says that a worker is alive, for so long from now; with no time, that it has ended.
+    fn beat(&self, worker: &str, length: Duration) -> impl Future<Output = Result<()>> + Send;
+
+    /// Returns the workers that are alive by the store's clock.
+    fn living(&self) -> impl Future<Output = Result<BTreeSet<String>>> + Send;
 
     /// Where a feed is to go on.
     fn feed_place(&self, name: &str) -> impl Future<Output = Result<Option<String>>> + Send;

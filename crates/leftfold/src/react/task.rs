@@ -12,10 +12,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub use self::claim::{Loser, Suspicion};
 use super::retry::{Every, Retry, later};
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::planted::{Bug, planted};
+
+mod claim;
 
 /// Watched values that take more bytes are kept as their hash.
 const MAX_WATCHED_BYTES: usize = 16 << 10;
@@ -99,7 +102,7 @@ pub struct Task {
     pub state: State,
     /// Whether the document matched when it was last looked at.
     pub inside: bool,
-    /// Raised with each claim: a claim that is not the last one is void. It begins with the time, so that it grows even if the task was forgotten and is
+    /// Raised with each claim, and when one is lost: a claim that is not the last one is void. It begins with the time, so that it grows even if the task was forgotten and is
     /// there again.
     pub epoch: u64,
     /// Raised with each state of the document that is to be handled: it names the effect, however often it is tried. It begins with the time, too.
@@ -133,6 +136,12 @@ pub struct Task {
     /// Where a reaction to events is in its stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,
+    /// How strongly it is suspected of killing the processes that run it.
+    #[serde(default, skip_serializing_if = "Suspicion::is_none")]
+    pub suspicion: Suspicion,
+    /// How often the loss of a claim was not held against it, since a run last ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub excused: u8,
 }
 
 /// Where a reaction to events is in a stream.
@@ -359,6 +368,8 @@ impl Task {
             changed_at: now,
             history: Vec::new(),
             cursor: None,
+            suspicion: Suspicion::None,
+            excused: 0,
         }
     }
 
@@ -395,67 +406,10 @@ impl Task {
         self.changed_at = now;
     }
 
-    /// Whether it can ever be claimed as it is.
-    pub fn can_be_due(&self) -> bool {
-        self.due.is_some() && matches!(self.state, State::Pending | State::Running | State::Changed)
-    }
-
-    /// Whether it can be claimed now.
-    pub fn is_due(&self, now: Timestamp) -> bool {
-        self.can_be_due() && self.due.is_some_and(|due| due <= now)
-    }
-
-    /// The task as claimed by somebody; or as failed, if it was claimed too often by some who were never heard of again. `None` if it
-    /// can't be claimed.
-    pub fn claim(mut self, owner: &str, rules: &Rules, moment: Moment) -> Option<Self> {
-        let Moment { now, version, .. } = moment;
-        if !self.is_due(now) || self.needs > rules.version && !planted(Bug::OldCodeRuns) {
-            return None;
-        }
-        self.version = version;
-        let was_lost = self.state != State::Pending;
-        if was_lost {
-            let error = "nobody heard of the run again: its process ended, or it took too long".to_owned();
-            self.remember(Ended::Lost, Some(error.clone()), rules, now);
-            self.error = Some(error);
-            self.first_failed = self.first_failed.or(Some(now));
-            if planted(Bug::CrashIsNoAttempt) {
-                self.attempts = self.attempts.saturating_sub(1);
-            }
-            if self.state == State::Running && rules.retry.is_spent(self.attempts, self.first_failed, now) {
-                self.give_up(now);
-                self.go_on(rules, now);
-                return Some(self);
-            }
-        }
-        self.epoch += 1;
-        self.attempts = self.attempts.saturating_add(1);
-        self.move_to(State::Running, now);
-        self.due = Some(later(now, rules.visibility));
-        self.owner = Some(owner.to_owned());
-        self.claimed_at = Some(now);
-        Some(self)
-    }
-
     fn give_up(&mut self, now: Timestamp) {
         self.move_to(State::Failed, now);
         self.due = None;
         self.owner = None;
-    }
-
-    /// Whether a claim still stands.
-    pub fn is_claimed(&self, epoch: u64) -> bool {
-        self.epoch == epoch && matches!(self.state, State::Running | State::Changed)
-    }
-
-    /// The task with its claim made longer. `None` if the claim no longer stands.
-    pub fn renew_claim(mut self, epoch: u64, rules: &Rules, moment: Moment) -> Option<Self> {
-        if !self.is_claimed(epoch) {
-            return None;
-        }
-        self.version = moment.version;
-        self.due = Some(later(moment.now, rules.visibility));
-        Some(self)
     }
 
     /// The task when a run has ended. `None` if its claim no longer stands: then what it did is not known here.
@@ -475,6 +429,8 @@ impl Task {
         self.remember(ended, error.clone(), rules, now);
         self.owner = None;
         self.due = None;
+        // Its process has survived it.
+        (self.suspicion, self.excused) = (Suspicion::None, 0);
         if let Some(error) = error {
             self.error = Some(error);
         }
@@ -575,19 +531,6 @@ impl Task {
         }
     }
 
-    /// The task when its claim is given back before it ran: it is due at once, and nothing counts. `None` if the claim no longer stands.
-    pub fn give_back(mut self, epoch: u64, moment: Moment) -> Option<Self> {
-        if !self.is_claimed(epoch) {
-            return None;
-        }
-        self.version = moment.version;
-        self.attempts = self.attempts.saturating_sub(1);
-        self.owner = None;
-        self.move_to(State::Pending, moment.now);
-        self.due = Some(moment.now);
-        Some(self)
-    }
-
     /// Whether it can be run again when somebody wants it. Events are handled once, whatever anybody wants: of a stream only what waits or has failed can.
     pub fn can_run_again(&self) -> bool {
         self.cursor.is_none()
@@ -602,6 +545,7 @@ impl Task {
         self.version = version;
         self.since = now;
         self.forget_failures();
+        self.excused = 0;
         match self.state {
             State::Running | State::Changed => self.move_to(State::Changed, now),
             _ => {
@@ -675,6 +619,11 @@ pub(super) fn kept(watched: Json) -> Json {
     }
     let _ = write!(kept, "\",\"bytes\":{bytes}}}");
     Json::stored(kept)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// Whether watched values are kept as their hash.

@@ -151,6 +151,8 @@ macro_rules! conformance_of_reactive {
             tasks_are_guarded
             many_tasks_are_saved_at_once
             due_tasks_are_found
+            suspects_are_found_apart
+            workers_say_that_they_are_alive
             tasks_to_check_are_found
             tasks_are_listed_and_counted
             reactions_are_registered_under_guard

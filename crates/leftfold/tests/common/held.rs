@@ -1,6 +1,6 @@
 //! A store whose calls can be held: one that has an answer does not give it until it is told to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,6 +22,8 @@ pub(crate) struct Held {
     pub(crate) holds_stirs: Arc<AtomicBool>,
     /// What is saved is kept, and nobody is told.
     pub(crate) loses_answers: Arc<AtomicBool>,
+    /// Nothing gets through, as if the process stood still.
+    pub(crate) stands_still: Arc<AtomicBool>,
     /// Somebody is held.
     pub(crate) waiting: Arc<Notify>,
     /// Lets who is held go on.
@@ -33,6 +35,14 @@ impl Held {
         if holds.load(Ordering::Relaxed) {
             self.waiting.notify_one();
             self.go_on.notified().await;
+        }
+    }
+}
+
+impl Held {
+    async fn pass(&self) {
+        while self.stands_still.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
@@ -83,12 +93,14 @@ impl Reactive for Held {
     }
 
     async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
+        self.pass().await;
         let tasks = self.memory.load_tasks(keys).await?;
         self.hold(&self.holds_loads).await;
         Ok(tasks)
     }
 
     async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+        self.pass().await;
         let refused = self.memory.save_tasks(changes).await?;
         if self.loses_answers.load(Ordering::Relaxed) {
             self.hold(&self.loses_answers).await;
@@ -98,6 +110,7 @@ impl Reactive for Held {
     }
 
     async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+        self.pass().await;
         self.memory.due_tasks(wanted).await
     }
 
@@ -122,11 +135,21 @@ impl Reactive for Held {
     }
 
     async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
+        self.pass().await;
         self.memory.take_lease(name, owner, length).await
     }
 
     async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
         self.memory.give_lease(name, owner).await
+    }
+
+    async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
+        self.pass().await;
+        self.memory.beat(worker, length).await
+    }
+
+    async fn living(&self) -> Result<BTreeSet<String>> {
+        self.memory.living().await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {

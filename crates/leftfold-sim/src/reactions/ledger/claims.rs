@@ -3,10 +3,29 @@
 use std::time::Duration;
 
 use leftfold::DocumentId;
-use leftfold::react::{Ended, State as Is, Task};
+use leftfold::react::{Ended, State as Is, Suspicion, Task};
 use tokio::time::Instant;
 
 use super::{Sometimes, State, Wrote};
+
+/// How often a task may be lost before it runs alone, and how often a loss may be excused.
+const LEVELS: u32 = 3;
+const EXCUSES: u8 = 3;
+
+/// Returns the name of the node that has claimed a task. Workers put a number behind it.
+pub(super) fn node_of(task: &Task) -> Option<&str> {
+    Some(name_of(task.owner.as_deref()?))
+}
+
+/// Returns the name of the node of a worker.
+pub(super) fn name_of(worker: &str) -> &str {
+    worker.rsplit_once('-').map_or(worker, |(name, _)| name)
+}
+
+/// Returns whether the attempt of a claim that was lost counts.
+fn is_counted(before: &Task, after: &Task) -> bool {
+    before.state == Is::Running && after.attempts > 0 && after.attempts == before.attempts
+}
 
 impl State {
     pub(super) fn trouble(&mut self, name: &str, most: Duration, weight: u32) {
@@ -37,11 +56,14 @@ impl State {
         if after.epoch < before.epoch || after.generation < before.generation {
             wrong.push(format!("I12: {what} went back"));
         }
+        if is_claimed(before) && !is_claimed(after) {
+            return self.ended(wrong, before, after, by, how);
+        }
         if after.epoch > before.epoch {
             return self.claimed(wrong, before, after, by);
         }
-        if is_claimed(before) && !is_claimed(after) {
-            return self.ended(wrong, before, after, by, how);
+        if after.suspicion < before.suspicion {
+            self.sometimes[Sometimes::Acquitted as usize] += 1;
         }
         let code = self.nodes.get(by).map_or(0, |node| node.code);
         let known = self.tasks.entry(before.key.clone()).or_default();
@@ -80,10 +102,9 @@ impl State {
         }
         let code = self.nodes.get(by).map_or(0, |node| node.code);
         let generation = before.generation;
-        let (attempts, was_running) = (self.attempts, before.state != Is::Pending);
-        if was_running {
-            self.sometimes[Sometimes::TakenOver as usize] += 1;
-            self.is_excused(wrong, before, &what);
+        let attempts = self.attempts;
+        if before.state != Is::Pending {
+            wrong.push(format!("I12: {what} was claimed, and {:?} has it", before.owner));
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
         let needs = known.needs.get(&generation).copied().unwrap_or(0);
@@ -109,12 +130,46 @@ impl State {
 
     /// A claim ends by itself only if its node could not renew it.
     fn is_excused(&self, wrong: &mut Vec<String>, before: &Task, what: &str) {
-        let Some(node) = before.owner.as_ref().and_then(|owner| self.nodes.get(owner)) else { return };
+        let Some(node) = node_of(before).and_then(|owner| self.nodes.get(owner)) else { return };
         let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
         let silent = renewed.and_then(|renewed| renewed.checked_sub(self.visibility));
         if !node.is_gone() && node.troubles_since(silent) < 2 {
-            let (owner, epoch) = (before.owner.as_deref().unwrap_or_default(), before.epoch);
+            let (owner, epoch) = (node_of(before).unwrap_or_default(), before.epoch);
             wrong.push(format!("I12: {owner} is well, and lost claim {epoch} of {what}"));
+        }
+    }
+
+    /// A claim was lost.
+    fn lost(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, counts: bool, what: &str) {
+        self.sometimes[Sometimes::TakenOver as usize] += 1;
+        self.is_excused(wrong, before, what);
+        if after.state == Is::Failed {
+            self.sometimes[Sometimes::Poisoned as usize] += 1;
+        }
+        let owner = node_of(before).unwrap_or_default();
+        let claim = (before.key.clone(), before.epoch);
+        let is_gone = self.nodes.get(owner).is_none_or(super::Node::is_gone);
+        if counts && is_gone && before.excused < EXCUSES && self.company.contains(&claim) {
+            wrong.push(format!("I14: {what} was lost beside others, and that counts as an attempt"));
+        }
+        let was_alone = before.suspicion == Suspicion::Alone && before.state == Is::Running;
+        if was_alone && !counts && after.excused == before.excused {
+            wrong.push(format!("I14: {what} was lost while it ran alone, and that does not count"));
+        }
+        if after.suspicion > before.suspicion {
+            self.sometimes[Sometimes::Suspected as usize] += 1;
+            if self.alive.get(owner).is_some_and(|until| *until > Instant::now()) {
+                wrong.push(format!("I14: {owner} said that it is alive, and {what} is suspected"));
+            }
+        }
+        let known = self.tasks.entry(before.key.clone()).or_default();
+        if counts {
+            return;
+        }
+        known.uncounted += 1;
+        let retries: u32 = known.retried.values().sum();
+        if known.uncounted > (LEVELS + u32::from(EXCUSES)) * (1 + retries) {
+            wrong.push(format!("I12: {what} was lost {} times, and no attempt counts", known.uncounted));
         }
     }
 
@@ -125,12 +180,11 @@ impl State {
         let outcome = new.map(|run| run.outcome);
         let attempts = self.attempts;
         let is_booked = matches!(before.key.reaction.as_str(), "books" | "tally");
-        if outcome == Some(Ended::Lost) {
-            self.is_excused(wrong, before, &what);
-            if after.state == Is::Failed {
-                self.sometimes[Sometimes::Poisoned as usize] += 1;
-            }
-        } else if before.owner.as_deref() != Some(by) {
+        let is_lost = outcome == Some(Ended::Lost);
+        let counts = is_lost && (after.state == Is::Failed || is_counted(before, after));
+        if is_lost {
+            self.lost(wrong, before, after, counts, &what);
+        } else if node_of(before) != Some(by) {
             wrong.push(format!(
                 "I12: {by} ended claim {} of {what}, which {:?} has",
                 before.epoch, before.owner
@@ -138,6 +192,9 @@ impl State {
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
         let (epoch, generation) = known.running.unwrap_or_default();
+        if outcome.is_some_and(|outcome| outcome != Ended::Lost) {
+            known.uncounted = 0;
+        }
         let mut counted = None;
         match outcome {
             Some(Ended::Done) => {
@@ -155,6 +212,7 @@ impl State {
                 *known.forgiven.entry(generation).or_default() += 1;
                 counted = Some(Sometimes::Deferred);
             }
+            Some(Ended::Lost) if !counts => *known.forgiven.entry(generation).or_default() += 1,
             Some(Ended::Failed | Ended::Lost) => {}
             None => {
                 *known.forgiven.entry(generation).or_default() += 1;

@@ -150,32 +150,116 @@ fn failures_are_tried_again_until_they_are_too_many() {
     assert_eq!(retried.idempotency_key(), failed.idempotency_key(), "it is the same effect");
 }
 
+/// The task after its worker died during a run that began at this second.
+fn dies(task: Task, second: i64) -> Task {
+    let claimed = task.claim("w", &rules(), at(second)).unwrap();
+    claimed.reap(Loser::Dead, &rules(), at(second + 60)).unwrap()
+}
+
 #[test]
-fn who_dies_again_and_again_over_a_document_fails_it() {
+fn a_document_that_kills_its_processes_fails_after_it_killed_them_alone() {
     let mut task = pending();
-    for (crash, second) in [0, 100, 200].into_iter().enumerate() {
-        task = task.claim("w", &rules(), at(second)).unwrap();
-        assert_eq!((task.state, task.attempts), (State::Running, u32::try_from(crash).unwrap() + 1));
+    for (second, suspicion) in [(0, Suspicion::Many), (100, Suspicion::Few), (200, Suspicion::Alone)] {
+        task = dies(task, second);
+        assert_eq!((task.state, task.attempts, task.suspicion), (State::Pending, 0, suspicion));
+        assert_eq!((task.due, task.owner.as_deref()), (Some(at(second + 60).now), None));
     }
-    let failed = task.claim("w", &rules(), at(300)).unwrap();
-    assert_eq!((failed.state, failed.owner.as_deref()), (State::Failed, None));
-    assert!(failed.error.unwrap().contains("nobody heard"));
+    for (second, attempts) in [(300, 1), (400, 2)] {
+        task = dies(task, second);
+        assert_eq!((task.state, task.attempts), (State::Pending, attempts));
+    }
+    let failed = dies(task, 500);
+    assert_eq!((failed.state, failed.due, failed.owner.as_deref()), (State::Failed, None, None));
+    assert!(failed.error.as_ref().unwrap().contains("process ended"), "{:?}", failed.error);
     assert_eq!(failed.history.last().unwrap().outcome, Ended::Lost);
+    assert_eq!(failed.retry(at(600)).suspicion, Suspicion::Alone, "it is as dangerous as it was");
+}
+
+#[test]
+fn a_run_that_ends_clears_its_task_of_suspicion() {
+    let suspect = dies(dies(pending(), 0), 100);
+    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+        let claimed = suspect.clone().claim("w", &rules(), at(200)).unwrap();
+        let epoch = claimed.epoch;
+        let ended = claimed.finish(epoch, outcome, &rules(), at(201)).unwrap();
+        assert_eq!(ended.suspicion, Suspicion::None);
+    }
+    let claimed = suspect.claim("w", &rules(), at(200)).unwrap();
+    let epoch = claimed.epoch;
+    let back = claimed.give_back(epoch, at(201)).unwrap();
+    assert_eq!(back.suspicion, Suspicion::Few, "nobody has run it");
+}
+
+#[test]
+fn a_living_worker_that_loses_its_claim_raises_no_suspicion_and_counts_at_the_fourth_time() {
+    let mut task = pending();
+    for (second, attempts) in [(0, 0), (100, 0), (200, 0), (300, 1), (400, 2)] {
+        let claimed = task.claim("w", &rules(), at(second)).unwrap();
+        task = claimed.reap(Loser::Alive, &rules(), at(second + 60)).unwrap();
+        let is = (task.state, task.attempts, task.suspicion);
+        assert_eq!(is, (State::Pending, attempts, Suspicion::None));
+    }
+    let claimed = task.claim("w", &rules(), at(500)).unwrap();
+    assert_eq!(claimed.reap(Loser::Alive, &rules(), at(560)).unwrap().state, State::Failed);
+}
+
+#[test]
+fn a_worker_that_was_taken_for_dead_lifts_the_suspicion_that_it_raised() {
+    let claimed = running();
+    let suspect = claimed.clone().reap(Loser::Dead, &rules(), at(61)).unwrap();
+    let cleared = suspect.clone().acquit(claimed.epoch, at(62)).unwrap();
+    assert_eq!((cleared.state, cleared.suspicion), (State::Pending, Suspicion::None));
+    assert_eq!(cleared.clone().acquit(claimed.epoch, at(63)), None, "once");
+    let elsewhere = suspect.clone().claim("x", &rules(), at(62)).unwrap();
+    let cleared = elsewhere.acquit(claimed.epoch, at(63)).unwrap();
+    assert_eq!((cleared.state, cleared.suspicion), (State::Running, Suspicion::None));
+    let again = dies(suspect, 62);
+    assert_eq!(again.suspicion, Suspicion::Few);
+    assert_eq!(again.acquit(claimed.epoch, at(130)), None, "another worker has died since then");
+
+    let mut alone = pending();
+    for second in [0, 100, 200, 300, 400] {
+        alone = dies(alone, second);
+    }
+    let claimed = alone.claim("w", &rules(), at(500)).unwrap();
+    let failed = claimed.clone().reap(Loser::Dead, &rules(), at(560)).unwrap();
+    assert_eq!(failed.state, State::Failed);
+    let back = failed.acquit(claimed.epoch, at(561)).unwrap();
+    assert_eq!((back.state, back.attempts, back.due), (State::Pending, 2, Some(at(561).now)));
+}
+
+#[test]
+fn a_suspect_that_others_run_beside_is_no_longer_alone() {
+    let mut task = pending();
+    for second in [0, 100, 200] {
+        task = dies(task, second);
+    }
+    let claimed = task.claim("w", &rules(), at(300)).unwrap();
+    let epoch = claimed.epoch;
+    let paroled = claimed.parole(epoch, at(330)).unwrap();
+    assert_eq!(paroled.suspicion, Suspicion::Few);
+    let lost = paroled.reap(Loser::Dead, &rules(), at(400)).unwrap();
+    assert_eq!((lost.state, lost.attempts, lost.suspicion), (State::Pending, 0, Suspicion::Alone));
 }
 
 #[test]
 fn a_claim_that_was_taken_over_is_void() {
     let first = running();
     assert!(first.clone().claim("x", &rules(), at(2)).is_none());
-    let second = first.clone().claim("x", &rules(), at(61)).unwrap();
-    assert_eq!(second.epoch, 2);
+    assert!(first.clone().claim("x", &rules(), at(61)).is_none(), "it is reaped first");
+    assert!(first.clone().reap(Loser::Dead, &rules(), at(60)).is_none(), "not before it has ended");
+    let reaped = first.reap(Loser::Dead, &rules(), at(61)).unwrap();
+    assert!(reaped.clone().finish(1, Outcome::Done, &rules(), at(62)).is_none());
+    assert!(reaped.clone().renew_claim(1, &rules(), at(62)).is_none());
+    let second = reaped.claim("x", &rules(), at(61)).unwrap();
+    assert_eq!(second.epoch, 3);
     assert!(second.clone().finish(1, Outcome::Done, &rules(), at(62)).is_none());
     assert!(second.clone().renew_claim(1, &rules(), at(62)).is_none());
     assert!(second.clone().give_back(1, at(62)).is_none());
-    let renewed = second.renew_claim(2, &rules(), at(100)).unwrap();
+    let renewed = second.renew_claim(3, &rules(), at(100)).unwrap();
     assert_eq!(renewed.due, Some(at(160).now));
-    let done = renewed.finish(2, Outcome::Done, &rules(), at(101)).unwrap();
-    assert!(done.clone().finish(2, Outcome::Done, &rules(), at(102)).is_none(), "once");
+    let done = renewed.finish(3, Outcome::Done, &rules(), at(101)).unwrap();
+    assert!(done.clone().finish(3, Outcome::Done, &rules(), at(102)).is_none(), "once");
     assert_eq!((done.state, done.done_at), (State::Done, Some(at(101).now)));
 }
 
@@ -270,8 +354,11 @@ fn what_is_done_every_day_goes_on_whatever_happens() {
         assert_ne!(next.idempotency_key(), claimed.idempotency_key());
         assert_eq!(next.clone().retry(at(120)).due, Some(at(120).now), "by hand at once");
     }
-    let lost = claimed.claim("w", &rules, at(300)).unwrap();
-    assert_eq!((lost.state, lost.due), (State::Pending, Some(at(400).now)));
+    let lost = claimed.clone().reap(Loser::Dead, &rules, at(300)).unwrap();
+    assert_eq!((lost.state, lost.due), (State::Pending, Some(at(300).now)), "others may be to blame");
+    let alone = Task { suspicion: Suspicion::Alone, ..claimed };
+    let given_up = alone.reap(Loser::Dead, &rules, at(300)).unwrap();
+    assert_eq!((given_up.state, given_up.due), (State::Pending, Some(at(400).now)));
 }
 
 #[test]
@@ -374,8 +461,12 @@ impl World {
             }
             Act::Look => self.look(),
             Act::Claim => {
-                let claimed =
-                    self.task.clone().and_then(|task| task.claim("w", &Self::rules(), at(self.second)));
+                // A lost claim is reaped first; every other one by a worker that is alive.
+                let loser = if self.second % 2 == 0 { Loser::Dead } else { Loser::Alive };
+                let moment = at(self.second);
+                let reap = |task: Task| task.reap(loser, &Self::rules(), moment);
+                self.task = self.task.clone().and_then(reap).or(self.task.take());
+                let claimed = self.task.clone().and_then(|task| task.claim("w", &Self::rules(), moment));
                 if let Some(claimed) = claimed {
                     self.claim = Some((claimed.epoch, Some(claimed.watched.clone()), None));
                     self.task = Some(claimed);

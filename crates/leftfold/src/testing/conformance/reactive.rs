@@ -14,7 +14,7 @@ use crate::json::Json;
 use crate::mark::Mark;
 use crate::react::{
     Change, Comparing, Ended, Feed as _, On, Query, Reaction, Reactive, Reactor, Registered, Retry, Run,
-    State, Task, TaskKey, Told, Wanted,
+    State, Suspicion, Task, TaskKey, Told, Wanted,
 };
 
 const A_WHILE: Duration = Duration::from_secs(20);
@@ -225,6 +225,8 @@ fn task(reaction: &str, document: &str, version: u64) -> Task {
         changed_at: at(4),
         history: vec![Run { at: at(5), millis: 17, outcome: Ended::Failed, error: Some("no".to_owned()) }],
         cursor: Some(crate::react::Cursor { handled: 6, last: 1 << 50 }),
+        suspicion: Suspicion::None,
+        excused: 0,
     }
 }
 
@@ -322,6 +324,7 @@ pub async fn due_tasks_are_found<S: Store + Reactive>(store: S) {
             reaction: (*reaction).to_owned(),
             version: 3,
             most: *most,
+            suspicion: Suspicion::None,
         });
         let due = store.due_tasks(wanted.collect()).await.unwrap();
         let names: Vec<_> = due.tasks.iter().map(|task| task.key.document.to_string()).collect();
@@ -446,6 +449,78 @@ pub async fn reactions_are_registered_under_guard<S: Store + Reactive>(store: S)
     assert!(!store.register(Some(1), registered("mail", 3)).await.unwrap(), "it has changed");
     assert!(store.register(None, registered("audit", 1)).await.unwrap());
     assert_eq!(store.registered().await.unwrap(), [registered("audit", 1), changed]);
+}
+
+/// Suspects are found by their level alone. A claim that is lost is found whatever the level is.
+pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
+    prepared(&store).await;
+    let now = store.time().await.unwrap();
+    let before = |seconds: i64| Some(now - jiff::SignedDuration::from_secs(seconds));
+    let at = |seconds| Timestamp::from_microsecond(before(seconds).unwrap().as_microsecond()).unwrap();
+    let suspect = |name: &str, suspicion, seconds, version| Task {
+        due: Some(at(seconds)),
+        suspicion,
+        excused: 2,
+        ..task("mail", name, version)
+    };
+    let lost = Task { state: State::Running, ..suspect("lost", Suspicion::Alone, 5, 6) };
+    let tasks = vec![
+        suspect("healthy", Suspicion::None, 10, 1),
+        suspect("many-2", Suspicion::Many, 20, 2),
+        suspect("many-1", Suspicion::Many, 30, 3),
+        suspect("few", Suspicion::Few, 40, 4),
+        suspect("alone", Suspicion::Alone, 50, 5),
+        lost.clone(),
+    ];
+    insert(&store, tasks).await;
+    assert_eq!(store.load_tasks(vec![key("mail", "lost")]).await.unwrap(), [lost], "as it was");
+    let ask = async |suspicion, most| {
+        let wanted = Wanted { reaction: "mail".to_owned(), version: 3, most, suspicion };
+        let due = store.due_tasks(vec![wanted]).await.unwrap();
+        let names: Vec<_> = due.tasks.iter().map(|task| task.key.document.to_string()).collect();
+        (names, due.suspects)
+    };
+    let (names, suspects) = ask(Suspicion::None, 10).await;
+    assert_eq!(names, ["healthy", "lost"]);
+    let first = [(Suspicion::Many, at(30)), (Suspicion::Few, at(40)), (Suspicion::Alone, at(50))];
+    assert_eq!(suspects, first.into());
+    assert_eq!(ask(Suspicion::Many, 10).await.0, ["many-1", "many-2"]);
+    assert_eq!(ask(Suspicion::Many, 1).await.0, ["many-1"]);
+    assert_eq!(ask(Suspicion::Few, 10).await.0, ["few"]);
+    assert_eq!(ask(Suspicion::Alone, 10).await.0, ["alone"]);
+
+    let freed = suspect("few", Suspicion::None, 40, 14);
+    assert_eq!(store.save_tasks(vec![Change::Update(4, freed)]).await.unwrap(), []);
+    let (names, suspects) = ask(Suspicion::None, 10).await;
+    assert_eq!(names, ["few", "healthy", "lost"]);
+    assert_eq!(suspects, [first[0], first[2]].into());
+
+    assert!(store.register(None, Registered { paused: true, ..registered("mail", 1) }).await.unwrap());
+    assert_eq!(ask(Suspicion::None, 10).await, (Vec::new(), BTreeMap::new()), "it is paused");
+    let until = crate::react::later(now, Duration::from_secs(100));
+    let throttled = Registered { throttled: Some(until), ..registered("mail", 2) };
+    assert!(store.register(Some(1), throttled).await.unwrap());
+    let (names, suspects) = ask(Suspicion::None, 10).await;
+    assert_eq!(names, [""; 0], "it is throttled");
+    assert!(suspects.values().all(|at| *at >= until), "{suspects:?}");
+}
+
+/// A worker is alive for as long as it said, and no longer.
+pub async fn workers_say_that_they_are_alive<S: Store + Reactive>(store: S) {
+    prepared(&store).await;
+    let living = async || store.living().await.unwrap();
+    assert_eq!(living().await, BTreeSet::new());
+    store.beat("one", Duration::from_hours(1)).await.unwrap();
+    store.beat("two", Duration::from_hours(1)).await.unwrap();
+    assert_eq!(living().await, ["one", "two"].map(str::to_owned).into());
+    store.beat("one", Duration::ZERO).await.unwrap();
+    assert_eq!(living().await, ["two".to_owned()].into());
+    store.beat("one", Duration::from_hours(1)).await.unwrap();
+    store.beat("two", Duration::from_millis(50)).await.unwrap();
+    while living().await.contains("two") {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(living().await, ["one".to_owned()].into());
 }
 
 /// A lease has one owner; its number tells owners apart, and guards where a feed is.

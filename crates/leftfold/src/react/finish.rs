@@ -1,0 +1,220 @@
+//! Finishing: the outcomes of runs are written, as many at once as there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::loader::BYTES;
+use super::shared::Shared;
+use super::store::{Change, FoundDocument, On, Reactive};
+use super::task::{Outcome, Seen, State, Task, TaskKey, kept};
+use crate::error::Result;
+use crate::event::DocumentId;
+use crate::planted::{Bug, planted};
+use crate::retry::Backoff;
+
+/// The number of finished runs that are written at once.
+pub(super) const FINISH: usize = 1_000;
+
+/// A run that has ended.
+pub(super) struct Finished {
+    pub(super) key: TaskKey,
+    pub(super) epoch: u64,
+    pub(super) outcome: Outcome,
+    /// The handler was to complete it itself.
+    pub(super) completes: bool,
+    /// It is about a document, and the handler has not found it to be what the task was planned for.
+    pub(super) unseen: bool,
+    pub(super) took: Duration,
+}
+
+/// Writes the outcomes of runs, as many at once as there are.
+pub(super) async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished: mpsc::Receiver<Finished>) {
+    let mut batch = Vec::new();
+    while finished.recv_many(&mut batch, FINISH).await > 0 {
+        look_at_unseen(&shared, &mut batch).await;
+        let backoff =
+            Backoff::default().first(Duration::from_millis(5)).most(Duration::from_secs(1)).without_limit();
+        let mut delays = backoff.delays(shared.env.random());
+        let mut left = std::mem::take(&mut batch);
+        while !left.is_empty() {
+            left = match finish_some(&shared, left).await {
+                Ok(left) => left,
+                Err((error, left)) => {
+                    shared.failed(&error, "finishing tasks");
+                    left
+                }
+            };
+            // A claim that ends meanwhile is taken over by others, and then there is nothing left to finish.
+            if !left.is_empty() {
+                sleep(delays.next().unwrap_or(Duration::from_secs(1))).await;
+            }
+        }
+    }
+}
+
+/// Looks at documents that their handlers have not looked at. One that still is what its task was planned for need not be looked at again.
+async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished]) {
+    let mut by_source: BTreeMap<&On, BTreeMap<&DocumentId, Vec<usize>>> = BTreeMap::new();
+    for (at, finished) in batch.iter().enumerate().filter(|(_, finished)| finished.unseen) {
+        let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
+        if let Some(on) = definition.and_then(|one| one.on.as_ref()) {
+            by_source.entry(on).or_default().entry(&finished.key.document).or_default().push(at);
+        }
+    }
+    let mut seen = Vec::new();
+    for (on, of_documents) in by_source {
+        let mut ids: Vec<_> = of_documents.keys().map(|id| (*id).clone()).collect();
+        while !ids.is_empty() {
+            let found = match shared.store.current_documents(on, ids, BYTES).await {
+                Ok(found) => found,
+                Err(error) => {
+                    // They are looked at later.
+                    shared.failed(&error, "looking at documents that were handled");
+                    break;
+                }
+            };
+            for document in &found.documents {
+                for at in of_documents.get(&document.id).into_iter().flatten() {
+                    if is_current(shared, &batch[*at], document) {
+                        seen.push(*at);
+                    }
+                }
+            }
+            ids = found.left;
+        }
+    }
+    for at in seen {
+        batch[at].unseen = false;
+    }
+}
+
+/// Whether a document is what the task of a run was planned for.
+fn is_current<S: Reactive>(shared: &Shared<S>, finished: &Finished, document: &FoundDocument) -> bool {
+    let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
+    let task = shared.running.held(&finished.key, finished.epoch);
+    let (Some(definition), Some(task)) = (definition, task) else { return false };
+    let (seen, _) = definition.look(Some(document), shared.now());
+    // A task that has changed meanwhile is renewed, and was not read for this run.
+    task.state == State::Running && seen == Seen::Inside(kept(task.watched))
+}
+
+/// Finishes runs. Answers with those whose tasks were changed by others meanwhile.
+async fn finish_some<S: Reactive>(
+    shared: &Shared<S>,
+    batch: Vec<Finished>,
+) -> Result<Vec<Finished>, (crate::Error, Vec<Finished>)> {
+    let mut changes = Vec::new();
+    let mut ours: BTreeMap<TaskKey, (Finished, Task)> = BTreeMap::new();
+    let mut unsure = Vec::new();
+    for finished in batch {
+        match shared.running.held(&finished.key, finished.epoch) {
+            // Whether the handler's transaction was committed, only the store knows.
+            Some(task) if !finished.completes => {
+                let seen = task.version;
+                match after(shared, &finished, task) {
+                    Some(task) => {
+                        changes.push(Change::Update(seen, task.clone()));
+                        ours.insert(finished.key.clone(), (finished, task));
+                    }
+                    None => over(shared, &finished, None),
+                }
+            }
+            Some(_) => unsure.push(finished),
+            None => {}
+        }
+    }
+    let mut left = unsure;
+    if !changes.is_empty() {
+        match shared.store.save_tasks(changes).await {
+            Ok(refused) => {
+                for key in refused {
+                    left.extend(ours.remove(&key).map(|(finished, _)| finished));
+                }
+                for (finished, task) in ours.into_values() {
+                    over(shared, &finished, Some(&task));
+                }
+            }
+            Err(_) if planted(Bug::FinishOnce) => {
+                for (finished, task) in ours.into_values() {
+                    over(shared, &finished, Some(&task));
+                }
+            }
+            Err(error) => {
+                left.extend(ours.into_values().map(|(finished, _)| finished));
+                return Err((error, left));
+            }
+        }
+    }
+    if left.is_empty() {
+        return Ok(left);
+    }
+    // These were changed by others, or by the handler: look what they are now.
+    let keys = left.iter().map(|finished| finished.key.clone()).collect();
+    let there = match shared.store.load_tasks(keys).await {
+        Ok(there) => there,
+        Err(error) => return Err((error, left)),
+    };
+    let there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
+    let mut again = Vec::new();
+    for mut finished in left {
+        match there.get(&finished.key) {
+            Some(task) if task.is_claimed(finished.epoch) || planted(Bug::LostClaimCounts) => {
+                let is_uncommitted = finished.completes && !planted(Bug::UnknownIsCompleted);
+                if is_uncommitted && matches!(finished.outcome, Outcome::Done | Outcome::Handled(_)) {
+                    let error = "the handler completed the task in a transaction that was not committed";
+                    finished.outcome = Outcome::Failed(error.to_owned());
+                }
+                finished.completes = false;
+                shared.running.update(task);
+                again.push(finished);
+            }
+            // It was finished before, by the handler or by a write whose answer was lost; or others have taken it over.
+            task => over(shared, &finished, task.filter(|task| task.epoch == finished.epoch)),
+        }
+    }
+    Ok(again)
+}
+
+fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Option<Task> {
+    let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
+    let moment = shared.moment();
+    let task = task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, moment)?;
+    // What planned it may have come late, when the document had left already. Who reads it sees that; if the handler has not, somebody else must.
+    let is_unsure = finished.unseen && matches!(finished.outcome, Outcome::Done | Outcome::Failed(_));
+    if is_unsure {
+        return Some(Task::look_again(Some(task), &finished.key, moment));
+    }
+    Some(task)
+}
+
+/// A run is over, and its task is this by now, if it still was ours.
+fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
+    match task {
+        Some(_) => shared.running.release(&finished.key, finished.epoch),
+        None => shared.running.lose(&finished.key, finished.epoch),
+    }
+    shared.count(|counts| {
+        counts.handler(finished.took);
+        let Some(task) = task else {
+            counts.lost += 1;
+            return;
+        };
+        match &finished.outcome {
+            // What the handler completed in a transaction is done, also if it did not hear of its commit.
+            Outcome::Failed(_) if task.error.is_none() => counts.done += 1,
+            Outcome::Done | Outcome::Handled(_) => counts.done += 1,
+            Outcome::Stale => counts.stale += 1,
+            Outcome::Deferred(_) => counts.deferred += 1,
+            Outcome::Failed(_) if task.state == State::Failed => counts.failed += 1,
+            Outcome::Failed(_) => counts.retried += 1,
+        }
+    });
+    let looks_again = task.is_some_and(|task| task.check_at.is_some() || task.state == State::Pending);
+    if looks_again {
+        shared.stir_soon();
+    }
+}

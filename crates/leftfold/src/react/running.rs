@@ -1,0 +1,110 @@
+//! The runs of a process, by task.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch};
+
+use super::task::{Task, TaskKey};
+use crate::planted::{Bug, planted};
+
+/// What is running here.
+#[derive(Default)]
+pub(super) struct Running {
+    runs: Mutex<BTreeMap<TaskKey, Held>>,
+    /// The claims that were lost here, by task.
+    lost: Mutex<BTreeMap<TaskKey, u64>>,
+    /// Something has ended.
+    pub(super) freed: Notify,
+}
+
+pub(super) struct Held {
+    /// The task as it was last written here.
+    pub(super) task: Task,
+    pub(super) cancel: watch::Sender<bool>,
+    /// Its handler has ended; that is not written yet.
+    pub(super) ended: bool,
+}
+
+impl Running {
+    pub(super) fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.runs().len()
+    }
+
+    /// Adds the run of a task that was just claimed.
+    pub(super) fn begin(&self, task: &Task) {
+        let held = Held { task: task.clone(), cancel: watch::Sender::new(false), ended: false };
+        self.runs().insert(task.key.clone(), held);
+    }
+
+    /// How many handlers run.
+    pub(super) fn active(&self) -> usize {
+        self.runs().values().filter(|held| !held.ended).count()
+    }
+
+    /// A handler has ended: another one may begin while that is written.
+    pub(super) fn ends(&self, key: &TaskKey, epoch: u64) {
+        if let Some(held) = self.runs().get_mut(key).filter(|held| held.task.epoch == epoch) {
+            held.ended = true;
+        }
+        self.freed.notify_one();
+    }
+
+    /// The task of this run, as it was last written here. A task that was claimed again meanwhile is another run's.
+    pub(super) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
+        let is_same = |task: &&Task| task.epoch == epoch || planted(Bug::RunsMixedUp);
+        self.runs().get(key).map(|held| &held.task).filter(is_same).cloned()
+    }
+
+    /// This run was looked at, or written, and its task was that.
+    pub(super) fn update(&self, task: &Task) {
+        if let Some(held) = self.runs().get_mut(&task.key).filter(|held| held.task.epoch == task.epoch) {
+            held.task = task.clone();
+        }
+    }
+
+    /// Tells the handler of this run that its claim is lost.
+    pub(super) fn cancel(&self, key: &TaskKey, epoch: u64) {
+        if let Some(held) = self.runs().get(key).filter(|held| held.task.epoch == epoch) {
+            held.cancel.send_replace(true);
+        }
+    }
+
+    /// Removes a run that has ended.
+    pub(super) fn release(&self, key: &TaskKey, epoch: u64) {
+        {
+            let mut runs = self.runs();
+            if runs.get(key).is_some_and(|held| held.task.epoch == epoch || planted(Bug::RunsMixedUp)) {
+                runs.remove(key);
+            }
+        }
+        self.freed.notify_one();
+    }
+
+    /// Removes a run whose claim others have taken over.
+    pub(super) fn lose(&self, key: &TaskKey, epoch: u64) {
+        self.release(key, epoch);
+        self.lost().insert(key.clone(), epoch);
+    }
+
+    /// Takes the claims that were lost here, each with its epoch.
+    pub(super) fn take_lost(&self) -> BTreeMap<TaskKey, u64> {
+        std::mem::take(&mut *self.lost())
+    }
+
+    /// Puts back lost claims, unless there are later ones of the same tasks.
+    pub(super) fn keep_lost(&self, lost: BTreeMap<TaskKey, u64>) {
+        let mut kept = self.lost();
+        for (key, epoch) in lost {
+            kept.entry(key).or_insert(epoch);
+        }
+    }
+
+    fn lost(&self) -> MutexGuard<'_, BTreeMap<TaskKey, u64>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
