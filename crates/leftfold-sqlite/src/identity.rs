@@ -54,6 +54,17 @@ impl Identity {
             _ => Ok(()),
         }
     }
+
+    /// Returns whether the write-ahead log is deleted or moved while the file is where it was.
+    ///
+    /// Then a checkpoint is safe. A replaced file or log may have commits of another process, with
+    /// which this process shares the index of the log: a checkpoint would mix the two.
+    pub(crate) fn has_lost_log(&self) -> bool {
+        self.file_id.is_some()
+            && id(&self.path) == self.file_id
+            && self.log_id.get().is_some()
+            && id(&self.log).is_none()
+    }
 }
 
 fn fate(found: Option<Id>) -> &'static str {
@@ -97,10 +108,13 @@ mod tests {
         fs::rename(&away, &file).unwrap();
         identity.check().unwrap();
 
+        assert!(!identity.has_lost_log());
         fs::rename(&log, &away).unwrap();
+        assert!(identity.has_lost_log());
         assert!(format!("{:?}", identity.check().unwrap_err()).contains("store.db-wal was deleted"));
         fs::write(&log, "").unwrap();
         assert!(format!("{:?}", identity.check().unwrap_err()).contains("store.db-wal was replaced"));
+        assert!(!identity.has_lost_log());
         fs::rename(&away, &log).unwrap();
         identity.check().unwrap();
     }

@@ -59,7 +59,7 @@ mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use leftfold::{Error, Kind, Result};
 
@@ -120,8 +120,11 @@ impl Sqlite {
         Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None, clock: Arc::new(Machine) }
     }
 
-    /// Gives this handle back and waits until the last one is gone, all is written, and the file is closed for
-    /// writing: it may be copied then.
+    /// Drops this handle and waits until the last one is dropped, all writes and reads have ended,
+    /// and the file is closed.
+    ///
+    /// If no other process has the file open, all commits are in the file itself then, and it may
+    /// be copied. That holds also if somebody has deleted its write-ahead log.
     pub async fn close(self) {
         let mut ended = self.inner.writer.ended();
         drop(self);
@@ -199,15 +202,16 @@ impl Options {
     fn open_blocking(self, path: PathBuf) -> Result<Sqlite> {
         let (connection, partitions, identity) = schema::open(&path, &self)?;
         let identity = Arc::new(identity);
-        let board = Board::new(&path, &identity, partitions);
+        let (stay_open, others) = mpsc::channel();
+        let board = Board::new(&path, &identity, partitions, stay_open.clone());
         let clock = StoreClock::new(self.clock);
         let installed = clock.install(&connection).map_err(Failure::from);
         // From here on time passes, whatever becomes of the machine's clock.
         installed
             .and_then(|()| clock::now(&connection))
             .map_err(|failure| failure.to_error("open", &path))?;
-        let writer = Writer::start(connection, &path, &identity, Arc::clone(&board))?;
-        let readers = Readers::new(&path, &identity, clock);
+        let writer = Writer::start(connection, &path, &identity, Arc::clone(&board), others)?;
+        let readers = Readers::new(&path, &identity, clock, stay_open);
         let max_event_bytes = self.max_event_bytes;
         let inner = Inner { path, identity, partitions, max_event_bytes, writer, readers, board };
         Ok(Sqlite { inner: Arc::new(inner) })

@@ -1,6 +1,8 @@
 //! The connections that read: a few, opened when needed, used on threads that may block.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use leftfold::{Error, Kind, Result};
@@ -14,6 +16,10 @@ use crate::schema;
 
 const CONNECTIONS: usize = 4;
 
+/// Keeps the writer from closing its connection. Every owner of connections that only read holds
+/// one, and drops it after them. Nothing is ever sent.
+pub(crate) type StayOpen = Sender<Infallible>;
+
 /// A pool of connections that only read. Each sees the last commit, of whatever process.
 pub(crate) struct Readers {
     path: PathBuf,
@@ -21,12 +27,26 @@ pub(crate) struct Readers {
     clock: Arc<StoreClock>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
+    /// Dropped after the connections, as the last field.
+    _stay_open: StayOpen,
 }
 
 impl Readers {
-    pub(crate) fn new(path: &Path, identity: &Arc<Identity>, clock: Arc<StoreClock>) -> Arc<Self> {
+    pub(crate) fn new(
+        path: &Path,
+        identity: &Arc<Identity>,
+        clock: Arc<StoreClock>,
+        stay_open: StayOpen,
+    ) -> Arc<Self> {
         let (identity, permits) = (Arc::clone(identity), Arc::new(Semaphore::new(CONNECTIONS)));
-        Arc::new(Self { path: path.to_owned(), identity, clock, idle: Mutex::default(), permits })
+        Arc::new(Self {
+            path: path.to_owned(),
+            identity,
+            clock,
+            idle: Mutex::default(),
+            permits,
+            _stay_open: stay_open,
+        })
     }
 
     /// Whether all connections are in use.
@@ -71,5 +91,44 @@ impl Readers {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use crate::Sqlite;
+
+    #[tokio::test]
+    async fn a_store_is_closed_only_after_its_last_read_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, log] = ["store.db", "store.db-wal"].map(|name| directory.path().join(name));
+        let store = Sqlite::open(&file).await.unwrap();
+        assert!(log.exists());
+        let (running, mut runs) = tokio::sync::mpsc::channel::<()>(1);
+        let (end, ended) = mpsc::channel::<()>();
+        let reading = store.clone();
+        let caller = tokio::spawn(async move {
+            let read = move |_: &rusqlite::Connection| {
+                running.blocking_send(()).unwrap();
+                let _ = ended.recv();
+                Ok(())
+            };
+            reading.inner.readers.read("read", read).await
+        });
+        runs.recv().await.unwrap();
+        // The caller goes away and drops its handle; its thread goes on reading.
+        caller.abort();
+        assert!(caller.await.unwrap_err().is_cancelled());
+
+        let mut closing = tokio::spawn(store.close());
+        assert!(timeout(Duration::from_millis(50), &mut closing).await.is_err(), "a read still runs");
+        drop(end);
+        closing.await.unwrap();
+        assert!(!log.exists(), "the writer was not the last to close the file");
     }
 }

@@ -267,6 +267,8 @@ fn create(path: &Path) {
 
 /// Opens a connection that only reads. The file is there: the writer has opened it.
 pub(crate) fn open_to_read(path: &Path, identity: &Identity) -> Result<Connection, Failure> {
+    // SQLite would create a missing write-ahead log, which would then look like a replaced one.
+    identity.check()?;
     let mut connection = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::error::Failure;
 use crate::identity::Identity;
 use crate::react::{journal, stirs};
+use crate::readers::StayOpen;
 use crate::{log, schema};
 
 /// The pause between two looks is this part of the time since something last happened.
@@ -95,18 +96,18 @@ pub(crate) struct Board {
     bell: Condvar,
 }
 
-#[derive(Default)]
 struct Waiting {
     waiters: usize,
     /// Somebody came since the last look.
     stirred: bool,
     thread: Thread,
+    /// For the thread, until the store is closed.
+    stay_open: Option<StayOpen>,
 }
 
 /// What the looking thread does.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Thread {
-    #[default]
     NotStarted,
     Looking,
     /// It is in a pause that somebody new should not have to sit out.
@@ -115,13 +116,20 @@ enum Thread {
 }
 
 impl Board {
-    pub(crate) fn new(path: &Path, identity: &Arc<Identity>, partitions: u16) -> Arc<Self> {
+    pub(crate) fn new(
+        path: &Path,
+        identity: &Arc<Identity>,
+        partitions: u16,
+        stay_open: StayOpen,
+    ) -> Arc<Self> {
         let known = Known { heads: vec![0; usize::from(partitions)], ..Known::default() };
+        let waiting =
+            Waiting { waiters: 0, stirred: false, thread: Thread::NotStarted, stay_open: Some(stay_open) };
         Arc::new(Self {
             path: path.to_owned(),
             identity: Arc::clone(identity),
             known: watch::Sender::new(known),
-            waiting: Mutex::default(),
+            waiting: Mutex::new(waiting),
             bell: Condvar::new(),
         })
     }
@@ -142,10 +150,13 @@ impl Board {
     pub(crate) fn wait(self: &Arc<Self>) -> Result<(Guard, watch::Receiver<Known>)> {
         let mut waiting = self.lock();
         if waiting.thread == Thread::NotStarted {
-            let board = Arc::clone(self);
+            let (board, stay_open) = (Arc::clone(self), waiting.stay_open.clone());
             thread::Builder::new()
                 .name("leftfold-sqlite-watch".to_owned())
-                .spawn(move || board.look())
+                .spawn(move || {
+                    board.look();
+                    drop(stay_open);
+                })
                 .map_err(|error| {
                     let message = format!("could not start watching {}", self.path.display());
                     Error::new(Kind::Store, message).with_source(error)
@@ -163,7 +174,10 @@ impl Board {
 
     /// Ends the thread.
     pub(crate) fn close(&self) {
-        self.lock().thread = Thread::Closed;
+        let mut waiting = self.lock();
+        waiting.thread = Thread::Closed;
+        waiting.stay_open = None;
+        drop(waiting);
         self.bell.notify_one();
     }
 
@@ -268,7 +282,8 @@ mod tests {
     /// A board whose file can't be read, so that nothing but the writer can put anything up.
     fn board() -> Arc<Board> {
         let path = Path::new("/proc/none/store.db");
-        Board::new(path, &Arc::new(Identity::of(path)), 2)
+        let (stay_open, _) = std::sync::mpsc::channel();
+        Board::new(path, &Arc::new(Identity::of(path)), 2, stay_open)
     }
 
     #[tokio::test]

@@ -5,7 +5,9 @@
 //! the commit; when the commit itself fails, everybody is told that the outcome is unknown.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -123,11 +125,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// Starts the thread. It closes the file only after all senders of `others` are dropped.
     pub(crate) fn start(
         connection: Connection,
         path: &Path,
         identity: &Arc<Identity>,
         board: Arc<Board>,
+        others: Receiver<Infallible>,
     ) -> Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let operating = Operating::default();
@@ -149,6 +153,9 @@ impl Writer {
             .name("leftfold-sqlite-writer".to_owned())
             .spawn(move || {
                 state.serve();
+                // SQLite moves the write-ahead log into the file when the last connection closes.
+                // Only this one can: the others are read-only.
+                while others.recv().is_ok() {}
                 // First the file is closed, then it is said.
                 drop(state);
                 drop(end);
@@ -362,6 +369,7 @@ impl State {
         // What is committed to a file that nobody finds any more is lost.
         if let Err(failure) = self.identity.check() {
             self.roll_back();
+            self.rescue();
             return Err(Lost::All(failure, at));
         }
         point!("commit");
@@ -373,6 +381,23 @@ impl State {
         self.note(trouble);
         self.board.publish(&heads, News { marks, journal, schema, stirs });
         Ok(at)
+    }
+
+    /// Moves the content of a deleted write-ahead log into the file. SQLite still has the log open,
+    /// and the end of this process would lose the commits in it.
+    fn rescue(&self) {
+        if !self.identity.has_lost_log() {
+            return;
+        }
+        let moved = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+            Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?)
+        });
+        match moved {
+            Ok(true) => {}
+            // The next refused write tries again, and closing the file does.
+            Ok(false) => tracing::warn!(path = %self.path.display(), "readers delay the checkpoint"),
+            Err(error) => tracing::warn!(path = %self.path.display(), %error, "the checkpoint failed"),
+        }
     }
 
     fn note(&self, trouble: Option<Failure>) {

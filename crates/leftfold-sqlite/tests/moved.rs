@@ -6,10 +6,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use common::{entry, everything, stream};
 use leftfold::doctor::{Examine as _, Severity, worst};
-use leftfold::log::Append as _;
+use leftfold::log::{Append as _, Log as _};
 use leftfold::{AppendError, Expected, Kind};
 use leftfold_sqlite::Sqlite;
 
@@ -68,11 +69,42 @@ async fn appends_are_refused_while_the_write_ahead_log_is_gone() {
     let (kind, said) = refusal(&store, "e2").await.unwrap();
     assert!(kind == Kind::Unavailable && said.contains("write-ahead log"), "{said}");
     assert!(store.probe().await.unwrap_err().to_string().contains("write-ahead log"));
-    // Stopped in order, it saves what it had acknowledged.
+    // Closing the store saves the acknowledged events.
     store.close().await;
     let store = Sqlite::open(&file).await.unwrap();
     assert_eq!(everything(&store).await.len(), 1);
     store.probe().await.unwrap();
+}
+
+#[tokio::test]
+async fn closing_saves_the_events_of_a_deleted_write_ahead_log_that_no_write_has_met() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, log] = ["shop.db", "shop.db-wal"].map(|name| directory.path().join(name));
+    let store = opened(&file).await;
+    // A caller that waits has the watching thread open a connection of its own.
+    let waiting = store.clone();
+    let heads = store.heads().await.unwrap();
+    let waiting = tokio::spawn(async move { waiting.grown(&heads).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    fs::remove_file(&log).unwrap();
+    waiting.abort();
+    store.close().await;
+    assert!(!log.exists());
+    let store = Sqlite::open(&file).await.unwrap();
+    assert_eq!(everything(&store).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_append_saves_the_events_of_a_deleted_write_ahead_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, log, copy] = ["shop.db", "shop.db-wal", "copy.db"].map(|name| directory.path().join(name));
+    let store = opened(&file).await;
+    fs::remove_file(&log).unwrap();
+    assert!(refusal(&store, "e2").await.is_some());
+    // A process that is killed now leaves only the file behind.
+    fs::copy(&file, &copy).unwrap();
+    let killed = Sqlite::open(&copy).await.unwrap();
+    assert_eq!(everything(&killed).await.len(), 1);
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ impl Work for Put {
 /// Keeps the writer busy until told otherwise, so that what comes next is in its group.
 struct Block {
     running: Arc<AtomicBool>,
-    end: Mutex<std_mpsc::Receiver<()>>,
+    end: Mutex<Receiver<()>>,
 }
 
 impl Work for Block {
@@ -103,8 +103,9 @@ fn rig() -> Rig {
              CREATE TABLE child (parent REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
         )
         .unwrap();
-    let board = Board::new(&path, &identity, partitions);
-    let writer = Arc::new(Writer::start(connection, &path, &identity, board).unwrap());
+    let (stay_open, others) = std_mpsc::channel();
+    let board = Board::new(&path, &identity, partitions, stay_open);
+    let writer = Arc::new(Writer::start(connection, &path, &identity, board, others).unwrap());
     let reader = Connection::open(&path).unwrap();
     Rig { writer, reader, _directory: directory }
 }
