@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leftfold::planted::{Bug, planted};
 use leftfold::react::{
     Change, Context, Depth, Due, Feed, FoundDocument, FoundDocuments, NotCurrent, On, Query, Reactive,
     Registered, Task, TaskKey, Told, Wanted,
@@ -14,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use crate::faults::Fault;
+use crate::reactions::Thing;
 use crate::reactions::ledger::{Effect, Sometimes, Wrote};
 use crate::sabotage;
 use crate::store::{LATE, SimStore};
@@ -126,7 +128,7 @@ impl SimStore {
 
     async fn document_of<D>(&self, ctx: &Context<D>) -> Result<Option<FoundDocument>> {
         let Some(on) = ctx.on() else { return Ok(None) };
-        let found = self.inner().current_documents(on, vec![ctx.id().clone()], usize::MAX).await?;
+        let found = read(self.inner().current_documents(on, vec![ctx.id().clone()], usize::MAX).await?)?;
         Ok(found.documents.into_iter().next())
     }
 
@@ -141,6 +143,35 @@ impl SimStore {
         let revision = ctx.event().ok().map(|event| event.revision.0);
         self.complete_with(ctx, |_| Ok(Effect::of(ctx.task(), revision))).await
     }
+}
+
+/// Returns documents as the store reads them: one that is torn can't be read.
+fn read(mut found: FoundDocuments) -> Result<FoundDocuments> {
+    for document in &mut found.documents {
+        let body = document.body.as_ref().ok().and_then(|body| body.json().to::<Thing>().ok());
+        if body.is_some_and(|thing| thing.is_torn()) {
+            if planted(Bug::UnreadableStopsAll) {
+                return Err(Error::new(Kind::Store, format!("{} can't be read", document.id)));
+            }
+            document.body = Err("it is torn".to_owned());
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses tasks that no store could keep.
+fn check_sizes(changes: &[Change]) -> Result<()> {
+    const MOST: usize = 512 << 10;
+    for change in changes {
+        let (Change::Insert(task) | Change::Update(_, task)) = change else { continue };
+        let errors = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
+        let bytes: usize = errors.map(String::len).sum();
+        if bytes > MOST {
+            let message = format!("save tasks: that of {} has {bytes} bytes", in_short(&task.key));
+            return Err(Error::new(Kind::Invalid, message));
+        }
+    }
+    Ok(())
 }
 
 fn in_short(key: &TaskKey) -> String {
@@ -219,7 +250,8 @@ impl Reactive for SimStore {
     }
 
     async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
-        self.answer("read documents", self.inner().current_documents(on, ids, bytes)).await
+        let found = async { read(self.inner().current_documents(on, ids, bytes).await?) };
+        self.answer("read documents", found).await
     }
 
     async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
@@ -248,6 +280,7 @@ impl Reactive for SimStore {
 
     async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
         self.answer("save tasks", async {
+            check_sizes(&changes)?;
             let (mut changes, mut stormed) = (changes, Vec::new());
             let dice = self.shared.faults.dice();
             if changes.len() > 1 && self.strikes(Fault::Disorder) {

@@ -146,6 +146,12 @@ bugs! {
     NeverAlone,
     /// Workers that are alive are taken for dead.
     LivingAreDead,
+    /// A document that can't be read keeps all that are read with it from being read.
+    UnreadableStopsAll,
+    /// A document that can't be read is left as it was.
+    UnreadableIgnored,
+    /// Errors are kept whole, however long they are.
+    ErrorsUncut,
     /// A transaction of which nothing is known is taken for committed.
     UnknownIsCompleted,
     /// A task is completed in a transaction whoever has it by then.

@@ -8,7 +8,7 @@ use leftfold::{Append as _, DocumentId, EventId, EventKind, Expected, Json, Resu
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::handlers::{DEADLY, POISON, REACTIONS, Thing, things};
+use super::handlers::{DEADLY, POISON, REACTIONS, TORN, Thing, things};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::store::SimStore;
@@ -52,12 +52,14 @@ pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receive
         ids.push(DEADLY.to_owned());
     }
     let (pause, with_events) = (100 + dice.below(1_500), dice.happens(600));
+    let torn = if dice.happens(300) { 50 } else { 0 };
     for number in 0..80 {
         sleep(dice.time(Duration::from_millis(pause))).await;
         if *healed.borrow() {
             break;
         }
-        let thing = || Thing { on: dice.happens(700), value: dice.below(5), noise: dice.below(3) };
+        let noise = || if dice.happens(torn) { TORN } else { dice.below(3) };
+        let thing = || Thing { on: dice.happens(700), value: dice.below(5), noise: noise() };
         let Some(id) = dice.pick(&ids) else { continue };
         let (first, second) = (thing(), thing());
         write(&store, id, dice.happens(850).then_some(&first))?;

@@ -9,14 +9,29 @@ use leftfold::{DocumentId, Log as _, Partition, Position, Result};
 use serde_json::Value;
 
 use super::World;
-use super::handlers::{DEADLY, POISON, REACTIONS};
+use super::handlers::{DEADLY, POISON, REACTIONS, TORN};
 use super::ledger::{Effect, Ledger};
 
-/// What code of this version watches of a document, if it wants it: read from its JSON by hand.
-fn wanted(code: u32, document: &Value) -> Option<String> {
-    let (on, value) = (document.get("on")?.as_bool()?, document.get("value")?.as_u64()?);
-    let is_wanted = if code == 1 { on } else { on != (value == 3) };
-    is_wanted.then(|| value.to_string())
+/// The end that the task of a document must come to.
+#[derive(Clone, Debug, PartialEq)]
+enum Wanted {
+    Nothing,
+    /// The document can't be read: the task fails, and says so.
+    Reason,
+    /// The document is handled with this value.
+    Value(String),
+}
+
+impl Wanted {
+    /// Reads from a document's JSON, by hand, what code of this version wants of it.
+    fn of(code: u32, document: &Value) -> Option<Self> {
+        let (on, value) = (document.get("on")?.as_bool()?, document.get("value")?.as_u64()?);
+        if document.get("noise")?.as_u64()? == TORN {
+            return Some(Self::Reason);
+        }
+        let is_wanted = if code == 1 { on } else { on != (value == 3) };
+        is_wanted.then(|| Self::Value(value.to_string()))
+    }
 }
 
 impl Ledger {
@@ -33,22 +48,37 @@ impl Ledger {
     }
 
     /// The last state of a document, as this reaction's task must have it.
-    fn last_state(&self, key: &TaskKey, task: Option<&Task>, wanted: Option<&str>) -> Vec<String> {
+    fn last_state(&self, key: &TaskKey, task: Option<&Task>, wanted: &Wanted) -> Vec<String> {
         let state = self.state();
         let what = format!("{}/{}", key.reaction, key.document);
         let is_hopeless = matches!(key.document.as_str(), POISON | DEADLY);
         let Some(task) = task else {
-            return wanted.map(|value| format!("I10: {what} has no task for {value}")).into_iter().collect();
+            let is_wanted = *wanted != Wanted::Nothing;
+            return is_wanted
+                .then(|| format!("I10: {what} has no task for {wanted:?}"))
+                .into_iter()
+                .collect();
         };
         let mut wrong = Vec::new();
         if matches!(task.state, Is::Pending | Is::Running | Is::Changed) {
             wrong.push(format!("I10: {what} is {:?} in the end", task.state));
         }
-        let Some(value) = wanted else {
-            if task.inside {
-                wrong.push(format!("I10: {what} has left, and nobody saw it"));
+        let value = match wanted {
+            Wanted::Value(value) => value,
+            Wanted::Nothing => {
+                if task.inside {
+                    wrong.push(format!("I10: {what} has left, and nobody saw it"));
+                }
+                return wrong;
             }
-            return wrong;
+            Wanted::Reason => {
+                let says_why = task.error.as_ref().is_some_and(|error| error.contains("torn"));
+                if task.state != Is::Failed || !says_why {
+                    let Task { state, error, .. } = task;
+                    wrong.push(format!("I10: {what} can't be read, and its task is {state:?}: {error:?}"));
+                }
+                return wrong;
+            }
         };
         let expected = if is_hopeless { Is::Failed } else { Is::Done };
         if !task.inside || task.watched.as_str() != value || task.state != expected {
@@ -68,7 +98,7 @@ impl Ledger {
             }
         } else {
             let mut sent = state.sent.get(&id).into_iter().flatten();
-            if !sent.any(|sent| sent.watched == value) {
+            if !sent.any(|sent| sent.watched == *value) {
                 wrong.push(format!("I5: {id} is done, and nothing was sent for {value}"));
             }
         }
@@ -113,8 +143,9 @@ impl World {
             for (id, document) in &documents {
                 let key = TaskKey { reaction: reaction.to_owned(), document: id.clone() };
                 let task = self.store.inner().load_tasks(vec![key.clone()]).await?.pop();
-                let wanted = document.as_ref().and_then(|document| wanted(code, document));
-                for wrong in ledger.last_state(&key, task.as_ref(), wanted.as_deref()) {
+                let wanted = document.as_ref().and_then(|document| Wanted::of(code, document));
+                let wanted = wanted.unwrap_or(Wanted::Nothing);
+                for wrong in ledger.last_state(&key, task.as_ref(), &wanted) {
                     self.store.violated(wrong);
                 }
             }

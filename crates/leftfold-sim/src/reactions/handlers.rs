@@ -31,10 +31,19 @@ pub(super) fn things() -> Result<Plain> {
 
 /// A document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Thing {
+pub(crate) struct Thing {
     pub(super) on: bool,
     pub(super) value: u64,
     pub(super) noise: u64,
+}
+
+/// The noise of a document that no store can read.
+pub(super) const TORN: u64 = 7;
+
+impl Thing {
+    pub(crate) fn is_torn(&self) -> bool {
+        self.noise == TORN
+    }
 }
 
 /// How reactions are set up in a world, and how often their handlers misbehave, in a thousand runs.
@@ -192,7 +201,9 @@ impl Hands {
         let ill = trouble(self.setup.fails);
         if ill && self.dice.happens(400) {
             begun.through = true;
-            return Err("it does not work today".into());
+            // Some say so at such length that no store could keep it.
+            let times = if self.dice.happens(30) { 30_000 } else { 1 };
+            return Err("it does not work today".repeat(times).into());
         }
         let panics = ill && self.dice.happens(300);
         let handled = handle(self, ctx).await;

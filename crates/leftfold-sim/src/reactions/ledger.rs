@@ -137,8 +137,8 @@ pub(crate) struct State {
     handlers: BTreeMap<String, BTreeMap<Claim, Suspicion>>,
     /// Claims whose handlers had others beside them.
     company: BTreeSet<Claim>,
-    /// Until when each node has said that it is alive.
-    alive: BTreeMap<String, Instant>,
+    /// The times from and until which each node has said, without a break, that it is alive.
+    alive: BTreeMap<String, (Instant, Instant)>,
     sometimes: [u64; SOMETIMES.len()],
 }
 
@@ -457,8 +457,9 @@ impl Ledger {
 
     /// A worker has said that it is alive.
     pub(crate) fn beat(&self, worker: &str, length: Duration) {
-        let node = claims::name_of(worker).to_owned();
-        self.state().alive.insert(node, Instant::now() + length);
+        let (now, mut state) = (Instant::now(), self.state());
+        let alive = state.alive.entry(claims::name_of(worker).to_owned()).or_insert((now, now));
+        *alive = (if alive.1 < now { now } else { alive.0 }, now + length);
     }
 
     /// A handler says that it succeeded.

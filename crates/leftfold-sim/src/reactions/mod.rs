@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::actors::{append, operate, resume, write, write_on};
-use self::handlers::{Hands, REACTIONS, Setup, Thing};
+pub(crate) use self::handlers::Thing;
+use self::handlers::{Hands, REACTIONS, Setup};
 use crate::actors::Clock;
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};

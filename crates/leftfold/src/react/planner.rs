@@ -560,8 +560,9 @@ impl<S: Reactive> Shared<S> {
                 let there = self.those_there(on, ids).await?;
                 let is_over = |task: &Task| {
                     let is_gone = !there.contains(&task.key.document);
-                    let is_awaited = task.check_at.is_some();
-                    is_gone || (!is_awaited && matches!(definition.cleanup, Cleanup::GoneOrOutside(_)))
+                    // A document that can't be read may be inside. Its task says why it is not handled.
+                    let is_outside = task.check_at.is_none() && !task.is_unreadable();
+                    is_gone || is_outside && matches!(definition.cleanup, Cleanup::GoneOrOutside(_))
                 };
                 let over: Vec<_> = outside
                     .into_iter()

@@ -241,15 +241,14 @@ impl Task {
                     // whoever sees it inside changes the task: so the next look is right.
                     task.check_at = Some(now);
                 }
-                let was_unreadable = task.state == State::Failed
-                    && task.error.as_ref().is_some_and(|error| error.starts_with(UNREADABLE));
-                if task.state == State::Pending || was_unreadable {
+                if task.state == State::Pending || task.is_unreadable() {
                     task.move_to(State::Stale, now);
                     task.due = None;
                 } else if before.inside {
                     task.changed_at = now;
                 }
             }
+            Seen::Unreadable(_) if planted(Bug::UnreadableIgnored) => {}
             Seen::Unreadable(why) => {
                 task.inside = false;
                 if matches!(task.state, State::Running | State::Changed) {
@@ -373,6 +372,11 @@ impl Task {
         }
     }
 
+    /// Returns whether the task has failed because its document can't be read.
+    pub(super) fn is_unreadable(&self) -> bool {
+        self.state == State::Failed && self.error.as_ref().is_some_and(|error| error.starts_with(UNREADABLE))
+    }
+
     /// There is something new to handle.
     fn renew(&mut self, rules: &Rules, now: Timestamp) {
         self.generation += 1;
@@ -449,8 +453,12 @@ impl Task {
         match outcome {
             Outcome::Done => self.move_to(State::Done, now),
             Outcome::Handled(revision) => self.pass(revision, now),
-            // The document has left meanwhile: there is nothing to try again.
-            Outcome::Failed(_) | Outcome::Deferred(_) if !self.inside => self.move_to(State::Stale, now),
+            // The document has left meanwhile, or can't be read: there is nothing to try again. The next
+            // look tells which.
+            Outcome::Failed(_) | Outcome::Deferred(_) if !self.inside => {
+                self.move_to(State::Stale, now);
+                self.check_at = Some(now);
+            }
             Outcome::Stale => {
                 self.move_to(State::Stale, now);
                 // The document may be again what it was planned for, without another change.
@@ -633,7 +641,7 @@ pub(super) fn is_hash(watched: &Json) -> bool {
 
 /// An error text as a task keeps it: of a long one the begin and the end.
 fn cut(error: &str) -> String {
-    if error.len() <= 2 * CUT_BYTES {
+    if error.len() <= 2 * CUT_BYTES || planted(Bug::ErrorsUncut) {
         return error.to_owned();
     }
     let (begin, end) =

@@ -158,7 +158,12 @@ impl State {
         }
         if after.suspicion > before.suspicion {
             self.sometimes[Sometimes::Suspected as usize] += 1;
-            if self.alive.get(owner).is_some_and(|until| *until > Instant::now()) {
+            // The worker that took the claim away has looked at some time since the claim ended.
+            let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
+            let was_alive = |(since, until): &(Instant, Instant)| {
+                renewed.is_some_and(|renewed| *since <= renewed + self.visibility) && *until > Instant::now()
+            };
+            if self.alive.get(owner).is_some_and(was_alive) {
                 wrong.push(format!("I14: {owner} said that it is alive, and {what} is suspected"));
             }
         }

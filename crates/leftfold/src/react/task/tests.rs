@@ -569,6 +569,12 @@ fn a_document_that_can_not_be_read_fails_and_is_handled_when_it_can() {
             assert_eq!(over.state, State::Stale, "there is nothing to mend any more");
         }
     }
+    // One that is tried again by hand, and deferred, is looked at once more.
+    let failed = observe(None, unreadable("no UTF-8"), &rules(), 3).unwrap();
+    let again = failed.retry(at(4)).claim("w", &rules(), at(4)).unwrap();
+    let epoch = again.epoch;
+    let deferred = again.finish(epoch, Outcome::Deferred(at(9).now), &rules(), at(5)).unwrap();
+    assert_eq!((deferred.state, deferred.check_at), (State::Stale, Some(at(5).now)));
     // A run says first how it ended.
     let during = observe(Some(running()), unreadable("no UTF-8"), &rules(), 3).unwrap();
     assert_eq!((during.state, during.check_at), (State::Running, Some(later(at(3).now, rules().visibility))));
