@@ -40,39 +40,39 @@ pub(super) async fn claim<S: Reactive>(shared: &Shared<S>, level: Suspicion, mos
         due.tasks.sort_by_key(|task| task.due);
         due.tasks.truncate(most);
     }
-    let (changes, mut changed) = take(shared, &due).await?;
+    let (changes, mut taken) = take(shared, &due).await?;
     let mut next = due.next.map(|next| until(next, due.now));
     if changes.is_empty() {
         return Ok(Claimed { tasks: Vec::new(), next, suspects });
     }
     shared.heartbeat.begin();
     match shared.store.save_tasks(changes).await {
-        Ok(refused) => refused.iter().for_each(|key| drop(changed.remove(key))),
+        Ok(refused) => refused.iter().for_each(|key| drop(taken.remove(key))),
         Err(error) if error.is_transient() => {
             // Until that is known, some of them may be claims of this worker that it does not run.
             let longest = shared.runs.iter().map(|definition| definition.rules.visibility).max();
             shared.heartbeat.unsure_for(longest.unwrap_or_default());
-            let keys = changed.keys().cloned().collect();
+            let keys = taken.keys().cloned().collect();
             let there = shared.store.load_tasks(keys).await?;
             let there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
-            changed.retain(|key, task| there.get(key).is_some_and(|found| is_written(found, task)));
+            taken.retain(|key, task| there.get(key).is_some_and(|found| is_written(found, task)));
         }
         Err(error) => return Err(error),
     }
-    let given_up = changed.values().filter(|task| task.state == State::Failed).count() as u64;
-    let before = changed.len();
-    changed.retain(|_, task| task.state == State::Running);
-    let reaped = (before - changed.len()) as u64;
+    let given_up = taken.values().filter(|task| task.state == State::Failed).count() as u64;
+    let before = taken.len();
+    taken.retain(|_, task| task.state == State::Running);
+    let reaped = (before - taken.len()) as u64;
     if reaped > 0 {
         next = Some(Duration::ZERO);
     }
     shared.count(|counts| {
-        counts.claimed += changed.len() as u64;
+        counts.claimed += taken.len() as u64;
         counts.takeovers += reaped;
         counts.failed += given_up;
     });
     let of = |task: Task| Some((Arc::clone(definition_of(shared, &task.key)?), task));
-    let tasks: Vec<_> = changed.into_values().filter_map(of).collect();
+    let tasks: Vec<_> = taken.into_values().filter_map(of).collect();
     for (_, task) in &tasks {
         shared.running.begin(task);
     }
@@ -117,7 +117,7 @@ async fn take<S: Reactive>(shared: &Shared<S>, due: &Due) -> Result<(Vec<Change>
     let mut living = if is_any_lost { shared.store.living().await? } else { BTreeSet::new() };
     living.insert(shared.worker.clone());
     let mut changes = Vec::new();
-    let mut changed = BTreeMap::new();
+    let mut taken = BTreeMap::new();
     for task in &due.tasks {
         let Some(definition) = definition_of(shared, &task.key) else { continue };
         let moment = Moment { now: due.now, ..shared.moment() };
@@ -135,9 +135,9 @@ async fn take<S: Reactive>(shared: &Shared<S>, due: &Due) -> Result<(Vec<Change>
         let after =
             if is_outdated || is_given_up { Task::look_again(Some(after), key, moment) } else { after };
         changes.push(Change::Update(task.version, after.clone()));
-        changed.insert(key.clone(), after);
+        taken.insert(key.clone(), after);
     }
-    Ok((changes, changed))
+    Ok((changes, taken))
 }
 
 fn loser(task: &Task, living: &BTreeSet<String>) -> Loser {
@@ -264,7 +264,9 @@ pub(super) async fn parole<S: Reactive>(shared: &Shared<S>) -> Result<()> {
     }
     let refused = shared.store.save_tasks(changes).await?;
     paroled.retain(|key, _| !refused.contains(key));
-    paroled.values().for_each(|task| shared.running.update(task));
+    for task in paroled.values() {
+        shared.running.update(task);
+    }
     Ok(())
 }
 
