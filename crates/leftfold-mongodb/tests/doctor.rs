@@ -69,7 +69,7 @@ async fn nothing_is_wrong_with_a_healthy_replica_set() {
     ] {
         assert_eq!(of(&findings, subject).area, area);
     }
-    assert_eq!(of(&findings, "indexes").found, "all 13 are there, and all views");
+    assert_eq!(of(&findings, "indexes").found, "all 15 are there, and all views");
 }
 
 #[tokio::test]

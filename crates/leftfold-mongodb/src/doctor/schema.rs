@@ -11,7 +11,7 @@ use crate::Base;
 use crate::error::Failure;
 use crate::generations::Stand;
 use crate::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
-use crate::schema::{EVENTS, GENERATIONS, TASKS, records, visible};
+use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records, visible};
 
 /// Compares what is in the database with what this program would make.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
@@ -24,6 +24,7 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     }
     if collections.contains_key(TASKS) {
         expected.extend(indexes::of_tasks().map(|index| (TASKS.to_owned(), index)));
+        expected.push((WORKERS.to_owned(), indexes::of_workers()));
     }
     for (collection, live) in &generations {
         for part in [collection.generation(*live), collection.generation(*live).streams()] {
