@@ -19,6 +19,8 @@ use crate::store::Place;
 use crate::store::effects::{EFFECTS, Effects};
 
 impl Effects for Sqlite {
+    const LARGE_BYTES: usize = 3_000_000;
+
     async fn lay_out(&self) -> Result<()> {
         let tables = format!(
             "CREATE TABLE {ITEMS} (id TEXT PRIMARY KEY, body TEXT);
@@ -39,6 +41,10 @@ impl Effects for Sqlite {
             None => file.execute(&format!("DELETE FROM {ITEMS} WHERE id = ?1"), [id]).map(drop),
         })
         .await
+    }
+
+    async fn put_unreadable(&self, _: &str) -> Result<()> {
+        Ok(())
     }
 
     async fn items(&self) -> Result<BTreeMap<String, Item>> {
