@@ -30,8 +30,8 @@ pub(super) const FEED_OF_ITEMS: &str = "feed of plain items";
 /// Whoever was stopped and is not replaced in this time holds a lock on the store, if that can be: another of its threads was writing.
 const PLANNER_LOCKED: Duration = Duration::from_secs(7);
 const RUNNER_LOCKED: Duration = Duration::from_secs(3);
-/// The number of healthy documents that are written just before the deadly one, and just after it.
-const NEIGHBOURS: (u64, u64) = (40, 10);
+/// The number of healthy documents that are written together with the deadly one.
+const NEIGHBOURS: u64 = 60;
 /// The rig kills another runner whenever the deadly document has killed this many processes.
 const KILL_BESIDE_EVERY: usize = 3;
 
@@ -196,15 +196,10 @@ impl<S: Rigged> Hurt<'_, S> {
     /// Writes a document that kills the process that handles it, among healthy ones. It must be given
     /// up, and not too late. Beside it, the rig kills runners as well.
     async fn poison(&mut self) -> Result<(), Failure> {
-        let (before, after) = NEIGHBOURS;
-        for number in 0..before + after {
-            if number == before {
-                let deadly = self.garden.new_of(ItemKind::Deadly);
-                self.garden.put(self.store, POISON, Some(deadly)).await?;
-            }
-            let neighbour = self.garden.new_of(ItemKind::Neighbour);
-            self.garden.put(self.store, &format!("neighbour-{number}"), Some(neighbour)).await?;
-        }
+        let neighbour = |number| (format!("neighbour-{number}"), self.garden.new_of(ItemKind::Neighbour));
+        let mut items: Vec<_> = (0..NEIGHBOURS).map(neighbour).collect();
+        items.push((POISON.to_owned(), self.garden.new_of(ItemKind::Deadly)));
+        self.garden.insert_all(self.store, items).await?;
         let begun = Instant::now();
         loop {
             self.crew.tend().await?;

@@ -24,6 +24,9 @@ pub(crate) trait Effects: Reactive {
     /// Writes an item as any program could, or deletes it.
     fn put_item(&self, id: &str, item: Option<&Item>) -> impl Future<Output = Result<()>> + Send;
 
+    /// Inserts items in one go, so that they are planned and claimed together.
+    fn insert_items(&self, items: &[(String, Item)]) -> impl Future<Output = Result<()>> + Send;
+
     /// Writes an item that can't be read. Does nothing where a store has no such items.
     fn put_unreadable(&self, id: &str) -> impl Future<Output = Result<()>> + Send;
 

@@ -44,6 +44,22 @@ impl Effects for Mongo {
         Ok(())
     }
 
+    async fn insert_items(&self, items: &[(String, Item)]) -> Result<()> {
+        let mut documents = Vec::new();
+        for (id, item) in items {
+            let mut document = mongodb::bson::serialize_to_document(item)
+                .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+            document.insert("_id", id);
+            documents.push(document);
+        }
+        let ids: Vec<_> = items.iter().map(|(id, _)| id).collect();
+        let collection = self.database().collection::<Document>(ITEMS);
+        // The answer to an earlier try may have been lost.
+        collection.delete_many(doc! { "_id": { "$in": ids } }).await.map_err(away)?;
+        collection.insert_many(documents).await.map_err(away)?;
+        Ok(())
+    }
+
     async fn put_unreadable(&self, id: &str) -> Result<()> {
         let item = unreadable(id)?;
         let items = self.database().collection::<RawDocumentBuf>(ITEMS);

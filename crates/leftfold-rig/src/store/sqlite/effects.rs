@@ -19,7 +19,7 @@ use crate::store::Place;
 use crate::store::effects::{EFFECTS, Effects};
 
 impl Effects for Sqlite {
-    const LARGE_BYTES: usize = 3_000_000;
+    const LARGE_BYTES: usize = 2_000_000;
 
     async fn lay_out(&self) -> Result<()> {
         let tables = format!(
@@ -39,6 +39,23 @@ impl Effects for Sqlite {
         write(self.path(), move |file| match body {
             Some(body) => file.execute(&put, [id, body]).map(drop),
             None => file.execute(&format!("DELETE FROM {ITEMS} WHERE id = ?1"), [id]).map(drop),
+        })
+        .await
+    }
+
+    async fn insert_items(&self, items: &[(String, Item)]) -> Result<()> {
+        let mut rows = Vec::new();
+        for (id, item) in items {
+            let body =
+                serde_json::to_string(item).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+            rows.push([id.clone(), body]);
+        }
+        write(self.path(), move |file| {
+            let transaction = file.unchecked_transaction()?;
+            for row in rows {
+                transaction.execute(&format!("INSERT OR REPLACE INTO {ITEMS} VALUES (?1, ?2)"), row)?;
+            }
+            transaction.commit()
         })
         .await
     }
