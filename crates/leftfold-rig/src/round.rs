@@ -58,6 +58,8 @@ pub(crate) async fn run<S: Rigged>(
     let watcher = Arc::new(Watcher::default());
     let garden = Arc::new(Garden::default());
     patiently::<S, _, _>(|| app.store().lay_out()).await?;
+    // The watcher lists tasks from the first moment on.
+    patiently::<S, _, _>(|| app.store().prepare_reactions(&[])).await?;
     let mut crew =
         Crew::new(rig.store, place, directory.to_owned(), dice.next(), Arc::clone(&watcher.ledger))?;
     let falls = tally.falls.len();
