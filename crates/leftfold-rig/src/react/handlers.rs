@@ -159,8 +159,8 @@ impl Running {
         Self
     }
 
-    /// Returns the number of other handlers that run.
-    fn beside(&self) -> u64 {
+    /// Returns the number of handlers that run beside the caller.
+    fn beside_caller() -> u64 {
         RUNNING.load(Ordering::Relaxed).saturating_sub(1)
     }
 }
@@ -222,11 +222,11 @@ async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
 
 /// Reads nothing from the store: where a store is away, a neighbour must not fail for that reason.
 async fn poison(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
-    let running = Running::begin();
+    let _running = Running::begin();
     let (kind, tag) = ctx.watched::<(ItemKind, u64)>()?;
     if kind == ItemKind::Deadly {
         sleep(DEADLY_AFTER).await;
-        say(&Said::Fell { beside: running.beside() })?;
+        say(&Said::Fell { beside: Running::beside_caller() })?;
         signals::kill_self()
     }
     sleep(NEIGHBOUR_TAKES).await;
