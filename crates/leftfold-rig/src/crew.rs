@@ -115,6 +115,11 @@ impl Crew {
         self.members.iter().position(|member| member.name == name)
     }
 
+    /// Returns the member that has a claim. Its owner is the member's name with a random suffix.
+    pub(crate) fn find_claimant(&self, owner: &str) -> Option<usize> {
+        owner.rsplit_once('-').and_then(|(name, _)| self.find(name))
+    }
+
     /// Any member that does what a role does.
     pub(crate) fn any(&self, role: Role) -> Option<usize> {
         let fits: Vec<_> = (0..self.members.len()).filter(|at| self.members[*at].role.does(role)).collect();

@@ -53,7 +53,7 @@ impl Ledger {
                 self.wrong.push(what);
                 None
             }
-            Said::Ready | Said::Reached { .. } | Said::Disarmed | Said::Did(_) | Said::Fell => None,
+            Said::Ready | Said::Reached { .. } | Said::Disarmed | Said::Did(_) | Said::Fell { .. } => None,
         }
     }
 

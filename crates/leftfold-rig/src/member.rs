@@ -34,8 +34,8 @@ pub(crate) struct Member {
     pub(crate) reached: bool,
     /// It has said that it forgot its order.
     pub(crate) disarmed: bool,
-    /// It has said that what it handles kills it.
-    pub(crate) fell: bool,
+    /// It has said that the document it handles kills it, and so many other handlers with it.
+    pub(crate) fell: Option<u64>,
     /// For reactors: what it said to have done.
     pub(crate) did: Did,
     child: Child,
@@ -74,7 +74,7 @@ impl Member {
                 }
             });
         }
-        let (reached, disarmed, fell, did) = (false, false, false, Did::default());
+        let (reached, disarmed, fell, did) = (false, false, None, Did::default());
         let mut member =
             Self { role, name, seat, turn, next_append, reached, disarmed, fell, did, child, orders, said };
         match timeout(PATIENCE, member.said.recv()).await {
@@ -102,7 +102,7 @@ impl Member {
             Ok(None) => Ok(()),
             Ok(Some(status)) => {
                 self.hear_out(ledger).await;
-                if self.reached || self.fell { Ok(()) } else { Err(self.ended_alone(status)) }
+                if self.reached || self.fell.is_some() { Ok(()) } else { Err(self.ended_alone(status)) }
             }
             Err(error) => Err(Failure::rig(format!("watching {}", self.name), error)),
         }
@@ -164,7 +164,7 @@ impl Member {
         match said {
             Said::Reached { .. } => self.reached = true,
             Said::Disarmed => self.disarmed = true,
-            Said::Fell => self.fell = true,
+            Said::Fell { beside } => self.fell = Some(beside),
             Said::Did(did) => self.did = did,
             Said::Ready => {}
             said => {

@@ -37,8 +37,14 @@ pub(crate) enum Deed {
     StopPlanner,
     /// One that runs is stopped with an effect about to be made until others have run its tasks, and resumed.
     StopRunner,
-    /// A document kills whoever handles it, until it is given up.
+    /// A document kills the process that handles it, until it is given up. Others are handled beside it.
     Poison,
+    /// A document with a large watched value is written or changed.
+    Enlarge,
+    /// A document that can't be read is written.
+    Garble,
+    /// That document is replaced by one that can be read.
+    Mend,
     /// One that plans and one that runs are killed, and the time is taken until others do their work.
     TakeOver,
 }
@@ -93,8 +99,17 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
         }
     }
     for round in &mut rounds {
-        round.insert(round.len() / 2, Act::Reactor(Deed::Poison));
+        let count = round.len();
+        // From the last to the first, so that none moves the place of another.
         round.push(Act::Reactor(Deed::TakeOver));
+        let deeds = [(count * 4 / 5, Deed::Mend), (count * 2 / 3, Deed::Enlarge), (count / 2, Deed::Poison)];
+        let early = [(count / 3, Deed::Garble), (count / 4, Deed::Enlarge), (count / 5, Deed::Enlarge)];
+        for (at, deed) in deeds.into_iter().chain(early) {
+            let is_possible = store.has_unreadable() || !matches!(deed, Deed::Garble | Deed::Mend);
+            if is_possible {
+                round.insert(at, Act::Reactor(deed));
+            }
+        }
     }
     rounds
 }
@@ -129,9 +144,17 @@ mod tests {
             assert_eq!(acts.iter().filter(|act| act.is_kill()).count(), 60);
             let zombies = acts.iter().filter(|act| matches!(act, Act::Zombie { .. })).count();
             assert!(zombies >= 12);
-            for deed in [Deed::Kill, Deed::StopPlanner, Deed::StopRunner, Deed::Poison, Deed::TakeOver] {
-                let same = |act: &&Act| matches!(act, Act::Reactor(done) if discriminant(done) == discriminant(&deed));
-                assert!(acts.iter().any(|act| same(&act)), "{deed:?}");
+            let (kills, stops) =
+                ([Deed::Kill, Deed::Poison, Deed::TakeOver], [Deed::StopPlanner, Deed::StopRunner]);
+            let is_there = |deed: Deed| {
+                let is_same = |act: &Act| matches!(act, Act::Reactor(done) if discriminant(done) == discriminant(&deed));
+                acts.iter().any(is_same)
+            };
+            for deed in kills.into_iter().chain(stops).chain([Deed::Enlarge]) {
+                assert!(is_there(deed), "{deed:?}");
+            }
+            for deed in [Deed::Garble, Deed::Mend] {
+                assert_eq!(is_there(deed), store == Kind::Mongodb, "{deed:?}");
             }
             let servers = acts.iter().filter(|act| matches!(act, Act::KillServer { .. })).count();
             assert_eq!(servers, if store.has_servers() { 15 } else { 0 });

@@ -2,6 +2,7 @@
 
 mod book;
 mod check;
+mod failed;
 mod garden;
 mod handlers;
 
@@ -13,9 +14,10 @@ use leftfold::react::{Reacting, Reactor};
 use tokio::time::sleep;
 
 pub(crate) use self::book::Effect;
-pub(crate) use self::check::{Done, check};
-pub(crate) use self::garden::{Garden, Item};
-pub(crate) use self::handlers::{HOLD, ITEM, ITEMS, POISON, summary};
+pub(crate) use self::check::{Done, Told, check};
+pub(crate) use self::failed::{is_unreadable, may_fail, outline};
+pub(crate) use self::garden::{Garden, Item, ItemKind};
+pub(crate) use self::handlers::{GARBLED, HOLD, ITEM, ITEMS, LARGE, MAX_RETRY_DELAY, POISON, summary};
 use crate::args::Process;
 use crate::failure::Failure;
 use crate::process::{GRACE, ended, orders};

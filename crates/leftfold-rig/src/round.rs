@@ -22,7 +22,7 @@ use crate::hurt::Hurt;
 use crate::plan::Act;
 use crate::process;
 use crate::react;
-use crate::react::Garden;
+use crate::react::{Garden, MAX_RETRY_DELAY, Told};
 use crate::role::Role;
 use crate::store::{Ground as _, Rigged, patiently};
 use crate::tally::Tally;
@@ -58,9 +58,11 @@ pub(crate) async fn run<S: Rigged>(
     let watcher = Arc::new(Watcher::default());
     let garden = Arc::new(Garden::default());
     patiently::<S, _, _>(|| app.store().lay_out()).await?;
+    // The watcher lists tasks from the first moment on.
+    patiently::<S, _, _>(|| app.store().prepare_reactions(&[])).await?;
     let mut crew =
         Crew::new(rig.store, place, directory.to_owned(), dice.next(), Arc::clone(&watcher.ledger))?;
-    let fell = tally.fell;
+    let falls = tally.falls.len();
     let mut eyes = JoinSet::new();
     let (looker, store) = (Arc::clone(&watcher), app.store().clone());
     let beside = directory.to_owned();
@@ -69,6 +71,8 @@ pub(crate) async fn run<S: Rigged>(
     eyes.spawn(async move { follower.follow(store).await });
     let (reader, reading, chance) = (Arc::clone(&watcher), app.clone(), dice.split());
     eyes.spawn(async move { reader.read(reading, chance).await });
+    let (guard, store) = (Arc::clone(&watcher), app.store().clone());
+    eyes.spawn(async move { guard.follow_failures(store).await });
     let (gardener, store, chance) = (Arc::clone(&garden), app.store().clone(), dice.split());
     let mut gardening = JoinSet::new();
     gardening.spawn(async move { gardener.tend(store, chance).await });
@@ -96,7 +100,8 @@ pub(crate) async fn run<S: Rigged>(
         ended(&mut eyes).await?;
     }
     check(&app, &watcher, tally).await?;
-    let done = react::check(app.store(), directory, &garden.all(), tally.fell - fell).await?;
+    let told = Told { falls: &tally.falls[falls..], given_up: crew.did().failed };
+    let done = react::check(app.store(), directory, &garden.all(), &told).await?;
     tally.reacted(&done, crew.did(), garden.all().count);
     if !done.wrong.is_empty() {
         return Err(Failure::Violated(done.wrong));
@@ -159,7 +164,7 @@ async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Resu
     let onlooker = patiently::<S, _, _>(|| react::onlooker(app.store(), beside)).await?;
     let settling = async {
         tokio::select! { biased;
-            idle = onlooker.idle_within(Duration::from_secs(1)) => Ok(idle?),
+            idle = onlooker.idle_within(MAX_RETRY_DELAY) => Ok(idle?),
             failure = trouble(crew) => Err(failure),
         }
     };

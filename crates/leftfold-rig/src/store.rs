@@ -153,6 +153,14 @@ impl Kind {
         }
     }
 
+    /// Returns whether it can have documents that can't be read.
+    pub(crate) fn has_unreadable(self) -> bool {
+        match self {
+            Self::Sqlite => false,
+            Self::Mongodb => true,
+        }
+    }
+
     /// All points.
     pub(crate) fn points(self) -> impl Iterator<Item = &'static str> {
         let mut points: Vec<_> = self.places().iter().flat_map(|place| place.passes).copied().collect();

@@ -36,8 +36,18 @@ pub(crate) struct Tally {
     pub(crate) zombies_that_plan: u64,
     /// Stopped with an effect about to be made, replaced, resumed.
     pub(crate) zombies_that_run: u64,
-    /// Killed by what they handled.
-    pub(crate) fell: u64,
+    /// The number of handlers that died beside the deadly document, for each process it has killed.
+    pub(crate) falls: Vec<u64>,
+    /// Writes of a document with a large watched value.
+    pub(crate) enlarged: u64,
+    /// Writes of a document that can't be read.
+    pub(crate) garbled: u64,
+    /// Claims that were lost, as tasks remember.
+    pub(crate) claims_lost: u64,
+    /// Tasks that lost a claim with its process.
+    pub(crate) suspects: u64,
+    /// Those of them that ran in the same reaction as the deadly document.
+    pub(crate) neighbours: u64,
     /// The longest time from a kill until another planned, and until another ran a task.
     pub(crate) planned_after: f64,
     pub(crate) run_after: f64,
@@ -96,7 +106,10 @@ impl Tally {
             ("kill of a reactor at any moment", self.reactors_killed_at_any_moment),
             ("zombie that plans", self.zombies_that_plan),
             ("zombie that runs", self.zombies_that_run),
-            ("process killed by what it handled", self.fell),
+            ("process killed by what it handled", self.killed_by_deadly()),
+            ("process killed by what it handled, with others beside it", self.killed_beside_others()),
+            ("healthy task that was lost beside the deadly document", self.neighbours),
+            ("write of a large document", self.enlarged),
             ("claim taken over", self.did.takeovers),
             ("stale run", self.did.stale),
             ("run tried again", self.did.retried),
@@ -104,6 +117,9 @@ impl Tally {
             ("event handled", self.events_handled),
             ("effect outside of the store", self.effects),
         ];
+        if self.store.has_unreadable() {
+            must.push(("write of a document that can't be read", self.garbled));
+        }
         if self.store.has_servers() {
             must.push(("kill of a server", self.servers_killed));
             must.push(("kill of a server at a commit", self.servers_killed_at_commit));
@@ -120,6 +136,17 @@ impl Tally {
         self.events_handled += done.events;
         self.effects += done.outside;
         self.effects_again += done.doubled;
+        self.claims_lost += done.claims_lost;
+        self.suspects += done.suspects;
+        self.neighbours += done.neighbours;
+    }
+
+    fn killed_by_deadly(&self) -> u64 {
+        self.falls.len() as u64
+    }
+
+    fn killed_beside_others(&self) -> u64 {
+        self.falls.iter().filter(|beside| **beside > 0).count() as u64
     }
 
     /// Tells it to people.
@@ -155,7 +182,11 @@ impl Tally {
             (self.reactors_killed_at_any_moment, "of them at any moment"),
             (self.zombies_that_plan, "zombies that plan: stopped with changes read, replaced, resumed"),
             (self.zombies_that_run, "zombies that run: stopped before an effect, replaced, resumed"),
-            (self.fell, "reactors killed by a poisonous document, until it was given up"),
+            (self.killed_by_deadly(), "reactors killed by a deadly document, until it was given up"),
+            (self.killed_beside_others(), "of them while they ran other handlers"),
+            (self.neighbours, "healthy tasks of its reaction lost beside it, and handled later"),
+            (self.enlarged, "writes of a document with a large watched value"),
+            (self.garbled, "writes of a document that can't be read"),
             (self.items, "writes of documents that are nobody's read model"),
             (self.did.planned, "times planned, as far as reactors lived to tell"),
             (self.did.claimed, "runs begun"),
@@ -163,8 +194,10 @@ impl Tally {
             (self.did.stale, "runs stale"),
             (self.did.retried, "runs failed and tried again"),
             (self.did.failed, "tasks given up"),
-            (self.did.takeovers, "claims taken over"),
-            (self.did.lost, "claims lost"),
+            (self.claims_lost, "claims lost, as tasks remember"),
+            (self.suspects, "tasks that were suspects: their claim was lost with its process"),
+            (self.did.takeovers, "claims taken over, as far as reactors lived to tell"),
+            (self.did.lost, "claims that a living reactor lost to another"),
             (self.recorded, "effects in transactions, each once"),
             (self.events_handled, "events handled in transactions, each once and in order"),
             (self.effects, "effects outside of the store"),

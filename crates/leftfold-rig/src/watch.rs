@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Write};
+use leftfold::react::{Query, State};
 use leftfold::{App, Collection, Mark, ReadError, Result, Store};
 use leftfold_sim::checker::Checker;
 use leftfold_sim::dice::Dice;
@@ -15,9 +16,13 @@ use tokio::time::{Instant, sleep};
 use crate::crew::pause;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
+use crate::react::{may_fail, outline};
 use crate::store::{Frozen as _, Rigged, patiently};
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
+const LOOK_FOR_FAILURES_EVERY: Duration = Duration::from_millis(100);
+/// The number of failed tasks that are looked at.
+const MOST_FAILED: usize = 1_000;
 const READ_EVERY: Duration = Duration::from_millis(200);
 
 /// Who looks on.
@@ -98,6 +103,21 @@ impl Watcher {
                 }
             }
             self.violation()?;
+        }
+        Ok(())
+    }
+
+    /// Looks for tasks that were given up and must not be. A change of the document would hide it.
+    pub(crate) async fn follow_failures<S: Rigged>(&self, store: S) -> Result<(), Failure> {
+        let query = Query { states: vec![State::Failed], ..Query::default() };
+        while !self.ending.load(Ordering::Relaxed) {
+            let failed = patiently::<S, _, _>(|| store.list_tasks(query.clone(), None, MOST_FAILED)).await?;
+            let wrong: Vec<_> = failed.iter().filter(|task| !may_fail(task)).map(outline).collect();
+            if !wrong.is_empty() {
+                let wrong = wrong.into_iter().map(|task| format!("I8: a task was given up: {task}"));
+                return Err(Failure::Violated(wrong.collect()));
+            }
+            sleep(LOOK_FOR_FAILURES_EVERY).await;
         }
         Ok(())
     }

@@ -53,8 +53,10 @@ pub(crate) enum Said {
     },
     /// What a reactor did since it was started.
     Did(Did),
-    /// It is about to be killed by what it handles.
-    Fell,
+    /// It is about to be killed by the document that it handles, and so are the other handlers that run in it.
+    Fell {
+        beside: u64,
+    },
     /// An append or a delivery was answered with something that must not happen.
     Wrong(String),
 }

@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep};
 use super::{BREATHER, Hurt, MOST_MISSES, REPLACED, missed};
 use crate::crew::{PATIENCE, pause};
 use crate::failure::Failure;
+use crate::member::Member;
 use crate::plan::Deed;
 use crate::points;
-use crate::react::{HOLD, ITEM, Item, POISON};
+use crate::react::{GARBLED, HOLD, ITEM, ItemKind, LARGE, POISON, is_unreadable};
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Place, Rigged, patiently};
@@ -29,6 +30,10 @@ pub(super) const FEED_OF_ITEMS: &str = "feed of plain items";
 /// Whoever was stopped and is not replaced in this time holds a lock on the store, if that can be: another of its threads was writing.
 const PLANNER_LOCKED: Duration = Duration::from_secs(7);
 const RUNNER_LOCKED: Duration = Duration::from_secs(3);
+/// The number of healthy documents that are written together with the deadly one.
+const NEIGHBOURS: u64 = 60;
+/// The rig kills another runner whenever the deadly document has killed this many processes.
+const KILL_BESIDE_EVERY: usize = 3;
 
 impl<S: Rigged> Hurt<'_, S> {
     pub(super) async fn do_to_reactor(&mut self, deed: Deed) -> Result<(), Failure> {
@@ -49,6 +54,12 @@ impl<S: Rigged> Hurt<'_, S> {
             Deed::StopPlanner => self.stop_planner().await?,
             Deed::StopRunner => self.stop_runner().await?,
             Deed::Poison => self.poison().await?,
+            Deed::Enlarge => self.enlarge().await?,
+            Deed::Garble => self.garble().await?,
+            Deed::Mend => {
+                let item = self.garden.new_item();
+                self.garden.put(self.store, GARBLED, Some(item)).await?;
+            }
             Deed::TakeOver => {
                 self.take_over_planner().await?;
                 self.take_over_runner().await?;
@@ -132,7 +143,10 @@ impl<S: Rigged> Hurt<'_, S> {
             self.stop_there(at).await?;
             let name = self.crew.members[at].name.clone();
             let held: Vec<_> = self.claimed().await?;
-            let held: Vec<_> = held.into_iter().filter(|task| task.owner.as_ref() == Some(&name)).collect();
+            let is_held = |task: &Task| {
+                task.owner.as_ref().is_some_and(|owner| self.crew.find_claimant(owner) == Some(at))
+            };
+            let held: Vec<_> = held.into_iter().filter(is_held).collect();
             let begun = Instant::now();
             let is_locked = loop {
                 self.crew.tend().await?;
@@ -179,16 +193,23 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(patiently::<S, _, _>(|| self.store.list_tasks(query.clone(), None, 10_000)).await?)
     }
 
-    /// A document kills whoever handles it. It must be given up, and not too late.
+    /// Writes a document that kills the process that handles it, among healthy ones. It must be given
+    /// up, and not too late. Beside it, the rig kills runners as well.
     async fn poison(&mut self) -> Result<(), Failure> {
-        let item = Item { poison: true, ..Item::default() };
-        self.garden.put(self.store, POISON, Some(item)).await?;
+        let neighbour = |number| (format!("neighbour-{number}"), self.garden.new_of(ItemKind::Neighbour));
+        let mut items: Vec<_> = (0..NEIGHBOURS).map(neighbour).collect();
+        items.push((POISON.to_owned(), self.garden.new_of(ItemKind::Deadly)));
+        self.garden.insert_all(self.store, items).await?;
         let begun = Instant::now();
         loop {
             self.crew.tend().await?;
-            while let Some(at) = self.crew.members.iter().position(|member| member.fell) {
+            let fallen = |(at, member): (usize, &Member)| member.fell.map(|beside| (at, beside));
+            while let Some((at, beside)) = self.crew.members.iter().enumerate().find_map(fallen) {
                 self.crew.replace(at, true).await?;
-                self.tally.fell += 1;
+                self.tally.falls.push(beside);
+                if self.tally.falls.len() % KILL_BESIDE_EVERY == 1 {
+                    self.kill_beside().await?;
+                }
             }
             if self.task(POISON, POISON).await?.is_some_and(|task| task.state == State::Failed) {
                 return Ok(());
@@ -200,6 +221,43 @@ impl<S: Rigged> Hurt<'_, S> {
             }
             pause().await;
         }
+    }
+
+    /// Kills a runner that does not die by itself already.
+    async fn kill_beside(&mut self) -> Result<(), Failure> {
+        let at = self.victim(Role::Runner).await?;
+        self.crew.tend().await?;
+        if self.crew.members[at].fell.is_none() {
+            self.crew.replace(at, false).await?;
+            self.tally.reactors_killed += 1;
+            self.tally.reactors_killed_at_any_moment += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes a document with a large watched value. Those behind it must be handled.
+    async fn enlarge(&mut self) -> Result<(), Failure> {
+        let item = self.garden.new_large(S::LARGE_BYTES);
+        self.garden.put(self.store, LARGE, Some(item)).await?;
+        self.tally.enlarged += 1;
+        self.others_go_on().await
+    }
+
+    /// Writes a document that can't be read. Its task fails, and those behind it must be handled.
+    async fn garble(&mut self) -> Result<(), Failure> {
+        patiently::<S, _, _>(|| self.store.put_unreadable(GARBLED)).await?;
+        self.wait_for(GARBLED, ITEM, Instant::now(), is_unreadable).await?;
+        self.tally.garbled += 1;
+        self.others_go_on().await
+    }
+
+    /// Writes a document, and waits until it is handled.
+    async fn others_go_on(&mut self) -> Result<(), Failure> {
+        let item = self.garden.new_item();
+        let id = format!("after-{}", item.tag);
+        self.garden.put(self.store, &id, Some(item)).await?;
+        self.wait_for(&id, ITEM, Instant::now(), |task| task.state == State::Done).await?;
+        Ok(())
     }
 
     /// Kills who plans for items, and takes the time until a new item is planned for.
@@ -217,11 +275,14 @@ impl<S: Rigged> Hurt<'_, S> {
 
     /// Kills who runs a task that would never end, and takes the time until another has run it.
     async fn take_over_runner(&mut self) -> Result<(), Failure> {
-        let item = Item { hold: true, ..Item::default() };
+        let item = self.garden.new_of(ItemKind::Held);
         self.garden.put(self.store, HOLD, Some(item)).await?;
         let held = self.wait_for(HOLD, HOLD, Instant::now(), |task| task.state == State::Running).await?;
         let owner = held.owner.unwrap_or_default();
-        let at = self.crew.find(&owner).ok_or_else(|| Failure::rig("looking for who runs a task", &owner))?;
+        let at = self
+            .crew
+            .find_claimant(&owner)
+            .ok_or_else(|| Failure::rig("looking for who runs a task", &owner))?;
         let killed = Instant::now();
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;

@@ -4,16 +4,28 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use leftfold::log::Limit;
-use leftfold::react::{Query, State, Task};
+use leftfold::react::{Ended, Query, State};
 use leftfold::{Collection, Partition, Position};
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
 use serde_json::{Value, json};
 
 use super::book::{Effect, read_all};
-use super::garden::Written;
-use super::handlers::{EVENT, ITEM, KINDS, MAIL, POISON, POISON_ATTEMPTS, RECORD, Summary, summary};
+use super::failed::{check_deadly, is_deadly, outline, was_suspect};
+use super::garden::{Item, Written};
+use super::handlers::{EVENT, HOLD, ITEM, KINDS, LARGE, LONG_ERROR, MAIL, POISON, RECORD, Summary, summary};
 use crate::failure::Failure;
 use crate::store::Rigged;
+
+/// Error texts and watched values of tasks take no more bytes than this.
+const MAX_KEPT_BYTES: usize = 17 << 10;
+
+/// What the rig has heard of processes, most of which are gone.
+pub(crate) struct Told<'a> {
+    /// The number of handlers that died beside the deadly document, for each process it has killed.
+    pub(crate) falls: &'a [u64],
+    /// The number of tasks that reactors have given up.
+    pub(crate) given_up: u64,
+}
 
 /// What there is in the end.
 #[derive(Debug, Default)]
@@ -26,15 +38,21 @@ pub(crate) struct Done {
     pub(crate) outside: u64,
     /// Those of them that happened again.
     pub(crate) doubled: u64,
+    /// Claims that were lost, as tasks remember.
+    pub(crate) claims_lost: u64,
+    /// Tasks that lost a claim with its process.
+    pub(crate) suspects: u64,
+    /// Those of them that ran in the same reaction as the deadly document.
+    pub(crate) neighbours: u64,
     pub(crate) wrong: Vec<String>,
 }
 
-/// Looks at everything, once there is nothing left to do. So many processes fell because of the poison.
+/// Looks at everything, once there is nothing left to do.
 pub(crate) async fn check<S: Rigged>(
     store: &S,
     beside: &Path,
     written: &Written,
-    fell: u64,
+    told: &Told<'_>,
 ) -> Result<Done, Failure> {
     let (recorded, outside) = (store.effects().await?, read_all(beside)?);
     let log = Log::read(store).await?;
@@ -65,16 +83,13 @@ pub(crate) async fn check<S: Rigged>(
     }
     items(store, written, &by_document, &mut wrong).await?;
     log.were_handled(&by_document, &mut wrong);
-    tasks(store, fell, &mut wrong).await?;
+    let mut done = tasks(store, told, &mut wrong).await?;
     let distinct = outside.iter().map(|effect| &effect.key).collect::<BTreeSet<_>>().len() as u64;
     let events = recorded.iter().filter(|effect| effect.reaction == EVENT).count() as u64;
-    Ok(Done {
-        recorded: recorded.len() as u64 - events,
-        events,
-        outside: distinct,
-        doubled: outside.len() as u64 - distinct,
-        wrong,
-    })
+    done.recorded = recorded.len() as u64 - events;
+    (done.events, done.outside, done.wrong) = (events, distinct, wrong);
+    done.doubled = outside.len() as u64 - distinct;
+    Ok(done)
 }
 
 type ByDocument<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a Effect>>;
@@ -128,16 +143,24 @@ async fn items<S: Rigged>(
     wrong: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let there = store.items().await?;
-    if there != written.now {
-        wrong.push(format!("the items are {there:?} and should be {:?}", written.now));
-    }
-    for (id, item) in there.iter().filter(|(_, item)| item.on) {
-        let effects = effects.get(&(ITEM, id.as_str())).map_or(&[][..], Vec::as_slice);
-        if !effects.iter().any(|effect| effect.state == json!(item.tag)) {
-            wrong.push(format!("I10: {ITEM} has not handled the last state of {id}: {item:?}"));
+    let ids: BTreeSet<_> = there.keys().chain(written.now.keys()).collect();
+    for id in ids {
+        let (is, should) = (there.get(id), written.now.get(id));
+        if is != should {
+            // A large text is left out.
+            let tag = |item: Option<&Item>| item.map(|item| (item.kind, item.on, item.tag, item.note));
+            wrong.push(format!("item {id} is {:?} and should be {:?}", tag(is), tag(should)));
         }
     }
-    for ((_, id), effects) in effects.iter().filter(|((reaction, _), _)| *reaction == ITEM) {
+    for (id, item) in &there {
+        let Some(reaction) = item.reaction() else { continue };
+        let effects = effects.get(&(reaction, id.as_str())).map_or(&[][..], Vec::as_slice);
+        if !effects.iter().any(|effect| effect.state == json!(item.tag)) {
+            wrong.push(format!("I10: {reaction} has not handled the last state of {id}: {}", item.tag));
+        }
+    }
+    let of_items = |reaction: &str| [ITEM, POISON, HOLD, LARGE].contains(&reaction);
+    for ((_, id), effects) in effects.iter().filter(|((reaction, _), _)| of_items(reaction)) {
         let tags = written.tags.get(*id);
         for effect in effects {
             let is_known =
@@ -153,25 +176,40 @@ async fn items<S: Rigged>(
     Ok(())
 }
 
-/// Nothing is left to do, and nothing has failed but the poison.
-async fn tasks<S: Rigged>(store: &S, fell: u64, wrong: &mut Vec<String>) -> Result<(), Failure> {
-    let mut is_given_up = false;
+/// Nothing is left to do, and nothing has failed but the deadly document.
+async fn tasks<S: Rigged>(store: &S, told: &Told<'_>, wrong: &mut Vec<String>) -> Result<Done, Failure> {
+    let mut done = Done::default();
+    let (mut deadly, mut long_errors) = (false, 0);
     for task in store.list_tasks(Query::default(), None, usize::MAX >> 1).await? {
-        let Task { key, state, attempts, .. } = &task;
-        is_given_up |= key.reaction == POISON && *state == State::Failed;
-        match state {
-            State::Failed if key.reaction == POISON && *attempts <= POISON_ATTEMPTS => {}
-            State::Done | State::Stale => {}
-            _ => wrong.push(format!("I10: a task is left {state:?}: {task:?}")),
+        if is_deadly(&task) {
+            deadly = true;
+            check_deadly(&task, told.falls, wrong);
+        } else if !matches!(task.state, State::Done | State::Stale) {
+            wrong.push(format!("I10: a task is left: {}", outline(&task)));
         }
+        let errors = || task.error.iter().chain(task.history.iter().filter_map(|run| run.error.as_ref()));
+        let kept = errors().map(String::len).max().unwrap_or(0).max(task.watched.as_str().len());
+        if kept > MAX_KEPT_BYTES {
+            wrong.push(format!("a task keeps a text of {kept} bytes: {}", outline(&task)));
+        }
+        let (begin, end) = LONG_ERROR;
+        long_errors += errors().filter(|error| error.starts_with(begin) && error.ends_with(end)).count();
+        done.claims_lost += task.history.iter().filter(|run| run.outcome == Ended::Lost).count() as u64;
+        let is_suspect = was_suspect(&task);
+        done.suspects += u64::from(is_suspect);
+        done.neighbours += u64::from(is_suspect && task.key.reaction == POISON && !is_deadly(&task));
     }
-    if !is_given_up {
-        wrong.push("I8: the poison was not given up".to_owned());
+    if !deadly {
+        wrong.push("I8: the deadly document has no task".to_owned());
     }
-    if fell > u64::from(POISON_ATTEMPTS) {
-        wrong.push(format!("I8: the poison has killed {fell} processes"));
+    if long_errors == 0 {
+        wrong.push("no task remembers a long error".to_owned());
     }
-    Ok(())
+    // A task that was given up and renewed later looks like any other.
+    if told.given_up > 1 {
+        wrong.push(format!("I8: {} tasks were given up, not the deadly document alone", told.given_up));
+    }
+    Ok(done)
 }
 
 /// Events by stream: their revisions, and whether they clear a document.

@@ -9,6 +9,7 @@ use leftfold_sim::dice::Dice;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use super::handlers::{HOLD, ITEM, LARGE, POISON};
 use crate::failure::Failure;
 use crate::store::{Rigged, patiently};
 
@@ -26,9 +27,43 @@ pub(crate) struct Item {
     /// What is not watched.
     pub(crate) note: u64,
     #[serde(default)]
-    pub(crate) poison: bool,
+    pub(crate) kind: ItemKind,
+    /// The watched value of a large item.
     #[serde(default)]
-    pub(crate) hold: bool,
+    pub(crate) text: String,
+}
+
+/// The reaction that an item is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ItemKind {
+    #[default]
+    Plain,
+    /// It kills the process that handles it.
+    Deadly,
+    /// It is handled by the same reaction, and harmless.
+    Neighbour,
+    /// Its first run never ends.
+    Held,
+    /// Its watched value is large.
+    Large,
+}
+
+impl Item {
+    /// Returns the text of a large item. In JSON it takes a third more bytes.
+    pub(crate) fn large_text(tag: u64, bytes: usize) -> String {
+        format!("{tag}{}", "xx\n".repeat(bytes / 3))
+    }
+
+    /// Returns the reaction that must handle the item, if there is one.
+    pub(super) fn reaction(&self) -> Option<&'static str> {
+        match self.kind {
+            ItemKind::Plain => self.on.then_some(ITEM),
+            ItemKind::Deadly => None,
+            ItemKind::Neighbour => Some(POISON),
+            ItemKind::Held => Some(HOLD),
+            ItemKind::Large => Some(LARGE),
+        }
+    }
 }
 
 /// What was written, by the only one who writes.
@@ -44,7 +79,7 @@ pub(crate) struct Garden {
 pub(crate) struct Written {
     /// As they should be now.
     pub(crate) now: BTreeMap<String, Item>,
-    /// The tags that each had while its reaction was about it.
+    /// The tags that each had while a reaction was about it.
     pub(crate) tags: BTreeMap<String, BTreeSet<u64>>,
     pub(crate) count: u64,
 }
@@ -82,6 +117,17 @@ impl Garden {
         Item { on: true, tag: self.number(), ..Item::default() }
     }
 
+    /// Returns an item of this kind, with a tag that no other has.
+    pub(crate) fn new_of(&self, kind: ItemKind) -> Item {
+        Item { kind, tag: self.number(), ..Item::default() }
+    }
+
+    /// Returns an item whose watched value takes about so many bytes.
+    pub(crate) fn new_large(&self, bytes: usize) -> Item {
+        let item = self.new_of(ItemKind::Large);
+        Item { text: Item::large_text(item.tag, bytes), ..item }
+    }
+
     /// Writes an item, or deletes it, and takes it down.
     pub(crate) async fn put<S: Rigged>(
         &self,
@@ -89,14 +135,7 @@ impl Garden {
         id: &str,
         item: Option<Item>,
     ) -> Result<(), Failure> {
-        {
-            // Before it is there: somebody may react to it before this goes on.
-            let mut written = self.written();
-            written.count += 1;
-            if let Some(item) = item.as_ref().filter(|item| item.on) {
-                written.tags.entry(id.to_owned()).or_default().insert(item.tag);
-            }
-        }
+        self.announce(id, item.as_ref());
         patiently::<S, _, _>(|| store.put_item(id, item.as_ref())).await?;
         let mut written = self.written();
         match item {
@@ -104,6 +143,27 @@ impl Garden {
             None => drop(written.now.remove(id)),
         }
         Ok(())
+    }
+
+    /// Inserts items in one go, and takes them down.
+    pub(crate) async fn insert_all<S: Rigged>(
+        &self,
+        store: &S,
+        items: Vec<(String, Item)>,
+    ) -> Result<(), Failure> {
+        items.iter().for_each(|(id, item)| self.announce(id, Some(item)));
+        patiently::<S, _, _>(|| store.insert_items(&items)).await?;
+        self.written().now.extend(items);
+        Ok(())
+    }
+
+    /// Takes down that an item is about to be written: a reactor may handle it before the writer goes on.
+    fn announce(&self, id: &str, item: Option<&Item>) {
+        let mut written = self.written();
+        written.count += 1;
+        if let Some(item) = item.filter(|item| item.reaction().is_some()) {
+            written.tags.entry(id.to_owned()).or_default().insert(item.tag);
+        }
     }
 
     /// What was written so far.

@@ -6,11 +6,13 @@
 //! | `mail` | documents by content | an effect outside of the store: at least once |
 //! | `item` | a table that the rig writes to | the same |
 //! | `event` | events of some types | a record in the transaction that completes it: each event once, in order |
-//! | `poison` | items that are poison | kills its process |
+//! | `poison` | one deadly item and its neighbours | the deadly one kills its process; the others take a while |
 //! | `hold` | items that are to be held | never ends at its first attempt |
+//! | `large` | items with a large watched value | fails twice with a long error, then an effect outside of the store |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leftfold::react::{Context, HandlerError, Reaction, Retry};
@@ -19,7 +21,7 @@ use leftfold_sim::notes::{Notes, Seen};
 use tokio::time::sleep;
 
 use super::book::{Book, Effect};
-use super::garden::Item;
+use super::garden::{Item, ItemKind};
 use crate::points;
 use crate::signals;
 use crate::store::Rigged;
@@ -31,17 +33,36 @@ pub(crate) const ITEM: &str = "item";
 pub(crate) const EVENT: &str = "event";
 pub(crate) const POISON: &str = "poison";
 pub(crate) const HOLD: &str = "hold";
+pub(crate) const LARGE: &str = "large";
 /// The table or collection that the rig writes to.
 pub(crate) const ITEMS: &str = "items";
+/// The item that can't be read for a while.
+pub(crate) const GARBLED: &str = "garbled";
 /// The events that are handled one by one.
 pub(crate) const KINDS: [&str; 4] = ["cleared", "poison", "flaky", "unheard-of"];
-/// How often a document that kills its process is tried.
+/// The attempts for a document that kills its process, and for its neighbours.
 pub(crate) const POISON_ATTEMPTS: u32 = 3;
+/// The longest time from a failure to the next attempt.
+pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The begin and the end of an error that is too long to be kept.
+pub(super) const LONG_ERROR: (&str, &str) = ("it begins", "it ends");
 
 /// How long a claim outlives its process.
 const VISIBILITY: Duration = Duration::from_secs(1);
 /// How long documents must be quiet.
 const QUIET: Duration = Duration::from_millis(100);
+/// Healthy tasks have this many attempts. Handlers fail three times at most by themselves; the rest is
+/// for stores that are away.
+const ATTEMPTS: u32 = 10;
+/// The number of runs that a task remembers, so that the check sees all of them.
+const HISTORY: usize = 200;
+/// The deadly document kills after this time, when handlers that were claimed with it have begun.
+const DEADLY_AFTER: Duration = Duration::from_millis(20);
+/// The handler of its neighbours takes this long.
+const NEIGHBOUR_TAKES: Duration = Duration::from_millis(200);
+/// The number of attempts that fail with a long error, and how long it is.
+const LONG_ERRORS: u32 = 2;
+const LONG_ERROR_BYTES: usize = 3_000_000;
 /// The longest that a handler takes which takes long: longer than a claim lasts that is not renewed.
 const LONGEST: Duration = Duration::from_millis(1_500);
 
@@ -61,17 +82,18 @@ pub(crate) fn summary(seen: &Seen) -> Summary {
 
 /// All of them.
 pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
-    // A run may be lost any number of times here, and it must go on.
-    let retry = || Retry::exponential(Duration::from_millis(20), Duration::from_millis(200));
+    let retry = || Retry::exponential(Duration::from_millis(20), MAX_RETRY_DELAY).attempts(ATTEMPTS);
     let record = Reaction::on(Notes::new(true), RECORD)
         .watch(summary)
         .debounce(QUIET)
+        .history(HISTORY)
         .visibility(VISIBILITY)
         .retry(retry())
         .run(record::<S>);
     let mail = Reaction::on(Notes::new(false), MAIL)
         .watch(summary)
         .debounce(QUIET)
+        .history(HISTORY)
         .visibility(VISIBILITY)
         .retry(retry())
         .run({
@@ -81,6 +103,7 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
     let item = Reaction::on_plain(ITEMS, ITEM)
         .when(|item: &Item| item.on)
         .watch(|item| item.tag)
+        .history(HISTORY)
         .visibility(VISIBILITY)
         .retry(retry())
         .run({
@@ -89,19 +112,63 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
         });
     let event = Reaction::on_event(KINDS, EVENT)
         .from_start()
+        .history(HISTORY)
         .visibility(VISIBILITY)
         .retry(retry())
         .for_each(event::<S>);
     let poison = Reaction::on_plain(ITEMS, POISON)
-        .when(|item: &Item| item.poison)
+        .when(|item: &Item| matches!(item.kind, ItemKind::Deadly | ItemKind::Neighbour))
+        .watch(|item| (item.kind, item.tag))
+        .history(HISTORY)
         .visibility(VISIBILITY)
         .retry(Retry::fixed(Duration::from_millis(10)).attempts(POISON_ATTEMPTS))
-        .run(poison);
-    let hold = Reaction::on_plain(ITEMS, HOLD).when(|item: &Item| item.hold).retry(retry()).run({
-        let book = Arc::clone(book);
-        move |ctx| hold(ctx, Arc::clone(&book))
-    });
-    vec![record, mail, item, event, poison, hold]
+        .run({
+            let book = Arc::clone(book);
+            move |ctx| poison(ctx, Arc::clone(&book))
+        });
+    let hold = Reaction::on_plain(ITEMS, HOLD)
+        .when(|item: &Item| item.kind == ItemKind::Held)
+        .history(HISTORY)
+        .retry(retry())
+        .run({
+            let book = Arc::clone(book);
+            move |ctx| hold(ctx, Arc::clone(&book))
+        });
+    let large = Reaction::on_plain(ITEMS, LARGE)
+        .when(|item: &Item| item.kind == ItemKind::Large)
+        .watch(|item| item.text.clone())
+        .history(HISTORY)
+        .visibility(VISIBILITY)
+        .retry(retry())
+        .run({
+            let book = Arc::clone(book);
+            move |ctx| large::<S>(ctx, Arc::clone(&book))
+        });
+    vec![record, mail, item, event, poison, hold, large]
+}
+
+/// The number of handlers that run in this process.
+static RUNNING: AtomicU64 = AtomicU64::new(0);
+
+/// A handler that runs in this process.
+struct Running;
+
+impl Running {
+    fn begin() -> Self {
+        RUNNING.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+
+    /// Returns the number of handlers that run beside the caller.
+    fn beside_caller() -> u64 {
+        RUNNING.load(Ordering::Relaxed).saturating_sub(1)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Some attempts fail: which ones follows from the key alone.
@@ -118,16 +185,19 @@ fn luck<D>(ctx: &Context<D>, salt: u64) -> Dice {
 }
 
 async fn record<S: Rigged>(ctx: Context<Seen>) -> Result<(), HandlerError> {
+    let _running = Running::begin();
     fails(&ctx)?;
     S::record(ctx).await
 }
 
 async fn event<S: Rigged>(ctx: Context<leftfold::Event>) -> Result<(), HandlerError> {
+    let _running = Running::begin();
     fails(&ctx)?;
     S::pass(ctx).await
 }
 
 async fn mail(ctx: Context<Seen>, book: Arc<Book>) -> Result<(), HandlerError> {
+    let _running = Running::begin();
     let seen = ctx.document().await?;
     points::reached(points::EFFECT);
     book.enter(&Effect::of(&ctx, &summary(&seen))?)?;
@@ -137,6 +207,7 @@ async fn mail(ctx: Context<Seen>, book: Arc<Book>) -> Result<(), HandlerError> {
 }
 
 async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+    let _running = Running::begin();
     let item = ctx.document().await?;
     let luck = luck(&ctx, 0);
     if luck.happens(100) {
@@ -149,16 +220,38 @@ async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-async fn poison(_: Context<Item>) -> Result<(), HandlerError> {
-    say(&Said::Fell)?;
-    signals::kill_self()
+/// Reads nothing from the store: where a store is away, a neighbour must not fail for that reason.
+async fn poison(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+    let _running = Running::begin();
+    let (kind, tag) = ctx.watched::<(ItemKind, u64)>()?;
+    if kind == ItemKind::Deadly {
+        sleep(DEADLY_AFTER).await;
+        say(&Said::Fell { beside: Running::beside_caller() })?;
+        signals::kill_self()
+    }
+    sleep(NEIGHBOUR_TAKES).await;
+    Ok(book.enter(&Effect::of(&ctx, &tag)?)?)
 }
 
 async fn hold(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
-    if ctx.attempt() == 1 {
+    let _running = Running::begin();
+    // The loss of the first run does not count as an attempt.
+    if ctx.task().history.is_empty() {
         ctx.cancelled().await;
         return Err("it is held for ever".into());
     }
     let item = ctx.document().await?;
     Ok(book.enter(&Effect::of(&ctx, &item.tag)?)?)
+}
+
+async fn large<S: Rigged>(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
+    let _running = Running::begin();
+    let item = ctx.document().await?;
+    if ctx.attempt() <= LONG_ERRORS {
+        let (begin, end) = LONG_ERROR;
+        return Err(format!("{begin}{}{end}", "x".repeat(LONG_ERROR_BYTES)).into());
+    }
+    // A document that was read in part has no tag, and the check finds a state that never was.
+    let tag = (item.text == Item::large_text(item.tag, S::LARGE_BYTES)).then_some(item.tag);
+    Ok(book.enter(&Effect::of(&ctx, &tag)?)?)
 }

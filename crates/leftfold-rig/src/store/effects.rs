@@ -15,11 +15,20 @@ pub(super) const EFFECTS: &str = "effects";
 
 /// Effects in a store, and items.
 pub(crate) trait Effects: Reactive {
+    /// The size of the watched value of a large item.
+    const LARGE_BYTES: usize;
+
     /// Makes the places for both.
     fn lay_out(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Writes an item as any program could, or deletes it.
     fn put_item(&self, id: &str, item: Option<&Item>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Inserts items in one go, so that they are planned and claimed together.
+    fn insert_items(&self, items: &[(String, Item)]) -> impl Future<Output = Result<()>> + Send;
+
+    /// Writes an item that can't be read. Does nothing where a store has no such items.
+    fn put_unreadable(&self, id: &str) -> impl Future<Output = Result<()>> + Send;
 
     /// All items.
     fn items(&self) -> impl Future<Output = Result<BTreeMap<String, Item>>> + Send;

@@ -6,7 +6,8 @@ use leftfold::react::{Context, HandlerError};
 use leftfold::{Error, Event, Kind, Result};
 use leftfold_mongodb::{InTransaction as _, Mongo};
 use leftfold_sim::notes::Seen;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::raw::cstr;
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::{ReadConcern, WriteConcern};
 use mongodb::{ClientSession, Collection};
 use serde::de::DeserializeOwned;
@@ -18,6 +19,9 @@ use crate::store::Place;
 use crate::store::effects::{EFFECTS, Effects};
 
 impl Effects for Mongo {
+    // In JSON it takes more than a document can have.
+    const LARGE_BYTES: usize = 13_000_000;
+
     async fn lay_out(&self) -> Result<()> {
         for name in [ITEMS, EFFECTS] {
             self.database().create_collection(name).await.map_err(away)?;
@@ -37,6 +41,29 @@ impl Effects for Mongo {
                 items.delete_one(id).await.map_err(away)?;
             }
         }
+        Ok(())
+    }
+
+    async fn insert_items(&self, items: &[(String, Item)]) -> Result<()> {
+        let mut documents = Vec::new();
+        for (id, item) in items {
+            let mut document = mongodb::bson::serialize_to_document(item)
+                .map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+            document.insert("_id", id);
+            documents.push(document);
+        }
+        let ids: Vec<_> = items.iter().map(|(id, _)| id).collect();
+        let collection = self.database().collection::<Document>(ITEMS);
+        // The answer to an earlier try may have been lost.
+        collection.delete_many(doc! { "_id": { "$in": ids } }).await.map_err(away)?;
+        collection.insert_many(documents).await.map_err(away)?;
+        Ok(())
+    }
+
+    async fn put_unreadable(&self, id: &str) -> Result<()> {
+        let item = unreadable(id)?;
+        let items = self.database().collection::<RawDocumentBuf>(ITEMS);
+        items.replace_one(doc! { "_id": id }, item).upsert(true).await.map_err(away)?;
         Ok(())
     }
 
@@ -104,6 +131,21 @@ async fn complete<D: 'static>(
     session.commit_transaction().await?;
     points::reached(points::COMMITTED);
     Ok(())
+}
+
+/// Returns a document with a text that is not UTF-8. Servers accept it.
+fn unreadable(id: &str) -> Result<RawDocumentBuf> {
+    const MARKER: &[u8] = b"????";
+    let invalid = |error: String| Error::new(Kind::Invalid, error);
+    let mut document = RawDocumentBuf::new();
+    document.append(cstr!("_id"), id);
+    document.append(cstr!("on"), true);
+    document.append(cstr!("text"), "????");
+    let mut bytes = document.into_bytes();
+    let at = bytes.windows(MARKER.len()).position(|window| window == MARKER);
+    let at = at.ok_or_else(|| invalid("the text is not in the document".to_owned()))?;
+    bytes[at] = 0xff;
+    RawDocumentBuf::from_bytes(bytes).map_err(|error| invalid(error.to_string()))
 }
 
 async fn all(collection: &Collection<Document>) -> Result<Vec<Document>> {

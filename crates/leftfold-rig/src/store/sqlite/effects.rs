@@ -19,6 +19,8 @@ use crate::store::Place;
 use crate::store::effects::{EFFECTS, Effects};
 
 impl Effects for Sqlite {
+    const LARGE_BYTES: usize = 2_000_000;
+
     async fn lay_out(&self) -> Result<()> {
         let tables = format!(
             "CREATE TABLE {ITEMS} (id TEXT PRIMARY KEY, body TEXT);
@@ -39,6 +41,27 @@ impl Effects for Sqlite {
             None => file.execute(&format!("DELETE FROM {ITEMS} WHERE id = ?1"), [id]).map(drop),
         })
         .await
+    }
+
+    async fn insert_items(&self, items: &[(String, Item)]) -> Result<()> {
+        let mut rows = Vec::new();
+        for (id, item) in items {
+            let body =
+                serde_json::to_string(item).map_err(|error| Error::new(Kind::Invalid, error.to_string()))?;
+            rows.push([id.clone(), body]);
+        }
+        write(self.path(), move |file| {
+            let transaction = file.unchecked_transaction()?;
+            for row in rows {
+                transaction.execute(&format!("INSERT OR REPLACE INTO {ITEMS} VALUES (?1, ?2)"), row)?;
+            }
+            transaction.commit()
+        })
+        .await
+    }
+
+    async fn put_unreadable(&self, _: &str) -> Result<()> {
+        Ok(())
     }
 
     async fn items(&self) -> Result<BTreeMap<String, Item>> {
