@@ -53,7 +53,8 @@ pub(crate) enum Said {
     },
     /// What a reactor did since it was started.
     Did(Did),
-    /// It is about to be killed by the document that it handles, and so are the other handlers that run in it.
+    /// It is about to be killed by the document that it handles, and so are the other handlers that
+    /// run in it.
     Fell {
         beside: u64,
     },

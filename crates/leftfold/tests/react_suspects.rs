@@ -103,9 +103,12 @@ fn put(store: &Memory, id: &str) {
     store.write_plain(&Plain::new("orders").unwrap(), DocumentId::new(id).unwrap(), Some(body));
 }
 
+fn key(id: &str) -> TaskKey {
+    TaskKey { reaction: "mail".to_owned(), document: DocumentId::new(id).unwrap() }
+}
+
 async fn task_in<S: Reactive>(store: &S, id: &str) -> Option<Task> {
-    let key = TaskKey { reaction: "mail".to_owned(), document: DocumentId::new(id).unwrap() };
-    store.load_tasks(vec![key]).await.unwrap().pop()
+    store.load_tasks(vec![key(id)]).await.unwrap().pop()
 }
 
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
@@ -228,4 +231,54 @@ async fn a_process_that_starts_again_under_its_name_does_not_vouch_for_its_prede
     let task = task_in(&store, "a").await.unwrap();
     assert_eq!((task.state, task.attempts), (State::Done, 1));
     assert!(task.history[0].error.as_ref().unwrap().contains("process ended"), "{:?}", task.history);
+}
+
+/// Suspects take at most half of the workers: the others go on with tasks without suspicion.
+#[tokio::test(start_paused = true)]
+async fn suspects_run_in_at_most_half_of_the_workers() {
+    let store = Memory::default();
+    for number in 0..120 {
+        put(&store, &format!("old-{number}"));
+    }
+    let dies = Reactor::on(store.clone()).concurrency(120).worker("dies");
+    let dies = dies.reaction(draft().concurrency(120).run(|_| std::future::pending())).start().await.unwrap();
+    until("it has them all", async || dies.counts().claimed == 120).await;
+    drop(dies);
+    // The workers that run suspects now, and the largest number of them at any time.
+    let running: Arc<Mutex<(BTreeMap<usize, usize>, usize)>> = Arc::default();
+    let mut workers = Vec::new();
+    for worker in 0..4 {
+        let running = Arc::clone(&running);
+        let reaction = draft().concurrency(4).run(move |ctx| {
+            let running = Arc::clone(&running);
+            async move {
+                let is_suspect = ctx.task().suspicion != Suspicion::None;
+                if is_suspect {
+                    let (now, most) = &mut *running.lock().unwrap();
+                    *now.entry(worker).or_default() += 1;
+                    *most = now.values().filter(|runs| **runs > 0).count().max(*most);
+                }
+                sleep(Duration::from_millis(50)).await;
+                if is_suspect {
+                    *running.lock().unwrap().0.entry(worker).or_default() -= 1;
+                }
+                Ok(())
+            }
+        });
+        workers.push(start(&store, &format!("worker-{worker}"), reaction).await);
+    }
+    // There is always something without suspicion to do, so all four workers are alive.
+    for number in 0.. {
+        put(&store, &format!("new-{number}"));
+        sleep(Duration::from_millis(10)).await;
+        let old = store.load_tasks((0..120).map(|number| key(&format!("old-{number}"))).collect());
+        if old.await.unwrap().iter().all(|task| task.state == State::Done) {
+            break;
+        }
+    }
+    for worker in &workers {
+        worker.idle_within(LONG).await.unwrap();
+    }
+    let most = running.lock().unwrap().1;
+    assert!((1..=2).contains(&most), "{most} of 4 workers ran suspects at the same time");
 }

@@ -157,7 +157,8 @@ impl Garden {
         Ok(())
     }
 
-    /// Takes down that an item is about to be written: a reactor may handle it before the writer goes on.
+    /// Takes down that an item is about to be written: a reactor may handle it before the writer
+    /// goes on.
     fn announce(&self, id: &str, item: Option<&Item>) {
         let mut written = self.written();
         written.count += 1;

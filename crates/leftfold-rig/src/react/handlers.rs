@@ -6,9 +6,9 @@
 //! | `mail` | documents by content | an effect outside of the store: at least once |
 //! | `item` | a table that the rig writes to | the same |
 //! | `event` | events of some types | a record in the transaction that completes it: each event once, in order |
-//! | `poison` | one deadly item and its neighbours | the deadly one kills its process; the others take a while |
+//! | `poison` | a deadly item and its neighbours | kills its process; for others takes a while |
 //! | `hold` | items that are to be held | never ends at its first attempt |
-//! | `large` | items with a large watched value | fails twice with a long error, then an effect outside of the store |
+//! | `large` | items with a large watched value | fails twice at length, then an effect elsewhere |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
