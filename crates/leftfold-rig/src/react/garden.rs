@@ -151,7 +151,9 @@ impl Garden {
         store: &S,
         items: Vec<(String, Item)>,
     ) -> Result<(), Failure> {
-        items.iter().for_each(|(id, item)| self.announce(id, Some(item)));
+        for (id, item) in &items {
+            self.announce(id, Some(item));
+        }
         patiently::<S, _, _>(|| store.insert_items(&items)).await?;
         self.written().now.extend(items);
         Ok(())
