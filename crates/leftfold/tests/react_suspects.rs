@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 const DEADLY: &str = "deadly";
 const LONG: Duration = Duration::from_hours(1);
 
-/// What handlers have done, and how often one of them has met the deadly document.
+/// The work of all handlers, and how often one of them has met the deadly document.
 #[derive(Clone)]
 struct Scene {
     handled: Arc<Mutex<BTreeMap<String, usize>>>,

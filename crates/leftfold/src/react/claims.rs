@@ -175,7 +175,8 @@ pub(super) async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
     }
 }
 
-/// Renews claims as they were before the tasks were read: a run that has begun since then is another one.
+/// Renews claims as they were before the tasks were read: a run that has begun since then is
+/// another one.
 async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
     let there = shared.store.load_tasks(claims.iter().map(|(key, _)| key.clone()).collect()).await?;
     let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
@@ -209,7 +210,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
         .collect();
     let refused = shared.store.save_tasks(changes).await?;
     for (key, task) in renewed {
-        // What was changed by others meanwhile is renewed the next time; there is time for that.
+        // A task that others have changed meanwhile is renewed the next time; there is time for that.
         if !refused.contains(&key) {
             shared.running.update(&task);
         }

@@ -48,7 +48,7 @@ pub(super) async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished
                     left
                 }
             };
-            // A claim that ends meanwhile is taken over by others, and then there is nothing left to finish.
+            // Others take over a claim that ends meanwhile. Then there is nothing left to finish.
             if !left.is_empty() {
                 sleep(delays.next().unwrap_or(Duration::from_secs(1))).await;
             }
@@ -56,7 +56,8 @@ pub(super) async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished
     }
 }
 
-/// Looks at documents that their handlers have not looked at. One that still is what its task was planned for need not be looked at again.
+/// Reads the documents that their handlers have not read. A document that still is what its task
+/// was planned for needs no other look.
 async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished]) {
     let mut by_source: BTreeMap<&On, BTreeMap<&DocumentId, Vec<usize>>> = BTreeMap::new();
     for (at, finished) in batch.iter().enumerate().filter(|(_, finished)| finished.unseen) {
@@ -92,7 +93,7 @@ async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished])
     }
 }
 
-/// Whether a document is what the task of a run was planned for.
+/// Returns whether a document is what the task of a run was planned for.
 fn is_current<S: Reactive>(shared: &Shared<S>, finished: &Finished, document: &FoundDocument) -> bool {
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
     let task = shared.running.held(&finished.key, finished.epoch);
@@ -112,7 +113,7 @@ async fn finish_some<S: Reactive>(
     let mut unsure = Vec::new();
     for finished in batch {
         match shared.running.held(&finished.key, finished.epoch) {
-            // Whether the handler's transaction was committed, only the store knows.
+            // Only the store knows whether the handler's transaction was committed.
             Some(task) if !finished.completes => {
                 let seen = task.version;
                 match after(shared, &finished, task) {
@@ -172,7 +173,8 @@ async fn finish_some<S: Reactive>(
                 shared.running.update(task);
                 again.push(finished);
             }
-            // It was finished before, by the handler or by a write whose answer was lost; or others have taken it over.
+            // The handler has finished it, or a write whose answer was lost; or others have taken it
+            // over.
             task => over(shared, &finished, task.filter(|task| task.epoch == finished.epoch)),
         }
     }
@@ -183,7 +185,8 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
     let moment = shared.moment();
     let task = task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, moment)?;
-    // What planned it may have come late, when the document had left already. Who reads it sees that; if the handler has not, somebody else must.
+    // The plan may have come late, when the document had left already. A handler that reads the
+    // document sees that; if it has not read it, a planner must.
     let is_unsure = finished.unseen && matches!(finished.outcome, Outcome::Done | Outcome::Failed(_));
     if is_unsure {
         return Some(Task::look_again(Some(task), &finished.key, moment));
@@ -204,7 +207,8 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
             return;
         };
         match &finished.outcome {
-            // What the handler completed in a transaction is done, also if it did not hear of its commit.
+            // A task that its handler completed in a transaction is done, also if the handler did not
+            // hear of its commit.
             Outcome::Failed(_) if task.error.is_none() => counts.done += 1,
             Outcome::Done | Outcome::Handled(_) => counts.done += 1,
             Outcome::Stale => counts.stale += 1,

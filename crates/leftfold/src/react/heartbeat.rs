@@ -14,7 +14,7 @@ use crate::error::Result;
 /// The longest time for which a heartbeat holds.
 const MAX_LENGTH: Duration = Duration::from_secs(3);
 
-/// What a worker knows of its own heartbeat.
+/// The heartbeat of a worker, as the worker knows it.
 #[derive(Default)]
 pub(super) struct Heartbeat {
     state: Mutex<State>,

@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use super::task::{Task, TaskKey};
 use crate::planted::{Bug, planted};
 
-/// What is running here.
+/// The runs of this process.
 #[derive(Default)]
 pub(super) struct Running {
     runs: Mutex<BTreeMap<TaskKey, Held>>,
@@ -54,7 +54,8 @@ impl Running {
         self.freed.notify_one();
     }
 
-    /// The task of this run, as it was last written here. A task that was claimed again meanwhile is another run's.
+    /// Returns the task of this run, as it was last written here. A task that was claimed again
+    /// meanwhile is another run's.
     pub(super) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
         let is_same = |task: &&Task| task.epoch == epoch || planted(Bug::RunsMixedUp);
         self.runs().get(key).map(|held| &held.task).filter(is_same).cloned()

@@ -102,8 +102,8 @@ pub struct Task {
     pub state: State,
     /// Whether the document matched when it was last looked at.
     pub inside: bool,
-    /// Raised with each claim, and when one is lost: a claim that is not the last one is void. It begins with the time, so that it grows even if the task was forgotten and is
-    /// there again.
+    /// Raised with each claim, and when one is lost: a claim that is not the last one is void. It
+    /// begins with the time, so that it grows even if the task was deleted and is there again.
     pub epoch: u64,
     /// Raised with each state of the document that is to be handled: it names the effect, however often it is tried. It begins with the time, too.
     pub generation: u64,
