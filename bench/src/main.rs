@@ -77,6 +77,9 @@ enum Command {
         /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
         #[arg(long, default_value = "sqlite")]
         store: String,
+        /// Show where the time goes, in one run, instead.
+        #[arg(long)]
+        profile: bool,
         /// How often each measurement is taken.
         #[arg(long, default_value_t = 5)]
         rounds: usize,
@@ -190,7 +193,17 @@ async fn run(command: Command) -> Result<()> {
             };
             report::print(&figures, json)
         }
-        Command::React { store, rounds, json } => {
+        Command::React { store, profile: true, json, .. } => {
+            let temporary = tempfile::tempdir()?;
+            match store.as_str() {
+                "sqlite" => {
+                    react::profile::run(&Files { directory: temporary.path().to_owned() }, json).await
+                }
+                "mongodb" => react::profile::run(&Databases::private().await?, json).await,
+                url => react::profile::run(&Databases::at(url).await?, json).await,
+            }
+        }
+        Command::React { store, rounds, json, .. } => {
             let temporary = tempfile::tempdir()?;
             let rounds = rounds.max(1);
             let figures = match store.as_str() {

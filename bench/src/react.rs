@@ -2,6 +2,7 @@
 
 mod peer;
 pub(crate) mod processes;
+pub(crate) mod profile;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,37 +124,59 @@ impl Handled {
     }
 }
 
-async fn start<S: Plain>(subject: &S, place: &str, handled: &Handled) -> Result<Reacting<S::Store>> {
+/// A reactor that handles documents.
+struct Run<R> {
+    reacting: Reacting<R>,
+    handled: Handled,
+}
+
+impl<R: Reactive> Run<R> {
+    /// Starts a reactor on a store that is empty.
+    async fn start(subject: &impl Plain, place: &str, store: R) -> Result<Self> {
+        subject.make(place).await?;
+        let handled = Handled::default();
+        let reactor = Reactor::on(store).concurrency(AT_ONCE).reaction(handled.reaction());
+        let reacting = reactor.start().await?;
+        reacting.idle().await?;
+        Ok(Self { reacting, handled })
+    }
+
+    /// Writes documents. Returns the time until the last is handled and its task is done.
+    async fn handle_all(&self, subject: &impl Plain, place: &str) -> Result<Duration> {
+        let begun = Instant::now();
+        subject.write(place, 0, DOCUMENTS).await?;
+        self.handled.are(DOCUMENTS).await;
+        while self.reacting.counts().done < DOCUMENTS {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let took = begun.elapsed();
+        if self.handled.count.load(Ordering::Relaxed) != DOCUMENTS {
+            return Err("some documents were handled twice".into());
+        }
+        Ok(took)
+    }
+
+    async fn stop(self) {
+        self.reacting.stop(Duration::from_secs(10)).await;
+    }
+}
+
+async fn start<S: Plain>(subject: &S, place: &str) -> Result<Run<S::Store>> {
     subject.remove(place).await?;
-    let store = subject.open(place).await?;
-    subject.make(place).await?;
-    let reacting = Reactor::on(store).concurrency(AT_ONCE).reaction(handled.reaction()).start().await?;
-    reacting.idle().await?;
-    Ok(reacting)
+    Run::start(subject, place, subject.open(place).await?).await
 }
 
 /// How many tasks a second: from the first document until the last is handled and its task is done.
 async fn throughput<S: Plain>(subject: &S, place: &str) -> Result<f64> {
-    let handled = Handled::default();
-    let reacting = start(subject, place, &handled).await?;
-    let begun = Instant::now();
-    subject.write(place, 0, DOCUMENTS).await?;
-    handled.are(DOCUMENTS).await;
-    while reacting.counts().done < DOCUMENTS {
-        sleep(Duration::from_millis(1)).await;
-    }
-    let took = begun.elapsed();
-    if handled.count.load(Ordering::Relaxed) != DOCUMENTS {
-        return Err("some documents were handled twice".into());
-    }
-    reacting.stop(Duration::from_secs(10)).await;
+    let run = start(subject, place).await?;
+    let took = run.handle_all(subject, place).await?;
+    run.stop().await;
     Ok(float(DOCUMENTS) / took.as_secs_f64())
 }
 
 /// From a write to its handler, in seconds, sorted.
 async fn latencies<S: Plain>(subject: &S, place: &str) -> Result<Vec<f64>> {
-    let handled = Handled::default();
-    let reacting = start(subject, place, &handled).await?;
+    let run = start(subject, place).await?;
     let mut tick = tokio::time::interval(Duration::from_millis(1_000 / PER_SECOND));
     let mut written = Vec::new();
     for number in 0..LATENCIES {
@@ -161,8 +184,9 @@ async fn latencies<S: Plain>(subject: &S, place: &str) -> Result<Vec<f64>> {
         written.push(Instant::now());
         subject.write(place, number, 1).await?;
     }
-    handled.are(LATENCIES).await;
-    reacting.stop(Duration::from_secs(10)).await;
+    run.handled.are(LATENCIES).await;
+    let handled = run.handled.clone();
+    run.stop().await;
     let times = handled.times.lock().unwrap_or_else(PoisonError::into_inner);
     let took = |(number, at): &(u64, Instant)| {
         let written = usize::try_from(*number).ok().and_then(|number| written.get(number));
@@ -216,12 +240,12 @@ pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<V
     let reference = bare_latencies(databases, place).await?;
     let took = latencies(databases, place).await?;
     eprintln!("reactions, idle …");
-    let reacting = start(databases, place, &Handled::default()).await?;
+    let run = start(databases, place).await?;
     sleep(Duration::from_secs(2)).await;
     let before = traffic::commands(databases).await?;
     sleep(IDLE).await;
     let idle = float(traffic::sent_since(databases, &before, "idle").await?) / IDLE.as_secs_f64();
-    reacting.stop(Duration::from_secs(10)).await;
+    run.stop().await;
     databases.remove(place).await?;
     let ours = median(ours);
     let its = median(theirs.iter().map(|peer| peer.tasks_per_second).collect());

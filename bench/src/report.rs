@@ -65,7 +65,7 @@ fn table(figures: &[Figure]) -> Table {
     table
 }
 
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value < 0.1 {
         return format!("{value:.4}");
     }

@@ -1,0 +1,356 @@
+//! Shows where the time of reactions goes: in which calls of the store, and on which processor.
+//!
+//! The planner, the claimer and the finisher are one loop each, which waits for one call at a time.
+//! So the share of the run that a loop spends in its calls says how close it is to its limit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Write as _, stdout};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table};
+use leftfold::log::{Limit, Page};
+use leftfold::react::{
+    Change, Depth, Due, Feed, FoundDocuments, On, Query, Reactive, Registered, State, Task, TaskKey, Told,
+    Wanted,
+};
+use leftfold::{DocumentId, Event, Log, Mark, Partition, Position, Revision, StreamId};
+use serde::Serialize;
+use tokio::task;
+
+use super::{DOCUMENTS, Plain, Run};
+use crate::report::{Result, float, number};
+use crate::subject::mongodb::Databases;
+use crate::subject::sqlite::Files;
+
+/// The calls of one kind.
+#[derive(Clone, Copy, Default)]
+struct Calls {
+    count: u64,
+    items: u64,
+    took: Duration,
+}
+
+/// The calls so far, by what they are for.
+#[derive(Default)]
+struct Times {
+    calls: BTreeMap<&'static str, Calls>,
+    /// The task in which the planner runs, which also reads documents and writes tasks.
+    planner: Option<task::Id>,
+}
+
+/// A store that measures the calls that are made for reactions.
+#[derive(Clone)]
+struct Timed<S> {
+    store: S,
+    times: Arc<Mutex<Times>>,
+}
+
+/// A feed that measures how long its caller waits for changes.
+struct TimedFeed<F> {
+    feed: F,
+    times: Arc<Mutex<Times>>,
+}
+
+/// Adds a call that has begun at this time.
+fn add(times: &Mutex<Times>, step: &'static str, items: usize, begun: Instant) {
+    let mut times = times.lock().unwrap_or_else(PoisonError::into_inner);
+    let calls = times.calls.entry(step).or_default();
+    calls.count += 1;
+    calls.items += items as u64;
+    calls.took += begun.elapsed();
+}
+
+impl<S> Timed<S> {
+    fn on(store: S) -> Self {
+        Self { store, times: Arc::default() }
+    }
+
+    fn is_planner(&self) -> bool {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.planner.is_some() && times.planner == task::try_id()
+    }
+
+    async fn time<T>(&self, step: &'static str, items: usize, call: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let answer = call.await;
+        add(&self.times, step, items, begun);
+        answer
+    }
+}
+
+impl<F: Feed> Feed for TimedFeed<F> {
+    async fn next(&mut self, most: usize, patience: Duration) -> leftfold::Result<Told> {
+        let begun = Instant::now();
+        let told = self.feed.next(most, patience).await?;
+        let count = match &told {
+            Told::Changes(changes) => changes.documents.values().map(BTreeSet::len).sum(),
+            Told::Lost(_) => 0,
+        };
+        if count > 0 {
+            add(&self.times, "plan: wait for changes", count, begun);
+        }
+        Ok(told)
+    }
+}
+
+impl<S: Log> Log for Timed<S> {
+    fn partitions(&self) -> u16 {
+        self.store.partitions()
+    }
+
+    async fn heads(&self) -> leftfold::Result<Mark> {
+        self.store.heads().await
+    }
+
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> leftfold::Result<Page> {
+        self.store.read(partition, after, limit).await
+    }
+
+    async fn read_stream(
+        &self,
+        stream: &StreamId,
+        after: Revision,
+        limit: Limit,
+    ) -> leftfold::Result<Vec<Event>> {
+        self.store.read_stream(stream, after, limit).await
+    }
+
+    async fn grown(&self, beyond: &Mark) -> leftfold::Result<()> {
+        self.store.grown(beyond).await
+    }
+}
+
+impl<S: Reactive> Reactive for Timed<S> {
+    type Feed = TimedFeed<S::Feed>;
+
+    async fn prepare_reactions(&self, on: &[On]) -> leftfold::Result<()> {
+        self.store.prepare_reactions(on).await
+    }
+
+    async fn time(&self) -> leftfold::Result<jiff::Timestamp> {
+        self.store.time().await
+    }
+
+    async fn current_documents(
+        &self,
+        on: &On,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> leftfold::Result<FoundDocuments> {
+        let step = if self.is_planner() { "plan: read documents" } else { "handle: read documents" };
+        self.time(step, ids.len(), self.store.current_documents(on, ids, bytes)).await
+    }
+
+    async fn page_of_ids(
+        &self,
+        on: &On,
+        after: Option<DocumentId>,
+        most: usize,
+    ) -> leftfold::Result<Vec<DocumentId>> {
+        self.store.page_of_ids(on, after, most).await
+    }
+
+    async fn follow(&self, on: Vec<On>, from: Option<String>) -> leftfold::Result<Self::Feed> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).planner = task::try_id();
+        let feed = self.store.follow(on, from).await?;
+        Ok(TimedFeed { feed, times: Arc::clone(&self.times) })
+    }
+
+    async fn has_changes(&self, on: Vec<On>, after: String) -> leftfold::Result<bool> {
+        self.store.has_changes(on, after).await
+    }
+
+    async fn load_tasks(&self, keys: Vec<TaskKey>) -> leftfold::Result<Vec<Task>> {
+        let step = if self.is_planner() { "plan: read tasks" } else { "renew: read tasks" };
+        self.time(step, keys.len(), self.store.load_tasks(keys)).await
+    }
+
+    async fn save_tasks(&self, changes: Vec<Change>) -> leftfold::Result<Vec<TaskKey>> {
+        let is_claim =
+            |change: &Change| matches!(change, Change::Update(_, task) if task.state == State::Running);
+        let step = match () {
+            () if self.is_planner() => "plan: write tasks",
+            () if changes.iter().any(is_claim) => "claim: write tasks",
+            () => "finish: write tasks",
+        };
+        self.time(step, changes.len(), self.store.save_tasks(changes)).await
+    }
+
+    async fn due_tasks(&self, wanted: Vec<Wanted>) -> leftfold::Result<Due> {
+        let begun = Instant::now();
+        let due = self.store.due_tasks(wanted).await?;
+        let step = if due.tasks.is_empty() { "claim: find none" } else { "claim: find due tasks" };
+        add(&self.times, step, due.tasks.len(), begun);
+        Ok(due)
+    }
+
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> leftfold::Result<Due> {
+        self.time("plan: find tasks to check", 0, self.store.tasks_to_check(reactions, most)).await
+    }
+
+    async fn list_tasks(
+        &self,
+        query: Query,
+        after: Option<TaskKey>,
+        most: usize,
+    ) -> leftfold::Result<Vec<Task>> {
+        self.store.list_tasks(query, after, most).await
+    }
+
+    async fn task_depths(&self) -> leftfold::Result<BTreeMap<String, Depth>> {
+        self.store.task_depths().await
+    }
+
+    async fn registered(&self) -> leftfold::Result<Vec<Registered>> {
+        let step = if self.is_planner() { "plan: read the registry" } else { "check: read the registry" };
+        self.time(step, 1, self.store.registered()).await
+    }
+
+    async fn register(&self, seen: Option<u64>, reaction: Registered) -> leftfold::Result<bool> {
+        self.store.register(seen, reaction).await
+    }
+
+    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> leftfold::Result<Option<u64>> {
+        self.store.take_lease(name, owner, length).await
+    }
+
+    async fn give_lease(&self, name: &str, owner: &str) -> leftfold::Result<()> {
+        self.store.give_lease(name, owner).await
+    }
+
+    async fn beat(&self, worker: &str, length: Duration) -> leftfold::Result<()> {
+        self.store.beat(worker, length).await
+    }
+
+    async fn living(&self) -> leftfold::Result<BTreeSet<String>> {
+        self.store.living().await
+    }
+
+    async fn feed_place(&self, name: &str) -> leftfold::Result<Option<String>> {
+        self.store.feed_place(name).await
+    }
+
+    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> leftfold::Result<bool> {
+        self.time("plan: note the place", 1, self.store.put_feed_place(name, lease, place)).await
+    }
+
+    async fn stir(&self) -> leftfold::Result<()> {
+        let step = if self.is_planner() { "plan: wake the claimer" } else { "finish: wake the planner" };
+        self.time(step, 1, self.store.stir()).await
+    }
+
+    async fn stirred(&self, since: u64, patience: Duration) -> leftfold::Result<u64> {
+        self.store.stirred(since, patience).await
+    }
+}
+
+/// One kind of calls, or one processor, and its part of a run.
+#[derive(Serialize)]
+struct Line {
+    step: String,
+    calls: Option<u64>,
+    items_per_call: Option<f64>,
+    seconds: f64,
+    /// Of the time that the run took.
+    share: f64,
+}
+
+/// A store whose server says how long it has computed.
+pub(crate) trait Computing: Plain {
+    /// The processor time of the server so far; `None` if it is part of this process.
+    async fn server_time(&self) -> Result<Option<Duration>>;
+}
+
+impl Computing for Files {
+    async fn server_time(&self) -> Result<Option<Duration>> {
+        Ok(None)
+    }
+}
+
+impl Computing for Databases {
+    async fn server_time(&self) -> Result<Option<Duration>> {
+        let command = bson::doc! { "serverStatus": 1 };
+        let status = self.client().database("admin").run_command(command).await?;
+        let extra = status.get_document("extra_info")?;
+        let micros = extra.get_i64("user_time_us")? + extra.get_i64("system_time_us")?;
+        Ok(Some(Duration::from_micros(micros.unsigned_abs())))
+    }
+}
+
+/// Profiles one run, and prints it.
+pub(crate) async fn run<S: Computing>(subject: &S, json: bool) -> Result<()> {
+    let place = "profile";
+    subject.remove(place).await?;
+    let store = Timed::on(subject.open(place).await?);
+    let times = Arc::clone(&store.times);
+    eprintln!("reactions, {DOCUMENTS} documents, profiled …");
+    let run = Run::start(subject, place, store).await?;
+    times.lock().unwrap_or_else(PoisonError::into_inner).calls.clear();
+    let (ours, server) = (own_time()?, subject.server_time().await?);
+    let took = run.handle_all(subject, place).await?;
+    let (ours, server) = (own_time()? - ours, subject.server_time().await?.zip(server));
+    let calls = times.lock().unwrap_or_else(PoisonError::into_inner).calls.clone();
+    run.stop().await;
+    subject.remove(place).await?;
+
+    let share = |time: Duration| time.as_secs_f64() / took.as_secs_f64();
+    let mut lines: Vec<_> = calls
+        .into_iter()
+        .map(|(step, calls)| Line {
+            step: step.to_owned(),
+            calls: Some(calls.count),
+            items_per_call: Some(float(calls.items) / float(calls.count)),
+            seconds: calls.took.as_secs_f64(),
+            share: share(calls.took),
+        })
+        .collect();
+    let mut add = |step: &str, time: Duration| {
+        let (step, seconds, share) = (step.to_owned(), time.as_secs_f64(), share(time));
+        lines.push(Line { step, calls: None, items_per_call: None, seconds, share });
+    };
+    add("processor: this process", ours);
+    if let Some((after, before)) = server {
+        add("processor: the server", after.saturating_sub(before));
+    }
+    add("the whole run", took);
+    print(&lines, float(DOCUMENTS) / took.as_secs_f64(), json)
+}
+
+/// The processor time of this process so far, to ten milliseconds.
+fn own_time() -> Result<Duration> {
+    /// Linux counts in hundredths of a second for all programs.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name of the program ends with the last bracket. The 12th and 13th field after it are the
+    // ticks in user and in system mode.
+    let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
+    let ticks: Result<Vec<u32>, _> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect();
+    Ok(TICK * ticks?.into_iter().sum::<u32>())
+}
+
+fn print(lines: &[Line], per_second: f64, json: bool) -> Result<()> {
+    if json {
+        writeln!(stdout(), "{}", serde_json::to_string_pretty(lines)?)?;
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["step", "calls", "items per call", "s", "of the run"]);
+    for line in lines {
+        table.add_row([
+            line.step.clone(),
+            line.calls.map(|calls| number(float(calls))).unwrap_or_default(),
+            line.items_per_call.map(number).unwrap_or_default(),
+            format!("{:.2}", line.seconds),
+            format!("{:.0} %", line.share * 100.0),
+        ]);
+    }
+    for column in 1..5 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    writeln!(stdout(), "{table}\n{} tasks per second", number(per_second))?;
+    Ok(())
+}
