@@ -4,11 +4,13 @@
 //! more; and nothing was committed before a whole page of the log was folded.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use leftfold::{Documents as _, Event, Leftfold, Memory, Projection, fold};
+use leftfold::fold::{Bulk, Folded, Upcoming};
+use leftfold::{Documents as _, Event, Invalid, Leftfold, Memory, Projection, fold};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
@@ -123,6 +125,65 @@ async fn slow_folds_are_committed_while_their_page_is_still_being_folded() {
     timeout(SOON, app.caught_up()).await.unwrap().unwrap();
     let read = app.get(counting("slow"), "slow").await.unwrap();
     assert_eq!(read, Some(Ticks { count: 202 }));
+    app.stop().await;
+}
+
+/// A projection that folds in bulk, ten at a time, and takes all the time that it is given.
+struct InBulk {
+    computed: AtomicU64,
+}
+
+impl Projection for InBulk {
+    type Event = Tick;
+    type Document = Ticks;
+
+    fn name(&self) -> &'static str {
+        "in_bulk"
+    }
+
+    fn fold(&self, _: Option<Ticks>, _: &Event<Tick>) -> Result<Option<Ticks>, fold::Error> {
+        Err("it folds in bulk".into())
+    }
+
+    fn bulk(&self) -> Option<&dyn Bulk<Tick, Ticks>> {
+        Some(self)
+    }
+}
+
+impl Bulk<Tick, Ticks> for InBulk {
+    fn route(&self, _: &[&Event<Tick>]) -> Vec<Result<fold::Ids, Invalid>> {
+        Vec::new()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "code that blocks its thread is what this is about")]
+    fn fold(
+        &self,
+        folds: &[Upcoming<'_, Tick, Ticks>],
+        least: usize,
+        time: Duration,
+    ) -> Vec<Option<Folded<Ticks>>> {
+        thread::sleep(time);
+        let folds = &folds[..folds.len().min(least.max(10))];
+        self.computed.fetch_add(folds.len() as u64, Ordering::Relaxed);
+        let before = folds.first().and_then(|first| first.document).map_or(0, |ticks| ticks.count);
+        let counts = (before + 1..).take(folds.len());
+        counts.map(|count| Some(Ok(Some(Ticks { count })))).collect()
+    }
+}
+
+/// Before, folds that were computed when the time of a slice was over were thrown away, but for the
+/// first, and computed again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn folds_that_take_all_the_time_there_is_are_computed_once() {
+    let store = Memory::new(1);
+    let app = Leftfold::on(store.clone()).open().await.unwrap();
+    app.append("slow", (0..100).map(|_| Tick::Ticked)).await.unwrap();
+    let projection = Arc::new(InBulk { computed: AtomicU64::new(0) });
+    let app = Leftfold::on(store).projection(Arc::clone(&projection)).start().await.unwrap();
+    timeout(SOON, app.caught_up()).await.unwrap().unwrap();
+    let read = app.get(Arc::clone(&projection), "slow").await.unwrap();
+    assert_eq!(read, Some(Ticks { count: 100 }));
+    assert_eq!(projection.computed.load(Ordering::Relaxed), 100);
     app.stop().await;
 }
 

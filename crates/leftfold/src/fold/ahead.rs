@@ -66,7 +66,7 @@ impl<P: Projection> Folder<P> {
     ) -> (Ahead<P::Document>, usize) {
         /// As many folds as a projection may compute before the first is used.
         const MOST: usize = 4_096;
-        let Some(bulk) = self.projection.bulk() else { return (Ahead::none(), steps.len()) };
+        let Some(bulk) = self.projection.bulk() else { return (Ahead::none(), from + 1) };
         let (mut planned, mut upcoming, mut least) = (Vec::new(), Vec::new(), 0);
         for (step, number) in steps.iter().zip(0..).skip(from) {
             if upcoming.len() >= MOST {

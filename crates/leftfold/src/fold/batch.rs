@@ -350,7 +350,8 @@ impl<P: Projection> Folder<P> {
         while page.taken < until {
             let (number, at) = (page.taken, Instant::now());
             let left = portion.time.saturating_sub(at - begun);
-            if number > first && left.is_zero() {
+            // Computed folds are taken however late it is: otherwise they would be computed again.
+            if number > first && number >= is_computed && left.is_zero() {
                 break;
             }
             let step = &page.steps[number];
