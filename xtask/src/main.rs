@@ -1,5 +1,7 @@
 //! The chores of this repository. `cargo xtask test` is what every change must pass.
 
+mod words;
+
 use std::env;
 use std::ffi::OsStr;
 use std::path::Path;
@@ -9,12 +11,15 @@ use std::time::Instant;
 const USAGE: &str = "\
 usage: cargo xtask test
        cargo xtask soak [--minutes 30] [--store sqlite|mongodb] [--seed <number>] [--no-clocks] [--json]
+       cargo xtask words [--lines] [<path>…]
 
   test    formatting, lints, all tests, which get and start the servers they need, documentation, sixty kills at the
           worst moments on each store, a minute of the soak, planted bugs that must be caught, and thousands of simulated
           worlds; stops at the first that fails, with its exit status
   soak    drive the daemon with hostile scripts, requests, files, clocks and kills, beside a bystander who must not
           notice; on both stores, half the time each, if none is named
+  words   report comments and pages that are hard to read: lines that begin with What, Whether, How, Who, Whoever or
+          Those, sentences over 30 words, comments over 100 columns; --lines lists each place
 ";
 
 /// What `cargo xtask test` runs, in this order: first what fails fastest.
@@ -82,6 +87,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["test"] => run_all(TEST),
         ["soak", ref arguments @ ..] => soak(arguments),
+        ["words", ref arguments @ ..] => words::report(arguments),
         ["help" | "--help" | "-h"] => {
             eprint!("{USAGE}");
             ExitCode::SUCCESS

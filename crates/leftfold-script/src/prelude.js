@@ -54,7 +54,6 @@
   const getTime = proto.getTime;
   const isArray = Array.isArray;
   const entries = Object.entries;
-  const includes = String.prototype.includes;
 
   /** Keeps a whole number that JavaScript would round: it is written as it was read, and can't be calculated with. */
   const exact = (_, value, { source }) =>
@@ -99,7 +98,9 @@
     if (!Number.isSafeInteger(version) || version < 1 || version > 0xffff_ffff) {
       throw new TypeError("version must be a whole number from 1 on");
     }
+    let last;
     const fold = (type, document, event, isExact) => {
+      last = undefined;
       const revive = isExact ? exact : undefined;
       const before = document === undefined ? undefined : parse(document, revive);
       const after = handlers[type](before, parse(event, revive));
@@ -112,12 +113,13 @@
       if (typeof after.toJSON === "function") {
         throw new TypeError(`the function for ${type} returned an object with toJSON; return a plain object`);
       }
-      const text = stringify(after);
-      if (includes.call(text, "null")) {
-        const wrong = notANumber(after, "");
-        if (wrong !== undefined) throw new RangeError(`the function for ${type} returned a document in which ${wrong}`);
-      }
-      return text;
+      last = after;
+      return stringify(after);
+    };
+    /** Refuses the last document if JSON wrote something of it as null. */
+    const check = (type) => {
+      const wrong = notANumber(last, "");
+      if (wrong !== undefined) throw new RangeError(`the function for ${type} returned a document in which ${wrong}`);
     };
     const routed = (event, isExact) => {
       const ids = route(parse(event, isExact ? exact : undefined));
@@ -129,7 +131,8 @@
       }
       return all;
     };
-    globalThis.__leftfold = { fold, route: routed };
+    delete globalThis.__leftfold;
+    Object.assign(globalThis, { __leftfoldFold: fold, __leftfoldCheck: check, __leftfoldRoute: routed });
     Object.freeze(globalThis);
     return { types, version, routes: route !== undefined };
   };

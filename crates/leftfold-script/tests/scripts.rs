@@ -175,7 +175,7 @@ fn what_no_reader_could_read_is_refused_with_its_place() {
 #[test]
 fn nothing_is_kept_from_event_to_event_in_globals() {
     after("() => { globalThis.count = 1; return {} }", &json!({})).then_fails("TypeError");
-    after("() => { globalThis.__leftfold = null; return {} }", &json!({})).then_fails("TypeError");
+    after("() => { globalThis.__leftfoldFold = null; return {} }", &json!({})).then_fails("TypeError");
 }
 
 #[test]

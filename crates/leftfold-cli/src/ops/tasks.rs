@@ -1,7 +1,7 @@
 //! `leftfold tasks`: what reactions have done and have still to do.
 
 use leftfold::DocumentId;
-use leftfold::react::{Query, Reacting, Reactive, Reactor, Registered, State, Task, TaskKey};
+use leftfold::react::{Query, Reacting, Reactive, Reactor, Registered, State, Suspicion, Task, TaskKey};
 use serde_json::json;
 
 use super::audit;
@@ -103,7 +103,9 @@ pub(crate) async fn show_task<P: Place>(place: &P, args: &OneTask, out: &mut Out
         return Err(Failure::new(Exit::No, message));
     };
     out.value(&task)?;
-    let Task { key, state, attempts, generation, epoch, since, due, error, watched, history, .. } = &task;
+    let Task {
+        key, state, attempts, generation, epoch, since, due, error, watched, history, suspicion, ..
+    } = &task;
     out.line(format_args!("{} for {}: {}", key.reaction, key.document, named(*state)))?;
     out.line(format_args!(
         "  since {}, {}, state {generation}, claim {epoch}",
@@ -115,6 +117,14 @@ pub(crate) async fn show_task<P: Place>(place: &P, args: &OneTask, out: &mut Out
     }
     if let Some(error) = error {
         out.line(format_args!("  {error}"))?;
+    }
+    match suspicion {
+        Suspicion::None => {}
+        Suspicion::Many => {
+            out.line("  a suspect, because its process ended: runs among at most 64 of them")?
+        }
+        Suspicion::Few => out.line("  a suspect, because its process ended: runs among at most 8 of them")?,
+        Suspicion::Alone => out.line("  a suspect, because its process ended: runs alone")?,
     }
     out.line(format_args!("  watched: {}", shorten(watched.as_str(), 200)))?;
     for run in history {
