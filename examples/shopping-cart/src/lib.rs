@@ -57,3 +57,7 @@ struct Reactions;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/rebuilding.md")]
 struct Rebuilding;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/mongodb.md")]
+struct MongoDb;
