@@ -113,8 +113,8 @@ impl Task {
         self.state != State::Pending && self.is_due(now)
     }
 
-    /// Returns the task as claimed by a worker, or `None` if it can't be claimed. A task whose claim
-    /// is lost must be [reaped](Self::reap) first.
+    /// Returns the task as claimed by a worker, or `None` if it can't be claimed. A task whose
+    /// claim is lost must be [reaped](Self::reap) first.
     pub fn claim(mut self, owner: &str, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, .. } = moment;
         let is_pending = self.state == State::Pending && self.is_due(now);
@@ -131,8 +131,8 @@ impl Task {
         Some(self)
     }
 
-    /// Returns a task whose claim is lost as pending, or as failed if it was lost too often while it
-    /// ran alone. Returns `None` if its claim is not lost.
+    /// Returns a task whose claim is lost as pending, or as failed if it was lost too often while
+    /// it ran alone. Returns `None` if its claim is not lost.
     pub fn reap(mut self, loser: Loser, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, .. } = moment;
         if !self.is_lost(now) {
