@@ -278,7 +278,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 Some(Answer::Applied(version)) => {
                     return Ok(to.map(|document| Current { version, document }));
                 }
-                // Either this write was ours, or it changes nothing. Otherwise somebody else made
+                // Either this write was ours, or it changes nothing. Otherwise another caller made
                 // the same change, and ours is still missing.
                 Some(Answer::AlreadyApplied(version))
                     if is_in_doubt && !planted(Bug::ChangeAgain) || !is_change =>

@@ -95,8 +95,8 @@ fn wanted<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> (Ve
     let in_all = shared.concurrency.saturating_mul(2).saturating_sub(runs.len());
     let most = shared.concurrency.saturating_sub(active).min(in_all).min(most);
     let mut free = most;
-    // Each reaction gets its share; a random one comes first. Suspects are so few that all of them
-    // fit.
+    // Each reaction gets its share; a random one comes first. Suspects are so few that every
+    // reaction may request the full number; the caller truncates the result.
     let count = shared.runs.len();
     let first = usize::try_from(shared.env.random() % (count.max(1) as u64)).unwrap_or(0);
     for (left, at) in (0..count).map(|at| (count - at, (first + at) % count.max(1))) {

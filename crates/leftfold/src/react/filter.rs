@@ -67,7 +67,7 @@ use crate::error::Invalid;
 ///
 /// # Differences from MongoDB
 ///
-/// MongoDB accepts, but a filter rejects:
+/// A filter rejects the following, which MongoDB accepts:
 ///
 /// - other operators: `$comment`, `$expr`, `$where`, `$text`, `$jsonSchema`, the bitwise ones, and
 ///   the geospatial ones;
@@ -76,12 +76,12 @@ use crate::error::Invalid;
 ///   instead;
 /// - paths with empty parts;
 /// - regular expressions with look-around, back-references, possessive or atomic groups, and some
-///   rarer escapes; also those that would mean something else here. Options other than `i`, `m`,
-///   `s` and `x`, and repeated options;
+///   rarer escapes; also expressions that would mean something else here;
+/// - options of regular expressions other than `i`, `m`, `s` and `x`, and repeated options;
 /// - more than 50 levels, 100 parts of a path, or 12 indexes on the way to a value.
 ///
-/// A filter accepts, but older versions of MongoDB may reject, newer names of Unicode classes
-/// (`\p{Greek}`) in regular expressions.
+/// A filter may accept names of Unicode classes (`\p{Greek}`) in regular expressions that only
+/// newer versions of MongoDB know.
 ///
 /// Collations are not supported: strings are compared by their bytes.
 #[derive(Clone)]

@@ -186,8 +186,8 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
     let moment = shared.moment();
     let task = task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, moment)?;
-    // The plan may have come late, when the document had left already. A handler that reads the
-    // document sees that; if it has not read it, a planner must.
+    // The plan may have been late: the document may have stopped matching before. A handler that
+    // reads the document notices that; otherwise a planner must check.
     let is_unsure = finished.unseen && matches!(finished.outcome, Outcome::Done | Outcome::Failed(_));
     if is_unsure {
         return Some(Task::look_again(Some(task), &finished.key, moment));
@@ -208,8 +208,8 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
             return;
         };
         match &finished.outcome {
-            // A task that its handler completed in a transaction is done, also if the handler did
-            // not hear of its commit.
+            // A task that its handler completed in a transaction is done, even if the handler got
+            // no confirmation of the commit.
             Outcome::Failed(_) if task.error.is_none() => counts.done += 1,
             Outcome::Done | Outcome::Handled(_) => counts.done += 1,
             Outcome::Stale => counts.stale += 1,

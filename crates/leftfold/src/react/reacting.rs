@@ -30,7 +30,7 @@ pub struct Counts {
     pub claimed: u64,
     /// Runs that succeeded.
     pub done: u64,
-    /// Runs that found the document changed since it was planned.
+    /// Runs whose document was not what the task was planned for.
     pub stale: u64,
     /// Tasks that failed too often.
     pub failed: u64,

@@ -435,8 +435,8 @@ impl<D> Draft<D> {
 
 impl<D: DeserializeOwned + Send + 'static> Draft<D> {
     /// Completes the reaction with a handler. It runs at least once for the last state of each
-    /// matching document, and again after failures. [`Context::document`] keeps it from running on
-    /// a state that is no longer true.
+    /// matching document, and again after failures. It does not act on a state that is no longer
+    /// true, as far as [`Context::document`] can tell.
     pub fn run<F, R>(self, handler: F) -> Reaction
     where
         F: Fn(Context<D>) -> R + Send + Sync + 'static,

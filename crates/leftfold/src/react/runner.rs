@@ -36,8 +36,8 @@ const GATHER: Duration = Duration::from_millis(2);
 pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Receiver<Option<Instant>>) {
     let loader = Loader::on(shared.store.clone());
     let (finish, finished) = mpsc::channel(FINISH);
-    // These tasks end with this function, in whatever way it ends: claims of a dead runner must not
-    // be renewed.
+    // These tasks end with this function, however it ends: claims of a dead runner must not be
+    // renewed.
     let mut helpers = JoinSet::new();
     helpers.spawn(finish_all(Arc::clone(&shared), finished));
     let renewer = helpers.spawn(renew_all(Arc::clone(&shared)));

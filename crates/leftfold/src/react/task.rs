@@ -335,7 +335,7 @@ impl Task {
         Some(task)
     }
 
-    /// Schedules the next run of a recurring reaction after a run ended, in whatever way.
+    /// Schedules the next run of a recurring reaction after a run ended, successfully or not.
     fn go_on(&mut self, rules: &Rules, now: Timestamp) {
         if let Some(every) = &rules.every
             && !self.can_be_due()

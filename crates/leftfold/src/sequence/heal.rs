@@ -26,9 +26,9 @@ use crate::retry::Backoff;
 pub struct Missing {
     /// The stream.
     pub stream: StreamId,
-    /// The revision before the first missing one.
+    /// The revision before the first requested one.
     pub after: Revision,
-    /// The last missing revision.
+    /// The last requested revision.
     pub through: Revision,
 }
 
@@ -169,7 +169,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                 return Ok(healed);
             };
             if waiting.until <= after {
-                // Somebody appended it, or died before all events were released.
+                // Another process appended it, or died before all events were released.
                 self.sequencer.release(&stream).await?;
                 return Ok(healed);
             }

@@ -44,7 +44,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Creates the room of one of `partitions` partitions, of which `kept` is used.
+    /// Creates the room of one partition out of `partitions`. `kept` is the part in use.
     pub fn new(limits: Limits, partitions: u16, kept: Totals) -> Self {
         let share = |all: u64| all.div_ceil(partitions.max(1).into());
         let bounds = Totals {
@@ -121,7 +121,7 @@ pub struct Judged {
 /// Decides about deliveries of one stream, each with a number of the caller's. Without deliveries
 /// it releases the held events that no longer wait.
 ///
-/// The log ends up the same, in whatever order and however often deliveries arrive.
+/// The log ends up the same for any order and any repetition of deliveries.
 pub fn judge(
     stream: &StreamId,
     policy: Policy,

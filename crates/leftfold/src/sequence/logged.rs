@@ -33,7 +33,7 @@ pub enum NotLogged {
         /// The error of the last request to a resupplier.
         trouble: Option<String>,
     },
-    /// The event has not arrived, or was skipped.
+    /// The event has not arrived, or its revision does not exist.
     #[error("revision {revision} of {stream} is neither in the log nor held: it has not come")]
     Unknown {
         /// Its stream.

@@ -127,8 +127,8 @@ impl<S: Sequences + Clone> Sequencer<S> {
 
     /// Ingests deliveries of any streams, in order of arrival, and returns an answer for each.
     ///
-    /// When it returns, all of them are durable. If it fails, some may be stored and others not:
-    /// deliver them again.
+    /// When it returns, all answers are durable. If it fails, some deliveries may be stored and
+    /// others not: deliver them again.
     pub async fn ingest(&self, policy: Policy, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
         self.take(Intake { policy, heals: false }, deliveries).await
     }
@@ -294,7 +294,7 @@ struct Plan {
     counts: Counts,
     /// The earlier counters that are stored with it.
     unsaid: Counts,
-    /// The streams of which more can be released afterwards.
+    /// The streams that can release more events afterwards.
     more: BTreeSet<StreamId>,
     /// The streams that deliver an event id of another stream in this batch. Their id is found to
     /// be taken once that one is settled.
@@ -326,7 +326,7 @@ impl Plan {
         answers
     }
 
-    /// Returns the streams of which deliveries were refused for lack of room.
+    /// Returns the streams with deliveries that were refused for lack of room.
     fn refused(&self) -> Vec<StreamId> {
         let is_full =
             |judgement: &Judgement| matches!(judgement, Judgement::Answer(answer) if !answer.is_final());

@@ -68,7 +68,7 @@ fn what_leaves_while_it_runs_is_not_tried_again() {
         assert_eq!((left.state, left.inside), (State::Running, false));
         let ended = left.finish(1, outcome, &rules(), at(4)).unwrap();
         assert_eq!((ended.state, ended.due), (State::Stale, None));
-        // A document that comes back matches anew.
+        // A document that comes back counts as a new match.
         assert_eq!(observe(Some(ended), inside(1), &rules(), 5).unwrap().state, State::Pending);
     }
 }

@@ -268,7 +268,8 @@ fn what_can_not_be_is_refused() {
     }
 }
 
-/// The held events are in the log by now, because somebody appended them without the sequencer.
+/// The held events are in the log by now, because another writer appended them without the
+/// sequencer.
 #[test]
 fn held_events_that_came_another_way_are_let_go() {
     let mut model = Model::new(Policy::Contiguous);
