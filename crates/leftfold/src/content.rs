@@ -1,16 +1,18 @@
-//! Versions of documents by what is in them: the same content has the same version, whoever wrote it, wherever it is kept.
+//! Versions of documents by their content: the same content has the same version, whoever wrote it
+//! and wherever it is stored.
 //!
-//! A [`Version`] is the SHA-256 of a document's canonical text. That is JSON by [RFC 8785], so that it can be computed in any language:
-//! no spaces, fields sorted by name, numbers as short as they can be. Where stores know more than JSON does:
+//! A [`Version`] is the SHA-256 of a document's canonical text. That is JSON by [RFC 8785], so that
+//! any language can compute it: no spaces, fields sorted by name, numbers as short as possible. For
+//! content that goes beyond JSON:
 //!
 //! | content | canonical text |
 //! | --- | --- |
-//! | a whole number, of whatever width, also `5.0` | its digits, all of them up to 64 bits |
+//! | a whole number of any width, also `5.0` | its digits, all of them up to 64 bits |
 //! | a date, an object id and other types of BSON | canonical extended JSON, such as `{"$date":{"$numberLong":"1000"}}` |
-//! | a decimal number that is not whole | `{"$numberDecimal":"15E-1"}`, without zeros at the end |
-//! | not a number, infinite, a field twice, deeper than 100 levels | none: it has no version |
+//! | a decimal number that is not whole | `{"$numberDecimal":"15E-1"}`, without trailing zeros |
+//! | `NaN`, infinity, a duplicate field, more than 100 levels | none: it has no version |
 //!
-//! This does not change any more: `tests` has vectors that say so.
+//! The format is stable: `tests` has vectors that check it.
 //!
 //! [RFC 8785]: https://www.rfc-editor.org/rfc/rfc8785
 
@@ -38,7 +40,7 @@ pub use operation::{Amount, Ids, Operation, OperationId, REMEMBERED, Recalled, S
 pub use store::{Contents, Guard, Operated, Stored, Write, Wrote};
 pub use versioned::{Answer, Current, Versioned};
 
-/// Which content a document has, or had.
+/// The version of a document's content.
 ///
 /// ```
 /// use leftfold::content::{Counted, Version};
@@ -56,7 +58,7 @@ pub use versioned::{Answer, Current, Versioned};
 pub struct Version([u8; 32]);
 
 impl Version {
-    /// The version of a document, by what counts of it.
+    /// Computes the version of a document from its counted part.
     pub fn of(document: &Json, counted: &Counted) -> Result<Self, Invalid> {
         if *counted == Counted::All
             && let Some(hash) = sorted::digest(document.as_str())
@@ -67,7 +69,7 @@ impl Version {
     }
 }
 
-/// The text that a version is made from.
+/// Returns the text from which a version is computed.
 pub fn canonical(document: &Json, counted: &Counted) -> Result<String, Invalid> {
     if *counted == Counted::All
         && let Some(text) = plain::text(document.as_str())
@@ -126,25 +128,25 @@ impl From<Version> for String {
     }
 }
 
-/// What of a document counts for its version.
+/// The part of a document that counts for its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Counted {
-    /// Everything.
+    /// The whole document.
     #[default]
     All,
-    /// What is at these paths.
+    /// Only the values at these paths.
     Only(Paths),
-    /// Everything but what is at these paths.
+    /// Everything except the values at these paths.
     Except(Paths),
 }
 
 impl Counted {
-    /// What is at these paths.
+    /// Counts only the values at these paths.
     pub fn only(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Invalid> {
         Ok(Self::Only(Paths::new(paths)?))
     }
 
-    /// Everything but what is at these paths.
+    /// Counts everything except the values at these paths.
     pub fn except(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Invalid> {
         Ok(Self::Except(Paths::new(paths)?))
     }

@@ -1,4 +1,4 @@
-//! The guarded read-modify-write by hand, for those with a consumer of their own.
+//! The guarded read-modify-write by hand, for applications with their own consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::json::Json;
 use crate::mark::{Lane, Verdict};
 use crate::retry::Backoff;
 
-/// Documents of one type, each guarded by the mark of what was folded into it.
+/// Documents of one type, each guarded by the mark of the events folded into it.
 ///
 /// ```
 /// use leftfold::{Guarded, Lane, Memory, Rule, guarded::Answer};
@@ -40,24 +40,25 @@ pub struct Guarded<D, S> {
     document: std::marker::PhantomData<fn() -> D>,
 }
 
-/// Which numbers are accepted.
+/// The numbers that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Any that is beyond the last: gaps are normal.
+    /// Any number above the last one: gaps are normal.
     Growing,
-    /// Only the one after the last: each event counts.
+    /// Only the number after the last one: every event counts.
     Contiguous,
 }
 
-/// What became of an event.
+/// The result of folding an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer<D> {
-    /// It is folded; this is the document now.
+    /// The event is folded; this is the document now.
     Applied(Option<D>),
-    /// It was folded before; or, with [`Rule::Growing`], it is stale: a later one was. Nothing was changed.
+    /// The event was folded before. With [`Rule::Growing`], it may also be stale: a later one was
+    /// folded. Nothing was changed.
     Skipped,
-    /// It came too early; hold it back until this one was folded.
+    /// The event came too early. Hold it back until the expected one was folded.
     Gap {
         /// The number that must come first.
         expected: u64,
@@ -77,40 +78,43 @@ impl<D, S: std::fmt::Debug> std::fmt::Debug for Guarded<D, S> {
 }
 
 impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
-    /// Documents in this collection, which is made if it is not there yet. What is folded by hand can't be rebuilt: if a projection
-    /// fills the same collection and is, its new documents have nothing of it.
+    /// Opens this collection, and creates it if it does not exist.
+    ///
+    /// Events folded by hand can't be replayed: if a projection fills the same collection and is
+    /// rebuilt, its new documents lack them.
     pub async fn new(store: S, collection: &str) -> Result<Self> {
         let collection = Collection::new(collection)?;
         store.prepare(&collection).await?;
-        // Named once, so that nobody has to look for every event which one is live.
+        // Resolve the live generation once, so that it need not be looked up for every event.
         let collection = collection.generation(store.generations(&collection).await?.live.number);
         let retry = Backoff::default().first(Duration::from_millis(2)).limit(20);
         Ok(Self { store, env: Arc::new(System), collection, retry, document: std::marker::PhantomData })
     }
 
-    /// How often to try again when others change the same document at the same time.
+    /// Sets the retry policy for concurrent changes of the same document.
     #[must_use]
     pub fn retry(self, retry: Backoff) -> Self {
         Self { retry, ..self }
     }
 
-    /// Where chance comes from: the machine, if not told otherwise.
+    /// Sets the source of randomness; the default is the operating system.
     #[must_use]
     pub fn env(self, env: impl Env) -> Self {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// The document, if there is one.
+    /// Returns the document, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<D>> {
         let id = DocumentId::new(id)?;
         self.document(&id, self.load(&id).await?.as_ref())
     }
 
-    /// Folds one event into one document, exactly once: loads it, decides by its mark, applies `change`, and
-    /// writes under guard; tries again if somebody else was faster. `change` may be called several times, and gets
-    /// and gives `None` for a document that is not there.
+    /// Folds one event into one document, exactly once. It loads the document, decides by its mark,
+    /// applies `change`, and writes under guard; it retries if another process writes first.
+    /// `change` may be called several times. It receives and returns `None` for a document that
+    /// does not exist.
     ///
-    /// The answer tells what is applied from what is stale, or came before:
+    /// The answer distinguishes an applied event from a stale or duplicate one:
     ///
     /// ```
     /// use leftfold::{Guarded, Lane, Memory, Rule, guarded::Answer, revision::Clock};
@@ -128,8 +132,9 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     /// # Ok(()) }
     /// ```
     ///
-    /// If the answer to a write was lost, what the document has folded decides: then a write that others have built upon is told as
-    /// skipped, and two who fold the same event at the same time may both hear that it is applied. It is applied once all the same.
+    /// If the answer to a write was lost, the document's mark decides. Then a write that others
+    /// have built upon is reported as skipped. Two processes that fold the same event at the same
+    /// time may both get `Applied`. The event is applied once all the same.
     pub async fn fold(
         &self,
         id: &str,
@@ -163,7 +168,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
                 Error::new(Kind::Invalid, message)
             })?;
             mark.advance(lane, number);
-            // A projection may fill the same collection: what it has set aside goes on waiting.
+            // A projection may fill the same collection: keep its parked events.
             let header = Header { mark, parked: header.and_then(|header| header.parked.clone()) };
             let body = changed.as_ref().map(Json::of).transpose()?;
             let write = Write {

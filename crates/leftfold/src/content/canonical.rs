@@ -1,19 +1,19 @@
-//! The one text of a value.
+//! The canonical text of a value.
 
 use std::fmt::{Display, Write as _};
 
 use crate::error::Invalid;
 use crate::react::{Fields, Value};
 
-/// How deep objects and arrays may be within each other.
+/// The maximum nesting depth of objects and arrays.
 const DEPTH: usize = 100;
 
-/// The canonical text, or what is wrong with the value.
+/// Returns the canonical text. Fails if the value has none.
 pub(super) fn text(value: &Value) -> Result<String, Invalid> {
     text_within(value, 0)
 }
 
-/// The same for a value that is within so many objects and arrays.
+/// Like [`text`], for a value that is nested in this many objects and arrays.
 pub(super) fn text_within(value: &Value, levels: usize) -> Result<String, Invalid> {
     let mut text = Text { out: String::new(), depth: levels };
     match text.value(value) {
@@ -26,7 +26,7 @@ pub(super) fn text_within(value: &Value, levels: usize) -> Result<String, Invali
     }
 }
 
-/// What can't be written, and where it is, from the inside out.
+/// A value that has no canonical text, and its path from the inside out.
 struct Wrong {
     path: Vec<String>,
     found: String,
@@ -94,7 +94,7 @@ impl Text {
     fn object(&mut self, fields: &Fields) -> Result<(), Wrong> {
         self.deeper()?;
         let mut sorted: Vec<_> = fields.iter().collect();
-        // Of ASCII, bytes and UTF-16 have the same order.
+        // For ASCII, bytes and UTF-16 have the same order.
         if sorted.iter().all(|(name, _)| name.is_ascii()) {
             sorted.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         } else {
@@ -126,7 +126,7 @@ impl Text {
     }
 
     fn write(&mut self, what: &dyn Display) {
-        // A string takes everything.
+        // Writing to a string can't fail.
         let _ = write!(self.out, "{what}");
     }
 
@@ -158,10 +158,10 @@ fn one(name: &str, value: Value) -> Fields {
     vec![(name.to_owned(), value)]
 }
 
-/// What extended JSON says for what JSON has no words for.
+/// Returns the extended JSON of a value of a type that JSON lacks.
 fn words(value: &Value) -> Fields {
     let text = |text: &String| Value::String(text.clone());
-    // A 64-bit number that stays a text, as in canonical extended JSON.
+    // A 64-bit number stays a string, as in canonical extended JSON.
     let long = |number: i64| Value::Object(one("$numberLong", Value::String(number.to_string())));
     let two = |first: (&str, Value), second: (&str, Value)| {
         Value::Object(vec![(first.0.to_owned(), first.1), (second.0.to_owned(), second.1)])
@@ -197,7 +197,7 @@ fn words(value: &Value) -> Fields {
             one("$binary", two(("base64", base64), ("subType", subtype)))
         }
         Value::Object(fields) => fields.clone(),
-        // These have words of their own in JSON.
+        // These have their own form in JSON.
         Value::Null
         | Value::Bool(_)
         | Value::Int32(_)
@@ -209,7 +209,7 @@ fn words(value: &Value) -> Fields {
     }
 }
 
-/// A number as ECMAScript writes it: with as few digits as tell it from all others.
+/// Writes a number as ECMAScript does: with as few digits as distinguish it from all others.
 fn shortest(number: f64) -> String {
     let scientific = format!("{number:e}");
     let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };

@@ -1,4 +1,5 @@
-//! Operations: changes that need not know what a document is, each with an id, so that one that is repeated is applied once.
+//! Operations: changes that do not depend on the document's state. Each has an id, so that a
+//! repeated operation is applied once.
 
 use std::fmt;
 
@@ -12,14 +13,16 @@ use crate::json::Json;
 use crate::planted::{Bug, planted};
 use crate::react::{Fields, Value};
 
-/// How many operations a document remembers: those with the highest ids.
+/// The number of operations that a document remembers: those with the highest ids.
 pub const REMEMBERED: usize = 32;
 
-/// The most steps of an operation.
+/// The maximum number of steps of an operation.
 const STEPS: usize = 100;
 
-/// Tells an operation from others. Ids grow, as those that a [`Clock`](crate::revision::Clock) draws do: a document remembers the highest
-/// [32](REMEMBERED), and of one below these nobody can tell whether it was applied.
+/// The identity of an operation.
+///
+/// Ids grow, as those of a [`Clock`](crate::revision::Clock) do. A document remembers the highest
+/// [32](REMEMBERED); whether a lower one was applied is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(u64);
@@ -33,7 +36,7 @@ impl OperationId {
         Ok(Self(number))
     }
 
-    /// The number.
+    /// Returns the number.
     pub fn get(self) -> u64 {
         self.0
     }
@@ -58,41 +61,41 @@ impl fmt::Display for OperationId {
 #[serde(transparent)]
 pub struct Ids(Vec<OperationId>);
 
-/// What the remembered operations say of one.
+/// The result of looking up an operation among the remembered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recalled {
-    /// It was not applied.
+    /// The operation was not applied.
     New,
-    /// It was.
+    /// The operation was applied.
     Applied,
-    /// It is as old as those that were forgotten.
+    /// The operation is so old that the document no longer remembers whether it was applied.
     TooOld,
 }
 
 impl Ids {
-    /// Takes back what a store kept, in whatever order.
+    /// Restores the ids that a store kept, in any order.
     pub fn stored(ids: impl IntoIterator<Item = u64>) -> Self {
         let mut ids: Vec<_> = ids.into_iter().map(OperationId).collect();
         ids.sort_unstable();
         Self(ids)
     }
 
-    /// The ids, the lowest first.
+    /// Returns the ids, the lowest first.
     pub fn iter(&self) -> impl Iterator<Item = OperationId> {
         self.0.iter().copied()
     }
 
-    /// What they say of an operation.
+    /// Looks up an operation.
     pub fn recall(&self, id: OperationId) -> Recalled {
         if self.0.binary_search(&id).is_ok() {
             return Recalled::Applied;
         }
-        // What was forgotten was lower than what is remembered.
+        // All forgotten ids are lower than the remembered ones.
         let is_too_old = self.0.len() >= REMEMBERED && self.0.first().is_some_and(|lowest| id < *lowest);
         if is_too_old && !planted(Bug::OldIsNew) { Recalled::TooOld } else { Recalled::New }
     }
 
-    /// Remembers an operation, and forgets the lowest where there are too many.
+    /// Remembers an operation, and forgets the lowest ones beyond the limit.
     pub fn remember(&mut self, id: OperationId) {
         if let Err(at) = self.0.binary_search(&id) {
             self.0.insert(at, id);
@@ -105,7 +108,7 @@ impl Ids {
     }
 }
 
-/// A number that something is increased by; a negative one decreases it.
+/// A number to add; a negative one subtracts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
     /// A whole number.
@@ -132,16 +135,16 @@ impl From<f64> for Amount {
     }
 }
 
-/// What is done with one field.
+/// A change of one field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Increases a number, which must be there.
+    /// Adds to a number, which must exist.
     Increment(Amount),
-    /// Puts a value at the end of an array, which must be there.
+    /// Appends a value to an array, which must exist.
     Push(Json),
-    /// Takes all values out of an array, which must be there, that are equal to this one.
+    /// Removes all values equal to this one from an array, which must exist.
     Pull(Json),
-    /// Makes a field this value, whatever it was; what it is a field of must be there.
+    /// Sets a field to this value. Its parent must exist.
     Set(Json),
 }
 
@@ -165,12 +168,12 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// One that does nothing yet.
+    /// Creates an operation without steps.
     pub fn new(id: OperationId) -> Self {
         Self { id, steps: Vec::new() }
     }
 
-    /// Increases a number, which must be there.
+    /// Adds to a number, which must exist.
     pub fn increment(self, path: &str, amount: impl Into<Amount>) -> Result<Self, Invalid> {
         let amount = amount.into();
         if let Amount::Double(number) = amount
@@ -181,27 +184,28 @@ impl Operation {
         self.step(path, Step::Increment(amount))
     }
 
-    /// Puts a value at the end of an array, which must be there.
+    /// Appends a value to an array, which must exist.
     pub fn push(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
         self.step(path, Step::Push(Json::of(value)?))
     }
 
-    /// Takes all values out of an array, which must be there, that are equal to this one: numbers by what they are worth, objects with their
-    /// fields in the same order.
+    /// Removes all values equal to this one from an array, which must exist. Numbers are equal by
+    /// numeric value; objects must have their fields in the same order.
     pub fn pull(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
         self.step(path, Step::Pull(Json::of(value)?))
     }
 
-    /// Makes a field this value, whatever it was; what it is a field of must be there.
+    /// Sets a field to this value. Its parent must exist.
     pub fn set(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
         self.step(path, Step::Set(Json::of(value)?))
     }
 
-    /// Adds a step. No two may change the same field, or one a part of the other's. A value must be one that documents with a version can have.
+    /// Adds a step. Two steps must not change the same field, nor a field and a part of it. A value
+    /// must be one that has a [`Version`](super::Version).
     pub fn step(mut self, path: &str, step: Step) -> Result<Self, Invalid> {
         check_path(path)?;
         if let Step::Push(value) | Step::Pull(value) | Step::Set(value) = &step {
-            // Objects for each name of the path, and maybe the array.
+            // The path adds an object for each name, and maybe the array.
             let levels = path.split('.').count() + usize::from(!matches!(step, Step::Set(_)));
             canonical::text_within(&value.as_str().parse()?, levels)?;
         }
@@ -221,17 +225,17 @@ impl Operation {
         Ok(self)
     }
 
-    /// Its id.
+    /// Returns the id.
     pub fn id(&self) -> OperationId {
         self.id
     }
 
-    /// What it does, by path.
+    /// Returns the steps, each with its path.
     pub fn steps(&self) -> impl Iterator<Item = (&str, &Step)> {
         self.steps.iter().map(|(path, step)| (path.as_str(), step))
     }
 
-    /// The document as it is afterwards, or why it can't be applied.
+    /// Returns the document with the operation applied. Fails if it can't be applied.
     pub fn apply(&self, document: &Json) -> Result<Json, Invalid> {
         let body = match splice::increased(document.as_str(), self.steps()) {
             Some(text) => Json::stored(text),
@@ -245,7 +249,7 @@ impl Operation {
         Ok(body)
     }
 
-    /// The same, by reading all of the document.
+    /// Applies the operation by parsing the whole document.
     pub(super) fn apply_thoroughly(&self, document: &Json) -> Result<Json, Invalid> {
         let mut value: Value = document.as_str().parse()?;
         for (path, step) in self.steps() {
@@ -274,7 +278,7 @@ fn fields_of<'v>(value: &'v mut Value, path: &str) -> Result<&'v mut Fields, Inv
     }
 }
 
-/// What was found, as all stores say it, and not at length.
+/// Returns a value as text for errors: the same in all stores, and shortened.
 fn shown(value: &Value) -> String {
     const SHOWN: usize = 60;
     let text = canonical::text(value).unwrap_or_else(|_| value.to_string());
@@ -310,7 +314,8 @@ impl Step {
     }
 }
 
-/// A number and an amount, or `None` if one of them is no number, or the sum is none.
+/// Adds an amount to a number. Returns `None` if the value is not a number, or the sum is out of
+/// range.
 fn added(number: &Value, amount: Amount) -> Option<Value> {
     #[expect(
         clippy::cast_precision_loss,
@@ -321,7 +326,7 @@ fn added(number: &Value, amount: Amount) -> Option<Value> {
         (Value::Int32(number), Amount::Whole(amount)) => {
             Value::of_int(i64::from(*number).checked_add(amount)?)
         }
-        // However wide it was: it is written as the number it is, which programs can read that know of no widths.
+        // The sum has the narrowest type, so that programs without number widths can read it.
         (Value::Int64(number), Amount::Whole(amount)) => Value::of_int(number.checked_add(amount)?),
         (Value::Int32(number), Amount::Double(amount)) => Value::Double(f64::from(*number) + amount),
         (Value::Int64(number), Amount::Double(amount)) => Value::Double(double(*number) + amount),
@@ -335,7 +340,8 @@ fn added(number: &Value, amount: Amount) -> Option<Value> {
     }
 }
 
-/// A path names a field of the document, or of an object in it: positions in arrays are not for those who do not know what is there.
+/// Checks a path. It names a field of the document or of an object in it. Array positions are
+/// rejected, because an operation does not know the array's state.
 fn check_path(path: &str) -> Result<(), Invalid> {
     let is_position = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     let fits =

@@ -1,9 +1,11 @@
-//! The canonical text of JSON that has nothing special in it, straight from its text: most documents are like that.
+//! The fast path to the canonical text, straight from JSON text without special cases: most
+//! documents are like that.
 //!
-//! Whatever is not quite plain is left to [the thorough way](super::canonical): fields that begin with `$` or are there twice, names that are not ASCII,
-//! escapes in texts, numbers that are not short whole ones, and depths that are not usual.
+//! It leaves all other documents to [the slow path](super::canonical): fields that begin with `$`
+//! or are duplicate, names that are not ASCII, escapes in strings, numbers other than short
+//! integers, and deep nesting.
 
-/// The canonical text, or `None` if it must be made the thorough way.
+/// Returns the canonical text, or `None` if it needs the slow path.
 pub(super) fn text(json: &str) -> Option<String> {
     let mut reader = Reader { from: json.as_bytes(), at: 0, out: Vec::with_capacity(json.len()), depth: 0 };
     reader.value()?;
@@ -14,9 +16,9 @@ pub(super) fn text(json: &str) -> Option<String> {
     String::from_utf8(reader.out).ok()
 }
 
-/// Deeper than that is not usual.
+/// The maximum depth of the fast path.
 const DEPTH: usize = 32;
-/// Numbers of so many digits fit in 64 bits.
+/// The number of digits that always fit in 64 bits.
 const DIGITS: usize = 18;
 
 struct Reader<'j> {
@@ -26,7 +28,7 @@ struct Reader<'j> {
     depth: usize,
 }
 
-/// A field: its name, and where its text begins and ends in what was written.
+/// A field: its name, and the range of its text in the output.
 struct Field<'j> {
     name: &'j [u8],
     begin: usize,
@@ -79,13 +81,14 @@ impl<'j> Reader<'j> {
         Some(())
     }
 
-    /// Puts fields in order that were written as they came. `None` if one is there twice.
+    /// Sorts fields that were written in their original order. Returns `None` if one is a
+    /// duplicate.
     fn sort(&mut self, begin: usize, mut fields: Vec<Field<'j>>) -> Option<()> {
         fields.sort_unstable_by_key(|field| field.name);
         if fields.windows(2).any(|pair| pair[0].name == pair[1].name) {
             return None;
         }
-        // All but the bracket that ends the object.
+        // This includes everything but the opening bracket of the object.
         let written = self.out.split_off(begin);
         for (number, Field { begin: first, end, .. }) in fields.into_iter().enumerate() {
             if number > 0 {
@@ -111,7 +114,7 @@ impl<'j> Reader<'j> {
         }
     }
 
-    /// A text without escapes, which is answered without its quotes.
+    /// Copies a string without escapes. Returns it without its quotes.
     fn string(&mut self) -> Option<&'j [u8]> {
         if *self.from.get(self.at)? != b'"' {
             return None;
@@ -133,7 +136,7 @@ impl<'j> Reader<'j> {
         let is_zero = rest.get(sign) == Some(&b'0');
         let is_short = (1..=DIGITS).contains(&digits) && !(is_zero && (digits > 1 || sign > 0));
         let length = sign + digits;
-        // Fractions and exponents.
+        // The number has a fraction or an exponent.
         let goes_on = rest.get(length).is_some_and(|byte| matches!(byte, b'.' | b'e' | b'E'));
         if !is_short || goes_on {
             return None;
@@ -160,7 +163,7 @@ impl<'j> Reader<'j> {
         self.take(bracket)
     }
 
-    /// Whether the object or array ends here.
+    /// Returns whether the object or array ends here.
     fn ends(&mut self, bracket: u8) -> Option<bool> {
         self.spaces();
         if *self.from.get(self.at)? != bracket {

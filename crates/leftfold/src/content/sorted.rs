@@ -1,17 +1,18 @@
-//! The version of JSON that is canonical but for the order of its fields at the top level, without writing its canonical text: so are most documents
-//! that programs have just written.
+//! The fastest path to a version, without writing the canonical text. It handles JSON that is
+//! canonical except for the order of its top-level fields, as most documents are that programs have
+//! just written.
 //!
-//! Whatever is different is left to [those who write it](super::plain).
+//! It leaves all other documents to [the path that writes it](super::plain).
 
 use sha2::{Digest as _, Sha256};
 use smallvec::SmallVec;
 
-/// Deeper than that is not usual.
+/// The maximum depth of this path.
 const DEPTH: usize = 32;
-/// Numbers of so many digits fit in 64 bits.
+/// The number of digits that always fit in 64 bits.
 const DIGITS: usize = 18;
 
-/// The hash of the canonical text, if it can be had without that.
+/// Returns the hash of the canonical text, or `None` if that text must be written.
 pub(super) fn digest(json: &str) -> Option<[u8; 32]> {
     let text = json.as_bytes();
     let mut fields: SmallVec<[(&[u8], &[u8]); 16]> = SmallVec::new();
@@ -37,7 +38,8 @@ pub(super) fn digest(json: &str) -> Option<[u8; 32]> {
     Some(hash.finalize().into())
 }
 
-/// Passes an object, and tells of its fields: their names, and their whole texts. Answers where it ends.
+/// Passes over an object, and calls `tell` with the name and the whole text of each field. Returns
+/// its end.
 fn object<'j>(
     text: &'j [u8],
     mut at: usize,
@@ -66,7 +68,7 @@ fn object<'j>(
     }
 }
 
-/// Passes a value that is canonical.
+/// Passes over a canonical value. Returns its end.
 fn value(text: &[u8], mut at: usize, depth: usize) -> Option<usize> {
     match text.get(at)? {
         b'"' => string(text, at),
@@ -104,7 +106,7 @@ fn word(text: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     text.get(at..)?.starts_with(word).then_some(at + word.len())
 }
 
-/// A text without escapes.
+/// Passes over a string without escapes.
 fn string(text: &[u8], at: usize) -> Option<usize> {
     let rest = text.get(byte(text, at, b'"')?..)?;
     let length = memchr::memchr2(b'"', b'\\', rest)?;
@@ -112,7 +114,7 @@ fn string(text: &[u8], at: usize) -> Option<usize> {
     is_plain.then_some(at + length + 2)
 }
 
-/// A short whole number. Only floating-point numbers have a zero with a sign.
+/// Passes over a short integer. Only floating-point numbers have a negative zero.
 fn number(text: &[u8], at: usize) -> Option<usize> {
     let rest = &text[at..];
     let sign = usize::from(rest.first() == Some(&b'-'));

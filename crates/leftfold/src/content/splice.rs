@@ -1,16 +1,16 @@
-//! Numbers that are increased right in a document's text, which need not be read as a whole for that.
+//! Increments numbers directly in a document's text, without parsing all of it.
 //!
-//! What is not quite plain is left to [the thorough way](super::Operation::apply): names with escapes, numbers that are not short whole ones, and texts
-//! that are not what they should be.
+//! It leaves all other cases to [the slow path](super::Operation::apply): names with escapes,
+//! numbers other than short integers, and malformed texts.
 
 use std::ops::Range;
 
 use super::operation::{Amount, Step};
 
-/// Numbers of so many digits fit in 64 bits.
+/// The number of digits that always fit in 64 bits.
 const DIGITS: usize = 18;
 
-/// The text with these fields of its top level increased, or `None` if that must be done the thorough way.
+/// Returns the text with these top-level fields incremented, or `None` if that needs the slow path.
 pub(super) fn increased<'s>(
     text: &str,
     steps: impl Iterator<Item = (&'s str, &'s Step)>,
@@ -36,21 +36,22 @@ pub(super) fn increased<'s>(
     Some(changed.into())
 }
 
-/// How long a number is when it is written.
+/// Returns the length of a number when it is written.
 fn digits(number: i64) -> usize {
     let digits = number.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
     digits + usize::from(number < 0)
 }
 
-/// A number that is written like a short whole one.
+/// Parses a short integer.
 fn whole(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    // Zero has a sign only as a floating-point number.
+    // Only floating-point numbers have a negative zero.
     (is_plain && digits.len() <= DIGITS && text != "-0").then(|| text.parse().ok()).flatten()
 }
 
-/// Where the value of a field of the top level is, if it is no text, no object and no array.
+/// Returns the range of the value of a top-level field, unless it is a string, an object or an
+/// array.
 fn find(text: &[u8], name: &[u8]) -> Option<Range<usize>> {
     let mut at = after(text, 0, b'{')?;
     loop {
@@ -69,7 +70,7 @@ fn find(text: &[u8], name: &[u8]) -> Option<Range<usize>> {
     }
 }
 
-/// The place after a byte that must come next.
+/// Returns the place after a byte that must come next.
 fn after(text: &[u8], at: usize, byte: u8) -> Option<usize> {
     let at = spaces(text, at);
     (*text.get(at)? == byte).then_some(at + 1)
@@ -82,7 +83,7 @@ fn spaces(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place of the quote that ends a text.
+/// Returns the place of the quote that ends a string.
 fn closing(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += memchr::memchr2(b'"', b'\\', text.get(at..)?)?;
@@ -93,7 +94,7 @@ fn closing(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The place after a value.
+/// Returns the place after a value.
 fn passed(text: &[u8], mut at: usize) -> Option<usize> {
     let mut depth = 0_usize;
     loop {

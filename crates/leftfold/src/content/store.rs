@@ -1,4 +1,4 @@
-//! What a store does for documents that are written without events.
+//! The store interface of documents that are written without events.
 
 use std::fmt;
 use std::future::Future;
@@ -14,23 +14,25 @@ use crate::json::Json;
 use crate::planted::{Bug, planted};
 use crate::react::Plain;
 
-/// What a write is guarded by: other bytes after each change of the document. After a write of content it is the content's version; after an
-/// operation, which the store may carry out without knowing all of the document, it is a number that comes once.
+/// The guard of a write: bytes that differ after each change of the document.
+///
+/// After a write of content it is the content's version. After an operation it is a unique number,
+/// because the store may apply operations without knowing the whole document.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Guard(SmallVec<[u8; 32]>);
 
 impl Guard {
-    /// That of an operation, from a number that comes once.
+    /// Creates the guard of an operation from a unique number.
     pub fn once(number: u64) -> Self {
         Self(SmallVec::from_slice(&number.to_be_bytes()))
     }
 
-    /// Takes back what a store kept.
+    /// Restores the guard that a store kept.
     pub fn stored(bytes: &[u8]) -> Self {
         Self(SmallVec::from_slice(bytes))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -59,16 +61,17 @@ impl fmt::Debug for Guard {
 pub struct Stored {
     /// Its id.
     pub id: DocumentId,
-    /// What it is.
+    /// Its body.
     pub body: Json,
-    /// What writes of it are guarded by.
+    /// The guard of its next write.
     pub guard: Guard,
     /// The operations that it remembers.
     pub operations: Ids,
 }
 
 impl Stored {
-    /// The document as it is after an operation, or why it stays as it is. The number is one that comes once.
+    /// Returns the document with an operation applied, or the reason why it is unchanged. `number`
+    /// must be unique.
     pub fn operated(mut self, operation: &Operation, number: u64) -> Result<Self, Operated> {
         match self.operations.recall(operation.id()) {
             Recalled::Applied => return Err(Operated::AlreadyApplied),
@@ -89,61 +92,63 @@ impl Stored {
 pub struct Write {
     /// The document's id.
     pub id: DocumentId,
-    /// The guard that it must have; `None` if it must not be there.
+    /// The guard that the document must have; `None` if it must not exist.
     pub expected: Option<Guard>,
-    /// What it is to be, and its guard then; `None` if it is to be gone. The operations that it remembers stay as they are.
+    /// The new guard and body; `None` to delete the document. The operations that it remembers are
+    /// kept.
     pub to: Option<(Guard, Json)>,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Wrote {
-    /// It was written by this call.
+    /// This call wrote the document.
     Written,
-    /// The document was not what was expected, but this; nothing was written.
+    /// The document does not have the expected guard. This is the current one; nothing was written.
     Refused(Option<Stored>),
 }
 
-/// What became of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operated {
-    /// It was applied by this call.
+    /// This call applied the operation.
     Applied,
-    /// It was applied before.
+    /// The operation was applied before.
     AlreadyApplied,
-    /// Whether it was applied can't be told any more: the document has forgotten operations as old as this.
+    /// The outcome is unknown, because the document no longer remembers operations as old as this.
     TooOld,
-    /// There is no such document.
+    /// The document does not exist.
     Missing,
-    /// The document does not allow it. Nothing was changed.
+    /// The document's state does not allow it. Nothing was changed.
     Impossible(Invalid),
 }
 
-/// Documents that are written without events, in collections or tables that others may read, and
-/// [react](crate::react::Reaction::on_plain) to.
+/// A store of documents that are written without events. Others may read these collections or
+/// tables, and [react](crate::react::Reaction::on_plain) to them.
 pub trait Contents: Clone + Send + Sync + 'static {
-    /// How many documents to write in one call, where there are many. Several calls are made at the same time.
+    /// The number of documents per call in a large write. Several calls run at the same time.
     const PIECE: usize = 250;
 
-    /// Makes what is needed to keep such documents. What is there already stays as it is.
+    /// Creates the structures that such documents need. Leaves existing ones unchanged.
     fn prepare_contents(&self, collection: &Plain) -> impl Future<Output = Result<()>> + Send;
 
-    /// Documents as they are now; those that are not there are left out.
+    /// Returns the current documents; missing ones are left out.
     fn contents(
         &self,
         collection: &Plain,
         ids: Vec<DocumentId>,
     ) -> impl Future<Output = Result<Vec<Stored>>> + Send;
 
-    /// Makes those of these writes whose guards hold, each by itself, at most one per document. Answers in their order. On an error nobody knows:
-    /// write again.
+    /// Applies each write whose guard holds, independently, at most one per document. Returns the
+    /// results in order. After an error the outcome is unknown: repeat the writes.
     fn write_contents(
         &self,
         collection: &Plain,
         writes: Arc<[Write]>,
     ) -> impl Future<Output = Result<Vec<Wrote>>> + Send;
 
-    /// Applies operations, each by itself. Answers in their order. On an error nobody knows: operate again.
+    /// Applies operations, each independently. Returns the results in order. After an error the
+    /// outcome is unknown: repeat the operations.
     fn operate(
         &self,
         collection: &Plain,

@@ -10,7 +10,7 @@ fn version(document: &str) -> String {
     Version::of(&Json::parse(document).unwrap(), &Counted::All).unwrap().to_string()
 }
 
-/// What others write into their files must not change.
+/// The format is stable, because others store versions in their files.
 #[test]
 fn versions_stay_what_they_are() {
     for (document, expected) in [
@@ -25,7 +25,7 @@ fn versions_stay_what_they_are() {
     }
 }
 
-/// Examples of RFC 8785, and of what goes beyond it.
+/// Examples from RFC 8785, and some beyond it.
 #[test]
 fn a_value_has_one_text() {
     for (document, expected) in [
@@ -154,7 +154,7 @@ fn operation() -> Operation {
     Operation::new(OperationId::new(1).unwrap())
 }
 
-/// A number is a number to programs that know of no widths, however wide it was.
+/// A number stays a plain number for programs without number widths, even if it was wide.
 #[test]
 fn what_was_incremented_stays_a_plain_number() {
     let wide = Json::parse(r#"{"n":3000000000,"m":2147483647}"#).unwrap();
@@ -209,7 +209,7 @@ fn any_json() -> impl Strategy<Value = serde_json::Value> {
 }
 
 proptest! {
-    /// What is made straight from the text is what the thorough way makes.
+    /// The fast path returns the same text as the slow path.
     #[test]
     fn both_ways_lead_to_the_same_text(document in any_json(), spaces in "[ \\n]{0,2}") {
         let spaced = document.to_string().replace(',', &format!(",{spaces}")).replace(':', &format!("{spaces}:"));
@@ -225,7 +225,8 @@ proptest! {
         }
     }
 
-    /// The text means what the document means, is its own text, and does not depend on the order of fields.
+    /// The text means the same as the document, is its own canonical text, and does not depend on
+    /// the order of fields.
     #[test]
     fn a_text_is_its_own(document in any_json()) {
         let written = document.to_string();

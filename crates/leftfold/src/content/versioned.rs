@@ -25,13 +25,15 @@ use crate::planted::{Bug, planted};
 use crate::react::Plain;
 use crate::retry::Backoff;
 
-/// How often a write is made, while operations change what it is guarded by and not what it was made from.
+/// The maximum number of attempts of a write while operations change its guard but not the content
+/// it is based on.
 const TRIES: usize = 50;
 
 /// Documents of one type that are written without events, each guarded by its content.
 ///
-/// A write says what it was made from, by its version, and what it makes. Repeated, it finds its own content there and does nothing: so whoever did
-/// not hear an answer asks again, which this does by itself where a store can't be reached.
+/// A write names the version that it is based on, and the new content. Repeated, it finds its own
+/// content and does nothing. So a caller that did not get an answer can write again; `Versioned`
+/// does that automatically if the store is unavailable.
 ///
 /// ```
 /// use leftfold::content::{Answer, Versioned};
@@ -56,9 +58,13 @@ const TRIES: usize = 50;
 /// # Ok(()) }
 /// ```
 ///
-/// What it does not promise: content that was there before has its old version again. Who goes from A to B does not see that it was A, C and A again
-/// in the meantime; where that matters, count something in the document. And all who write must do so in this way: other programs may read the
-/// collection, not write to it.
+/// # Limits
+///
+/// Content that returns has its old version again. A write from A to B does not notice that the
+/// document was A, then C, then A again in the meantime. If that matters, add a counter to the
+/// document.
+///
+/// All writers must write in this way: other programs may read the collection, but not write to it.
 pub struct Versioned<D, S> {
     store: S,
     env: Arc<dyn Env>,
@@ -81,31 +87,34 @@ impl<D, S: Clone> Clone for Versioned<D, S> {
     }
 }
 
-/// How many of many documents are under way at the same time.
+/// The maximum number of documents of a large write that are in flight at the same time.
 const AT_ONCE: usize = 1_000;
 
 /// A document, and the version of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Current<D> {
-    /// What a change of it must be made from.
+    /// The version that a change must be based on.
     pub version: Version,
-    /// What it is.
+    /// The document.
     pub document: D,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Answer<D> {
-    /// It is written, and this is its version. After a deletion, that of what was deleted.
+    /// The document is written and has this version. After a deletion, this is the version of the
+    /// deleted content.
     Applied(Version),
-    /// It was like that already: somebody, maybe the same caller before an answer was lost, had brought it to this content.
+    /// The document already had this content. Another caller, or this one before an answer was
+    /// lost, wrote it.
     AlreadyApplied(Version),
-    /// It is something else, or is not there. Nothing was written; but where the store could not be reached in between, it may have been, and others
-    /// may have changed it since.
+    /// The document has other content or does not exist. Nothing was written. But if the store was
+    /// unavailable meanwhile, the write may have happened, and others may have changed the document
+    /// since.
     Conflict(Option<Current<D>>),
-    /// One of [many](Versioned::write_all) that can't be kept, as its id or what is in it is none that documents can have. Nothing was written. Who
-    /// writes one alone is told by an error.
+    /// One of [many](Versioned::write_all) documents is invalid: its id or its content can't be
+    /// stored. Nothing was written. A single write fails with an error instead.
     Impossible(Invalid),
 }
 
@@ -121,26 +130,26 @@ impl<D, S: fmt::Debug> fmt::Debug for Versioned<D, S> {
     }
 }
 
-/// A write as it was asked for.
+/// A requested write.
 struct Wanted {
     write: Write,
     made: Made,
 }
 
-/// What a write makes of what.
+/// The versions before and after a write.
 #[derive(Clone, Copy)]
 struct Made {
-    /// The version it is made from.
+    /// The version that the write is based on.
     from: Option<Version>,
-    /// The version it makes; that of what is deleted where it is to be gone.
+    /// The version after the write; for a deletion, that of the deleted content.
     to: Version,
 }
 
 impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D, S> {
-    /// How many pieces are under way at the same time.
+    /// The maximum number of batches in flight at the same time.
     const AT_ONCE: usize = AT_ONCE.div_ceil(S::PIECE);
 
-    /// Documents in this collection or table, which is made if it is not there yet.
+    /// Opens this collection or table, and creates it if it does not exist.
     pub async fn new(store: S, collection: impl Into<String>) -> Result<Self> {
         let collection = Plain::new(collection)?;
         store.prepare_contents(&collection).await?;
@@ -149,25 +158,27 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         Ok(Self { store, env, collection, counted, retry, document: PhantomData })
     }
 
-    /// What counts for versions; all if this is not called. What does not count is written nevertheless.
+    /// Sets the part of a document that counts for versions; the default is all. The rest is
+    /// written nevertheless.
     #[must_use]
     pub fn counting(self, counted: Counted) -> Self {
         Self { counted, ..self }
     }
 
-    /// How often to try again where the store can't be reached, and on conflicts of [`change`](Self::change).
+    /// Sets the retry policy, for an unavailable store and for conflicts of
+    /// [`change`](Self::change).
     #[must_use]
     pub fn retry(self, retry: Backoff) -> Self {
         Self { retry, ..self }
     }
 
-    /// Where chance comes from: for simulations.
+    /// Sets the source of randomness, for simulations.
     #[must_use]
     pub fn env(self, env: impl Env) -> Self {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// A document, if it is there.
+    /// Returns a document, if it exists.
     pub async fn get(&self, id: &str) -> Result<Option<Current<D>>> {
         let id = DocumentId::new(id)?;
         let ask = || self.store.contents(&self.collection, vec![id.clone()]);
@@ -175,12 +186,12 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         stored.map(|stored| self.current(&stored)).transpose()
     }
 
-    /// Inserts a document. One of the same content that is there already is the same.
+    /// Inserts a document. If one with the same content exists, it counts as already applied.
     pub async fn insert(&self, id: &str, document: &D) -> Result<Answer<D>> {
         self.one(self.wanted(id, None, document)?).await
     }
 
-    /// Changes a document that has this version.
+    /// Updates a document that has this version.
     pub async fn update(&self, id: &str, from: Version, to: &D) -> Result<Answer<D>> {
         self.one(self.wanted(id, Some(from), to)?).await
     }
@@ -190,8 +201,10 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         self.one(Self::deletion(id, from)?).await
     }
 
-    /// Inserts or changes many documents, none twice, in few calls of the store, while the next ones are made ready. Each is written by itself, and
-    /// answered in their order: one that can't be kept is in nobody's way. On an error some may be written; writing all again is harmless.
+    /// Inserts or updates many documents, each at most once, in few store calls, while it prepares
+    /// the next ones. Each write is independent, and an invalid one does not affect the others.
+    /// Returns the answers in order. On an error some may be written; writing all of them again is
+    /// harmless.
     pub async fn write_all<'d>(
         &self,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
@@ -202,7 +215,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         self.pieces(writes).end().await
     }
 
-    /// Makes many writes ready, and begins with them.
+    /// Prepares many writes, and begins them.
     fn pieces<'d>(
         &self,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
@@ -225,7 +238,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         pieces
     }
 
-    /// Writes a part of many. Those that were refused are answered in their places.
+    /// Writes one batch. Inserts the answers of invalid documents at their places.
     async fn piece(self, wanted: Vec<Wanted>, refused: Vec<(usize, Invalid)>) -> Result<Vec<Answer<D>>> {
         let (mut answers, _) = self.all(wanted).await?;
         for (at, invalid) in refused {
@@ -234,11 +247,13 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         Ok(answers)
     }
 
-    /// Reads a document, has it changed by a function, and writes it, again and again where others are faster. The function is given what there is, and
-    /// gives what there is to be; `None` is no document. Answers with what there is then.
+    /// Reads a document, changes it with a function, and writes it; retries if others change it
+    /// first. The function receives the current document and returns the new one; `None` means no
+    /// document. Returns the document after the change.
     ///
-    /// If the store can't be reached right after a write, and others write before it can, nobody can tell whether that write happened, and the function
-    /// is asked once more. For what must count exactly once even then, [operate](Self::operate).
+    /// If the store becomes unavailable right after a write, and others write meanwhile, the
+    /// outcome of that write is unknown. Then the function is called once more. To apply a change
+    /// exactly once even then, [operate](Self::operate).
     pub async fn change(
         &self,
         id: &str,
@@ -263,7 +278,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 Some(Answer::Applied(version)) => {
                     return Ok(to.map(|document| Current { version, document }));
                 }
-                // Either this write was ours, or it changes nothing. Otherwise somebody else has made the same change, and ours is still to come.
+                // Either this write was ours, or it changes nothing. Otherwise another caller made
+                // the same change, and ours is still missing.
                 Some(Answer::AlreadyApplied(version))
                     if is_in_doubt && !planted(Bug::ChangeAgain) || !is_change =>
                 {
@@ -276,13 +292,15 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 return Err(doubted(Error::new(Kind::Conflict, message), was_in_doubt));
             };
             sleep(delay).await;
-            // What was there before the wait is old by now.
+            // The document from before the wait may be outdated.
             current = self.get(id).await.map_err(|error| doubted(error, was_in_doubt))?;
         }
     }
 
-    /// Applies an operation. One that was applied before is not applied again. Fails if the document is not there or does not allow it, and if its id
-    /// is so old that nobody can tell.
+    /// Applies an operation. An operation that was applied before is not applied again.
+    ///
+    /// Fails if the document does not exist or does not allow it. Also fails if the id is so old
+    /// that the outcome is unknown.
     pub async fn operate(&self, id: &str, operation: Operation) -> Result<Operated> {
         let (id, number) = (DocumentId::new(id)?, operation.id());
         let operated = self.operate_all(vec![(id.clone(), operation)]).await?.pop();
@@ -301,10 +319,11 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         }
     }
 
-    /// Applies many operations in as few calls of the store as possible, each by itself, and answers in their order.
+    /// Applies many operations in as few store calls as possible, each independently. Returns the
+    /// results in order.
     pub async fn operate_all(&self, operations: Vec<(DocumentId, Operation)>) -> Result<Vec<Operated>> {
         let documents: HashSet<_, RandomState> = operations.iter().map(|(id, _)| id).collect();
-        // Operations on the same document stay in their order.
+        // Operations on the same document stay in order.
         let most = if documents.len() == operations.len() { S::PIECE } else { operations.len() };
         drop(documents);
         let mut operations = operations.into_iter();
@@ -347,8 +366,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         answer.ok_or_else(|| Error::new(Kind::Store, "writing a document: the store did not answer"))
     }
 
-    /// Writes, and writes once more where only the guard is another one than expected: after operations it is. Answers also whether a write may have
-    /// happened before the one that was answered.
+    /// Writes, and writes again if only the guard differs from the expected one, as it does after
+    /// operations. Also returns whether an earlier attempt may have been written.
     async fn all(&self, wanted: Vec<Wanted>) -> Result<(Vec<Answer<D>>, bool)> {
         let mut answers: Vec<Option<Answer<D>>> = wanted.iter().map(|_| None).collect();
         let mut made: Vec<(usize, Made)> = wanted.iter().map(|wanted| wanted.made).enumerate().collect();
@@ -392,7 +411,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 if !is_deletion && (is_same || planted(Bug::OtherIsSame)) {
                     return Ok(Judged::Answer(Answer::AlreadyApplied(made.to)));
                 }
-                // The content is what it was made from: operations have led there, or others count something else.
+                // The content is the one that the write is based on, but the guard differs. Either
+                // operations led there, or another writer counts other parts.
                 let is_from = Some(version) == made.from || planted(Bug::WriteOverOthers);
                 if is_from && write.expected.as_ref() != Some(&stored.guard) {
                     return Ok(Judged::Expects(stored.guard));
@@ -402,8 +422,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         }))
     }
 
-    /// Asks a store, again and again where it can't be reached: all that is asked of it may be repeated. Answers also whether it may have heard it
-    /// before.
+    /// Sends a request to the store, and repeats it while the store is unavailable: all requests
+    /// may be repeated. Also returns whether an earlier attempt may have arrived.
     async fn patiently<T, F: Future<Output = Result<T>>>(
         &self,
         mut ask: impl FnMut() -> F,
@@ -425,7 +445,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
 
 type Piece<T> = Pin<Box<dyn Future<Output = Result<Vec<T>>> + Send>>;
 
-/// Pieces of work, some of which are under way at the same time, in the task of the caller.
+/// Batches of work, some of them in flight at the same time, in the caller's task.
 struct Pieces<T> {
     at_once: usize,
     waiting: VecDeque<(usize, Piece<T>)>,
@@ -441,11 +461,12 @@ impl<T> Pieces<T> {
         Self { at_once, waiting: VecDeque::new(), under_way: Vec::new(), count: 0, begun: 0, answers }
     }
 
-    /// Adds one, and begins it if not many are under way.
+    /// Adds a batch, and begins it unless too many are in flight.
     fn begin(&mut self, piece: Piece<T>) {
         self.waiting.push_back((self.count, piece));
         self.count += 1;
-        // So that the store has something to do while the next one is made ready. Whoever waits is told by `end`.
+        // Poll now, so that the store works while the next batch is prepared. `end` registers the
+        // real waker.
         let _ = self.poll(&mut Context::from_waker(Waker::noop()));
     }
 
@@ -462,7 +483,7 @@ impl<T> Pieces<T> {
                 let Poll::Ready(done) = piece.as_mut().poll(context) else { return true };
                 match (answers.as_mut(), done) {
                     (Ok(all), Ok(done)) => _ = all.insert(*at, done),
-                    // Others may have written.
+                    // Other batches may have been written.
                     (Ok(_), Err(error)) => *answers = Err(doubted(error, !is_alone)),
                     (Err(_), _) => {}
                 }
@@ -477,14 +498,14 @@ impl<T> Pieces<T> {
         }
     }
 
-    /// Waits for all of them. Answers in their order.
+    /// Waits for all batches. Returns the answers in order.
     async fn end(mut self) -> Result<Vec<T>> {
         poll_fn(|context| self.poll(context)).await;
         Ok(self.answers?.into_values().flatten().collect())
     }
 }
 
-/// What an error comes to if something may have been written before it, whatever it says itself.
+/// Returns the error to report if a write may have happened before it.
 fn doubted(error: Error, is_in_doubt: bool) -> Error {
     let says_nothing_written =
         matches!(error.kind(), Kind::Unavailable | Kind::Contended | Kind::Full | Kind::Conflict);
@@ -496,11 +517,11 @@ fn doubted(error: Error, is_in_doubt: bool) -> Error {
 
 enum Judged<D> {
     Answer(Answer<D>),
-    /// It has the content that is wanted, and this guard.
+    /// The document has the content that the write is based on, and this guard.
     Expects(Guard),
 }
 
-/// Refuses what can't be kept in every store.
+/// Rejects documents that some store can't hold.
 fn check(body: &Json) -> Result<(), Invalid> {
     let text = body.as_str();
     if !text.starts_with('{') {

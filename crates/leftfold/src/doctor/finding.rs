@@ -1,32 +1,32 @@
-//! What the doctor says of one thing.
+//! The findings of the doctor.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What was found of one thing, and what to do about it.
+/// The doctor's finding about one subject, with advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What it is about.
+    /// The area that it concerns.
     pub area: Area,
-    /// Of which setting, index, projection or other thing it is said.
+    /// The setting, index, projection or other subject.
     pub subject: String,
-    /// What was found.
+    /// The observation.
     pub found: String,
-    /// What to do; none if it is fine.
+    /// The advice; `None` if all is fine.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// It is as it should be.
+    /// Creates a finding that all is fine.
     pub fn fine(area: Area, subject: impl Into<String>, found: impl Into<String>) -> Self {
         Self { severity: Severity::Fine, area, subject: subject.into(), found: found.into(), advice: None }
     }
 
-    /// It is good to know.
+    /// Creates a finding that is good to know.
     pub fn notice(
         area: Area,
         subject: impl Into<String>,
@@ -36,7 +36,7 @@ impl Finding {
         Self { severity: Severity::Notice, ..Self::wrong(area, subject, found, advice) }
     }
 
-    /// It may become trouble.
+    /// Creates a finding that may become a problem.
     pub fn warning(
         area: Area,
         subject: impl Into<String>,
@@ -46,7 +46,7 @@ impl Finding {
         Self { severity: Severity::Warning, ..Self::wrong(area, subject, found, advice) }
     }
 
-    /// It is trouble.
+    /// Creates a finding that is a problem.
     pub fn wrong(
         area: Area,
         subject: impl Into<String>,
@@ -57,7 +57,8 @@ impl Finding {
         Self { severity: Severity::Wrong, advice, ..Self::fine(area, subject, found) }
     }
 
-    /// It could not be done or looked at. What to do is what an error says after its last semicolon.
+    /// Creates a finding for a failed check. The advice is the part of the error after its last
+    /// semicolon.
     pub fn failed(area: Area, subject: impl Into<String>, error: &impl fmt::Display) -> Self {
         let said = error.to_string();
         let (found, advice) = said.rsplit_once("; ").unwrap_or((&said, "mend that, and look again"));
@@ -73,22 +74,22 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How bad something is. What is worse is greater.
+/// The severity of a finding. A worse one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// As it should be.
+    /// All is fine.
     Fine,
-    /// Good to know; also of what could not be looked at.
+    /// It is good to know, or could not be examined.
     Notice,
-    /// It works, and may become trouble.
+    /// It works, but may become a problem.
     Warning,
     /// Something does not work, or is not safe.
     Wrong,
 }
 
 impl Severity {
-    /// Its name, as machines are told.
+    /// Returns the machine-readable name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fine => "fine",
@@ -105,22 +106,22 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a finding is about.
+/// The area that a finding concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Area {
     /// Versions of programs, servers and formats.
     Versions,
-    /// How the store is set up, and what state it is in.
+    /// Configuration and state of the store.
     Store,
     /// Tables, indexes, views and triggers.
     Schema,
-    /// How long the store remembers changes.
+    /// The time for which the store keeps changes.
     Oplog,
-    /// Whether clocks agree.
+    /// Clock differences.
     Clock,
-    /// What this program may do.
+    /// Permissions of this process.
     Rights,
     /// Events before they are in the log.
     Sequence,
@@ -128,12 +129,12 @@ pub enum Area {
     Projections,
     /// Side effects.
     Reactions,
-    /// How a service is set up.
+    /// Configuration of the service.
     Service,
 }
 
 impl Area {
-    /// Its name, as machines are told.
+    /// Returns the machine-readable name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Versions => "versions",
@@ -156,12 +157,12 @@ impl fmt::Display for Area {
     }
 }
 
-/// How bad the worst of them is.
+/// Returns the worst severity.
 pub fn worst(findings: &[Finding]) -> Severity {
     findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Fine)
 }
 
-/// A span of time for people: the largest unit that fits, without a rest.
+/// Formats a duration for people: in the largest unit that fits, rounded down.
 pub fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     let (number, unit) = match seconds {

@@ -1,4 +1,4 @@
-//! What is said of what was found: how long is too long, and what to do then. Pure: over plain values alone.
+//! Judgements of the doctor: thresholds and advice, as pure functions over plain values.
 
 use std::time::Duration;
 
@@ -11,19 +11,21 @@ use crate::json::JsonFault;
 use crate::react::{Depth, On, Registered, State};
 use crate::sequence;
 
-/// How far clocks may be apart before it is told, and before it is wrong.
+/// The clock differences from which the doctor warns, and from which it is an error.
 const SKEW: Duration = Duration::from_secs(2);
 const WRONG_SKEW: Duration = Duration::from_mins(1);
-/// How long an event may wait for the one before it until it is told, and until it is wrong.
+/// The times for which an event may be held before the doctor warns, and before it is an error.
 const HELD: Duration = Duration::from_mins(5);
 const WRONG_HELD: Duration = Duration::from_hours(1);
-/// How long a task may be due.
+/// The times for which a task may be due before the doctor warns, and before it is an error.
 const DUE: Duration = Duration::from_mins(1);
 const WRONG_DUE: Duration = Duration::from_mins(10);
-/// How many events a projection may be behind, while somebody works on it, before it is told.
+/// The number of events that a projection with an active worker may be behind before the doctor
+/// mentions it.
 const BEHIND: u64 = 100_000;
 
-/// Whether the clock of this machine agrees with a store's own, each read at about the same moment.
+/// Judges the difference between this machine's clock and a store's, both read at about the same
+/// time.
 pub fn clock(ours: Timestamp, theirs: Timestamp) -> Finding {
     let apart = ours.duration_since(theirs);
     let by = apart.unsigned_abs();
@@ -42,7 +44,7 @@ pub fn clock(ours: Timestamp, theirs: Timestamp) -> Finding {
     }
 }
 
-/// Whether the newest event of the log is one that has not happened yet.
+/// Judges whether the newest event of the log has a time in the future.
 pub(super) fn newest(newest: Option<Timestamp>, now: Timestamp) -> Finding {
     let subject = "the newest event";
     let Some(newest) = newest else { return Finding::fine(Area::Clock, subject, "there is none yet") };
@@ -66,20 +68,20 @@ pub(super) fn newest(newest: Option<Timestamp>, now: Timestamp) -> Finding {
     }
 }
 
-/// In whose hands a projection is.
+/// The worker of a projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hands {
-    /// A worker has it, of this process or of another.
+    /// A worker of this or another process has the projection.
     Somebody,
-    /// Nobody works on it.
+    /// No worker has it.
     Nobody,
-    /// A worker has it, and it does not move.
+    /// A worker has it, but it makes no progress.
     Stuck,
-    /// This process tries, and fails.
+    /// This process tries to fold it, and fails.
     Failing,
 }
 
-/// What is to be said of a projection; `building` tells in whose hands its rebuild is, if there is one.
+/// Judges a projection. `building` is the worker of its rebuild, if there is one.
 pub(super) fn projection(status: &Status, hands: Hands, building: Option<Hands>) -> Vec<Finding> {
     let name = &status.projection;
     let mut findings = Vec::new();
@@ -154,14 +156,14 @@ pub(super) fn projection(status: &Status, hands: Hands, building: Option<Hands>)
     findings
 }
 
-/// A projection that has never run on this store.
+/// Reports a projection that has never run on this store.
 pub(super) fn never_run(name: &str) -> Finding {
     let advice =
         "start `leftfold serve`, or the program that folds it; or check that this is the right store";
     Finding::notice(Area::Projections, name, "it has never run on this store", advice)
 }
 
-/// What is to be said of what has not come into the log.
+/// Judges the deliveries that are not in the log.
 pub(super) fn sequence(status: &sequence::Status, now: Timestamp) -> Vec<Finding> {
     let mut findings = vec![held(status, now)];
     let undecided = |subject: &str, count: u64, found: String, advice: &str| {
@@ -203,7 +205,7 @@ fn held(status: &sequence::Status, now: Timestamp) -> Finding {
     }
 }
 
-/// What is to be said of documents that have changed without a task being planned.
+/// Reports documents that have changed without planned tasks.
 pub(super) fn unplanned(on: &On) -> Finding {
     let found = "documents have changed, and no tasks are planned for them";
     let advice =
@@ -211,7 +213,7 @@ pub(super) fn unplanned(on: &On) -> Finding {
     Finding::wrong(Area::Reactions, on.to_string(), found, advice)
 }
 
-/// What is to be said of a reaction.
+/// Judges a reaction.
 pub(super) fn reaction(registered: &Registered, depth: &Depth, now: Timestamp) -> Vec<Finding> {
     let name = &registered.name;
     let mut findings = Vec::new();
@@ -267,7 +269,7 @@ fn was(count: u64) -> &'static str {
     if count == 1 { "was" } else { "were" }
 }
 
-/// Judges documents that nobody can read.
+/// Judges documents that can't be read.
 pub(super) fn damaged<'d>(
     name: &str,
     mut damaged: impl Iterator<Item = (&'d DocumentId, JsonFault)>,

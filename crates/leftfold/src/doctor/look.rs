@@ -1,4 +1,5 @@
-//! Looks at everything, and has it judged. Here is no decision, but that what can't be looked at does not hide the rest.
+//! Examines everything, and passes it to the judge. The only decision here: a failed check does not
+//! hide the other findings.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::part::Setting;
 use crate::react::{On, Reactive, place_name};
 use crate::sequence::{Sequencer, Sequences};
 
-/// Looks over the store, what waits before its log, and the clocks of those who append.
+/// Examines the store, the deliveries that wait before its log, and the clocks of the writers.
 pub(crate) async fn look_over<S: Store + Sequences + Examine>(setting: &Setting<S>) -> Result<Vec<Finding>> {
     let Setting { store, env, .. } = setting;
     let mut findings =
@@ -35,7 +36,7 @@ pub(crate) async fn look_over<S: Store + Sequences + Examine>(setting: &Setting<
     Ok(findings)
 }
 
-/// The latest time among the last events of all partitions.
+/// Returns the latest time among the last events of all partitions.
 async fn newest<S: Store>(store: &S) -> Result<Option<Timestamp>> {
     let heads = store.heads().await?;
     let mut newest = None;
@@ -50,7 +51,7 @@ async fn newest<S: Store>(store: &S) -> Result<Option<Timestamp>> {
     Ok(newest)
 }
 
-/// Looks over a projection that has run on the store; says so if it has not.
+/// Examines a projection, or reports that it has never run on the store.
 pub(crate) async fn look_at<S: Store>(
     setting: &Setting<S>,
     name: &Collection,
@@ -78,7 +79,8 @@ pub(crate) async fn look_at<S: Store>(
     looked.unwrap_or_else(|error| vec![Finding::failed(Area::Projections, name.as_str(), &error)])
 }
 
-/// Looks for documents that nobody can read, among the first of a collection: looking at all takes as long as verifying.
+/// Looks for unreadable documents among the first of a collection: examining all would take as long
+/// as verifying.
 async fn damaged<S: Store>(setting: &Setting<S>, name: &Collection) -> Result<Option<Finding>> {
     const LOOKED_AT: usize = 1_000;
     const BYTES: usize = 8 << 20;
@@ -91,13 +93,13 @@ async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Statu
     match status.activity {
         Activity::Failing => Ok(judge::Hands::Failing),
         Activity::CatchingUp | Activity::Live => Ok(judge::Hands::Somebody),
-        // Where nothing is to be done, nobody needs to be at work.
+        // If there is nothing to do, no worker needs to be active.
         _ if status.lag == 0 && status.generations.switching.is_none() => Ok(judge::Hands::Nobody),
         Activity::Stopped | Activity::Standby => claimed(setting, name).await,
     }
 }
 
-/// Whether a projection stays where it is, though there is something to fold.
+/// Returns whether a projection makes no progress although it has events to fold.
 async fn is_still<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<bool> {
     const LOOKS: u32 = 15;
     const PAUSE: Duration = Duration::from_millis(200);
@@ -110,7 +112,8 @@ async fn is_still<S: Store>(setting: &Setting<S>, name: &Collection, status: &St
     Ok(true)
 }
 
-/// Whether somebody has the lease of a projection. It is asked for, for no time at all, and given back.
+/// Returns whether a worker has the lease of a projection. Claims it with zero length, and releases
+/// it.
 async fn claimed<S: Documents>(setting: &Setting<S>, name: &Collection) -> Result<judge::Hands> {
     let owner = format!("doctor {}", event_id(&*setting.env));
     match setting.store.claim(name, &owner, Duration::ZERO).await? {
@@ -122,7 +125,7 @@ async fn claimed<S: Documents>(setting: &Setting<S>, name: &Collection) -> Resul
     }
 }
 
-/// What is to be said of all reactions whose tasks a store keeps: for stores, as a part of what they [examine](Examine).
+/// Judges all reactions whose tasks a store keeps. For stores, as a part of [`Examine::examine`].
 pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
     let look = async {
         let registered = store.registered().await?;
@@ -145,12 +148,14 @@ pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
     looked.unwrap_or_else(|error| vec![Finding::failed(Area::Reactions, "tasks", &error)])
 }
 
-/// Whether documents have changed, and nobody plans tasks for them: their feed stays where it is.
+/// Returns whether documents have changed and nobody plans tasks for them: their feed makes no
+/// progress.
 async fn is_unplanned<S: Reactive>(store: &S, on: &On) -> Result<bool> {
     const LOOKS: u32 = 15;
     const PAUSE: Duration = Duration::from_millis(200);
     let name = place_name(on);
-    // Without a place nothing was ever followed: reactions are registered before they start.
+    // Without a place the documents were never followed: reactions are registered before they
+    // start.
     let Some(place) = store.feed_place(&name).await? else { return Ok(false) };
     if !store.has_changes(vec![on.clone()], place.clone()).await? {
         return Ok(false);

@@ -1,8 +1,10 @@
-//! The doctor: looks over a store and all that runs on it, and says of each thing that is not as it should be what to do.
+//! The doctor: examines a store and everything that runs on it, and advises what to do about each
+//! problem.
 //!
-//! A store says by [`Examine`] what it knows of itself: settings, indexes, rights, versions. [`App::doctor`](crate::App::doctor) adds
-//! what the engine knows: projections that stand still, documents that are parked, events that wait, reactions that do not run. What
-//! is too long, and what to say then, is decided by pure functions ([`clock`], and those below); whoever examines only asks.
+//! A store reports about itself with [`Examine`]: settings, indexes, permissions, versions.
+//! [`App::doctor`](crate::App::doctor) adds the engine's state: stalled projections, parked
+//! documents, held events, reactions that do not run. Pure functions ([`clock`] and others) decide
+//! what is too long and what to advise; the examination itself only reads.
 //!
 //! ```
 //! use leftfold::doctor::{Severity, worst};
@@ -34,19 +36,20 @@ pub(crate) use look::{look_at, look_over};
 
 use crate::error::Result;
 
-/// A store that can be looked over.
+/// A store that the doctor can examine.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be looked over by the doctor",
     label = "implement `leftfold::doctor::Examine` for it"
 )]
 pub trait Examine: Send + Sync {
-    /// What is to be said of the store itself, and of [reactions](reactions()) if it keeps their tasks. Nothing is changed. What this
-    /// program has no right to look at is a finding, too; an error means that the store could not be asked at all.
+    /// Returns findings about the store itself, and about [reactions](reactions()) if it keeps
+    /// their tasks. It is read-only. Missing permissions are findings, too; an error means that the
+    /// store could not be queried at all.
     ///
-    /// No finding shows a password, or a URL that may hold one.
+    /// No finding contains a password, or a URL that may contain one.
     fn examine(&self) -> impl Future<Output = Result<Vec<Finding>>> + Send;
 
-    /// Whether it can be read and written now, or why not. This is asked several times a second, so it must cost next to nothing; it may hang where
-    /// the store does, as whoever asks gives up soon.
+    /// Checks that the store can be read and written now. This is called several times a second, so
+    /// it must be cheap. It may hang if the store does: callers use a short timeout.
     fn probe(&self) -> impl Future<Output = Result<()>> + Send;
 }

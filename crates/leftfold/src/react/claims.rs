@@ -1,4 +1,5 @@
-//! Claims: due tasks are claimed, claims are renewed while handlers run, and lost claims are reaped.
+//! Claims: due tasks are claimed, claims are renewed while handlers run, and lost claims are
+//! reaped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,20 +15,21 @@ use super::task::{Loser, Moment, State, Suspicion, Task, TaskKey};
 use crate::error::Result;
 use crate::planted::{Bug, planted};
 
-/// How long a claim lasts where no reaction runs here.
+/// The length of a claim where no reaction runs in this process.
 const RENEW_FOR: Duration = Duration::from_secs(15);
 
 /// The result of a look for tasks that can be claimed.
 pub(super) struct Claimed {
     /// The claimed tasks.
     pub(super) tasks: Vec<(Arc<Definition>, Task)>,
-    /// The time until another task is due; zero if lost claims were reaped, whose tasks are due now.
+    /// The time until another task is due; zero if lost claims were reaped, whose tasks are due
+    /// now.
     pub(super) next: Option<Duration>,
     /// The level of the suspects that are due first, and the time until then.
     pub(super) suspects: Option<(Suspicion, Duration)>,
 }
 
-/// Claims due tasks of this suspicion, at most so many, and reaps claims that are lost.
+/// Claims at most `most` due tasks of this suspicion, and reaps lost claims.
 pub(super) async fn claim<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> Result<Claimed> {
     let (wanted, most) = wanted(shared, level, most);
     if wanted.is_empty() {
@@ -49,7 +51,7 @@ pub(super) async fn claim<S: Reactive>(shared: &Shared<S>, level: Suspicion, mos
     match shared.store.save_tasks(changes).await {
         Ok(refused) => refused.iter().for_each(|key| drop(taken.remove(key))),
         Err(error) if error.is_transient() => {
-            // Until that is known, some of them may be claims of this worker that it does not run.
+            // Until that is known, this worker may own some of these claims without running them.
             let longest = shared.runs.iter().map(|definition| definition.rules.visibility).max();
             shared.heartbeat.unsure_for(longest.unwrap_or_default());
             let keys = taken.keys().cloned().collect();
@@ -79,7 +81,7 @@ pub(super) async fn claim<S: Reactive>(shared: &Shared<S>, level: Suspicion, mos
     Ok(Claimed { tasks, next, suspects })
 }
 
-/// Returns how many tasks of each reaction have room here, and how many of them together.
+/// Returns how many tasks of each reaction this process has room for, and how many in all.
 fn wanted<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> (Vec<Wanted>, usize) {
     let mut wanted = Vec::new();
     let runs = shared.running.runs();
@@ -89,12 +91,12 @@ fn wanted<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> (Ve
         active += 1;
         *by_reaction.entry(key.reaction.as_str()).or_default() += 1;
     }
-    // Ended runs are written while others run. They are bounded, too.
+    // Ended runs are written while others run. Their number is bounded, too.
     let in_all = shared.concurrency.saturating_mul(2).saturating_sub(runs.len());
     let most = shared.concurrency.saturating_sub(active).min(in_all).min(most);
     let mut free = most;
-    // Each reaction gets its share, beginning with another one every time. Suspects are so few that
-    // they are all looked at.
+    // Each reaction gets its share; a random one comes first. Suspects are so few that every
+    // reaction may request the full number; the caller truncates the result.
     let count = shared.runs.len();
     let first = usize::try_from(shared.env.random() % (count.max(1) as u64)).unwrap_or(0);
     for (left, at) in (0..count).map(|at| (count - at, (first + at) % count.max(1))) {
@@ -129,8 +131,8 @@ async fn take<S: Reactive>(shared: &Shared<S>, due: &Due) -> Result<(Vec<Change>
             task.clone().claim(&shared.worker, rules, moment)
         };
         let Some(after) = after else { continue };
-        // Old code may have planned it after newer code had compared all documents: the newer code
-        // has the last word. And nobody has read the document of a task that is given up.
+        // Old code may have planned the task after newer code compared all documents, so the newer
+        // code must check it. And nobody has read the document of a task that is given up.
         let is_given_up = after.state == State::Failed && definition.on.is_some();
         let after =
             if is_outdated || is_given_up { Task::look_again(Some(after), key, moment) } else { after };
@@ -149,7 +151,7 @@ fn definition_of<'a, S>(shared: &'a Shared<S>, key: &TaskKey) -> Option<&'a Arc<
     shared.runs.iter().find(|one| one.name == key.reaction)
 }
 
-/// Returns whether a task was written, as its state says, whatever others have made of it since.
+/// Returns whether this change of a task was written, even if others have changed the task since.
 fn is_written(found: &Task, task: &Task) -> bool {
     let is_claim = task.state == State::Running;
     found.version == task.version || is_claim && found.is_claimed(task.epoch) && found.owner == task.owner
@@ -175,8 +177,8 @@ pub(super) async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
     }
 }
 
-/// Renews claims as they were before the tasks were read: a run that has begun since then is
-/// another one.
+/// Renews claims as they were before the tasks were read: a run that began since then has another
+/// epoch.
 async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
     let there = shared.store.load_tasks(claims.iter().map(|(key, _)| key.clone()).collect()).await?;
     let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
@@ -187,7 +189,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
             continue;
         }
         let task = there.remove(&key);
-        // One that its handler has completed in a transaction goes on to its end.
+        // The handler has completed the task in a transaction; let it end.
         if task.as_ref().is_some_and(|task| task.epoch == epoch && !task.is_claimed(epoch)) {
             continue;
         }
@@ -197,7 +199,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
         });
         match renewed {
             Some((seen, task)) => changes.push(Change::Update(seen, task)),
-            // The handler may just have finished it; then nobody hears this.
+            // The handler may just have finished the task; then this has no effect.
             None => shared.running.cancel(&key, epoch),
         }
     }
@@ -210,7 +212,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
         .collect();
     let refused = shared.store.save_tasks(changes).await?;
     for (key, task) in renewed {
-        // A task that others have changed meanwhile is renewed the next time; there is time for that.
+        // A task that was changed meanwhile is renewed the next time; the claim lasts long enough.
         if !refused.contains(&key) {
             shared.running.update(&task);
         }
@@ -218,7 +220,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
     Ok(())
 }
 
-/// Lifts the suspicion of tasks whose claims this worker has lost: it is alive.
+/// Lifts the suspicion of tasks whose claims this worker has lost, because it is alive.
 async fn acquit_lost<S: Reactive>(shared: &Shared<S>) -> Result<()> {
     let lost = shared.running.take_lost();
     if lost.is_empty() {
@@ -271,7 +273,7 @@ pub(super) async fn parole<S: Reactive>(shared: &Shared<S>) -> Result<()> {
     Ok(())
 }
 
-/// Gives back the claims of runs that did not end in time: others may run them at once.
+/// Gives back the claims of runs that did not end in time, so that others may run them at once.
 pub(super) async fn give_back<S: Reactive>(shared: &Shared<S>) {
     let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
         .into_iter()

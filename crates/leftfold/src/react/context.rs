@@ -1,4 +1,4 @@
-//! What a handler has at hand.
+//! The context of a handler.
 
 use std::any::Any;
 use std::future::Future;
@@ -21,27 +21,28 @@ use crate::error::{Error, Invalid, Result};
 use crate::event::{DocumentId, Event};
 use crate::planted::{Bug, planted};
 
-/// Why there is no document to handle.
+/// The reason why there is no document to handle.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotCurrent {
-    /// It is not what the task was planned for: gone, outside the filter, or changed. Return this from the handler: the task ends as stale, and is
-    /// planned anew if there is something to handle.
+    /// The document is not what the task was planned for: it was deleted, no longer matches, or
+    /// changed. Return this from the handler: the task ends as stale, and is planned again if there
+    /// is something to handle.
     #[error("the document is not, or no longer, what the task was planned for")]
     Stale,
-    /// It can't be read as the type the handler wants.
+    /// The document can't be decoded as the handler's type.
     #[error("the document is not of the type that is asked for: {0}")]
     Undecodable(Invalid),
-    /// It can't be read.
+    /// The store could not read the document.
     #[error(transparent)]
     Store(#[from] Error),
 }
 
 type Done<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
-/// What of a store a handler needs, whatever the store.
+/// The store operations that a handler needs, independent of the store's type.
 pub(super) trait Hands: Send + Sync {
-    /// The store's time, as far as it can be told without asking.
+    /// Returns the store's time, estimated without a request to the store.
     fn now(&self) -> Timestamp;
     fn random(&self) -> u64;
     fn throttle(&self, reaction: &str, until: Timestamp) -> Done<()>;
@@ -59,15 +60,15 @@ pub(super) struct Inner {
     pub(super) hands: Arc<dyn Hands>,
     pub(super) cancelled: watch::Receiver<bool>,
     pub(super) owner: String,
-    /// The document was found to be another one.
+    /// `true` if the document was read and is not what the task was planned for.
     pub(super) stale: AtomicBool,
-    /// The document was found to be what the task was planned for.
+    /// `true` if the document was read and is what the task was planned for.
     pub(super) current: AtomicBool,
-    /// The handler completes the task itself.
+    /// `true` if the handler completes the task itself.
     pub(super) completes: AtomicBool,
     pub(super) deferred: Mutex<Option<Timestamp>>,
     pub(super) throttles: AtomicBool,
-    /// What a reaction to events is about.
+    /// The event to handle, for a reaction to events.
     pub(super) event: Option<Event>,
 }
 
@@ -76,13 +77,14 @@ impl Inner {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the handler asked for, if it did.
+    /// Takes the time to which the handler deferred the task, if it did.
     pub(super) fn takes_deferred(&self) -> Option<Timestamp> {
         self.deferred().take()
     }
 }
 
-/// What a handler has at hand: the document, what it was planned for, and the means to say what else should happen.
+/// The context of a handler: the document, the task, and ways to defer, throttle, pause or
+/// complete.
 pub struct Context<D> {
     inner: Arc<Inner>,
     document: PhantomData<fn() -> D>,
@@ -99,29 +101,33 @@ impl<D> Context<D> {
         Self { inner, document: PhantomData }
     }
 
-    /// The document's id.
+    /// Returns the document's id.
     pub fn id(&self) -> &DocumentId {
         &self.inner.task.key.document
     }
 
-    /// How many attempts there were, this one included.
+    /// Returns the number of attempts, including this one.
     pub fn attempt(&self) -> u32 {
         self.inner.task.attempts
     }
 
-    /// The number of the claim: of two runs of a task, the one with the higher number is the later. A fence for what others write.
+    /// Returns the number of the claim. A later run of the task has a higher number, so external
+    /// systems can use it as a fencing token.
     pub fn epoch(&self) -> u64 {
         self.inner.task.epoch
     }
 
-    /// A text that is the same for all attempts to handle this state of the document, and another one for the next: for those who are called to
-    /// recognise a call that they have heard before.
+    /// Returns a text that is the same for all attempts to handle this state of the document, and
+    /// different for the next state. Pass it to external services so that they recognise repeated
+    /// calls.
     pub fn idempotency_key(&self) -> String {
         self.inner.task.idempotency_key()
     }
 
-    /// The watched values for which the task was planned. Fails if they take more than 16 KiB: of such values only a hash is kept. Take
-    /// them from the [document](Self::document), which is the one that the task was planned for.
+    /// Returns the watched values for which the task was planned.
+    ///
+    /// Fails if they take more than 16 KiB, because the task then keeps only their hash. Read them
+    /// from the [document](Self::document) instead: it is the one that the task was planned for.
     pub fn watched<W: DeserializeOwned>(&self) -> Result<W> {
         if is_hash(&self.inner.task.watched) {
             let expected = "at most 16 KiB of watched values; read larger ones from the document";
@@ -130,64 +136,71 @@ impl<D> Context<D> {
         Ok(self.inner.task.watched.to()?)
     }
 
-    /// Ends when the claim is lost: somebody else runs the task by now, and what this handler does will not count.
+    /// Completes when the claim is lost. Another worker may then run the task, and the result of
+    /// this handler does not count.
     pub async fn cancelled(&self) {
         let mut cancelled = self.inner.cancelled.clone();
         if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
-            // The run is over, and nobody can lose it.
+            // The run is over, so its claim can no longer be lost.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whether the claim is lost.
+    /// Returns whether the claim is lost.
     pub fn is_cancelled(&self) -> bool {
         *self.inner.cancelled.borrow()
     }
 
-    /// Has the task run again, not before so much time has passed. The attempt does not count. Return `Ok` afterwards.
+    /// Runs the task again after this time. The attempt does not count. Return `Ok` afterwards.
     pub fn defer(&self, by: Duration) {
         self.defer_until(later(self.inner.hands.now(), by));
     }
 
-    /// The same, until a time.
+    /// Runs the task again at this time or later. See [`defer`](Self::defer).
     pub fn defer_until(&self, time: Timestamp) {
         *self.inner.deferred() = Some(time);
     }
 
-    /// Has nobody, in no process, begin a run of this reaction before so much time has passed.
+    /// Stops every process from beginning runs of this reaction until this time has passed.
     pub async fn throttle(&self, by: Duration) -> Result<()> {
         self.throttle_until(later(self.inner.hands.now(), by)).await
     }
 
-    /// The same, until a time.
+    /// Stops every process from beginning runs of this reaction until `time`.
     pub async fn throttle_until(&self, time: Timestamp) -> Result<()> {
         self.inner.hands.throttle(&self.inner.definition.name, time).await?;
         self.inner.throttles.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Has nobody, in no process, begin a run of this reaction until somebody [resumes](super::Reacting::resume) it, and says why. What runs goes on. For
-    /// what only people can mend; [defer](Self::defer) this task, too, to have it run again then.
+    /// Stops every process from beginning runs of this reaction until an operator
+    /// [resumes](super::Reacting::resume) it. The reason is stored; handlers that already run
+    /// continue. Use it for problems that only people can fix. To have this task run again
+    /// afterwards, [defer](Self::defer) it too.
     pub async fn pause(&self, why: &str) -> Result<()> {
         self.inner.hands.pause(&self.inner.definition.name, why).await
     }
 
-    /// A lock of this name, if nobody else has it. It is kept while this is, in whatever process, and its number is a fence.
+    /// Takes the lock of this name, or returns `None` if another owner has it. The lock is held
+    /// until it is dropped; it excludes all processes. Its number is a fencing token.
     pub async fn lock(&self, name: &str) -> Result<Option<Lock>> {
         let inner = &self.inner;
         let owner = format!("{} {} {}", inner.owner, inner.task.key.document, inner.task.epoch);
         Lock::take(Arc::clone(&inner.hands), format!("lock {name}"), owner).await
     }
 
-    /// The store, if it is of this type: what extensions of stores need.
+    /// Returns the store if it has this type. For extensions of stores.
     pub fn store<S: 'static>(&self) -> Option<&S> {
         self.inner.hands.as_any().downcast_ref()
     }
 
-    /// Completes the task in a transaction of the handler's own: for extensions of stores. Gives the task as it is to be from the task as it is; a store
-    /// writes it in that transaction, guarded by the version it had. `None` if the claim is lost: then the transaction must not be committed.
+    /// Completes the task in the handler's own transaction. For extensions of stores.
     ///
-    /// Whether the handler has succeeded is what the store says afterwards, not what it returns.
+    /// Given the current task, returns the completed one. The store writes it in that transaction,
+    /// conditional on the version that the current task has. Returns `None` if the claim is lost:
+    /// then the transaction must not be committed.
+    ///
+    /// The stored task then decides whether the handler succeeded, not the handler's result.
     pub fn complete(&self, task: Task) -> Option<Task> {
         self.inner.completes.store(true, Ordering::Relaxed);
         let Inner { definition, task: claimed, hands, event, .. } = &*self.inner;
@@ -196,7 +209,7 @@ impl<D> Context<D> {
         task.finish(claimed.epoch, outcome, &definition.rules, moment)
     }
 
-    /// What to say where the claim is lost: for extensions of stores.
+    /// Returns the error for a lost claim. For extensions of stores.
     pub fn lost(&self) -> Error {
         let TaskKey { reaction, document } = &self.inner.task.key;
         let message = format!(
@@ -205,26 +218,27 @@ impl<D> Context<D> {
         Error::new(crate::Kind::Conflict, message)
     }
 
-    /// Which task it is: for extensions of stores.
+    /// Returns the task. For extensions of stores.
     pub fn task(&self) -> &Task {
         &self.inner.task
     }
 
-    /// Where its documents are: for extensions of stores.
+    /// Returns where the reaction's documents are stored. For extensions of stores.
     pub fn on(&self) -> Option<&super::On> {
         self.inner.definition.on.as_ref()
     }
 }
 
 impl Context<Event> {
-    /// The event.
+    /// Returns the event.
     pub fn event(&self) -> Result<&Event, NotCurrent> {
         self.inner.event.as_ref().ok_or(NotCurrent::Stale)
     }
 }
 
 impl<D: DeserializeOwned> Context<D> {
-    /// The document as it is now, if it still is what the task was planned for: it is there, it matches, and its watched values are the same.
+    /// Returns the current document if it is still what the task was planned for: it exists, it
+    /// matches, and its watched values are the same.
     pub async fn document(&self) -> Result<D, NotCurrent> {
         let Inner { definition, task, loader, .. } = &*self.inner;
         let on = definition.on.as_ref().ok_or(NotCurrent::Stale)?;
@@ -232,7 +246,8 @@ impl<D: DeserializeOwned> Context<D> {
         self.current(document)
     }
 
-    /// The same for a document that was read, in a transaction of the handler's own: for extensions of stores.
+    /// Like [`document`](Self::document), for a document that was read in the handler's own
+    /// transaction. For extensions of stores.
     pub fn current(&self, document: Option<FoundDocument>) -> Result<D, NotCurrent> {
         let Inner { definition, task, stale, current, hands, .. } = &*self.inner;
         let (seen, _) = definition.look(document.as_ref(), hands.now());
@@ -253,14 +268,14 @@ impl<D: DeserializeOwned> Context<D> {
     }
 }
 
-/// A lock that no other process has while this is kept. Dropped, it is given back.
+/// A lock that excludes all other processes while it is held. Dropping it releases it.
 pub struct Lock {
     number: u64,
     lost: watch::Receiver<bool>,
     _keeper: watch::Sender<()>,
 }
 
-/// How long a lock outlives its process.
+/// The time after which the lock of a dead process expires.
 const LOCKED: Duration = Duration::from_secs(5);
 
 impl Lock {
@@ -271,7 +286,7 @@ impl Lock {
         let (keeper, mut kept) = watch::channel(());
         let (is_gone, lost) = watch::channel(false);
         tokio::spawn(async move {
-            // The sender is gone when the lock is dropped.
+            // The sender is dropped with the lock.
             while let Err(_elapsed) = tokio::time::timeout(LOCKED / 3, kept.changed()).await {
                 if planted(Bug::LockUnkept) {
                     continue;
@@ -292,12 +307,13 @@ impl Lock {
         Ok(Some(Self { number, lost, _keeper: keeper }))
     }
 
-    /// A number that is higher than that of all who had the lock before. Whoever is written to can refuse a lower one.
+    /// Returns the fencing token: a number higher than that of every previous owner. External
+    /// systems can reject writes with a lower number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether somebody else has it by now.
+    /// Returns whether the lock was lost to another owner.
     pub fn is_lost(&self) -> bool {
         *self.lost.borrow()
     }

@@ -1,4 +1,5 @@
-//! Reactions to events: the log is followed, and each stream with wanted events has a task that handles them one after the other.
+//! Reactions to events: the planner follows the log. Each stream with wanted events has a task that
+//! handles them one after the other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,14 +23,15 @@ fn place_name(definition: &Definition) -> String {
     format!("events for {}", definition.name)
 }
 
-/// Follows the log for one reaction, for as long as it has the lease, and stands by otherwise.
+/// Follows the log for one reaction while this process has the lease, and stands by otherwise.
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
     let name = place_name(&definition);
     let (shared, definition, name) = (&*shared, &*definition, &name);
     shared.while_leading(name, move |number| lead(shared, definition, name, number)).await;
 }
 
-/// Notes from where on a reaction is about events, unless that is known: what comes after the start must not be missed.
+/// Stores the position from which a reaction handles events, unless it is stored already. That
+/// happens before the start completes, so that no later event is missed.
 pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
     let Some(wanted) = definition.events.as_ref().filter(|_| !planted(Bug::BeginLater)) else {
         return Ok(());
@@ -37,7 +39,7 @@ pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definiti
     let (store, name) = (&shared.store, place_name(definition));
     while store.feed_place(&name).await?.is_none() {
         let Some(number) = store.take_lease(&name, &shared.owner, LEASE).await? else {
-            // Whoever has it is about to.
+            // The owner of the lease is about to store it.
             sleep(LEASE / 20).await;
             continue;
         };
@@ -47,7 +49,7 @@ pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definiti
     Ok(())
 }
 
-/// Where to go on in the log, or to begin.
+/// Returns the place from which to continue in the log, or at which to begin.
 async fn place<S: Reactive>(store: &S, name: &str, wanted: &Wanted) -> Result<Mark> {
     match store.feed_place(name).await? {
         Some(place) => mark(name, &place),
@@ -109,7 +111,7 @@ async fn note<S: Reactive>(store: &S, name: &str, number: u64, at: &Mark) -> Res
     store.put_feed_place(name, number, Some(place.as_str().to_owned())).await
 }
 
-/// Notes in the tasks of streams which events there are to handle.
+/// Records in the tasks of streams which events must be handled.
 async fn plan<S: Reactive>(
     shared: &Shared<S>,
     definition: &Definition,
@@ -153,7 +155,7 @@ async fn plan<S: Reactive>(
     shared.stir().await
 }
 
-/// The next wanted event of a task's stream; none for reactions to documents.
+/// Returns the next wanted event of a task's stream, or `None` for reactions to documents.
 pub(super) async fn next<S: Reactive>(
     store: &S,
     definition: &Definition,
@@ -177,7 +179,7 @@ pub(super) async fn next<S: Reactive>(
     }
 }
 
-/// Whether all events so far are planned for.
+/// Returns whether all events so far are planned.
 pub(super) async fn is_caught_up<S: Reactive>(store: &S, definition: &Definition) -> Result<bool> {
     let name = place_name(definition);
     let Some(place) = store.feed_place(&name).await? else { return Ok(false) };

@@ -21,8 +21,8 @@ use crate::error::Invalid;
 
 /// A condition on documents, in MongoDB's query language.
 ///
-/// It selects the documents that MongoDB would select. On MongoDB it is sent there as it is, by way of
-/// [`to_query`](Self::to_query); elsewhere [`matches`](Self::matches) answers.
+/// It selects the documents that MongoDB would select. On MongoDB the filter runs as a query, by
+/// way of [`to_query`](Self::to_query); elsewhere [`matches`](Self::matches) evaluates it.
 ///
 /// ```
 /// use leftfold::react::{Filter, Value};
@@ -33,21 +33,25 @@ use crate::error::Invalid;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What can be said
+/// # Syntax
 ///
-/// - `{"path": value}`: equality. `null` also stands for what is missing.
-/// - `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`, `$in`, `$nin`, `$exists`, `$type`, `$mod`, `$regex` with `$options`,
-///   `$size`, `$all`, `$elemMatch` and `$not` on a path; `$and`, `$or` and `$nor` on all of it.
-/// - Dates, ids and other types as extended JSON: `{"$date": "2026-11-16T08:00:00Z"}`, `{"$oid": "…"}`.
-///   Regular expressions as values, also within `$in`, `$nin` and `$all`: `{"$regularExpression": {"pattern": "^a",
-///   "options": "i"}}`, or in short `{"$regex": "^a", "$options": "i"}`.
+/// - `{"path": value}`: equality. `null` also matches a missing field.
+/// - `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`, `$in`, `$nin`, `$exists`, `$type`, `$mod`,
+///   `$regex` with `$options`, `$size`, `$all`, `$elemMatch` and `$not` apply to a path; `$and`,
+///   `$or` and `$nor` to the document.
+/// - Dates, ids and other types are written as extended JSON: `{"$date": "2026-11-16T08:00:00Z"}`,
+///   `{"$oid": "…"}`.
+/// - Regular expressions can be values, also within `$in`, `$nin` and `$all`. The long form is
+///   `{"$regularExpression": {"pattern": "^a", "options": "i"}}`, the short form `{"$regex": "^a",
+///   "$options": "i"}`.
 ///
 /// # Time
 ///
-/// `{"$now": "-1h"}` is a date that moves: the moment of evaluation plus an offset, here an hour before. It may stand
-/// after `$eq`, `$ne`, `$gt`, `$gte`, `$lt` and `$lte`. The offset is a number of `ms`, `s`, `m`, `h` or `d`, or several
-/// of them (`1h30m`), perhaps with a sign in front; now itself is `0s`. A filter with it begins or ceases to match a
-/// document that doesn't change: [`changes_at`](Self::changes_at) says when to look again.
+/// `{"$now": "-1h"}` is a relative date: the time of evaluation plus an offset, here an hour
+/// earlier. It may follow `$eq`, `$ne`, `$gt`, `$gte`, `$lt` and `$lte`. The offset is a number of
+/// `ms`, `s`, `m`, `h` or `d`, or several of them (`1h30m`), with an optional sign; the current
+/// time is `0s`. Such a filter may begin or cease to match a document that doesn't change:
+/// [`changes_at`](Self::changes_at) returns when to evaluate it again.
 ///
 /// ```
 /// use leftfold::react::{Filter, Value};
@@ -61,22 +65,25 @@ use crate::error::Invalid;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # What differs from MongoDB
+/// # Differences from MongoDB
 ///
-/// Refused here, though MongoDB takes it:
+/// A filter rejects the following, which MongoDB accepts:
 ///
-/// - other operators: `$comment`, `$expr`, `$where`, `$text`, `$jsonSchema`, those on bits, and the geographic ones;
-/// - objects to be compared with that have names beginning with `$` in them, references (`$ref`) included: `{"a": {"b":
-///   {"$gt": 1}}}` would ask for a field named `$gt`, and is meant as `{"a.b": {"$gt": 1}}`;
+/// - other operators: `$comment`, `$expr`, `$where`, `$text`, `$jsonSchema`, the bitwise ones, and
+///   the geospatial ones;
+/// - objects to compare with that contain names beginning with `$`, including references (`$ref`).
+///   `{"a": {"b": {"$gt": 1}}}` would mean a field named `$gt`; write `{"a.b": {"$gt": 1}}`
+///   instead;
 /// - paths with empty parts;
-/// - regular expressions with look-around, back-references, possessive or atomic groups, and some rarer escapes, and
-///   such as would mean something else here than there; options other than `i`, `m`, `s` and `x`, and options twice;
+/// - regular expressions with look-around, back-references, possessive or atomic groups, and some
+///   rarer escapes; also expressions that would mean something else here;
+/// - options of regular expressions other than `i`, `m`, `s` and `x`, and repeated options;
 /// - more than 50 levels, 100 parts of a path, or 12 indexes on the way to a value.
 ///
-/// Accepted here, though MongoDB may refuse it: names of Unicode classes (`\p{Greek}`) in regular expressions that only
-/// newer versions of it know.
+/// A filter may accept names of Unicode classes (`\p{Greek}`) in regular expressions that only
+/// newer versions of MongoDB know.
 ///
-/// Without collations, texts are compared by their bytes.
+/// Collations are not supported: strings are compared by their bytes.
 #[derive(Clone)]
 pub struct Filter {
     source: Value,
@@ -85,33 +92,34 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads a filter. The error says where in it what was expected.
+    /// Parses a filter. The error tells what was expected and where.
     ///
-    /// A [`serde_json::Value`] does not keep the order of fields, which matters where objects are compared: from a text
-    /// ([`FromStr`]) or a configuration ([`Deserialize`]) it is kept.
+    /// A [`serde_json::Value`] does not keep the order of fields, which matters where objects are
+    /// compared. A text ([`FromStr`]) or a configuration ([`Deserialize`]) keeps it.
     pub fn parse(json: &serde_json::Value) -> Result<Self, Invalid> {
         Self::of(json.clone().into())
     }
 
-    /// The filter that a value says.
+    /// Creates a filter from a value.
     pub fn of(source: Value) -> Result<Self, Invalid> {
         let source = parse::plain(source);
         let (query, timed) = parse::parse(&source)?;
         Ok(Self { source, query, timed })
     }
 
-    /// Whether it selects the document at this moment.
+    /// Returns whether the filter selects the document at this time.
     pub fn matches(&self, document: &Value, now: Timestamp) -> bool {
         self.query.matches(document, millis(now))
     }
 
-    /// Whether time matters to it.
+    /// Returns whether the filter depends on the time.
     pub fn is_timed(&self) -> bool {
         self.timed
     }
 
-    /// The earliest moment after `now` at which [`matches`](Self::matches) might answer differently for the same
-    /// document: not before that. `None` if it never will. It may still answer the same then: ask again for the next one.
+    /// Returns the earliest time after `now` at which [`matches`](Self::matches) may return another
+    /// result for the same document. Returns `None` if the result never changes. The result may
+    /// also stay the same at that time: then call this again for the next one.
     pub fn changes_at(&self, document: &Value, now: Timestamp) -> Option<Timestamp> {
         if !self.timed {
             return None;
@@ -120,7 +128,7 @@ impl Filter {
         Timestamp::from_millisecond(at).ok()
     }
 
-    /// The query for MongoDB, in which dates that move stand still.
+    /// Returns the query for MongoDB, with relative dates replaced by absolute ones.
     pub fn to_query(&self, now: Timestamp) -> Value {
         if self.timed { offset::fixed(&self.source, millis(now)) } else { self.source.clone() }
     }
@@ -129,14 +137,15 @@ impl Filter {
 impl FromStr for Filter {
     type Err = Invalid;
 
-    /// From a text of JSON.
+    /// Parses a filter from JSON text.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         Self::of(text.parse()?)
     }
 }
 
 impl fmt::Display for Filter {
-    /// As a text of JSON: always the same for the same filter, so that a changed one is noticed.
+    /// Writes the filter as JSON text. The text is always the same for the same filter, so that a
+    /// change is noticed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.source, f)
     }

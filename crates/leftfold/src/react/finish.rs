@@ -1,4 +1,4 @@
-//! Finishing: the outcomes of runs are written, as many at once as there are.
+//! Finishing: writes the outcomes of runs in batches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,15 @@ pub(super) struct Finished {
     pub(super) key: TaskKey,
     pub(super) epoch: u64,
     pub(super) outcome: Outcome,
-    /// The handler was to complete it itself.
+    /// `true` if the handler was to complete the task itself.
     pub(super) completes: bool,
-    /// It is about a document, and the handler has not found it to be what the task was planned for.
+    /// `true` if the reaction is about a document, and the handler has not verified that it is what
+    /// the task was planned for.
     pub(super) unseen: bool,
     pub(super) took: Duration,
 }
 
-/// Writes the outcomes of runs, as many at once as there are.
+/// Writes the outcomes of runs in batches.
 pub(super) async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished: mpsc::Receiver<Finished>) {
     let mut batch = Vec::new();
     while finished.recv_many(&mut batch, FINISH).await > 0 {
@@ -73,7 +74,7 @@ async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished])
             let found = match shared.store.current_documents(on, ids, BYTES).await {
                 Ok(found) => found,
                 Err(error) => {
-                    // They are looked at later.
+                    // A planner checks them later.
                     shared.failed(&error, "looking at documents that were handled");
                     break;
                 }
@@ -99,11 +100,11 @@ fn is_current<S: Reactive>(shared: &Shared<S>, finished: &Finished, document: &F
     let task = shared.running.held(&finished.key, finished.epoch);
     let (Some(definition), Some(task)) = (definition, task) else { return false };
     let (seen, _) = definition.look(Some(document), shared.now());
-    // A task that has changed meanwhile is renewed, and was not read for this run.
+    // A task that was changed meanwhile has new values that this run did not read.
     task.state == State::Running && seen == Seen::Inside(kept(task.watched))
 }
 
-/// Finishes runs. Answers with those whose tasks were changed by others meanwhile.
+/// Finishes runs. Returns those whose tasks were changed by others meanwhile.
 async fn finish_some<S: Reactive>(
     shared: &Shared<S>,
     batch: Vec<Finished>,
@@ -153,7 +154,7 @@ async fn finish_some<S: Reactive>(
     if left.is_empty() {
         return Ok(left);
     }
-    // These were changed by others, or by the handler: look what they are now.
+    // Others, or the handler, changed these tasks: read them again.
     let keys = left.iter().map(|finished| finished.key.clone()).collect();
     let there = match shared.store.load_tasks(keys).await {
         Ok(there) => there,
@@ -173,7 +174,7 @@ async fn finish_some<S: Reactive>(
                 shared.running.update(task);
                 again.push(finished);
             }
-            // The handler has finished it, or a write whose answer was lost; or others have taken it
+            // The handler has finished it, or an unconfirmed write did, or others have taken it
             // over.
             task => over(shared, &finished, task.filter(|task| task.epoch == finished.epoch)),
         }
@@ -185,8 +186,8 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
     let moment = shared.moment();
     let task = task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, moment)?;
-    // The plan may have come late, when the document had left already. A handler that reads the
-    // document sees that; if it has not read it, a planner must.
+    // The plan may have been late: the document may have stopped matching before. A handler that
+    // reads the document notices that; otherwise a planner must check.
     let is_unsure = finished.unseen && matches!(finished.outcome, Outcome::Done | Outcome::Failed(_));
     if is_unsure {
         return Some(Task::look_again(Some(task), &finished.key, moment));
@@ -194,7 +195,7 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
     Some(task)
 }
 
-/// A run is over, and its task is this by now, if it still was ours.
+/// Ends a run. `task` is its task after the write, or `None` if the claim was lost.
 fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
     match task {
         Some(_) => shared.running.release(&finished.key, finished.epoch),
@@ -207,8 +208,8 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
             return;
         };
         match &finished.outcome {
-            // A task that its handler completed in a transaction is done, also if the handler did not
-            // hear of its commit.
+            // A task that its handler completed in a transaction is done, even if the handler got
+            // no confirmation of the commit.
             Outcome::Failed(_) if task.error.is_none() => counts.done += 1,
             Outcome::Done | Outcome::Handled(_) => counts.done += 1,
             Outcome::Stale => counts.stale += 1,

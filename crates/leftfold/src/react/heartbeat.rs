@@ -1,5 +1,5 @@
-//! The heartbeat of a worker: while it has claims, it says again and again that it is alive. Others
-//! that find a claim of it lost can then tell whether its process has died.
+//! The heartbeat of a worker: while it has claims, it periodically reports that it is alive. Others
+//! that find one of its claims lost can then tell whether its process has died.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,23 +11,23 @@ use super::shared::Shared;
 use super::store::Reactive;
 use crate::error::Result;
 
-/// The longest time for which a heartbeat holds.
+/// The maximum time for which a heartbeat is valid.
 const MAX_LENGTH: Duration = Duration::from_secs(3);
 
 /// The heartbeat of a worker, as the worker knows it.
 #[derive(Default)]
 pub(super) struct Heartbeat {
     state: Mutex<State>,
-    /// There is something to be alive for.
+    /// Notifies when the heartbeat is needed.
     needed: Notify,
 }
 
 #[derive(Default)]
 struct State {
     last: Option<Instant>,
-    /// Until then there may be claims of this worker that it does not know of.
+    /// The time until which this worker may have claims that it does not know of.
     unsure_until: Option<Instant>,
-    /// The lease under which suspects run here.
+    /// The lease under which suspects run in this process.
     seat: Option<String>,
 }
 
@@ -41,7 +41,8 @@ impl Heartbeat {
         self.needed.notify_one();
     }
 
-    /// Beats for this long at least: claims may have been written that nobody here runs.
+    /// Keeps the heartbeat for at least this long: claims may have been written that this worker
+    /// does not run.
     pub(super) fn unsure_for(&self, time: Duration) {
         self.state().unsure_until = Some(Instant::now() + time);
         self.needed.notify_one();
@@ -52,14 +53,14 @@ impl Heartbeat {
     }
 }
 
-/// Returns how long a heartbeat holds. The claims of a worker that dies must outlast it, or it would
-/// be taken for alive when they end.
+/// Returns how long a heartbeat is valid. It must end before the claims of a dead worker do, or the
+/// worker would be taken for alive when they end.
 fn length<S: Reactive>(shared: &Shared<S>) -> Duration {
     let shortest = shared.runs.iter().map(|definition| definition.rules.visibility).min();
     shortest.map_or(MAX_LENGTH, |shortest| (shortest / 2).min(MAX_LENGTH))
 }
 
-/// Beats while there is something to be alive for.
+/// Sends heartbeats while they are needed.
 pub(super) async fn keep<S: Reactive>(shared: Arc<Shared<S>>) {
     let (heartbeat, length) = (&shared.heartbeat, length(&shared));
     loop {

@@ -1,4 +1,4 @@
-//! Documents for handlers: those that several ask for at the same time are read together.
+//! Loads documents for handlers; concurrent requests are read together.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use super::store::{FoundDocument, On, Reactive};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 
-/// How many documents are read at once.
+/// The maximum number of documents that are read at once.
 const MOST: usize = 500;
-/// About how many bytes of documents are read at once.
+/// The approximate number of bytes of documents that are read at once.
 pub(super) const BYTES: usize = 8 << 20;
 
 type Asked = (On, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
 
-/// Reads documents as they are, not earlier than they are asked for.
+/// Reads current documents, none older than its request.
 #[derive(Clone, Debug)]
 pub(super) struct Loader(mpsc::Sender<Asked>);
 
 impl Loader {
-    /// A loader that reads from a store for as long as somebody has it.
+    /// Creates a loader that reads from a store until its last clone is dropped.
     pub(super) fn on<S: Reactive>(store: S) -> Self {
         let (ask, mut asked) = mpsc::channel::<Asked>(MOST);
         tokio::spawn(async move {
             let mut batch = Vec::new();
             loop {
-                // Those who are about to ask get the chance to.
+                // Yielding below lets more requests join the batch.
                 if asked.recv_many(&mut batch, MOST).await == 0 {
                     return;
                 }
@@ -42,7 +42,7 @@ impl Loader {
         Self(ask)
     }
 
-    /// A document as it is now.
+    /// Returns the current document, if it exists.
     pub(super) async fn load(&self, on: &On, id: &DocumentId) -> Result<Option<FoundDocument>> {
         let (answer, answered) = oneshot::channel();
         let stopped = || Error::new(Kind::Stopped, "reading a document: the reactor has ended");
@@ -73,12 +73,12 @@ async fn read<S: Reactive>(store: &S, batch: Vec<Asked>) {
                 }
             };
             let later = left.into_iter().filter_map(|id| waiting.remove_entry(&id)).collect();
-            // An id that is not left, and was not found, has no document.
+            // An id that is neither left nor found has no document.
             for (id, answers) in std::mem::replace(&mut waiting, later) {
                 let at = found.iter().position(|document| document.id == id);
                 let document = at.map(|at| found.swap_remove(at));
                 for answer in answers {
-                    // A handler that has ended does not wait any more.
+                    // A handler that has ended no longer waits.
                     let _ = answer.send(Ok(document.clone()));
                 }
             }

@@ -1,7 +1,9 @@
-//! Reactions: side effects when documents change, never lost and never on a state that is no longer true.
+//! Reactions: side effects that run when documents change. They are never lost, and never run on a
+//! state that is no longer true.
 //!
-//! A [`Reaction`] says which documents it is about, by closures or as data ([`Filter`] in MongoDB's query language, [`Paths`] to watch), and
-//! what to do. A [`Reactor`] plans a [`Task`] for each such document, and runs it: in one process or in many, some of which may only plan and
+//! A [`Reaction`] selects documents, by closures or as data ([`Filter`] in MongoDB's query
+//! language, [`Paths`] to watch), and defines a handler. A [`Reactor`] plans a [`Task`] for each
+//! such document and runs it. It works in one process or in many; some processes may only plan and
 //! others only run.
 
 mod claims;

@@ -1,10 +1,13 @@
-//! Planning: from documents that have changed to tasks.
+//! Planning: turns changed documents into tasks.
 //!
-//! A task is computed from what a document is *after* the task was read, and is kept only if nobody changed the task since: so it does not matter how
-//! many plan at the same time, or that one of them slept. The lease of a collection saves double work, and its number guards where the feed is.
+//! The planner reads the task first and the document afterwards. The store writes the resulting
+//! task only if nobody changed it since it was read. So several planners may work at the same time,
+//! and a planner may stall. The lease of a collection only avoids double work; its number guards
+//! the place of the feed.
 //!
-//! Whoever follows a collection may not know all reactions to it, or know another version of them. For those it notes that somebody must look, and
-//! who knows them does.
+//! A planner that follows a collection may not know all its reactions, or may have another version
+//! of them. For those it marks the task as to be checked, and a process that knows the reaction
+//! checks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,22 +28,22 @@ use crate::event::DocumentId;
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
-/// How long the lease of a collection lasts after its last renewal.
+/// The length of a collection's lease after its last renewal.
 pub(super) const LEASE: Duration = Duration::from_millis(3_500);
-/// When it is renewed: so early that there is time to try again.
+/// The age at which a lease is renewed: early enough for retries.
 pub(super) const RENEW: Duration = Duration::from_millis(2_250);
-/// What stands for the document where there is none.
+/// The document id of tasks that have no document.
 const TIMED: &str = "time";
-/// How many changes are taken at once, and how many documents are compared at once.
+/// The maximum number of changes or documents that are processed at once.
 const PIECE: usize = 500;
-/// Where a feed is, is noted once in so long though nothing has changed.
+/// The interval at which the place of a feed is written although nothing has changed.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
-/// How often to look for tasks that are to be forgotten.
+/// The default interval between sweeps for tasks to delete.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
-/// How long to wait before looking again whether something is to be checked or compared, if nobody says so.
+/// The longest wait before the planner looks again for documents to check or compare.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// Follows the documents of one place for as long as it has the lease, and stands by otherwise.
+/// Follows the documents of one place while this process has the lease, and stands by otherwise.
 pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
     let name = place_name(&on);
     let (shared, on, name) = (&shared, &on, &name);
@@ -48,7 +51,7 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
         shared.falls_behind(on);
         tracing::info!(%on, number, "following changes");
         let led = Leader { shared, on, name, number }.lead().await;
-        // One that fails goes on soon, and is behind until then.
+        // A leader that failed continues soon, and counts as behind until then.
         if led.is_ok() {
             shared.follows_no_more(on);
         }
@@ -58,24 +61,26 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
 }
 
 impl<S: Reactive> Shared<S> {
-    /// Leads for as long as it has the lease of this name, stands by otherwise, and gives it back in the end.
+    /// Runs `lead` while this process has the lease of this name, and stands by otherwise. Releases
+    /// the lease at the end.
     pub(super) async fn while_leading<L: Future<Output = Result<()>>>(
         &self,
         name: &str,
         lead: impl Fn(u64) -> L,
     ) {
         let mut pauses = self.pauses();
-        // What was written for an earlier lead, and not answered, may still arrive.
+        // Writes of an earlier lead that got no answer may still arrive.
         let mut is_in_doubt = false;
         while !self.is_stopping() {
             let taken = async {
                 if is_in_doubt && !planted(Bug::SameLease) {
-                    // Under another number it does not count.
+                    // They have no effect under a new lease number.
                     self.store.give_lease(name, &self.owner).await?;
                 }
                 let number = self.store.take_lease(name, &self.owner, LEASE).await?;
                 if number.is_some() {
-                    // Whoever led before may have died when it had saved tasks and told nobody.
+                    // The previous leader may have died after it saved tasks and before it woke the
+                    // runners.
                     self.stir().await?;
                 }
                 Ok(number)
@@ -107,7 +112,7 @@ impl<S: Reactive> Shared<S> {
     }
 }
 
-/// What the lease and the place of a feed are kept under.
+/// Returns the name under which the lease and the place of a feed are stored.
 pub(crate) fn place_name(on: &On) -> String {
     format!("feed of {on}")
 }
@@ -127,9 +132,9 @@ impl<S: Reactive> Leader<'_, S> {
         let mut feed = store.follow(vec![self.on.clone()], place.clone()).await?;
         let (mut renewed, mut noted, mut swept) = (Instant::now(), Instant::now(), Instant::now());
         if place.is_none() {
-            // The place must be known before anything is compared, or what changes meanwhile would be missed.
+            // Get the place before comparing, or changes during the comparison would be missed.
             let begin = self.first_place(&mut feed).await?;
-            // Nobody knows what has changed before, also where it was known once.
+            // Earlier changes are unknown, even if a place was stored once.
             self.compare_all().await?;
             if !self.note(&begin).await? {
                 return Ok(());
@@ -137,7 +142,7 @@ impl<S: Reactive> Leader<'_, S> {
             place = Some(begin);
             self.shared.stir().await?;
         }
-        // There may be some already, as after as many as were asked for.
+        // The feed may already have changes, as it may after a full batch.
         let mut is_more = true;
         while !self.shared.is_stopping() {
             if renewed.elapsed() >= RENEW {
@@ -215,12 +220,12 @@ impl<S: Reactive> Leader<'_, S> {
         }
     }
 
-    /// Notes where the feed is. Answers whether the lease is still ours.
+    /// Stores the place of the feed. Returns whether this process still has the lease.
     async fn note(&self, place: &str) -> Result<bool> {
         self.shared.store.put_feed_place(self.name, self.number, Some(place.to_owned())).await
     }
 
-    /// Has all reactions to these documents compare them.
+    /// Makes all reactions to these documents compare them.
     async fn compare_all(&self) -> Result<()> {
         for registered in self.shared.store.registered().await? {
             if registered.on.as_ref() == Some(self.on) {
@@ -233,7 +238,8 @@ impl<S: Reactive> Leader<'_, S> {
     }
 }
 
-/// Looks at documents whose time has come, and compares all where that is needed, for the reactions that are known here.
+/// Checks documents that are due, and compares all documents where that is needed, for the
+/// reactions that this process knows.
 pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
     let mut pauses = shared.pauses();
     let mut stirs = u64::MAX;
@@ -273,7 +279,7 @@ pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
 }
 
 impl<S: Reactive> Shared<S> {
-    /// Plans what has to be done for documents that may have changed.
+    /// Plans tasks for documents that may have changed.
     pub(super) async fn plan(&self, on: &On, ids: BTreeSet<DocumentId>) -> Result<()> {
         let registered: Vec<_> =
             self.refresh().await?.into_iter().filter(|one| one.on.as_ref() == Some(on)).collect();
@@ -284,7 +290,7 @@ impl<S: Reactive> Shared<S> {
         self.plan_pairs(on, pairs).await
     }
 
-    /// Plans tasks, again and again where others were faster.
+    /// Plans tasks, and retries where other processes changed a task first.
     async fn plan_pairs(&self, on: &On, mut pairs: BTreeSet<(String, DocumentId)>) -> Result<()> {
         let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(200));
         let mut delays = backoff.limit(50).delays(self.env.random());
@@ -299,7 +305,7 @@ impl<S: Reactive> Shared<S> {
                 .collect();
             let ids: Vec<_> =
                 keys.iter().map(|key| key.document.clone()).collect::<BTreeSet<_>>().into_iter().collect();
-            // In this order: what a document is then is not older than what its task was made from.
+            // This order matters: the document must not be older than the task.
             let mut tasks: BTreeMap<_, _> = self
                 .store
                 .load_tasks(keys.clone())
@@ -317,7 +323,7 @@ impl<S: Reactive> Shared<S> {
                 let task = tasks.remove(key);
                 changes.extend(self.change_of(key, task, documents.get(&key.document)));
             }
-            // Nobody needs them while the tasks are written.
+            // The documents are not needed while the tasks are written.
             drop(documents);
             let planned = changes.len() as u64;
             is_due |= !changes.is_empty();
@@ -328,7 +334,8 @@ impl<S: Reactive> Shared<S> {
                 pairs.clear();
             }
             if planned > 0 && !planted(Bug::OldPlans) {
-                // Whoever has registered something else meanwhile may have looked before this was written. Who does so from here on looks afterwards.
+                // A process that registered another definition meanwhile may have compared before
+                // this write. One that registers from here on compares after it.
                 self.refresh().await?;
                 let now = self.definitions_of(&keys);
                 let is_outdated = |key: &&TaskKey| {
@@ -352,13 +359,14 @@ impl<S: Reactive> Shared<S> {
         Ok(())
     }
 
-    /// Of which of the reactions of these tasks it is known here what they are.
+    /// Returns, for each reaction of these tasks, whether this process has its registered
+    /// definition.
     fn definitions_of(&self, keys: &[TaskKey]) -> BTreeMap<String, bool> {
         let names: BTreeSet<_> = keys.iter().map(|key| &key.reaction).collect();
         names.into_iter().map(|name| (name.clone(), self.known(name).is_some())).collect()
     }
 
-    /// What is to become of a task, given what its document is.
+    /// Returns the change of a task after its document was read, if there is one.
     fn change_of(
         &self,
         key: &TaskKey,
@@ -385,7 +393,7 @@ impl<S: Reactive> Shared<S> {
         })
     }
 
-    /// Looks at documents whose time has come. Answers how long it is until the next one's.
+    /// Checks documents that are due. Returns the time until the next one is due.
     async fn check(&self) -> Result<Option<Duration>> {
         loop {
             let names: Vec<_> = self.current().iter().map(|definition| definition.name.clone()).collect();
@@ -410,14 +418,15 @@ impl<S: Reactive> Shared<S> {
         }
     }
 
-    /// Compares some documents with their tasks, if that is wanted and nobody else does. Answers whether there is more to compare.
+    /// Compares some documents with their tasks, if that is requested and no other process does it.
+    /// Returns whether there is more to compare.
     async fn compare(&self, registered: Vec<Registered>) -> Result<bool> {
         let mut is_more = false;
         for registered in registered {
             let Some(definition) = self.known(&registered.name) else { continue };
             let Some(comparing) = &registered.comparing else { continue };
             let lease = format!("comparison for {}", definition.name);
-            // What changes from now on must be heard of, or it would be missed.
+            // The feed must be followed already, or changes from now on would be missed.
             let is_followed = match &definition.on {
                 Some(on) => self.store.feed_place(&place_name(on)).await?.is_some(),
                 None => true,
@@ -433,7 +442,7 @@ impl<S: Reactive> Shared<S> {
             let mut after = registered.clone();
             after.version = self.env.random() >> 1;
             after.comparing = next;
-            // If somebody else has changed it meanwhile, the same piece is compared once more.
+            // If the registration was changed meanwhile, the same documents are compared once more.
             if self.store.register(Some(registered.version), after.clone()).await?
                 && after.comparing.is_none()
             {
@@ -444,7 +453,7 @@ impl<S: Reactive> Shared<S> {
         Ok(is_more)
     }
 
-    /// Compares one piece. Answers where to go on, if there is more.
+    /// Compares one batch. Returns where to continue, if there is more.
     async fn compare_piece(
         &self,
         definition: &Definition,
@@ -472,7 +481,7 @@ impl<S: Reactive> Shared<S> {
         }
     }
 
-    /// Gives the task of something that is done again and again its next time.
+    /// Schedules the task of a recurring reaction.
     async fn compare_times(&self, definition: &Definition, every: &Every) -> Result<Option<Comparing>> {
         let key = TaskKey { reaction: definition.name.clone(), document: DocumentId::new(TIMED)? };
         let task = self.store.load_tasks(vec![key.clone()]).await?.pop();
@@ -487,7 +496,8 @@ impl<S: Reactive> Shared<S> {
         Ok(if refused.is_empty() { None } else { Some(Comparing::ToBegin) })
     }
 
-    /// Looks at the documents of tasks: some may be gone. New code may want some of them run again.
+    /// Checks the documents of tasks, because some may have been deleted. Also runs tasks again if
+    /// new code asks for that.
     async fn compare_tasks(
         &self,
         definition: &Definition,
@@ -510,7 +520,8 @@ impl<S: Reactive> Shared<S> {
         let keys = tasks.into_iter().map(|task| task.key).collect();
         let changes: Vec<_> = self.store.load_tasks(keys).await?.into_iter().filter_map(evolved).collect();
         if !changes.is_empty() {
-            // Those that were changed meanwhile are met again, as the piece is not done.
+            // Tasks that were changed meanwhile are handled again, because the error below repeats
+            // the batch.
             let refused = self.store.save_tasks(changes).await?;
             self.stir().await?;
             if !refused.is_empty() {
@@ -523,7 +534,7 @@ impl<S: Reactive> Shared<S> {
         Ok(last.filter(|_| !is_last).map(Comparing::Tasks))
     }
 
-    /// Those of these documents that are there.
+    /// Returns the ids of those documents that exist.
     async fn those_there(&self, on: &On, mut ids: Vec<DocumentId>) -> Result<BTreeSet<DocumentId>> {
         let mut there = BTreeSet::new();
         while !ids.is_empty() {
@@ -534,7 +545,7 @@ impl<S: Reactive> Shared<S> {
         Ok(there)
     }
 
-    /// Forgets tasks whose time is over.
+    /// Deletes tasks whose retention time has passed.
     pub(super) async fn sweep(&self, on: &On) -> Result<u64> {
         let mut swept = 0;
         for definition in self.current().into_iter().filter(|definition| definition.on.as_ref() == Some(on)) {
@@ -560,7 +571,8 @@ impl<S: Reactive> Shared<S> {
                 let there = self.those_there(on, ids).await?;
                 let is_over = |task: &Task| {
                     let is_gone = !there.contains(&task.key.document);
-                    // A document that can't be read may be inside. Its task says why it is not handled.
+                    // A document that can't be read may match. Its task tells why it is not
+                    // handled.
                     let is_outside = task.check_at.is_none() && !task.is_unreadable();
                     is_gone || is_outside && matches!(definition.cleanup, Cleanup::GoneOrOutside(_))
                 };
@@ -570,7 +582,7 @@ impl<S: Reactive> Shared<S> {
                     .map(|task| Change::Delete(task.version, task.key))
                     .collect();
                 let count = over.len() as u64;
-                // What somebody else has changed meanwhile is looked at the next time.
+                // Tasks that were changed meanwhile wait for the next sweep.
                 swept += count - self.store.save_tasks(over).await?.len() as u64;
             }
         }
@@ -579,7 +591,7 @@ impl<S: Reactive> Shared<S> {
     }
 }
 
-/// Registers a reaction: what is new or has changed is compared.
+/// Registers a reaction. If it is new or has changed, requests a comparison of all documents.
 pub(super) async fn register<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
     loop {
         let found = shared.store.registered().await?;
@@ -598,7 +610,7 @@ pub(super) async fn register<S: Reactive>(shared: &Shared<S>, definition: &Defin
                 throttled: None,
                 comparing: Some(Comparing::ToBegin),
             },
-            // Newer code is at work elsewhere, and knows better.
+            // Newer code is registered, and takes precedence.
             Some(there) if there.code > code => return Ok(()),
             Some(there) => {
                 let is_same =
@@ -622,7 +634,7 @@ pub(super) async fn register<S: Reactive>(shared: &Shared<S>, definition: &Defin
     }
 }
 
-/// How long until a time.
+/// Returns the duration until a time, or zero if it has passed.
 pub(super) fn until(time: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
     time.duration_since(now).try_into().unwrap_or_default()
 }

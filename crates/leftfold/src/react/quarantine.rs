@@ -1,8 +1,8 @@
 //! Quarantine: when a runner runs suspects, and nothing else.
 //!
-//! A suspect may kill its process, and everything that runs beside it is lost with it. So a runner
-//! claims nothing until what runs has ended, then runs suspects of one level, and then the others
-//! again for at least as long. This part decides; [`runner`](super::runner) acts.
+//! A suspect may kill its process, and every run beside it is lost too. So a runner first lets all
+//! runs end, then runs suspects of one level, and then the other tasks again for at least as long.
+//! This module decides; [`runner`](super::runner) acts.
 
 use std::time::Duration;
 
@@ -11,37 +11,37 @@ use tokio::time::Instant;
 use super::task::Suspicion;
 use crate::planted::{Bug, planted};
 
-/// Suspects are claimed for this long. Then the other tasks have their turn.
+/// The time for which suspects are claimed. Then the other tasks have their turn.
 const TURN: Duration = Duration::from_secs(1);
-/// A suspect that runs for longer than this no longer keeps the others waiting.
+/// The time after which a running suspect no longer keeps the other tasks waiting.
 const MAX_QUARANTINE: Duration = Duration::from_secs(30);
-/// The first time that suspects wait this long for what runs. Each time that is not enough, they
-/// wait twice as long the next time.
+/// The time that suspects wait for other runs to end, initially. Each time it is not enough, it
+/// doubles.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A worker that finds no room to run suspects looks again after this time.
+/// The time after which a worker that found no room for suspects looks again.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The next step of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Claim tasks of this suspicion, at most so many.
+    /// Claim tasks of this suspicion, at most this many.
     Claim(Suspicion, usize),
     /// Claim nothing before this time, or before a run has ended.
     WaitUntil(Instant),
-    /// Suspects have run for long. Let others run beside them.
+    /// Suspects have run for long. Let other tasks run beside them.
     Parole,
     /// Suspects have had their turn, or could not have it.
     Leave,
 }
 
-/// Decides what a runner claims.
+/// Decides which tasks a runner claims.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     phase: Phase,
     patience: Duration,
-    /// The other tasks have their turn until then.
+    /// The time until which the other tasks have their turn.
     rest_until: Option<Instant>,
-    /// Other workers run suspects, and there is no room for this one before then.
+    /// The time before which this worker has no room for suspects, because other workers run some.
     room_at: Option<Instant>,
 }
 
@@ -49,9 +49,9 @@ pub(super) struct Quarantine {
 enum Phase {
     /// Tasks without suspicion run.
     Open,
-    /// Suspects wait for what runs.
+    /// Suspects wait for other runs to end.
     Draining { level: Suspicion, since: Instant },
-    /// Suspects run. The others wait since `since`.
+    /// Suspects run. The other tasks wait since `since`.
     Closed { level: Suspicion, since: Instant, closed: Instant, is_over: bool },
 }
 
@@ -62,25 +62,25 @@ impl Default for Quarantine {
 }
 
 impl Quarantine {
-    /// Returns how long suspects must wait before they can have a turn. The other tasks have no turn
-    /// while they have nothing to do.
+    /// Returns how long suspects must wait before they can have a turn. The other tasks have no
+    /// turn while they have nothing to do.
     pub(super) fn wait(&self, now: Instant, is_idle: bool) -> Duration {
         let until = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         let rest = if is_idle { Duration::ZERO } else { until(self.rest_until) };
         rest.max(until(self.room_at))
     }
 
-    /// Suspects of this level are to run.
+    /// Begins a turn of suspects of this level.
     pub(super) fn begin(&mut self, level: Suspicion, now: Instant) {
         self.phase = Phase::Draining { level, since: now };
     }
 
-    /// As many workers run suspects as may.
+    /// Records that no further worker may run suspects now.
     pub(super) fn finds_no_room(&mut self, now: Instant) {
         self.room_at = Some(now + NO_ROOM);
     }
 
-    /// Decides what comes next, where so many tasks run here.
+    /// Returns the next step, if `running` tasks run in this process.
     pub(super) fn step(&mut self, running: usize, now: Instant) -> Step {
         if let Phase::Draining { level, since } = self.phase {
             if running == 0 || planted(Bug::SuspectsAmongOthers) {
@@ -112,7 +112,7 @@ impl Quarantine {
         }
     }
 
-    /// Nothing more of this level can be claimed.
+    /// Ends the turn, because no more tasks of this level can be claimed.
     pub(super) fn end_turn(&mut self) {
         if let Phase::Closed { is_over, .. } = &mut self.phase {
             *is_over = true;

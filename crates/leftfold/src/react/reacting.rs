@@ -1,4 +1,4 @@
-//! Reactions at work, and what can be asked of them.
+//! The handle of running reactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,37 +18,38 @@ use super::store::{Change, Depth, FoundDocument, On, Query, Reactive, Registered
 use super::task::{State, Task, TaskKey};
 use crate::error::{Error, Invalid, Kind, Result};
 
-/// How many tasks are changed at once.
+/// The maximum number of tasks that are changed at once.
 const PIECE: usize = 500;
 
-/// What a reactor has done since it was started.
+/// Counters of a reactor since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Changes of tasks because documents changed.
     pub planned: u64,
-    /// Runs that were begun.
+    /// Runs that began.
     pub claimed: u64,
     /// Runs that succeeded.
     pub done: u64,
-    /// Runs that found another document than they were planned for.
+    /// Runs whose document was not what the task was planned for.
     pub stale: u64,
     /// Tasks that failed too often.
     pub failed: u64,
-    /// Runs that failed, and are tried again.
+    /// Runs that failed and will be retried.
     pub retried: u64,
-    /// Runs that asked for another time.
+    /// Runs whose handler deferred the task.
     pub deferred: u64,
-    /// Runs that held up all others of their reaction.
+    /// Runs that throttled their reaction.
     pub throttled: u64,
-    /// Claims of others that had ended, and were taken over.
+    /// Lost claims of other workers that this process reaped.
     pub takeovers: u64,
-    /// Claims that others took over from here.
+    /// Claims of this process that other workers took over.
     pub lost: u64,
-    /// Tasks that were forgotten.
+    /// Tasks that were deleted.
     pub swept: u64,
-    /// How often the store failed.
+    /// Failures of the store.
     pub failures: u64,
-    /// How many handlers took up to so many milliseconds: 1, 10, 100, 1,000, 10,000, more.
+    /// The number of handlers by duration in milliseconds: below 1, 10, 100, 1,000 and 10,000, and
+    /// longer.
     pub took: [u64; 6],
 }
 
@@ -67,7 +68,8 @@ struct Handle<S> {
     end: watch::Sender<Option<Instant>>,
 }
 
-/// Reactions at work. Cloning gives another handle; when the last is gone, everything ends where it is.
+/// A handle of running reactions. Cloning creates another handle; dropping the last one aborts all
+/// work.
 pub struct Reacting<S>(Arc<Handle<S>>);
 
 impl<S> Clone for Reacting<S> {
@@ -99,38 +101,40 @@ impl<S: Reactive> Reacting<S> {
         &self.0.shared.store
     }
 
-    /// What was done here so far.
+    /// Returns the counters of this process.
     pub fn counts(&self) -> Counts {
         self.0.shared.counts()
     }
 
-    /// How far the feeds of changes are behind that are followed here: for how long there has always been something that was told and is
-    /// not planned. Nothing if all is planned.
+    /// Returns the lag of each feed of changes that this process follows: the time since which it
+    /// has had unplanned changes. The lag is zero if all changes are planned.
     pub fn feed_lags(&self) -> BTreeMap<On, Duration> {
         self.0.shared.lags()
     }
 
-    /// How many tasks there are, by reaction and state, whoever made them.
+    /// Returns the number of tasks of all processes, by reaction and state.
     pub async fn depths(&self) -> Result<BTreeMap<String, Depth>> {
         self.store().task_depths().await
     }
 
-    /// All reactions that anybody has registered.
+    /// Returns all registered reactions.
     pub async fn reactions(&self) -> Result<Vec<Registered>> {
         self.store().registered().await
     }
 
-    /// Tasks, by reaction and document, after one of these.
+    /// Returns tasks ordered by reaction and document, after a key.
     pub async fn tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
         self.store().list_tasks(query, after, most).await
     }
 
-    /// A task.
+    /// Returns a task, if it exists.
     pub async fn task(&self, key: TaskKey) -> Result<Option<Task>> {
         Ok(self.store().load_tasks(vec![key]).await?.pop())
     }
 
-    /// Has tasks run again, now; those that are running, afterwards. Events that were handled are not handled again. Answers how many. With a filter, only those whose documents match it.
+    /// Runs tasks again: pending and ended ones now, running ones after their run. With a filter,
+    /// only tasks whose documents match it run again. Events that were handled are not handled
+    /// again. Returns the number of tasks.
     pub async fn retry(&self, query: Query, documents: Option<&Filter>) -> Result<u64> {
         let shared = &self.0.shared;
         if let Some(name) = &query.reaction
@@ -162,7 +166,7 @@ impl<S: Reactive> Reacting<S> {
         Ok(retried)
     }
 
-    /// Those of these tasks whose documents match.
+    /// Returns those tasks whose documents match.
     async fn matching(&self, tasks: Vec<Task>, filter: &Filter) -> Result<Vec<Task>> {
         let places: BTreeMap<_, _> =
             self.reactions().await?.into_iter().filter_map(|one| Some((one.name, one.on?))).collect();
@@ -190,7 +194,8 @@ impl<S: Reactive> Reacting<S> {
         Ok(matching)
     }
 
-    /// Has nobody begin a run of a reaction until it is [resumed](Self::resume). What runs goes on.
+    /// Stops every process from beginning runs of a reaction until it is [resumed](Self::resume).
+    /// Handlers that already run continue.
     pub async fn pause(&self, reaction: &str) -> Result<()> {
         let pause = |registered: &mut Registered| {
             registered.paused = true;
@@ -199,7 +204,7 @@ impl<S: Reactive> Reacting<S> {
         self.set(reaction, pause).await
     }
 
-    /// Has a reaction run again that was paused or throttled.
+    /// Resumes a reaction that was paused or throttled.
     pub async fn resume(&self, reaction: &str) -> Result<()> {
         let run = |registered: &mut Registered| {
             registered.paused = false;
@@ -217,7 +222,8 @@ impl<S: Reactive> Reacting<S> {
         Err(Invalid::new("reaction", reaction, "one that is registered").into())
     }
 
-    /// Forgets the tasks whose time is over, of the reactions that are here. Answers how many. This happens by itself, too.
+    /// Deletes the tasks of this process's reactions whose retention time has passed. Returns their
+    /// number. The planner also does this periodically.
     pub async fn sweep(&self) -> Result<u64> {
         let places: BTreeSet<_> = self.0.shared.definitions.iter().filter_map(|one| one.on.clone()).collect();
         let mut swept = 0;
@@ -227,17 +233,18 @@ impl<S: Reactive> Reacting<S> {
         Ok(swept)
     }
 
-    /// Waits until nothing is left to do: every change so far is planned, and nothing is due or running. What handlers cause is waited for, too;
-    /// what is tried again later, or waits for quiet, is not. For tests.
+    /// Waits until every change so far is planned, and no task is due or running. That includes
+    /// tasks that handlers cause, but not tasks that wait for a retry or a debounce. For tests.
     pub async fn idle(&self) -> Result<()> {
         self.idle_within(Duration::ZERO).await
     }
 
-    /// The same, and nothing will be due within the horizon either: tries again and quiet times are waited for that long.
+    /// Like [`idle`](Self::idle), and also waits for tasks that are due within the horizon, such as
+    /// retries and debounced tasks.
     pub async fn idle_within(&self, horizon: Duration) -> Result<()> {
         let mut quiet = 0;
         while quiet < 2 {
-            // It is large, and those of callers would be as large.
+            // The future is large; boxing it keeps the callers' futures small.
             if Box::pin(self.is_idle(horizon)).await? {
                 quiet += 1;
             } else {
@@ -298,7 +305,7 @@ impl<S: Reactive> Reacting<S> {
         Ok(true)
     }
 
-    /// Fails, and says which, if a task has failed. For tests.
+    /// Fails if a task has failed; the error names some of them. For tests.
     pub async fn assert_no_failures(&self) -> Result<()> {
         let query = Query { states: vec![State::Failed], ..Query::default() };
         let failed = self.store().list_tasks(query, None, 3).await?;
@@ -313,7 +320,8 @@ impl<S: Reactive> Reacting<S> {
         Err(Error::new(Kind::Store, format!("tasks have failed: {}", said.join("; "))))
     }
 
-    /// Stops: nothing more is planned or begun here; what runs has until the deadline, and is then ended and given to others.
+    /// Stops planning and claiming. Handlers that run have until the deadline; then they are
+    /// aborted, and their claims are given back.
     pub async fn stop(&self, deadline: Duration) {
         let handle = &self.0;
         handle.end.send_replace(Some(Instant::now() + deadline));

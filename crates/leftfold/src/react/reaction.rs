@@ -1,4 +1,4 @@
-//! What a reaction is: which documents, what of them, and what to do.
+//! Reactions: the documents they select, the values they watch, and their handlers.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::event::{Event, EventKind};
 use crate::fold::Projection;
 use crate::json::Json;
 
-/// Why a handler failed. Any error becomes one with `?`.
+/// The error of a handler. `?` converts any error into one.
 pub struct HandlerError(Box<dyn StdError + Send + Sync>);
 
 impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for HandlerError {
@@ -33,7 +33,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for HandlerError {
 }
 
 impl HandlerError {
-    /// The error that it was made of.
+    /// Returns the underlying error.
     pub fn cause(&self) -> &(dyn StdError + 'static) {
         &*self.0
     }
@@ -59,30 +59,33 @@ impl fmt::Display for HandlerError {
 
 type Handled = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 type Handler = Box<dyn Fn(Arc<Inner>) -> Handled + Send + Sync>;
-/// What is seen in a document, and when that may be something else though it does not change.
+/// Evaluates a document. Also returns the time at which the result may differ although the document
+/// does not change.
 type Look = Box<dyn Fn(&Body, Timestamp) -> (Seen, Option<Timestamp>) + Send + Sync>;
 
-/// When the task of a document is forgotten. Give it more time than a process may stand still, or a write may be late: what was planned before a task was
-/// forgotten, and is written afterwards, is taken for a new task.
+/// When the task of a document is deleted.
+///
+/// Choose a delay longer than any process may stall or any write may be late. A plan made before
+/// the deletion but written after it counts as a new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleanup {
     /// Never.
     Keep,
-    /// So long after the document is gone.
+    /// This long after the document was deleted.
     Gone(Duration),
-    /// So long after the document is gone, or does not match any more.
+    /// This long after the document was deleted or stopped matching.
     GoneOrOutside(Duration),
 }
 
 impl Default for Cleanup {
-    /// A day after the document is gone.
+    /// Deletes the task a day after the document was deleted.
     fn default() -> Self {
         Self::Gone(Duration::from_hours(24))
     }
 }
 
-/// A reaction: made by [`Reaction::on`], [`Reaction::on_plain`], [`Reaction::on_event`] or [`Reaction::every`], complete with [`Draft::run`] or
-/// [`Draft::for_each`].
+/// A reaction. [`Reaction::on`], [`Reaction::on_plain`], [`Reaction::on_event`] and
+/// [`Reaction::every`] begin one; [`Draft::run`] or [`Draft::for_each`] completes it.
 ///
 /// ```
 /// # use leftfold::react::{Reaction, Retry};
@@ -106,25 +109,25 @@ impl Default for Cleanup {
 #[derive(Clone)]
 pub struct Reaction(pub(super) Result<Arc<Definition>, Invalid>);
 
-/// Which events a reaction is about.
+/// The events that a reaction handles.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     pub(super) kinds: Vec<EventKind>,
-    /// Also what was in the log before.
+    /// `true` if the reaction also handles events that were in the log before it was registered.
     pub(super) from_start: bool,
 }
 
-/// All that there is to know of a reaction.
+/// The complete definition of a reaction.
 pub(super) struct Definition {
     pub(super) name: String,
     pub(super) on: Option<On>,
-    /// What tells whether its documents must be compared anew.
+    /// The trigger as text: if it changes, all documents must be compared again.
     pub(super) text: String,
     pub(super) rules: Rules,
     pub(super) evolution: Evolution,
     pub(super) cleanup: Cleanup,
     pub(super) concurrency: usize,
-    /// The events it is about.
+    /// The events that it handles, if it reacts to events.
     pub(super) events: Option<Wanted>,
     look: Look,
     handler: Handler,
@@ -137,7 +140,7 @@ impl fmt::Debug for Definition {
 }
 
 impl Definition {
-    /// What a document, or its absence, means to it.
+    /// Evaluates a document or its absence.
     pub(super) fn look(&self, document: Option<&FoundDocument>, now: Timestamp) -> (Seen, Option<Timestamp>) {
         match document.map(|document| &document.body) {
             None => (Seen::Absent, None),
@@ -156,13 +159,15 @@ impl Definition {
 
 impl Reaction {
     #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
-    /// A reaction, of this name, to documents of a projection. The name is what its tasks are kept under: do not change it.
+    /// Begins a reaction to documents of a projection. Tasks are stored under `name`: do not change
+    /// it.
     pub fn on<P: Projection>(projection: P, name: &str) -> Draft<P::Document> {
         Draft::new(Collection::new(projection.name()).map(On::Projection).map(Some), name)
     }
 
-    /// A reaction, of this name, to events of these types: each of them once, those of a stream in order. One that fails holds up its own
-    /// stream. Folding again or rebuilding documents does not repeat it.
+    /// Begins a reaction to events of these types. It handles each event once, and the events of a
+    /// stream in order. A failing event blocks its own stream only. Folding again or rebuilding
+    /// documents does not repeat it.
     ///
     /// ```
     /// # use leftfold::react::Reaction;
@@ -184,8 +189,9 @@ impl Reaction {
         Draft { events: Some(wanted), ..Draft::new(Ok(None), name) }
     }
 
-    /// Something that is done again and again, in one process of all that have it: a task like any other, with retries, history, and
-    /// [`retry`](super::Reacting::retry) to do it now.
+    /// Begins a recurring reaction. Of all processes that define it, one runs it at a time. It is a
+    /// task like any other, with retries and history, and [`retry`](super::Reacting::retry) runs it
+    /// now.
     ///
     /// ```
     /// # use leftfold::react::{Every, Reaction};
@@ -199,19 +205,21 @@ impl Reaction {
         Draft::every(every, name)
     }
 
-    /// Whether it can run as it was described, or what of it is wrong. A reaction that can't is refused where it is to be started.
+    /// Checks that the definition is valid. [`Reactor::register`](super::Reactor::register) rejects
+    /// an invalid reaction.
     pub fn check(&self) -> Result<(), Invalid> {
         self.0.as_ref().map(drop).map_err(Clone::clone)
     }
 
-    /// A reaction, of this name, to documents of a collection that any program writes to.
+    /// Begins a reaction to documents of a collection that any program writes to.
     pub fn on_plain<D: DeserializeOwned>(collection: &str, name: &str) -> Draft<D> {
         Draft::new(Plain::new(collection).map(On::Plain).map(Some), name)
     }
 }
 
 impl Draft<()> {
-    /// Something that is done again and again, by one process at a time: the first time when it is first due.
+    /// Begins a recurring reaction that one process at a time runs. It first runs at its first
+    /// scheduled time.
     pub fn every(every: Every, name: &str) -> Self {
         let draft = Self::new(Ok(None), name);
         Self { rules: Rules { every: Some(every), ..draft.rules }, ..draft }
@@ -219,7 +227,8 @@ impl Draft<()> {
 }
 
 impl Draft<Event> {
-    /// Also for events that were in the log before the reaction was known; from then on if left out.
+    /// Also handles events that were in the log before the reaction was registered. By default it
+    /// handles only later events.
     pub fn from_start(mut self) -> Self {
         if let Some(Ok(wanted)) = &mut self.events {
             wanted.from_start = true;
@@ -227,7 +236,7 @@ impl Draft<Event> {
         self
     }
 
-    /// What to do with each event. See [`Reaction::on_event`].
+    /// Completes the reaction with a handler that runs for each event. See [`Reaction::on_event`].
     pub fn for_each<F, R>(self, handler: F) -> Reaction
     where
         F: Fn(Context<Event>) -> R + Send + Sync + 'static,
@@ -260,7 +269,7 @@ type When<D> = Box<dyn Fn(&D) -> bool + Send + Sync>;
 type Watch<D> = Box<dyn Fn(&D) -> Result<Json, Invalid> + Send + Sync>;
 type Again<D> = Box<dyn Fn(&D, Timestamp) -> Option<Timestamp> + Send + Sync>;
 
-/// A reaction that does nothing yet. What is not said has a default.
+/// A reaction without a handler. Every setting has a default.
 #[must_use = "it is no reaction until it is told what to run"]
 pub struct Draft<D> {
     name: String,
@@ -306,12 +315,14 @@ impl<D> Draft<D> {
         }
     }
 
-    /// Only documents of which this is true; of all if left out. Together with a [filter](Self::filter), both must say so.
+    /// Selects only documents for which `when` returns `true`; the default is all. If there is also
+    /// a [filter](Self::filter), both must match.
     pub fn when(self, when: impl Fn(&D) -> bool + Send + Sync + 'static) -> Self {
         Self { when: Some(Box::new(when)), ..self }
     }
 
-    /// When [`when`](Self::when) may say something else of a document that does not change: it is asked again then.
+    /// Sets when [`when`](Self::when) may return a different result for an unchanged document. The
+    /// planner evaluates the document again at that time.
     pub fn again_at(
         self,
         again: impl Fn(&D, Timestamp) -> Option<Timestamp> + Send + Sync + 'static,
@@ -319,65 +330,72 @@ impl<D> Draft<D> {
         Self { again: Some(Box::new(again)), ..self }
     }
 
-    /// Only documents that match this filter. What depends on the time (`$now`) is asked again when it must be.
+    /// Selects only documents that match this filter. If it depends on the time (`$now`), the
+    /// planner evaluates it again when its result may change.
     pub fn filter(self, filter: Filter) -> Self {
         Self { filter: Some(filter), ..self }
     }
 
-    /// Runs again when this changes, while the document matches. If left out, when anything does.
+    /// Runs the handler again when this value changes while the document matches. By default any
+    /// change of the document counts.
     pub fn watch<W: Serialize>(self, watch: impl Fn(&D) -> W + Send + Sync + 'static) -> Self {
         Self { watch: Some(Box::new(move |document| Json::of(&watch(document)))), ..self }
     }
 
-    /// Runs again when what is at these paths changes, while the document matches.
+    /// Runs the handler again when a value at these paths changes while the document matches.
     pub fn watch_paths(self, paths: Paths) -> Self {
         Self { paths: Some(paths), ..self }
     }
 
-    /// Raise this when the closures of [`when`](Self::when) or [`watch`](Self::watch) change: then all documents are compared anew, as they are by
-    /// themselves when a filter or the paths change.
+    /// Sets the version of the closures of [`when`](Self::when) and [`watch`](Self::watch). Raise
+    /// it when they change: then all documents are compared again. A changed filter or changed
+    /// paths do that automatically.
     pub fn trigger_version(self, version: u32) -> Self {
         Self { trigger: version, ..self }
     }
 
-    /// Waits until a document has not changed for so long, but no longer than a [most](Self::at_most). At once if left out.
+    /// Waits until a document has not changed for this long, but no longer than
+    /// [`at_most`](Self::at_most). The default is not to wait.
     pub fn debounce(self, quiet: Duration) -> Self {
         Self { rules: Rules { debounce: quiet, ..self.rules }, ..self }
     }
 
-    /// The longest that a document which keeps changing is waited for: a minute if left out.
+    /// Sets the longest wait for a document that keeps changing; the default is one minute.
     pub fn at_most(self, wait: Duration) -> Self {
         Self { rules: Rules { at_most: wait, ..self.rules }, ..self }
     }
 
-    /// What happens when the handler fails.
+    /// Sets the retry policy for handlers that fail.
     pub fn retry(self, retry: Retry) -> Self {
         Self { rules: Rules { retry, ..self.rules }, ..self }
     }
 
-    /// When tasks are forgotten.
+    /// Sets when tasks are deleted.
     pub fn cleanup(self, cleanup: Cleanup) -> Self {
         Self { cleanup, ..self }
     }
 
-    /// How many run at the same time in a process: 64 if left out.
+    /// Sets the maximum number of handlers of this reaction that run in a process at the same time.
+    /// The default is 64.
     pub fn concurrency(self, most: usize) -> Self {
         Self { concurrency: most, ..self }
     }
 
-    /// How many runs are remembered of each task: 5 if left out, 1000 at most. Those with long error texts are forgotten earlier.
+    /// Sets how many runs each task's history keeps: 5 by default, at most 1000. Long error texts
+    /// shorten the history.
     pub fn history(self, runs: usize) -> Self {
         Self { rules: Rules { history: runs, ..self.rules }, ..self }
     }
 
-    /// The version of the handler, 1 if left out, and what a new one does with what the old one ended. Processes with older code run nothing
-    /// that needs newer code.
+    /// Sets the version of the handler, 1 by default, and what a new version does with tasks that
+    /// an older one ended. Processes with older code never run tasks that need newer code.
     pub fn version(self, version: u32, evolution: Evolution) -> Self {
         Self { rules: Rules { version, ..self.rules }, evolution, ..self }
     }
 
-    /// After how much silence a claim is taken over by others: 4.5 seconds if left out. It is renewed while the handler runs; a handler that
-    /// blocks the runtime for longer loses it.
+    /// Sets how long a claim lasts without renewal before others may take it over; the default is
+    /// 4.5 seconds. The runner renews it while the handler runs. A handler that blocks the runtime
+    /// for longer loses its claim.
     pub fn visibility(self, silence: Duration) -> Self {
         Self { rules: Rules { visibility: silence, ..self.rules }, ..self }
     }
@@ -416,8 +434,9 @@ impl<D> Draft<D> {
 }
 
 impl<D: DeserializeOwned + Send + 'static> Draft<D> {
-    /// What to do. It is done at least once for the last state of each document that matches; not on a state that is no longer true, as far as
-    /// [`Context::document`] can tell; and again after failures.
+    /// Completes the reaction with a handler. It runs at least once for the last state of each
+    /// matching document, and again after failures. It does not act on a state that is no longer
+    /// true, as far as [`Context::document`] can tell.
     pub fn run<F, R>(self, handler: F) -> Reaction
     where
         F: Fn(Context<D>) -> R + Send + Sync + 'static,
@@ -459,7 +478,8 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
                     return (Seen::Outside, check_at);
                 }
             }
-            // What is of another shape is told by its handler, where people look.
+            // If the document has another type, let the handler run and fail: its error is where
+            // people look.
             let Ok(typed) = is_typed.then(|| document.to::<D>()).transpose() else {
                 return (Seen::Inside(document.clone()), check_at);
             };

@@ -1,4 +1,4 @@
-//! The front door of reactions: which of them run on a store, and what of them this process does.
+//! The entry point of reactions: the reactions of a store, and this process's share of the work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::store::{On, Reactive};
 use crate::env::{Env, System, event_id};
 use crate::error::{Invalid, Result};
 
-/// Describes which reactions run on a store, and what of them this process does.
+/// Configures the reactions on a store, and this process's share of the work.
 ///
 /// ```
 /// # use leftfold::react::{Plain, Reaction, Reactor};
@@ -55,7 +55,7 @@ pub struct Reactor<S> {
 }
 
 impl<S: Reactive> Reactor<S> {
-    /// Reactions on this store, none yet.
+    /// Creates a reactor on this store, without reactions.
     pub fn on(store: S) -> Self {
         Self {
             store,
@@ -75,37 +75,39 @@ impl<S: Reactive> Reactor<S> {
         self
     }
 
-    /// Whether this process plans tasks, as it does otherwise. Some process that knows a reaction must plan for it.
+    /// Sets whether this process plans tasks; it does by default. At least one process that knows a
+    /// reaction must plan for it.
     pub fn plans(self, plans: bool) -> Self {
         Self { plans, ..self }
     }
 
-    /// Which of the reactions run here: all if it is not said.
+    /// Sets the reactions that run in this process; the default is all of them.
     pub fn runs(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { runs: Some(names.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// How many handlers run here at the same time, of all reactions together: 256 if it is not said.
+    /// Sets the maximum number of handlers that run in this process at the same time, across all
+    /// reactions. The default is 256.
     pub fn concurrency(self, most: usize) -> Self {
         Self { concurrency: most, ..self }
     }
 
-    /// How often to look for tasks that are to be forgotten: once a minute if it is not said.
+    /// Sets how often the planner looks for tasks to delete; the default is once a minute.
     pub fn sweep_every(self, period: Duration) -> Self {
         Self { sweep_every: period, ..self }
     }
 
-    /// Sets the name under which this process works. Never give two living processes the same name.
+    /// Sets the worker name of this process. Two live processes must never share a name.
     pub fn worker(self, name: impl Into<String>) -> Self {
         Self { owner: Some(name.into()), ..self }
     }
 
-    /// Where chance comes from.
+    /// Sets the source of randomness.
     pub fn env(self, env: impl Env) -> Self {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// Registers the reactions, and plans and runs until it is [stopped](Reacting::stop).
+    /// Registers the reactions, then plans and runs tasks until it is [stopped](Reacting::stop).
     pub async fn start(self) -> Result<Reacting<S>> {
         Ok(self.register().await?.start())
     }
@@ -149,7 +151,7 @@ impl<S: Reactive> Reactor<S> {
     }
 }
 
-/// Reactions that are registered, and do not run yet.
+/// Reactions that are registered but not yet running.
 #[must_use = "nothing runs until it is started"]
 pub struct Registration<S> {
     shared: Arc<Shared<S>>,
@@ -158,7 +160,7 @@ pub struct Registration<S> {
 }
 
 impl<S: Reactive> Registration<S> {
-    /// Plans and runs until it is [stopped](Reacting::stop).
+    /// Plans and runs tasks until it is [stopped](Reacting::stop).
     pub fn start(self) -> Reacting<S> {
         let Self { shared, places, plans } = self;
         let mut planners = JoinSet::new();

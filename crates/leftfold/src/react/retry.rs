@@ -1,4 +1,4 @@
-//! When a handler that failed is tried again, and when not any more.
+//! Retry policies of handlers, and schedules of recurring reactions.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::error::Invalid;
 
-/// How often and how patiently a handler is tried again.
+/// The retry policy of a handler.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::error::Invalid;
 #[derive(Clone, Debug)]
 pub struct Retry {
     schedule: Schedule,
-    /// How much of each wait is left to chance, from 0 to 1.
+    /// The share of each wait that is random, from 0 to 1.
     jitter: f64,
     attempts: Option<u32>,
     within: Option<Duration>,
@@ -38,7 +38,7 @@ enum Schedule {
 }
 
 impl Default for Retry {
-    /// After 10 seconds, doubling up to a day, with jitter; five attempts in all.
+    /// Retries after 10 seconds, doubling up to a day, with jitter; five attempts in all.
     fn default() -> Self {
         Self::exponential(Duration::from_secs(10), Duration::from_hours(24)).attempts(5)
     }
@@ -49,38 +49,38 @@ impl Retry {
         Self { schedule, jitter: 0.2, attempts: None, within: None, reset_on_change: true }
     }
 
-    /// No second attempt.
+    /// Never retries.
     pub fn never() -> Self {
         Self::new(Schedule::Never).attempts(1)
     }
 
-    /// Always after the same time.
+    /// Always waits the same time.
     pub fn fixed(every: Duration) -> Self {
         Self::new(Schedule::Fixed(every))
     }
 
-    /// After this time, then twice, three times as long …
+    /// Waits this long after the first failure, then twice, three times as long, and so on.
     pub fn linear(step: Duration) -> Self {
         Self::new(Schedule::Linear(step))
     }
 
-    /// After this time, then doubling, up to a most.
+    /// Waits `first` after the first failure, then doubles the wait up to `most`.
     pub fn exponential(first: Duration, most: Duration) -> Self {
         Self::new(Schedule::Exponential { first, most, factor: 2.0 })
     }
 
-    /// After these times, one after the other; the last one again and again.
+    /// Waits these times, one after the other; the last one repeats.
     pub fn series(waits: impl IntoIterator<Item = Duration>) -> Self {
         Self::new(Schedule::Series(waits.into_iter().collect()))
     }
 
-    /// At the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
+    /// Retries at the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
     pub fn cron(expression: &str) -> Result<Self, Invalid> {
         Ok(Self::new(Schedule::Cron(Box::new(crontab("cron expression of a retry policy", expression)?)))
             .jitter(0.0))
     }
 
-    /// What an exponential wait grows by: 2 otherwise.
+    /// Sets the factor by which an exponential wait grows; the default is 2.
     #[must_use]
     pub fn factor(mut self, by: f64) -> Self {
         if let Schedule::Exponential { factor, .. } = &mut self.schedule {
@@ -89,25 +89,27 @@ impl Retry {
         self
     }
 
-    /// How much of each wait is left to chance, from 0 to 1: a fifth otherwise. Those who failed together do not come back together.
+    /// Sets the share of each wait that is random, from 0 to 1; the default is a fifth. Tasks that
+    /// failed together then do not retry together.
     #[must_use]
     pub fn jitter(self, share: f64) -> Self {
         Self { jitter: share, ..self }
     }
 
-    /// The most attempts, the first one included. Without it, and without [`within`](Self::within), it goes on for ever.
+    /// Sets the maximum number of attempts, including the first one. Without it, and without
+    /// [`within`](Self::within), retries never end.
     #[must_use]
     pub fn attempts(self, most: u32) -> Self {
         Self { attempts: Some(most), ..self }
     }
 
-    /// No attempt later than this after the first failure.
+    /// Allows no attempt later than this after the first failure.
     #[must_use]
     pub fn within(self, duration: Duration) -> Self {
         Self { within: Some(duration), ..self }
     }
 
-    /// Whether attempts are counted anew when the document changes, as they are otherwise.
+    /// Sets whether a change of the document resets the number of attempts; it does by default.
     #[must_use]
     pub fn reset_on_change(self, reset: bool) -> Self {
         Self { reset_on_change: reset, ..self }
@@ -141,13 +143,15 @@ impl Retry {
         }
     }
 
-    /// Whether there may be another attempt after so many, the first of which failed then.
+    /// Returns whether no attempt is left after this many, if the first failure was at
+    /// `first_failed`.
     pub(crate) fn is_spent(&self, attempts: u32, first_failed: Option<Timestamp>, now: Timestamp) -> bool {
         let late = |within| first_failed.is_some_and(|first| later(first, within) <= now);
         self.attempts.is_some_and(|most| attempts >= most) || self.within.is_some_and(late)
     }
 
-    /// When to try again after so many attempts, the last of which just failed; `None` if not any more. Chance is a number from 0 to 1.
+    /// Returns the time of the next attempt after the last of `attempts` failed, or `None` if none
+    /// is left. `chance` is a random number from 0 to 1.
     pub(crate) fn next(
         &self,
         attempts: u32,
@@ -180,13 +184,13 @@ impl Retry {
         Some(later(now, wait.saturating_sub(self.spread(wait, chance))))
     }
 
-    /// The part of a wait that chance takes.
+    /// Returns the random part of a wait.
     fn spread(&self, wait: Duration, chance: f64) -> Duration {
         wait.mul_f64((self.jitter * chance).clamp(0.0, 1.0))
     }
 }
 
-/// When something is done again and again, whatever happens.
+/// The schedule of a recurring reaction.
 ///
 /// ```
 /// use std::time::Duration;
@@ -206,7 +210,7 @@ enum Times {
 }
 
 impl Every {
-    /// So long after the last time: at least a millisecond.
+    /// Repeats this long after the last run; at least one millisecond.
     pub fn interval(interval: Duration) -> Result<Self, Invalid> {
         if interval < Duration::from_millis(1) {
             return Err(Invalid::new("interval", &format!("{interval:?}"), "at least a millisecond"));
@@ -214,13 +218,13 @@ impl Every {
         Ok(Self(Times::Interval(interval)))
     }
 
-    /// At the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
+    /// Repeats at the times of a cron expression with a time zone: `0 3 * * * Europe/Vienna`.
     pub fn cron(expression: &str) -> Result<Self, Invalid> {
         let times = Box::new(crontab("cron expression", expression)?);
         Ok(Self(Times::Cron { times, text: expression.to_owned() }))
     }
 
-    /// The next time after this one.
+    /// Returns the next time after this one.
     pub(crate) fn next(&self, after: Timestamp) -> Timestamp {
         match &self.0 {
             Times::Interval(interval) => later(after, *interval),
@@ -230,7 +234,7 @@ impl Every {
         }
     }
 
-    /// What tells it from another one.
+    /// Returns a text that identifies the schedule.
     pub(crate) fn text(&self) -> String {
         match &self.0 {
             Times::Interval(interval) => format!("{interval:?}"),
@@ -239,7 +243,7 @@ impl Every {
     }
 }
 
-/// Reads a cron expression.
+/// Parses a cron expression.
 pub(crate) fn crontab(field: &'static str, expression: &str) -> Result<Crontab, Invalid> {
     cronexpr::parse_crontab(expression).map_err(|error| {
         let expected = format!("five fields and a time zone, such as \"0 3 * * * UTC\": {error}");
@@ -247,7 +251,7 @@ pub(crate) fn crontab(field: &'static str, expression: &str) -> Result<Crontab, 
     })
 }
 
-/// A time so much later; the end of time if there is none.
+/// Returns a time that is this much later, or the latest possible time on overflow.
 pub(crate) fn later(time: Timestamp, by: Duration) -> Timestamp {
     SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
 }
@@ -258,7 +262,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-    /// The waits after each failure, in seconds.
+    /// Returns the waits after each failure, in seconds.
     fn waits(retry: &Retry, count: u32, chance: f64) -> Vec<Option<i64>> {
         let next = |attempts| retry.next(attempts, NOW, NOW, chance);
         (1..=count).map(|attempts| next(attempts).map(|at| at.as_second() - NOW.as_second())).collect()
@@ -281,7 +285,7 @@ mod tests {
         for (retry, expected) in cases {
             assert_eq!(waits(&retry.clone().jitter(0.0), 4, 0.7), expected, "{retry:?}");
         }
-        // 2027-01-15 08:00:00 UTC is where it begins.
+        // The start, `NOW`, is 2027-01-15 08:00:00 UTC.
         let nightly = Retry::cron("30 3 * * * UTC").unwrap();
         assert_eq!(waits(&nightly, 2, 0.5), [Some(70_200), Some(70_200)]);
         assert_eq!(waits(&Retry::default(), 5, 0.0), [Some(10), Some(20), Some(40), Some(80), None]);

@@ -1,7 +1,7 @@
-//! Running: tasks that are due are claimed, handled and finished, many at a time.
+//! Running: the runner claims due tasks, handles them and finishes them, many at a time.
 //!
-//! A claim is a change of the task that only one worker can make. It runs the handler and finishes
-//! the task if the claim still stands. If others have taken the claim over, the handler is
+//! A claim is a change of the task that only one worker can make. That worker runs the handler and
+//! finishes the task if the claim still stands. If others have taken the claim over, the handler is
 //! cancelled, and its outcome is ignored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,17 +26,18 @@ use super::store::Reactive;
 use super::task::{Outcome, Suspicion, Task};
 use crate::error::Result;
 
-/// How long to wait before looking again for due tasks, if nobody tells of any.
+/// The longest wait before looking again for due tasks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// How long to wait for more room where there is little.
+/// The time to wait for more free slots when few are left.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// Claims and runs until it is to stop; then waits for what runs until the deadline, and gives back
-/// the rest.
+/// Claims and runs tasks until the stop signal; then waits for handlers until the deadline, and
+/// gives back the remaining claims.
 pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Receiver<Option<Instant>>) {
     let loader = Loader::on(shared.store.clone());
     let (finish, finished) = mpsc::channel(FINISH);
-    // They end with this, however it ends: claims of one that is gone must not be renewed.
+    // These tasks end with this function, however it ends: claims of a dead runner must not be
+    // renewed.
     let mut helpers = JoinSet::new();
     helpers.spawn(finish_all(Arc::clone(&shared), finished));
     let renewer = helpers.spawn(renew_all(Arc::clone(&shared)));
@@ -52,7 +53,7 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
         if stop.borrow().is_some() {
             break;
         }
-        // Runs that are about to end are worth waiting for: many claims cost as much as one.
+        // Waiting for runs that are about to end pays off: many claims cost as much as one.
         if shared.running.active() * 4 > room * 3 {
             sleep(GATHER).await;
         }
@@ -100,8 +101,8 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
     heartbeat::end(&shared).await;
 }
 
-/// Takes the next step: claims tasks and has them handled, or lets suspects have their turn, or
-/// ends it. Returns how long to wait before the next one.
+/// Takes the next step: claims tasks and has them handled, or begins or ends a turn of suspects.
+/// Returns the time to wait before the next step.
 async fn step<S: Reactive>(
     shared: &Shared<S>,
     quarantine: &mut Quarantine,
@@ -129,7 +130,7 @@ async fn step<S: Reactive>(
     if level != Suspicion::None {
         if !is_any {
             quarantine.end_turn();
-            // Other workers may have claimed them, or run all of them that may run now.
+            // Other workers may have claimed them, or have used up all the room for suspects.
             quarantine.finds_no_room(now);
         }
         return Ok(Duration::ZERO);
@@ -149,9 +150,9 @@ async fn step<S: Reactive>(
     Ok(next.min(quarantine.wait(now, is_idle)))
 }
 
-/// Waits until it is to stop.
+/// Waits for the stop signal.
 async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
-    // An error says that whoever could stop it is gone, which is as good.
+    // An error means that the sender is gone, which also means to stop.
     let _ = stop.wait_for(Option::is_some).await;
 }
 
@@ -176,7 +177,7 @@ async fn handle<S: Reactive>(
     let revision = event.as_ref().map(|event| event.revision.0);
     let cancelled = {
         let runs = shared.running.runs();
-        // If it is another one's by now, the claim was lost before it began.
+        // If another run has replaced this one, the claim was lost before the run began.
         runs.get(&key).filter(|held| held.task.epoch == epoch).map(|held| held.cancel.subscribe())
     };
     let Some(cancelled) = cancelled else { return };
@@ -195,7 +196,7 @@ async fn handle<S: Reactive>(
         event,
     });
     let begun = Instant::now();
-    // A handler that panics has failed; so has one that is gone.
+    // A handler that panics or is aborted has failed.
     let mut running = JoinSet::new();
     let span = tracing::info_span!(
         "task",
@@ -212,8 +213,8 @@ async fn handle<S: Reactive>(
         () = async { let _ = lost.wait_for(|lost| *lost).await; } => None,
     };
     let Some(said) = said else {
-        // Others have the claim. The handler has been told; it ends here at the latest. Until it has
-        // ended, what it does still happens in this process.
+        // Others have the claim. The handler was notified, and is aborted here. Until it has ended,
+        // it may still have effects.
         tracing::warn!(parent: &span, "others have taken it over; its handler is ended");
         running.shutdown().await;
         shared.running.lose(&key, epoch);
@@ -239,11 +240,11 @@ async fn handle<S: Reactive>(
     let unseen = definition.on.is_some() && !inner.current.load(Ordering::Relaxed);
     shared.running.ends(&key, epoch);
     let finished = Finished { key, epoch, outcome, completes, unseen, took };
-    // Whoever finishes lives for as long as those who run.
+    // The receiver lives for as long as handlers run.
     let _ = finish.send(finished).await;
 }
 
-/// What was done: an event of a stream was handled, or the document was.
+/// Returns the outcome of a success: an event was handled, or a document.
 fn done(revision: Option<u64>) -> Outcome {
     revision.map_or(Outcome::Done, Outcome::Handled)
 }

@@ -14,7 +14,7 @@ pub(super) struct Running {
     runs: Mutex<BTreeMap<TaskKey, Held>>,
     /// The claims that were lost here, by task.
     lost: Mutex<BTreeMap<TaskKey, u64>>,
-    /// Something has ended.
+    /// Notifies when a run has ended.
     pub(super) freed: Notify,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Held {
     /// The task as it was last written here.
     pub(super) task: Task,
     pub(super) cancel: watch::Sender<bool>,
-    /// Its handler has ended; that is not written yet.
+    /// `true` if the handler has ended, but its outcome is not written yet.
     pub(super) ended: bool,
 }
 
@@ -41,12 +41,12 @@ impl Running {
         self.runs().insert(task.key.clone(), held);
     }
 
-    /// How many handlers run.
+    /// Returns the number of running handlers.
     pub(super) fn active(&self) -> usize {
         self.runs().values().filter(|held| !held.ended).count()
     }
 
-    /// A handler has ended: another one may begin while that is written.
+    /// Records that a handler has ended: another one may begin while its outcome is written.
     pub(super) fn ends(&self, key: &TaskKey, epoch: u64) {
         if let Some(held) = self.runs().get_mut(key).filter(|held| held.task.epoch == epoch) {
             held.ended = true;
@@ -54,14 +54,14 @@ impl Running {
         self.freed.notify_one();
     }
 
-    /// Returns the task of this run, as it was last written here. A task that was claimed again
-    /// meanwhile is another run's.
+    /// Returns the task of this run, as it was last written here. Returns `None` if the task was
+    /// claimed again meanwhile.
     pub(super) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
         let is_same = |task: &&Task| task.epoch == epoch || planted(Bug::RunsMixedUp);
         self.runs().get(key).map(|held| &held.task).filter(is_same).cloned()
     }
 
-    /// This run was looked at, or written, and its task was that.
+    /// Updates the task of this run after it was read or written.
     pub(super) fn update(&self, task: &Task) {
         if let Some(held) = self.runs().get_mut(&task.key).filter(|held| held.task.epoch == task.epoch) {
             held.task = task.clone();

@@ -1,4 +1,4 @@
-//! What all parts of a reactor have: the store, the reactions, the time, and what was counted.
+//! State shared by all parts of a reactor: the store, the reactions, the time, and the counters.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,10 +23,11 @@ use crate::error::{Error, Kind, Result};
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
-/// How often the store's clock is looked at.
+/// The interval at which the store's clock is read.
 const CLOCK_EVERY: Duration = Duration::from_secs(30);
 
-/// Whether everything is to stop. All who wait hear of it in the order in which they began to wait, so that the same happens every time.
+/// The stop signal. Waiters wake in the order in which they began to wait, so that simulations are
+/// deterministic.
 #[derive(Default)]
 struct Stop {
     is_told: AtomicBool,
@@ -40,35 +41,36 @@ impl Stop {
     }
 }
 
-/// What all parts of a reactor have.
+/// The state shared by all parts of a reactor.
 pub(super) struct Shared<S> {
     pub(super) store: S,
     pub(super) env: Arc<dyn Env>,
     /// The owner of leases.
     pub(super) owner: String,
-    /// The owner of claims, which says that it is alive: another one each time that a process of
-    /// this name starts.
+    /// The owner of claims, which sends heartbeats. It differs each time that a process of this
+    /// name starts.
     pub(super) worker: String,
     pub(super) definitions: Vec<Arc<Definition>>,
-    /// Those that run here.
+    /// The reactions that run in this process.
     pub(super) runs: Vec<Arc<Definition>>,
     pub(super) concurrency: usize,
     pub(super) sweep_every: Duration,
     pub(super) running: Running,
     pub(super) heartbeat: Heartbeat,
-    /// What was registered when it was last looked at.
+    /// The registrations when they were last read.
     registry: Mutex<BTreeMap<String, Registered>>,
-    /// The feeds that are followed here, and since when something that they told is not planned.
+    /// The feeds that this process follows, each with the time since which it has unplanned
+    /// changes.
     behind: Mutex<BTreeMap<On, Option<Instant>>>,
     counts: Mutex<Counts>,
-    /// The store's time, and when it was that.
+    /// The store's time, and the local instant at which it was read.
     clock: Mutex<(Timestamp, Instant)>,
     stop: Stop,
     to_stir: Notify,
 }
 
 impl<S: Reactive> Shared<S> {
-    /// What a reactor has that does nothing yet.
+    /// Creates the state of a reactor that does nothing yet.
     pub(super) async fn new(store: S, env: Arc<dyn Env>, owner: String) -> Result<Self> {
         let now = ask_time(&store).await?;
         let worker = format!("{owner}-{:06x}", env.random() & 0xff_ffff);
@@ -92,7 +94,7 @@ impl<S: Reactive> Shared<S> {
         })
     }
 
-    /// The store's time, as far as it can be told without asking.
+    /// Returns the store's time, estimated without a request to the store.
     pub(super) fn now(&self) -> Timestamp {
         let (time, at) = *lock(&self.clock);
         super::retry::later(time, at.elapsed())
@@ -101,7 +103,7 @@ impl<S: Reactive> Shared<S> {
     #[expect(clippy::cast_precision_loss, reason = "chance need not be exact")]
     pub(super) fn moment(&self) -> Moment {
         let (version, chance) = (self.env.random() >> 1, self.env.random());
-        // Versions are never 0, which is what a task has that was never kept.
+        // Versions are never 0: that is the version of a task that was never saved.
         Moment {
             now: self.now(),
             version: version.max(1),
@@ -118,14 +120,14 @@ impl<S: Reactive> Shared<S> {
     }
 
     pub(super) async fn stopping(&self) {
-        // In this order: what is told from here on is heard.
+        // This order matters: a stop after this line wakes the waiter.
         let heard = self.stop.told.notified();
         if !self.is_stopping() {
             heard.await;
         }
     }
 
-    /// Waits, unless it is to stop.
+    /// Waits for this time, or until the reactor stops.
     pub(super) async fn wait(&self, time: Duration) {
         let _ = timeout(time, self.stopping()).await;
     }
@@ -145,28 +147,28 @@ impl<S: Reactive> Shared<S> {
         count(&mut lock(&self.counts));
     }
 
-    /// What was done here so far.
+    /// Returns the counters of this process.
     pub(super) fn counts(&self) -> Counts {
         lock(&self.counts).clone()
     }
 
-    /// How far the feeds are behind that are followed here.
+    /// Returns the lag of each feed that this process follows.
     pub(super) fn lags(&self) -> BTreeMap<On, Duration> {
         let lag = |since: &Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
         lock(&self.behind).iter().map(|(on, since)| (on.clone(), lag(since))).collect()
     }
 
-    /// A feed has told what is still to be planned.
+    /// Records that a feed has unplanned changes.
     pub(super) fn falls_behind(&self, on: &On) {
         lock(&self.behind).entry(on.clone()).or_default().get_or_insert_with(Instant::now);
     }
 
-    /// All that a feed has told is planned.
+    /// Records that all changes of a feed are planned.
     pub(super) fn keeps_up(&self, on: &On) {
         lock(&self.behind).insert(on.clone(), None);
     }
 
-    /// Others follow it.
+    /// Records that this process no longer follows a feed.
     pub(super) fn follows_no_more(&self, on: &On) {
         lock(&self.behind).remove(on);
     }
@@ -177,7 +179,7 @@ impl<S: Reactive> Shared<S> {
         Ok(registered)
     }
 
-    /// The reaction as it is here, if it is what is registered.
+    /// Returns this process's definition of a reaction, if it is the registered one.
     pub(super) fn known(&self, name: &str) -> Option<Arc<Definition>> {
         let definition = self.definitions.iter().find(|definition| definition.name == name)?;
         let registry = lock(&self.registry);
@@ -188,7 +190,7 @@ impl<S: Reactive> Shared<S> {
         is_same.then(|| Arc::clone(definition))
     }
 
-    /// All reactions that are here as they are registered.
+    /// Returns all definitions of this process that are the registered ones.
     pub(super) fn current(&self) -> Vec<Arc<Definition>> {
         self.definitions.iter().filter_map(|definition| self.known(&definition.name)).collect()
     }
@@ -197,12 +199,12 @@ impl<S: Reactive> Shared<S> {
         self.store.stir().await
     }
 
-    /// Has everybody look, soon.
+    /// Wakes all processes soon.
     pub(super) fn stir_soon(&self) {
         self.to_stir.notify_one();
     }
 
-    /// Changes what is known of a reaction. Answers whether it is known.
+    /// Changes the registration of a reaction. Returns whether it is registered.
     pub(super) async fn change(&self, name: &str, change: impl Fn(&mut Registered)) -> Result<bool> {
         let mut pauses = self.pauses();
         loop {
@@ -223,7 +225,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The store's time, and when it was that. What takes long to be answered is asked again: it may be long past.
+/// Returns the store's time and the local instant at which it was read. A slow answer may be
+/// outdated, so the request is repeated.
 async fn ask_time<S: Reactive>(store: &S) -> Result<(Timestamp, Instant)> {
     const SOON: Duration = Duration::from_millis(100);
     const TRIES: usize = 10;
@@ -265,7 +268,7 @@ pub(super) async fn stir_when_asked<S: Reactive>(shared: Arc<Shared<S>>) {
     }
 }
 
-/// What handlers reach the store with.
+/// The access of handlers to the store.
 pub(super) struct Hand<S>(pub(super) Arc<Shared<S>>);
 
 impl<S: Reactive> Hands for Hand<S> {

@@ -1,6 +1,8 @@
-//! What a store does for reactions: it tells which documents have changed, reads them, and keeps tasks.
+//! The store interface of reactions: a store reports changed documents, reads them, and keeps
+//! tasks.
 //!
-//! All that is decided is decided elsewhere, over plain values; a store keeps a task only if it is still what the change was computed from.
+//! Stores decide nothing. Decisions are made elsewhere, over plain values. A store writes a task
+//! only if it still has the version from which the change was computed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +21,13 @@ use crate::event::DocumentId;
 use crate::json::Json;
 use crate::log::Log;
 
-/// Where documents are.
+/// The place where documents are stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum On {
-    /// Those of a projection.
+    /// The documents of a projection.
     Projection(Collection),
-    /// Those of a collection or table that any program writes to.
+    /// The documents of a collection or table that any program writes to.
     Plain(Plain),
 }
 
@@ -38,13 +40,13 @@ impl fmt::Display for On {
     }
 }
 
-/// The name of a collection or table that is not Leftfold's.
+/// The name of a collection or table that Leftfold does not own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Plain(String);
 
 impl Plain {
-    /// Checks the name: letters, digits, `_`, `-` and `.`, not beginning with what is Leftfold's.
+    /// Checks the name: letters, digits, `_`, `-` and `.`, without the reserved prefix `leftfold`.
     pub fn new(name: impl Into<String>) -> Result<Self, Invalid> {
         let name = name.into();
         let fits = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -55,7 +57,7 @@ impl Plain {
         Ok(Self(name))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -75,43 +77,45 @@ impl From<Plain> for String {
     }
 }
 
-/// What has changed.
+/// A batch of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Documents that were written or deleted, however often.
+    /// The documents that were written or deleted, each once.
     pub documents: BTreeMap<On, BTreeSet<DocumentId>>,
-    /// Where to go on when all of this is taken care of.
+    /// The place from which the feed continues once all these changes are processed.
     pub through: String,
 }
 
-/// What a feed of changes says.
+/// An item of a feed of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// These documents have changed; none if nothing has for a while.
+    /// Changed documents; empty if nothing changed for a while.
     Changes(Changes),
-    /// The changes since the place it began at are no longer known: everything must be compared.
+    /// The changes since the feed's starting place are no longer available: all documents must be
+    /// compared.
     Lost(String),
 }
 
-/// Changes of documents, one after the other.
+/// A feed of document changes.
 pub trait Feed: Send {
-    /// The next changes, at most so many; waits for some, but no longer than this. Cancelling it loses nothing.
+    /// Returns the next changes, at most `most`. Waits for changes, but no longer than `patience`.
+    /// Cancelling the call loses nothing.
     fn next(&mut self, most: usize, patience: Duration) -> impl Future<Output = Result<Told>> + Send;
 }
 
-/// A task as it is to be, and what it was computed from.
+/// A conditional write of a task, with the version from which it was computed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// There must be none yet.
+    /// Inserts the task; it must not exist.
     Insert(Task),
-    /// It must have this version.
+    /// Replaces the task; it must have this version.
     Update(u64, Task),
-    /// It must have this version, and is to be gone.
+    /// Deletes the task; it must have this version.
     Delete(u64, TaskKey),
 }
 
 impl Change {
-    /// Which task it is about.
+    /// Returns the key of the task.
     pub fn key(&self) -> &TaskKey {
         match self {
             Self::Insert(task) | Self::Update(_, task) => &task.key,
@@ -120,89 +124,92 @@ impl Change {
     }
 }
 
-/// Which due tasks are wanted.
+/// A request for due tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The reaction.
     pub reaction: String,
-    /// The version of its code that is here: what needs a later one is not wanted.
+    /// The version of the reaction's code in this process. Tasks that need a later one are left
+    /// out.
     pub version: u32,
-    /// How many.
+    /// The maximum number of tasks.
     pub most: usize,
-    /// The suspicion that they are under.
+    /// The suspicion under which they wait.
     pub suspicion: Suspicion,
 }
 
 /// Tasks that can be claimed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Due {
-    /// First those that are due for longest, of each reaction.
+    /// The tasks of each reaction, the longest due first.
     pub tasks: Vec<Task>,
-    /// When the next one that is wanted becomes due, if none of its reaction is now; never is `None`.
+    /// The time at which the next wanted task becomes due, if none of its reaction is due now.
+    /// `None` if there is no such task.
     pub next: Option<Timestamp>,
     /// The store's time.
     pub now: Timestamp,
-    /// The latest code of the reactions that are wanted, as far as they are registered.
+    /// The latest code version of each wanted reaction that is registered.
     pub codes: BTreeMap<String, u32>,
-    /// When the first suspect of each level is due, of the reactions of which tasks without suspicion
-    /// are wanted and that are neither paused nor throttled.
+    /// The time at which the first suspect of each level is due. Counts only reactions for which
+    /// tasks without suspicion are wanted and which are neither paused nor throttled.
     pub suspects: BTreeMap<Suspicion, Timestamp>,
 }
 
-/// What is known of a reaction by all who plan or run it.
+/// The registration of a reaction, shared by all planners and runners.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registered {
     /// Its name.
     pub name: String,
-    /// A number that is another one after each change.
+    /// A number that differs after each change.
     pub version: u64,
-    /// Where its documents are; none if it is about events, or about time alone.
+    /// The place of its documents; `None` if it reacts to events or to time only.
     pub on: Option<On>,
-    /// What its filter and its watched values are, as far as that can be told.
+    /// The filter and the watched values as text, as far as they can be described.
     pub definition: String,
     /// The latest version of its code.
     pub code: u32,
-    /// Nobody claims its tasks.
+    /// `true` if nobody may claim its tasks.
     pub paused: bool,
-    /// Why, if that was said.
+    /// The reason for the pause, if one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_because: Option<String>,
-    /// Nobody claims its tasks until then.
+    /// The time until which nobody may claim its tasks.
     pub throttled: Option<Timestamp>,
-    /// All documents are being compared, and this is how far that is; `None` if they are not.
+    /// The progress of a comparison of all documents; `None` if none is under way.
     pub comparing: Option<Comparing>,
 }
 
-/// How far a comparison of all documents is.
+/// The progress of a comparison of all documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Comparing {
-    /// It has not begun.
+    /// The comparison has not begun.
     #[default]
     ToBegin,
-    /// All documents up to this one were compared.
+    /// All documents up to this one are compared.
     Documents(DocumentId),
-    /// All documents were compared, and the tasks up to this one: some may have no document any more.
+    /// All documents are compared, and the tasks up to this one: some may no longer have a
+    /// document.
     Tasks(DocumentId),
 }
 
-/// Which tasks are meant.
+/// A selection of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Those of this reaction.
+    /// Selects tasks of this reaction.
     pub reaction: Option<String>,
-    /// Those of this document.
+    /// Selects tasks of this document.
     pub document: Option<DocumentId>,
-    /// Those in one of these states; in any if there are none.
+    /// Selects tasks in one of these states; in any state if empty.
     pub states: Vec<State>,
-    /// Those whose last error has this text in it, in whatever case.
+    /// Selects tasks whose last error contains this text, ignoring case.
     pub error: Option<String>,
-    /// Those that did not change their state since then.
+    /// Selects tasks whose state has not changed since this time.
     pub changed_before: Option<Timestamp>,
 }
 
 impl Query {
-    /// Whether a task is meant.
+    /// Returns whether the query selects the task.
     pub fn is(&self, task: &Task) -> bool {
         let error = |wanted: &String| {
             task.error.as_ref().is_some_and(|error| error.to_lowercase().contains(&wanted.to_lowercase()))
@@ -215,12 +222,12 @@ impl Query {
     }
 }
 
-/// How many tasks there are.
+/// The number of tasks of a reaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Depth {
-    /// By state.
+    /// The number of tasks by state.
     pub states: BTreeMap<State, u64>,
-    /// Since when the task waits that is due for longest.
+    /// The due time of the task that has been due for longest.
     pub oldest_due: Option<Timestamp>,
 }
 
@@ -235,17 +242,17 @@ impl Depth {
     }
 }
 
-/// A document that reactions are about, as it was read.
+/// A document as a store read it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundDocument {
     /// Its id.
     pub id: DocumentId,
-    /// Its body, or why that can't be read.
+    /// Its body, or the reason why it can't be read.
     pub body: Result<Body, String>,
 }
 
 impl FoundDocument {
-    /// A document that can be read.
+    /// Creates a document that can be read.
     pub fn new(id: DocumentId, body: impl Into<Body>) -> Self {
         Self { id, body: Ok(body.into()) }
     }
@@ -255,22 +262,22 @@ impl FoundDocument {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Body {
     json: Json,
-    /// The same in the store's own types, where it has more of them than JSON.
+    /// The same body in the store's own types, if the store has more types than JSON.
     value: Option<Value>,
 }
 
 impl Body {
-    /// The body of a document in a store whose types are not all of JSON.
+    /// Creates the body of a document in a store that has more types than JSON.
     pub fn typed(json: Json, value: Value) -> Self {
         Self { json, value: Some(value) }
     }
 
-    /// It as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> &Json {
         &self.json
     }
 
-    /// It as filters and watched paths see it.
+    /// Returns the body as filters and watched paths see it.
     pub fn value(&self) -> Result<Cow<'_, Value>, Invalid> {
         match &self.value {
             Some(value) => Ok(Cow::Borrowed(value)),
@@ -285,12 +292,12 @@ impl From<Json> for Body {
     }
 }
 
-/// Documents that were asked for by id.
+/// The result of reading documents by id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FoundDocuments {
-    /// Those that are there.
+    /// The documents that exist.
     pub documents: Vec<FoundDocument>,
-    /// Ids that were not looked at, because the documents before them are so large. Ask again for these.
+    /// The ids that were not read because of the byte limit. Request these again.
     pub left: Vec<DocumentId>,
     bytes: usize,
 }
@@ -302,25 +309,28 @@ impl FoundDocuments {
         self.documents.push(document);
     }
 
-    /// Whether there is a document, and all of them take this many bytes or more.
+    /// Returns whether there is at least one document and the documents together take at least this
+    /// many bytes.
     pub fn is_full(&self, bytes: usize) -> bool {
         !self.documents.is_empty() && self.bytes >= bytes
     }
 }
 
-/// What a store does for reactions.
+/// A store that supports reactions.
 pub trait Reactive: Log + Clone + Send + Sync + 'static {
-    /// Changes of documents.
+    /// The feed of document changes.
     type Feed: Feed;
 
-    /// Makes what is needed to follow these documents, if there are any, and to keep tasks. What is there already stays as it is.
+    /// Creates the structures needed to follow these documents, if any, and to keep tasks. Leaves
+    /// existing structures unchanged.
     fn prepare_reactions(&self, on: &[On]) -> impl Future<Output = Result<()>> + Send;
 
-    /// The store's time: that of one clock for all.
+    /// Returns the store's time: one clock for all processes.
     fn time(&self) -> impl Future<Output = Result<Timestamp>> + Send;
 
-    /// Returns documents as they are now, not earlier than this call; those that are not there are left out. It stops after about so
-    /// many bytes, but not before the first document. A document that can't be read keeps no others from being returned.
+    /// Returns the current documents, none older than this call; missing documents are left out.
+    /// Stops after about `bytes` bytes, but not before the first document. A document that can't be
+    /// read does not affect the others.
     fn current_documents(
         &self,
         on: &On,
@@ -328,7 +338,7 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
         bytes: usize,
     ) -> impl Future<Output = Result<FoundDocuments>> + Send;
 
-    /// Returns ids of documents in their order, after an id. Some of these documents may be gone.
+    /// Returns ids of documents in order, after an id. Some of these documents may no longer exist.
     fn page_of_ids(
         &self,
         on: &On,
@@ -336,10 +346,12 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
         most: usize,
     ) -> impl Future<Output = Result<Vec<DocumentId>>> + Send;
 
-    /// Changes of these documents, from a place on that a feed named, or from now on. The order of `on` does not matter.
+    /// Returns a feed of changes of these documents, from a place that a feed named, or from now
+    /// on. The order of `on` does not matter.
     fn follow(&self, on: Vec<On>, from: Option<String>) -> impl Future<Output = Result<Self::Feed>> + Send;
 
-    /// Whether any of these documents was written or deleted after a place that a feed named, up to this call; also if that can't be told any more.
+    /// Returns whether any of these documents was written or deleted between a place that a feed
+    /// named and this call. Also returns `true` if the store can no longer tell.
     fn has_changes(&self, on: Vec<On>, after: String) -> impl Future<Output = Result<bool>> + Send {
         async move {
             let mut feed = self.follow(on, Some(after.clone())).await?;
@@ -348,7 +360,7 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
                 match feed.next(100, Duration::ZERO).await? {
                     Told::Changes(changes) if !changes.documents.is_empty() => return Ok(true),
                     Told::Changes(changes) if changes.through == place => return Ok(false),
-                    // What it has passed were changes of other documents: these may be behind.
+                    // The feed passed only changes of other documents; changes of these may follow.
                     Told::Changes(changes) => place = changes.through,
                     Told::Lost(_) => return Ok(true),
                 }
@@ -356,22 +368,22 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
         }
     }
 
-    /// Tasks as they are now; those that are not there are left out.
+    /// Returns the current tasks; missing ones are left out.
     fn load_tasks(&self, keys: Vec<TaskKey>) -> impl Future<Output = Result<Vec<Task>>> + Send;
 
-    /// Makes those of these changes whose tasks are what they were computed from. Answers with the others. On an error nobody knows: look
-    /// at them again.
+    /// Applies each change whose task still has the version from which it was computed. Returns the
+    /// keys of the others. After an error the outcome is unknown: read the tasks again.
     fn save_tasks(&self, changes: Vec<Change>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
 
     /// Returns tasks that can be claimed now under the wanted suspicion ([`Task::waits_under`]), of
     /// reactions that are neither paused nor throttled.
     fn due_tasks(&self, wanted: Vec<Wanted>) -> impl Future<Output = Result<Due>> + Send;
 
-    /// Tasks of these reactions whose documents are to be looked at by now.
+    /// Returns tasks of these reactions whose documents are due to be checked.
     fn tasks_to_check(&self, reactions: Vec<String>, most: usize)
     -> impl Future<Output = Result<Due>> + Send;
 
-    /// Tasks, by reaction and document, after one of these. Their reactions are registered.
+    /// Returns tasks of registered reactions, ordered by reaction and document, after a key.
     fn list_tasks(
         &self,
         query: Query,
@@ -379,17 +391,18 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
         most: usize,
     ) -> impl Future<Output = Result<Vec<Task>>> + Send;
 
-    /// How many tasks there are, by reaction.
+    /// Returns the number of tasks of each reaction.
     fn task_depths(&self) -> impl Future<Output = Result<BTreeMap<String, Depth>>> + Send;
 
-    /// All reactions that anybody has registered.
+    /// Returns all registered reactions.
     fn registered(&self) -> impl Future<Output = Result<Vec<Registered>>> + Send;
 
-    /// Keeps what is known of a reaction, if it has this version, or is not known where there is none. Answers whether it did.
+    /// Writes the registration of a reaction if it has version `seen`, or if it does not exist and
+    /// `seen` is `None`. Returns whether it did.
     fn register(&self, seen: Option<u64>, reaction: Registered) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Takes a lease, or keeps it, for so long from now. Answers with its number if it is ours: another one for each owner it had, and
-    /// never a smaller one.
+    /// Takes or renews a lease for `length` from now. Returns its number if `owner` holds it. The
+    /// number is greater for each new owner and never decreases.
     fn take_lease(
         &self,
         name: &str,
@@ -397,19 +410,20 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
         length: Duration,
     ) -> impl Future<Output = Result<Option<u64>>> + Send;
 
-    /// Gives a lease back, if it is ours.
+    /// Releases a lease if `owner` holds it.
     fn give_lease(&self, name: &str, owner: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// Says that a worker is alive, for so long from now; with no time, that it has ended.
+    /// Reports a worker as alive for `length` from now. A zero length reports that it has ended.
     fn beat(&self, worker: &str, length: Duration) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the workers that are alive by the store's clock.
     fn living(&self) -> impl Future<Output = Result<BTreeSet<String>>> + Send;
 
-    /// Where a feed is to go on.
+    /// Returns the place from which a feed continues.
     fn feed_place(&self, name: &str) -> impl Future<Output = Result<Option<String>>> + Send;
 
-    /// Says where a feed is to go on, if the lease of that name still has this number, and belongs to whoever has it. Answers whether it did.
+    /// Stores the place from which a feed continues, if the lease of that name still has this
+    /// number and is held. Returns whether it did.
     fn put_feed_place(
         &self,
         name: &str,
@@ -417,9 +431,10 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
         place: Option<String>,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Tells all who run tasks, in whatever process, that some may be due.
+    /// Wakes all runners, in every process, because tasks may be due.
     fn stir(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Waits until somebody did since this number was answered, or for so long. Answers with a number for the next time.
+    /// Waits until [`stir`](Self::stir) was called after the call that returned `since`, or until
+    /// `patience` has passed. Returns the number for the next call.
     fn stirred(&self, since: u64, patience: Duration) -> impl Future<Output = Result<u64>> + Send;
 }

@@ -1,9 +1,10 @@
-//! A task: what a reaction still has to do for a document, as a state machine over plain values.
+//! A task: the outstanding work of a reaction for a document, as a state machine over plain values.
 //!
-//! A task is changed by two parties that know nothing of each other: planners, who [look](Task::observe) at the document, and
-//! runners, who [claim](Task::claim) it and [finish](Task::finish) it. Each computes the task as it is to be from the task as it was, and a
-//! store takes it only if nobody else changed it meanwhile. What a runner finds out about the document ends in a state from which the next
-//! look decides: so whatever order things happen in, the last state of the document is handled.
+//! Two parties change a task independently. Planners [observe](Task::observe) the document; runners
+//! [claim](Task::claim) the task and [finish](Task::finish) it. Each computes the new task from the
+//! old one, and a store writes it only if nobody else changed it meanwhile. If a runner finds that
+//! the document changed, it leaves the task in a state from which the next look decides. So the
+//! last state of the document is handled in every interleaving.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -20,20 +21,20 @@ use crate::planted::{Bug, planted};
 
 mod claim;
 
-/// Watched values that take more bytes are kept as their hash.
+/// The size above which watched values are kept as their hash.
 const MAX_WATCHED_BYTES: usize = 16 << 10;
-/// The begin of watched values that are kept as their hash.
+/// The prefix of watched values that are kept as their hash.
 const HASH_BEGIN: &str = "{\"$leftfold\":\"sha256:";
-/// How many bytes of the begin, and of the end, of a long error text are kept.
+/// The number of bytes kept of the beginning, and of the end, of a long error text.
 const CUT_BYTES: usize = 4 << 10;
-/// The begin of the error of a task whose document can't be read.
+/// The prefix of the error of a task whose document can't be read.
 const UNREADABLE: &str = "the document can't be read: ";
-/// How many runs can be remembered.
+/// The maximum number of runs in a history.
 pub(super) const MAX_HISTORY: usize = 1_000;
-/// How many bytes of error texts are remembered with them.
+/// The maximum number of bytes of error texts in a history.
 const MAX_HISTORY_BYTES: usize = 256 << 10;
 
-/// Tells a task from others.
+/// The identity of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskKey {
     /// The reaction's name.
@@ -42,179 +43,183 @@ pub struct TaskKey {
     pub document: DocumentId,
 }
 
-/// Where a task is.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It is to be run when it is due.
+    /// The task runs when it is due.
     Pending,
-    /// Somebody runs it, until its claim ends.
+    /// A worker runs the task, until its claim ends.
     Running,
-    /// Somebody runs it, and what it is about has changed meanwhile.
+    /// A worker runs the task, and the document changed meanwhile.
     Changed,
-    /// The document's last state was handled.
+    /// The last state of the document was handled.
     Done,
-    /// There is nothing to handle: the document is gone, does not match, or was not what it was planned for.
+    /// There is nothing to handle: the document was deleted, does not match, or is not what the
+    /// task was planned for.
     Stale,
-    /// It failed too often. It waits for somebody, or for the document to change.
+    /// The task failed too often. It waits for an operator, or for the document to change.
     Failed,
 }
 
-/// One run, as it is remembered.
+/// A run in the history of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When it ended.
+    /// The time at which it ended.
     pub at: Timestamp,
-    /// How long it took, in milliseconds.
+    /// Its duration in milliseconds.
     pub millis: u64,
-    /// How it ended.
+    /// The way it ended.
     pub outcome: Ended,
-    /// What went wrong, if something did.
+    /// The error, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// How a run ended.
+/// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
     /// The handler succeeded.
     Done,
-    /// The document was not, or no longer, what it was planned for.
+    /// The document was not, or no longer, what the task was planned for.
     Stale,
     /// The handler failed.
     Failed,
-    /// The handler asked for another time.
+    /// The handler deferred the task.
     Deferred,
-    /// Nobody heard of it again: its process died, or took too long.
+    /// The run never reported back: its process died or took too long.
     Lost,
 }
 
-/// What a reaction has to do for a document.
+/// The work of a reaction for a document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// Which one it is.
+    /// The identity of the task.
     #[serde(flatten)]
     pub key: TaskKey,
-    /// A number that is another one after each change: it tells what a change was computed from.
+    /// A number that differs after each change. Conditional writes compare it.
     pub version: u64,
-    /// Where it is.
+    /// The state of the task.
     pub state: State,
-    /// Whether the document matched when it was last looked at.
+    /// `true` if the document matched when it was last observed.
     pub inside: bool,
-    /// Raised with each claim, and when one is lost: a claim that is not the last one is void. It
-    /// begins with the time, so that it grows even if the task was deleted and is there again.
+    /// The number of the current claim. It grows with each claim and each lost claim, so that older
+    /// claims are void. It starts at the time, so that it grows even if the task is deleted and
+    /// created again.
     pub epoch: u64,
-    /// Raised with each state of the document that is to be handled: it names the effect, however often it is tried. It begins with the time, too.
+    /// The number of the document state to handle. It grows with each new state and names the
+    /// effect, independent of the number of attempts. It starts at the time, too.
     pub generation: u64,
     /// The watched values of that state.
     pub watched: Json,
-    /// Pending: not to be run before. Claimed: when the claim ends.
+    /// For a pending task, the earliest time to run it. For a claimed task, the end of the claim.
     pub due: Option<Timestamp>,
-    /// Since when there is something to handle.
+    /// The time since which there is something to handle.
     pub since: Timestamp,
-    /// When the document is to be looked at again, though nothing has changed.
+    /// The time at which the document must be observed again, even if nothing has changed.
     pub check_at: Option<Timestamp>,
-    /// The least version of the reaction's code that may run it.
+    /// The lowest version of the reaction's code that may run it.
     pub needs: u32,
-    /// How often it was claimed for what it is about now.
+    /// The number of claims for the current state of the document.
     pub attempts: u32,
-    /// When it failed for the first time.
+    /// The time of the first failure.
     pub first_failed: Option<Timestamp>,
-    /// What went wrong last.
+    /// The last error.
     pub error: Option<String>,
-    /// Who has claimed it.
+    /// The worker that has claimed it.
     pub owner: Option<String>,
-    /// When that was.
+    /// The time of the claim.
     pub claimed_at: Option<Timestamp>,
-    /// When it was last done.
+    /// The time at which it last succeeded.
     pub done_at: Option<Timestamp>,
-    /// When it last changed its state.
+    /// The time at which its state last changed.
     pub changed_at: Timestamp,
     /// The last runs, the latest at the end.
     pub history: Vec<Run>,
-    /// Where a reaction to events is in its stream.
+    /// The progress of a reaction to events in its stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<Cursor>,
-    /// How strongly it is suspected of killing the processes that run it.
+    /// The suspicion that the task kills the processes that run it.
     #[serde(default, skip_serializing_if = "Suspicion::is_none")]
     pub suspicion: Suspicion,
-    /// How often the loss of a claim was not held against it, since a run last ended.
+    /// The number of lost claims that were excused since a run last ended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub excused: u8,
 }
 
-/// Where a reaction to events is in a stream.
+/// The progress of a reaction to events in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// All wanted events up to this revision are handled.
+    /// The revision up to which all wanted events are handled.
     pub handled: u64,
-    /// The last wanted event has this revision, as far as is known.
+    /// The revision of the last wanted event known so far.
     pub last: u64,
 }
 
-/// What a look at the document found.
+/// The result of observing a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
-    /// There is none.
+    /// The document does not exist.
     Absent,
-    /// It can't be read, for this reason.
+    /// The document can't be read, for this reason.
     Unreadable(String),
-    /// It does not match.
+    /// The document does not match.
     Outside,
-    /// It matches, and these are the watched values.
+    /// The document matches, and these are its watched values.
     Inside(Json),
 }
 
-/// How a run ended, as the handler says.
+/// The outcome of a run, as the handler reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It is handled.
+    /// The handler succeeded.
     Done,
     /// The event with this revision is handled; others may follow.
     Handled(u64),
-    /// It is not what it was planned for.
+    /// The document is not what the task was planned for.
     Stale,
-    /// It could not be handled.
+    /// The handler failed with this error.
     Failed(String),
-    /// Not now: not before this time. The attempt does not count.
+    /// The handler deferred the task to this time. The attempt does not count.
     Deferred(Timestamp),
 }
 
-/// What a reaction wants of its tasks.
+/// The settings of a reaction that apply to its tasks.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// How long a document must be quiet before it is handled.
+    /// The time for which a document must be unchanged before it is handled.
     pub debounce: Duration,
-    /// The longest that can take, if it never is.
+    /// The longest wait for a document that keeps changing.
     pub at_most: Duration,
-    /// What happens after failures.
+    /// The retry policy.
     pub retry: Retry,
-    /// How many runs are remembered.
+    /// The maximum number of runs in the history.
     pub history: usize,
-    /// How long a claim lasts.
+    /// The length of a claim.
     pub visibility: Duration,
     /// The version of the reaction's code.
     pub version: u32,
-    /// When it is done again, whatever happens: for what is not about documents.
+    /// The schedule, for a recurring reaction.
     pub every: Option<Every>,
 }
 
-/// The moment at which something happens, and what chance has to say.
+/// The inputs of a decision that differ on each call: the time and random values.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// The store's time.
     pub now: Timestamp,
-    /// What is to be the task's version then.
+    /// The version of the resulting task.
     pub version: u64,
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     pub chance: f64,
 }
 
 impl Task {
-    /// What becomes of a task when its document is looked at: the task as it is to be, or `None` if nothing changes.
+    /// Returns the task after its document was observed, or `None` if nothing changes.
     ///
-    /// `check_at` is when the answer of the reaction's filter may be another one though the document does not change.
+    /// `check_at` is the time at which the reaction's filter may give another result for an
+    /// unchanged document.
     pub fn observe(
         task: Option<Self>,
         key: &TaskKey,
@@ -227,7 +232,7 @@ impl Task {
         let before = match (task, &seen) {
             (Some(task), _) => task,
             (None, Seen::Inside(_) | Seen::Unreadable(_)) => Self::new(key, rules, now),
-            // It need not be remembered, unless it is to be looked at again.
+            // Such a document needs no task, unless it must be observed again.
             (None, _) if check_at.is_none() => return None,
             (None, _) => Self::new(key, rules, now),
         };
@@ -237,8 +242,9 @@ impl Task {
             Seen::Absent | Seen::Outside => {
                 task.inside = false;
                 if before.inside && !planted(Bug::LeaveUnconfirmed) {
-                    // This may be written long after the document was seen, when it is back as it was, which changes nothing in the task. From here on
-                    // whoever sees it inside changes the task: so the next look is right.
+                    // This write may come long after the document was observed. The document may
+                    // match again by then, which changes nothing in the task. From here on an
+                    // observation that it matches changes the task, so the next look is right.
                     task.check_at = Some(now);
                 }
                 if task.state == State::Pending || task.is_unreadable() {
@@ -252,7 +258,7 @@ impl Task {
             Seen::Unreadable(why) => {
                 task.inside = false;
                 if matches!(task.state, State::Running | State::Changed) {
-                    // Its run says first how it ended.
+                    // The run reports its outcome first.
                     task.check_at = Some(later(now, rules.visibility));
                 } else {
                     let error = Some(cut(&format!("{UNREADABLE}{why}")));
@@ -263,11 +269,13 @@ impl Task {
                 }
             }
             Seen::Inside(watched) => {
-                // What ended as stale was not handled, even if the document is what it was planned for again.
+                // A task that ended as stale was not handled, even if the document is again what it
+                // was planned for.
                 let is_new =
                     !before.inside || kept(before.watched.clone()) != watched || before.state == State::Stale;
                 if is_new {
-                    // Since when something waits: a document that changes all the time must not be waited for without end.
+                    // Keep the time since which work waits: a document that changes all the time
+                    // must not delay the task forever.
                     let waits = matches!(before.state, State::Pending | State::Running | State::Changed)
                         || before.inside && before.state == State::Stale;
                     task.since = if waits { before.since } else { now };
@@ -284,9 +292,11 @@ impl Task {
         Some(task)
     }
 
-    /// What becomes of a task when its document has changed, and nobody is here who could tell what that means: the next one who can is to look.
+    /// Returns the task after its document changed, if this process can't evaluate the change. The
+    /// next process that can must observe the document.
     ///
-    /// Also if somebody is to look already, the task is another one afterwards: a look from before this change must not be taken for it.
+    /// The version of the task changes even if an observation is already requested. Otherwise a
+    /// look from before this change could pass for a later one.
     #[must_use]
     pub fn look_again(task: Option<Self>, key: &TaskKey, moment: Moment) -> Self {
         let mut task = task.unwrap_or_else(|| Self::unplanned(key, moment.now));
@@ -295,8 +305,8 @@ impl Task {
         task
     }
 
-    /// What becomes of the task of something that is done again and again, when its times may have changed: due at the next of them. `None` if
-    /// nothing changes.
+    /// Returns the task of a recurring reaction when its schedule may have changed: due at the next
+    /// scheduled time. Returns `None` if nothing changes.
     pub fn schedule(
         task: Option<Self>,
         key: &TaskKey,
@@ -310,7 +320,7 @@ impl Task {
                 let task = Self::new(key, rules, now);
                 Self { inside: true, generation: task.generation + 1, ..task }
             }
-            // One that runs is given its next time when it ends.
+            // A running task is scheduled when its run ends.
             Some(task) if matches!(task.state, State::Running | State::Changed) => return None,
             Some(task) => task,
         };
@@ -325,7 +335,7 @@ impl Task {
         Some(task)
     }
 
-    /// What is done again and again waits for its next time when it has ended, however that was.
+    /// Schedules the next run of a recurring reaction after a run ended, successfully or not.
     fn go_on(&mut self, rules: &Rules, now: Timestamp) {
         if let Some(every) = &rules.every
             && !self.can_be_due()
@@ -377,7 +387,7 @@ impl Task {
         self.state == State::Failed && self.error.as_ref().is_some_and(|error| error.starts_with(UNREADABLE))
     }
 
-    /// There is something new to handle.
+    /// Records that there is a new state to handle.
     fn renew(&mut self, rules: &Rules, now: Timestamp) {
         self.generation += 1;
         self.needs = self.needs.max(rules.version);
@@ -394,13 +404,14 @@ impl Task {
         }
     }
 
-    /// When the document has been quiet for long enough, or has not been for too long.
+    /// Returns the time at which the document has been unchanged for long enough, or the wait has
+    /// taken too long.
     fn quiet_at(&self, rules: &Rules, now: Timestamp) -> Timestamp {
         later(now, rules.debounce).min(later(self.since, rules.at_most)).max(now)
     }
 
     fn forget_failures(&mut self) {
-        // A run that is under way has begun to count already.
+        // The current run, if any, is already counted.
         self.attempts = 0;
         self.first_failed = None;
     }
@@ -416,7 +427,8 @@ impl Task {
         self.owner = None;
     }
 
-    /// The task when a run has ended. `None` if its claim no longer stands: then what it did is not known here.
+    /// Returns the task after a run ended. Returns `None` if its claim no longer stands: then the
+    /// outcome of the run is ignored.
     #[expect(clippy::needless_pass_by_value, reason = "a run says once how it ended")]
     pub fn finish(mut self, epoch: u64, outcome: Outcome, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, chance } = moment;
@@ -433,7 +445,7 @@ impl Task {
         self.remember(ended, error.clone(), rules, now);
         self.owner = None;
         self.due = None;
-        // Its process has survived it.
+        // The process survived the run.
         (self.suspicion, self.excused) = (Suspicion::None, 0);
         if let Some(error) = error {
             self.error = Some(error);
@@ -444,7 +456,7 @@ impl Task {
         }
         if self.state == State::Changed && !planted(Bug::ChangedIsDone) {
             if outcome == Outcome::Done {
-                // What was there before is handled; only the change waits.
+                // The state before the change is handled; only the change waits.
                 self.since = self.changed_at;
             }
             self.again_or_stale(rules, now);
@@ -453,15 +465,15 @@ impl Task {
         match outcome {
             Outcome::Done => self.move_to(State::Done, now),
             Outcome::Handled(revision) => self.pass(revision, now),
-            // The document has left meanwhile, or can't be read: there is nothing to try again. The next
-            // look tells which.
+            // The document stopped matching meanwhile, or can't be read: there is nothing to retry.
+            // The next observation tells which.
             Outcome::Failed(_) | Outcome::Deferred(_) if !self.inside => {
                 self.move_to(State::Stale, now);
                 self.check_at = Some(now);
             }
             Outcome::Stale => {
                 self.move_to(State::Stale, now);
-                // The document may be again what it was planned for, without another change.
+                // The document may again be what the task was planned for, without another change.
                 if !planted(Bug::StaleIsOver) {
                     self.check_at = Some(now);
                 }
@@ -486,7 +498,7 @@ impl Task {
         Some(self)
     }
 
-    /// An event is handled: on to the next one of its stream.
+    /// Records that an event is handled, and continues with the next one of its stream.
     fn pass(&mut self, revision: u64, now: Timestamp) {
         self.move_to(State::Done, now);
         if let Some(cursor) = &mut self.cursor {
@@ -500,8 +512,8 @@ impl Task {
         }
     }
 
-    /// What becomes of a stream's task when wanted events were found in it, the first and the last of which have these revisions. `None` if
-    /// nothing changes.
+    /// Returns the task of a stream after wanted events were found in it. `first` and `last` are
+    /// the lowest and highest of their revisions. Returns `None` if nothing changes.
     pub fn observe_events(
         task: Option<Self>,
         key: &TaskKey,
@@ -517,7 +529,8 @@ impl Task {
         }
         cursor.last = last;
         task.version = version;
-        // One that runs goes on when it ends; one that has failed holds up its stream until somebody decides.
+        // A running task continues when its run ends. A failed task blocks its stream until an
+        // operator decides.
         if matches!(task.state, State::Done | State::Stale) {
             task.since = now;
             task.forget_failures();
@@ -529,7 +542,7 @@ impl Task {
         Some(task)
     }
 
-    /// What changed during a run is handled next, if there is still something to handle.
+    /// Runs the task again after a change during its run, if there is still something to handle.
     fn again_or_stale(&mut self, rules: &Rules, now: Timestamp) {
         if self.inside {
             self.move_to(State::Pending, now);
@@ -539,14 +552,15 @@ impl Task {
         }
     }
 
-    /// Whether it can be run again when somebody wants it. Events are handled once, whatever anybody wants: of a stream only what waits or has failed can.
+    /// Returns whether the task can run again on request. Events are handled once, so the task of a
+    /// stream can run again only if it is pending or failed.
     pub fn can_run_again(&self) -> bool {
         self.cursor.is_none()
             || matches!(self.state, State::Pending | State::Failed)
             || planted(Bug::EventsAgain)
     }
 
-    /// The task when somebody wants it to be run again, now. One that is running runs again afterwards.
+    /// Returns the task due now, to run again on request. A running task runs again afterwards.
     #[must_use]
     pub fn retry(mut self, moment: Moment) -> Self {
         let Moment { now, version, .. } = moment;
@@ -564,12 +578,13 @@ impl Task {
         self
     }
 
-    /// The task for a newer version of its reaction's code, run again if that is wanted. `None` if nothing changes.
+    /// Returns the task for a newer version of its reaction's code, due again if `evolution` says
+    /// so. Returns `None` if nothing changes.
     pub fn evolve(self, rules: &Rules, evolution: Evolution, moment: Moment) -> Option<Self> {
         if self.needs >= rules.version {
             return None;
         }
-        // What is claimed by old code is finished by it; what it should do again is done by the new code.
+        // Old code finishes the runs that it has claimed; the new code does the repeated run.
         let again = match evolution {
             Evolution::Nothing => false,
             Evolution::FailedAgain => self.state == State::Failed,
@@ -582,7 +597,7 @@ impl Task {
         if !again || !self.can_run_again() {
             return None;
         }
-        // What has failed is tried again; what was done is done once more, and that is another effect.
+        // Retrying a failed task is the same effect. Repeating a successful one is a new effect.
         let is_more = u64::from(self.state != State::Failed);
         let mut task = self.retry(moment);
         task.needs = rules.version;
@@ -605,7 +620,8 @@ impl Task {
         self.history.drain(..surplus);
     }
 
-    /// What stays the same for all attempts to handle one state of the document, and is another one for the next.
+    /// Returns a text that is the same for all attempts to handle one state of the document, and
+    /// different for the next state.
     pub fn idempotency_key(&self) -> String {
         if planted(Bug::KeyPerAttempt) {
             return format!("{}/{}/{}/{}", self.key.reaction, self.key.document, self.generation, self.epoch);
@@ -614,7 +630,8 @@ impl Task {
     }
 }
 
-/// The watched values as a task keeps them: large ones as their hash, so that a task fits wherever it is stored.
+/// Returns the watched values as a task keeps them. Large values become their hash, so that every
+/// store can hold the task.
 pub(super) fn kept(watched: Json) -> Json {
     let bytes = watched.as_str().len();
     if bytes <= MAX_WATCHED_BYTES {
@@ -622,7 +639,7 @@ pub(super) fn kept(watched: Json) -> Json {
     }
     let mut kept = HASH_BEGIN.to_owned();
     for byte in Sha256::digest(watched.as_str()) {
-        // Writing to a text does not fail.
+        // Writing to a string can't fail.
         let _ = write!(kept, "{byte:02x}");
     }
     let _ = write!(kept, "\",\"bytes\":{bytes}}}");
@@ -634,12 +651,12 @@ fn is_zero(number: &u8) -> bool {
     *number == 0
 }
 
-/// Whether watched values are kept as their hash.
+/// Returns whether the watched values are a hash.
 pub(super) fn is_hash(watched: &Json) -> bool {
     watched.as_str().starts_with(HASH_BEGIN)
 }
 
-/// An error text as a task keeps it: of a long one the begin and the end.
+/// Returns an error text as a task keeps it: of a long text only the beginning and the end.
 fn cut(error: &str) -> String {
     if error.len() <= 2 * CUT_BYTES || planted(Bug::ErrorsUncut) {
         return error.to_owned();
@@ -650,16 +667,16 @@ fn cut(error: &str) -> String {
     format!("{} … {left_out} bytes are left out … {}", &error[..begin], &error[end..])
 }
 
-/// What a new version of a reaction's code does with tasks that the old one ended.
+/// The effect of a new version of a reaction's code on tasks that the old version ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evolution {
-    /// Nothing: it is for what comes.
+    /// Nothing: the new version applies to new work only.
     #[default]
     Nothing,
-    /// What has failed is tried again.
+    /// Failed tasks run again.
     FailedAgain,
-    /// What was done or has failed is done again.
+    /// Tasks that succeeded or failed run again.
     AllAgain,
 }
 

@@ -1,4 +1,4 @@
-//! Values of documents as filters see them: the types of MongoDB, and their order.
+//! Values of documents as filters see them, with the types and the order of MongoDB.
 
 mod decimal;
 mod json;
@@ -17,14 +17,15 @@ pub type Fields = Vec<(String, Value)>;
 
 /// A value of any type that a document in MongoDB may have.
 ///
-/// It is read from JSON, in which [extended JSON] says what JSON has no words for, and it is written the same way:
-/// `{"$date": "2026-11-16T08:00:00Z"}`, `{"$oid": "…"}`, `{"$numberLong": "5"}`. An object that only looks like that,
-/// such as `{"$date": "soon"}`, stays an object. A text of JSON keeps the order of its fields; a [`serde_json::Value`]
-/// has forgotten it.
+/// It is parsed from JSON and written as JSON. [Extended JSON] represents the types that JSON
+/// lacks: `{"$date": "2026-11-16T08:00:00Z"}`, `{"$oid": "…"}`, `{"$numberLong": "5"}`. An object
+/// that only looks like that, such as `{"$date": "soon"}`, stays an object. JSON text keeps the
+/// order of its fields; a [`serde_json::Value`] does not.
 ///
-/// Values are ordered and equal as they are in MongoDB: first by type, then numbers by what they are worth (an integer
-/// may equal a floating-point number, and `NaN` is equal to itself and below all others), texts by their bytes, objects
-/// by their fields in order. Nothing is rounded for it.
+/// Values are ordered and equal as they are in MongoDB: first by type, then by value. Numbers
+/// compare by their numeric value, without rounding: an integer may equal a floating-point number,
+/// and `NaN` equals itself and is below all others. Strings compare by their bytes, objects by
+/// their fields in order.
 ///
 /// ```
 /// use leftfold::react::Value;
@@ -39,9 +40,9 @@ pub type Fields = Vec<(String, Value)>;
 /// [extended JSON]: https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 #[derive(Clone)]
 pub enum Value {
-    /// Less than all others.
+    /// A key below all other values.
     MinKey,
-    /// A type that is no longer in use. It counts as null where a filter asks for null.
+    /// A deprecated type. It counts as null if a filter asks for null.
     Undefined,
     /// Null.
     Null,
@@ -53,9 +54,9 @@ pub enum Value {
     Double(f64),
     /// A decimal number.
     Decimal(Decimal),
-    /// A text.
+    /// A string.
     String(String),
-    /// A text, as a type that is no longer in use.
+    /// A string, as a deprecated type.
     Symbol(String),
     /// An object.
     Object(Fields),
@@ -63,18 +64,18 @@ pub enum Value {
     Array(Vec<Value>),
     /// Bytes.
     Binary {
-        /// What the bytes are, as a number of MongoDB's.
+        /// The subtype, as MongoDB numbers it.
         subtype: u8,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// An `ObjectId`.
     Id([u8; 12]),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A moment, in milliseconds since 1970.
+    /// A time, in milliseconds since 1970.
     Date(i64),
-    /// A time of MongoDB's own, in its log of operations.
+    /// An internal timestamp of MongoDB's oplog.
     Timestamp {
         /// Seconds since 1970.
         time: u32,
@@ -88,7 +89,7 @@ pub enum Value {
         /// Its options, sorted.
         options: String,
     },
-    /// A reference, as a type that is no longer in use.
+    /// A reference, as a deprecated type.
     DbPointer {
         /// The collection.
         namespace: String,
@@ -97,14 +98,14 @@ pub enum Value {
     },
     /// JavaScript.
     Code(String),
-    /// JavaScript with variables, as a type that is no longer in use.
+    /// JavaScript with variables, as a deprecated type.
     CodeWithScope(String, Fields),
-    /// Greater than all others.
+    /// A key above all other values.
     MaxKey,
 }
 
 impl Value {
-    /// A field of an object.
+    /// Returns a field of an object.
     pub fn get(&self, name: &str) -> Option<&Self> {
         match self {
             Self::Object(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
@@ -112,7 +113,7 @@ impl Value {
         }
     }
 
-    /// The number that MongoDB has for its type.
+    /// Returns the number that MongoDB assigns to the type.
     pub(crate) fn type_code(&self) -> i32 {
         match self {
             Self::MinKey => -1,
@@ -139,7 +140,8 @@ impl Value {
         }
     }
 
-    /// Where its type stands among the others. Types that can be compared with each other have the same place.
+    /// Returns the place of the type in the sort order. Types that can be compared with each other
+    /// have the same place.
     pub(crate) fn bracket(&self) -> u8 {
         match self {
             Self::MinKey => 0,
@@ -170,12 +172,12 @@ impl Value {
         }
     }
 
-    /// It as a whole number, what is behind the point cut off. `None` if it is no number, or too large.
+    /// Returns the integer part. Returns `None` if the value is not a number, or too large.
     pub(crate) fn truncated(&self) -> Option<i64> {
         self.number().and_then(Number::truncated)
     }
 
-    /// It as an integer, if it is one, whatever it is kept as.
+    /// Returns the value as an integer if it is a whole number of any type.
     pub(crate) fn whole(&self) -> Option<i64> {
         self.number().and_then(Number::whole)
     }
@@ -225,7 +227,7 @@ impl Ord for Value {
     }
 }
 
-/// Field by field, each by its type, then its name, then its value.
+/// Compares field by field, each by its type, then its name, then its value.
 fn compare_fields(one: &Fields, other: &Fields) -> Ordering {
     for ((name, value), (other, others)) in one.iter().zip(other) {
         let field = value.bracket().cmp(&others.bracket()).then_with(|| name.cmp(other));

@@ -1,4 +1,4 @@
-//! Watched paths: which parts of a document matter.
+//! Watched paths: the parts of a document that matter.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::filter::parts;
 use super::value::{Fields, Value};
 use crate::error::Invalid;
 
-/// A list of dotted paths, none of which is within another.
+/// A list of dotted paths, none of which contains another.
 ///
 /// ```
 /// use leftfold::react::{Paths, Value};
@@ -24,7 +24,7 @@ pub struct Paths {
     root: Node,
 }
 
-/// What is below a path: the next names, or nothing where it ends.
+/// The names below a path; empty where the path ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Node(Vec<(String, Node)>);
 
@@ -47,16 +47,16 @@ impl Paths {
         Ok(Self { paths, root })
     }
 
-    /// The paths.
+    /// Returns the paths.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.paths.iter().map(String::as_str)
     }
 
-    /// What the document has there, each value in its place, in the document's order: as MongoDB would project it. What
-    /// is missing in the document is missing here, and so is different from null.
+    /// Returns the values at these paths, each in its place, in the document's order, as a MongoDB
+    /// projection would. A missing value stays missing, and so differs from null.
     ///
-    /// A path goes to the objects in an array, all of them, and in arrays in it. A number in it is a name like any
-    /// other, not an index.
+    /// A path continues into all objects of an array, and into nested arrays. A number in a path is
+    /// a field name, not an index.
     pub fn values(&self, document: &Value) -> Value {
         match document {
             Value::Object(fields) => self.root.fields(fields),
@@ -66,14 +66,14 @@ impl Paths {
 }
 
 impl Paths {
-    /// What the document has elsewhere.
+    /// Returns the document without the values at these paths.
     pub fn others(&self, document: Value) -> Value {
         self.root.others(document)
     }
 }
 
 impl Node {
-    /// Adds a path. `false` if it is within another, or has one within it.
+    /// Adds a path. Returns `false` if another path contains it, or if it contains another.
     fn insert(&mut self, parts: &[&str]) -> bool {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {

@@ -1,33 +1,33 @@
-//! What was done with deliveries, counted.
+//! Counters of the sequencer.
 
 use serde::{Deserialize, Serialize};
 
 use super::delivery::Answer;
 
-/// What became of deliveries, and of what was held.
+/// The counters of deliveries and held events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counts {
-    /// Deliveries that went into the log at once.
+    /// Deliveries that were appended at once.
     pub appended: u64,
-    /// Deliveries that were there already.
+    /// Deliveries that were already in the log.
     pub duplicates: u64,
-    /// Deliveries that came early.
+    /// Deliveries that arrived early.
     pub held: u64,
-    /// Held events that went into the log.
+    /// Held events that were appended.
     pub released: u64,
-    /// Deliveries older than what is there, where only the latest counts.
+    /// Deliveries older than the last one, with [`Policy::Latest`](super::Policy::Latest).
     pub stale: u64,
-    /// Deliveries and held events that contradict what is there.
+    /// Deliveries and held events that conflict with stored events.
     pub conflicts: u64,
-    /// Deliveries of which nothing was kept.
+    /// Deliveries that were refused.
     pub refused: u64,
-    /// Missing events that were asked for, and came. They are among the appended ones, too.
+    /// Missing events that were requested and arrived. They also count as appended.
     pub healed: u64,
 }
 
 impl Counts {
-    /// Each with its name.
+    /// Returns all counters with their names.
     pub fn named(self) -> [(&'static str, u64); 8] {
         let Self { appended, duplicates, held, released, stale, conflicts, refused, healed } = self;
         [
@@ -42,7 +42,7 @@ impl Counts {
         ]
     }
 
-    /// Each by its name.
+    /// Creates counters from a function that returns each by its name.
     pub fn from_named(mut of: impl FnMut(&str) -> u64) -> Self {
         Self {
             appended: of("appended"),
@@ -56,12 +56,12 @@ impl Counts {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let (mine, mut others) = (self.named(), other.named().into_iter());
         let mut sums = mine.into_iter().map(|(_, mine)| mine + others.next().map_or(0, |(_, other)| other));
-        // The names come in the same order.
+        // The names are in the same order.
         Self::from_named(|_| sums.next().unwrap_or(0))
     }
 

@@ -1,4 +1,4 @@
-//! What comes in, and what is answered.
+//! Deliveries, and the answers to them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,74 +10,79 @@ use crate::error::Invalid;
 use crate::event::{Revision, StreamId, Token};
 use crate::log::Entry;
 
-/// An event as a feed brings it.
+/// An event as a feed delivers it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delivery {
     /// Its stream.
     pub stream: StreamId,
-    /// Its revision at the origin, from 1 on. Not needed by [`Policy::Arrival`].
+    /// Its revision at the origin, from 1 on. [`Policy::Arrival`] does not need it.
     pub revision: Option<Revision>,
-    /// The revision before it as this subscriber sees it: 0 if there is none. If left out, the one directly below.
+    /// The previous revision that this subscriber receives; 0 if there is none. The default is the
+    /// revision directly below.
     ///
-    /// A filtered subscription leaves revisions out for good; with links nothing waits for those.
+    /// A filtered subscription never delivers some revisions. With links nothing waits for those.
     pub previous: Option<Revision>,
     /// The event itself.
     pub entry: Arc<Entry>,
 }
 
-/// What the revisions of a feed mean.
+/// The meaning of a feed's revisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// 1, 2, 3 … without gaps, or linked by [`Delivery::previous`]. What comes early is held.
+    /// Revisions are 1, 2, 3 … without gaps, or linked by [`Delivery::previous`]. Early deliveries
+    /// are held.
     #[default]
     Contiguous,
-    /// Revisions only grow, gaps are normal: timestamps, say. What is older than the last is stale, and dropped.
+    /// Revisions only grow, and gaps are normal, as with timestamps. A delivery older than the last
+    /// one is stale, and dropped.
     Latest,
-    /// There are none: they are given in order of arrival. An event that comes twice is known by its id.
+    /// The feed has no revisions: they are assigned in order of arrival. Duplicates are recognised
+    /// by their id.
     Arrival,
 }
 
-/// What became of a delivery. All but [`Answer::Refused`] is durable: the feed may forget it.
+/// The result of a delivery. All but [`Answer::Refused`] are durable: the feed may drop the
+/// delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is in the log.
     Appended(Token),
-    /// It was in the log already.
+    /// It was already in the log.
     Duplicate(Token),
-    /// It came early, and is kept until what it waits for has come.
+    /// It arrived early, and is held until the missing revisions arrive.
     Held {
-        /// The first revision that is missing, as far as can be told.
+        /// The first missing revision, as far as known.
         waiting_for: Revision,
     },
-    /// It is older than what is in the log, where only the latest counts.
+    /// It is older than the last event in the log, with [`Policy::Latest`].
     Stale {
         /// The last revision in the log.
         last: Revision,
     },
-    /// It contradicts what is there. It is kept, and waits for somebody to decide.
+    /// It conflicts with a stored event. It is kept until an operator decides.
     Conflict(super::Why),
-    /// Nothing of it was kept.
+    /// Nothing of it is stored.
     Refused(Refusal),
 }
 
 impl Answer {
-    /// Whether the feed may forget the delivery, as it is kept here or can never be.
+    /// Returns whether the feed may drop the delivery, because it is stored or can never be.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Refused(Refusal::Full { .. }))
     }
 }
 
-/// Why a delivery was refused.
+/// The reason why a delivery was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It can't be accepted, now or later.
+    /// It is invalid, now and later.
     Invalid(Invalid),
     /// There is no room to hold it. It must be delivered again.
     Full {
-        /// What is full.
+        /// The limit that is reached.
         bound: &'static str,
-        /// When to try again.
+        /// The time after which to deliver it again.
         retry_after: Duration,
     },
 }
@@ -96,23 +101,25 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// How much may be held. Beyond it deliveries that would have to wait are refused until there is room.
+/// The limits of held events. Beyond them, deliveries that would be held are refused until there is
+/// room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Events of one stream.
+    /// The number of events of one stream.
     pub stream_events: u64,
-    /// Bytes of one stream.
+    /// The bytes of one stream.
     pub stream_bytes: u64,
-    /// Events in all. Each partition of the log has its share.
+    /// The number of events in all. Each partition of the log has its share.
     pub events: u64,
-    /// Bytes in all. Each partition of the log has its share.
+    /// The bytes in all. Each partition of the log has its share.
     pub bytes: u64,
-    /// Conflicts in all. Each partition of the log has its share.
+    /// The number of conflicts in all. Each partition of the log has its share.
     pub conflicts: u64,
 }
 
 impl Default for Limits {
-    /// 100,000 events and 256 MiB of one stream; 1,000,000 and 1 GiB in all; 10,000 conflicts.
+    /// Allows 100,000 events and 256 MiB of one stream, 1,000,000 events and 1 GiB in all, and
+    /// 10,000 conflicts.
     fn default() -> Self {
         Self {
             stream_events: 100_000,

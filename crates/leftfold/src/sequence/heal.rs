@@ -1,7 +1,8 @@
-//! Healing: what a feed has lost is asked from somebody who still has it.
+//! Healing: missing events are requested from a resupplier that still has them.
 //!
-//! Whoever asks first moves, under guard, the time at which the next one may ask: several processes heal the same
-//! streams without asking twice. What is brought goes the way of every other delivery.
+//! Before a request, the healer moves the time of the next request, under guard. So several
+//! processes heal the same streams without duplicate requests. Resupplied events are ingested like
+//! every other delivery.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use crate::log::{Entry, Limit, Log};
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
-/// Revisions of a stream that are missing.
+/// Missing revisions of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// The stream.
     pub stream: StreamId,
-    /// Everything after this one, …
+    /// The revision before the first requested one.
     pub after: Revision,
-    /// … up to this one.
+    /// The last requested revision.
     pub through: Revision,
 }
 
-/// Somebody who has what a feed has lost: another log, an endpoint, or a closure.
+/// A source of events that a feed has lost: another log, an endpoint, or a closure.
 ///
 /// ```
 /// use leftfold::sequence::{Missing, Resupply, resupply};
@@ -45,11 +46,12 @@ pub struct Missing {
 /// # check(from_the_origin);
 /// ```
 pub trait Resupply: Send + Sync + 'static {
-    /// What there is of it, in any order; nothing if it is not there. More than was asked for does no harm.
+    /// Returns the missing events that it has, in any order; none if it has none. Additional events
+    /// do no harm.
     fn resupply(&self, missing: Missing) -> impl Future<Output = Result<Vec<Delivery>>> + Send;
 }
 
-/// A resupplier made of a function.
+/// Creates a resupplier from a function.
 pub fn resupply<F, A>(ask: F) -> impl Resupply
 where
     F: Fn(Missing) -> A + Send + Sync + 'static,
@@ -87,26 +89,27 @@ impl<L: Log> Resupply for FromLog<L> {
     }
 }
 
-/// How many revisions are asked for at once.
+/// The maximum number of revisions per request.
 const PIECE: usize = 1_000;
 
-/// When and how patiently to heal.
+/// The settings of a healer.
 #[derive(Clone, Copy, Debug)]
 pub struct Healing {
-    /// How old a gap must be: most close by themselves.
+    /// The age from which a gap is healed: most close by themselves.
     pub age: Duration,
-    /// How often to look for such gaps.
+    /// The interval at which the healer looks for such gaps.
     pub every: Duration,
-    /// How long to wait for an answer.
+    /// The timeout of a request.
     pub patience: Duration,
-    /// How long to wait before a gap is asked for again, at first and at most.
+    /// The delay before the same gap is requested again: the first and the longest.
     pub again: (Duration, Duration),
-    /// How many streams are asked for in one go.
+    /// The maximum number of streams per round.
     pub streams: usize,
 }
 
 impl Default for Healing {
-    /// Gaps of ten seconds, looked for every five; asked again after ten seconds to ten minutes.
+    /// Heals gaps older than ten seconds, looked for every five seconds. Repeats requests after ten
+    /// seconds to ten minutes.
     fn default() -> Self {
         Self {
             age: Duration::from_secs(10),
@@ -118,7 +121,7 @@ impl Default for Healing {
     }
 }
 
-/// Closes gaps that have become too old.
+/// Closes old gaps.
 pub struct Healer<S, R> {
     sequencer: Sequencer<S>,
     resupplier: R,
@@ -126,12 +129,12 @@ pub struct Healer<S, R> {
 }
 
 impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
-    /// A healer of what this sequencer holds.
+    /// Creates a healer of the gaps of this sequencer.
     pub fn new(sequencer: Sequencer<S>, resupplier: R, healing: Healing) -> Self {
         Self { sequencer, resupplier, healing }
     }
 
-    /// Heals until told to stop, by `true` or by the sender's end.
+    /// Heals until the receiver yields `true` or its sender is dropped.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow_and_update() {
             if let Err(error) = self.heal().await {
@@ -143,7 +146,8 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
         }
     }
 
-    /// Heals what is overdue now. Answers how many missing events came into the log.
+    /// Heals the gaps that are overdue now. Returns the number of missing events that were
+    /// appended.
     pub async fn heal(&self) -> Result<u64> {
         let now = self.sequencer.now();
         let since = earlier(now, self.healing.age);
@@ -156,7 +160,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
         Ok(healed)
     }
 
-    /// Asks for what a stream lacks until it is whole, or nothing more comes.
+    /// Requests the missing events of a stream until it is complete, or no more arrive.
     async fn mend(&self, stream: StreamId, mut standing: Standing, now: Timestamp) -> Result<u64> {
         let mut healed = 0;
         loop {
@@ -165,7 +169,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                 return Ok(healed);
             };
             if waiting.until <= after {
-                // Somebody appended it, or died before all was released.
+                // Another process appended it, or died before all events were released.
                 self.sequencer.release(&stream).await?;
                 return Ok(healed);
             }
@@ -213,7 +217,8 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
         }
     }
 
-    /// Changes what is said of a stream's wait, if it is as it was seen. Answers where it is then.
+    /// Updates the gap of a stream, if the stream is in the state that was seen. Returns the new
+    /// state.
     async fn note(&self, stream: &StreamId, seen: &Standing, waiting: Waiting) -> Result<Option<Standing>> {
         let waiting = Waiting { version: self.sequencer.random(), ..waiting };
         let step = Step {
@@ -233,12 +238,13 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
         };
         match store.settle(Arc::new(settlement)).await? {
             Settled::Applied { .. } => Ok(Some(Standing { last: seen.last, waiting: Some(waiting) })),
-            // Somebody else takes care of it; of what is not known, the next round knows more.
+            // Another process takes care of it. If the outcome is unknown, the next round reads the
+            // state again.
             _ => Ok(None),
         }
     }
 
-    /// How long to wait after so many times.
+    /// Returns the delay after this many requests.
     fn delay(&self, asked: u32) -> Duration {
         let (first, most) = self.healing.again;
         let backoff = Backoff::default().first(first).most(most).without_limit();

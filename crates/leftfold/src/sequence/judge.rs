@@ -1,4 +1,5 @@
-//! The decision: what becomes of the deliveries of a stream, from what is known of it. Pure.
+//! The decision: a pure function from the deliveries and the known state of a stream to its
+//! changes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,37 +14,37 @@ use crate::event::{Event, EventId, Revision, StreamId};
 use crate::log::Entry;
 use crate::planted::{Bug, planted};
 
-/// When to deliver again what there was no room for.
+/// The time after which to retry a delivery for which there was no room.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What is known of a stream.
+/// The known state of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Where it is.
+    /// The state of the stream.
     pub standing: Standing,
-    /// What the log has at revisions that are delivered, or held, again.
+    /// The logged events at revisions that are delivered or held again.
     pub logged: HashMap<Revision, Event>,
-    /// What is held at revisions that are delivered.
+    /// The held events at revisions that are delivered.
     pub held: HashMap<Revision, Held>,
     /// The lowest held events, if some of them might be released.
     pub page: Option<Page>,
-    /// Events of the log, of any stream, whose ids are delivered or held.
+    /// The logged events, of any stream, whose ids are delivered or held.
     pub taken: HashMap<EventId, Event>,
-    /// A number that no change was given before: random.
+    /// The version of the next change: a random number.
     pub version: u64,
 }
 
-/// What may still be kept.
+/// The room left for held events and conflicts.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     limits: Limits,
-    /// What the partition keeps.
+    /// The current totals of the partition.
     kept: Totals,
     bounds: Totals,
 }
 
 impl Room {
-    /// The room of one partition of so many, of which so much is taken.
+    /// Creates the room of one partition out of `partitions`. `kept` is the part in use.
     pub fn new(limits: Limits, partitions: u16, kept: Totals) -> Self {
         let share = |all: u64| all.div_ceil(partitions.max(1).into());
         let bounds = Totals {
@@ -54,12 +55,13 @@ impl Room {
         Self { limits, kept, bounds }
     }
 
-    /// What the partition may keep.
+    /// Returns the limits of the partition.
     pub fn bounds(&self) -> Totals {
         self.bounds
     }
 
-    /// Takes room for a held event, of a stream that has so many and so large ones, or says what is full.
+    /// Reserves room for a held event. The pair is the number and the size of the stream's held
+    /// events. The error is the limit that is reached.
     fn hold(&mut self, (events, all): (u64, u64), bytes: u64) -> Result<(), &'static str> {
         let Self { limits, kept, bounds } = self;
         let taken = [
@@ -90,36 +92,36 @@ impl Room {
     }
 }
 
-/// What becomes of a delivery, once the step is settled.
+/// The decision about a delivery, valid once the step is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It goes into the log, at this revision.
+    /// Append it at this revision.
     Append(Revision),
-    /// It is the same as one that goes into the log with it, or is released, at this revision.
+    /// It duplicates an event that is appended or released with it, at this revision.
     Repeat(Revision),
-    /// It is answered as it is.
+    /// Answer it, without appending.
     Answer(Answer),
 }
 
-/// What becomes of the deliveries of a stream.
+/// The decisions about the deliveries of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
-    /// Each delivery, by the number it was given.
+    /// The decision about each delivery, by the number of the delivery.
     pub judgements: Vec<(usize, Judgement)>,
-    /// What changes, if something does.
+    /// The change of the stream, if there is one.
     pub step: Option<Step>,
-    /// What contradicts what is there.
+    /// The new conflicts.
     pub conflicts: Vec<Conflict>,
-    /// How many held events were released.
+    /// The number of held events that were released.
     pub released: u64,
-    /// Whether more held events may be released once this is settled.
+    /// `true` if more held events may be released once this is settled.
     pub more: bool,
 }
 
-/// Decides about deliveries of one stream, each with a number of the caller's. Without deliveries it releases what
-/// can be.
+/// Decides about deliveries of one stream, each with a number of the caller's. Without deliveries
+/// it releases the held events that no longer wait.
 ///
-/// Whatever the order in which they come, and however often, the log ends up the same.
+/// The log ends up the same for any order and any repetition of deliveries.
 pub fn judge(
     stream: &StreamId,
     policy: Policy,
@@ -136,7 +138,7 @@ pub fn judge(
         stream,
         policy,
         after: standing.after(),
-        // What is the last of a page that is cut tells where to go on, and is not touched.
+        // The last event of a cut page only tells where to continue, and stays held.
         end: if is_whole { None } else { page.last().map(|held| held.revision) },
         events: standing.waiting.as_ref().map_or(0, |waiting| waiting.events),
         bytes: standing.waiting.as_ref().map_or(0, |waiting| waiting.bytes),
@@ -160,15 +162,15 @@ pub fn judge(
     line.finish(has_page, version)
 }
 
-/// The line before a stream's end in the log.
+/// The queue before the end of a stream in the log.
 struct Line<'a> {
     stream: &'a StreamId,
     policy: Policy,
-    /// All up to here is in the log, or is put there, or was skipped.
+    /// The revision up to which all is logged, appended or skipped.
     after: Revision,
-    /// From here on it is not known what is held.
+    /// The revision from which on the held events are unknown.
     end: Option<Revision>,
-    /// How many of the stream are held, and what they count.
+    /// The number and the size of the stream's held events.
     events: u64,
     bytes: u64,
     page: VecDeque<Held>,
@@ -179,7 +181,7 @@ struct Line<'a> {
     room: &'a mut Room,
     now: Timestamp,
     append: Vec<(Revision, Arc<Entry>)>,
-    /// The ids of what is appended.
+    /// The ids of the appended events.
     ids: HashMap<EventId, Revision>,
     hold: Vec<Held>,
     unhold: Vec<Revision>,
@@ -187,7 +189,7 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Gives revisions in order of arrival.
+    /// Assigns revisions in order of arrival.
     fn arrive(&mut self, deliveries: Vec<(usize, Delivery)>) {
         let mut arrived: HashMap<EventId, (Revision, usize)> = HashMap::new();
         for (number, Delivery { entry, .. }) in deliveries {
@@ -215,7 +217,7 @@ impl Line<'_> {
         }
     }
 
-    /// Takes deliveries by revision, and between them what is held and can be released.
+    /// Places deliveries by revision, and releases held events between them.
     fn take(&mut self, deliveries: Vec<(usize, Delivery)>) {
         let mut incoming: BTreeMap<Revision, Vec<(usize, Revision, Arc<Entry>)>> = BTreeMap::new();
         for (number, delivery) in deliveries {
@@ -235,7 +237,7 @@ impl Line<'_> {
         self.release(None);
     }
 
-    /// The revision and the one before it.
+    /// Returns the revision and the previous one. Fails if they are invalid.
     fn checked(&self, delivery: &Delivery) -> Result<(Revision, Revision), Invalid> {
         let Some(revision) = delivery.revision else {
             let expected = "one for every event of this feed; without, use the policy arrival";
@@ -255,8 +257,8 @@ impl Line<'_> {
         }
     }
 
-    /// Releases held events below a revision, or all that can be. Those that are in the log by now, or contradict it, end
-    /// their wait as well.
+    /// Releases held events below a revision, or all that no longer wait. Also removes held events
+    /// that are in the log by now, or conflict with it.
     fn release(&mut self, below: Option<Revision>) {
         while let Some(held) = self.page.front() {
             let is_wanted = below.is_none_or(|below| held.revision < below)
@@ -283,7 +285,8 @@ impl Line<'_> {
         }
     }
 
-    /// Why a held event that waits no longer can't be appended, if it is neither there already.
+    /// Returns why a held event that no longer waits can't be appended. Returns `None` if it can,
+    /// or is in the log already.
     fn contradicts(&self, held: &Held) -> Option<Why> {
         let Held { revision, previous, entry, .. } = held;
         if *revision <= self.after {
@@ -301,7 +304,7 @@ impl Line<'_> {
         (*previous < self.after).then_some(Why::Link)
     }
 
-    /// Finds the place of a delivery.
+    /// Decides about one delivery.
     fn place(&mut self, number: usize, revision: Revision, previous: Revision, entry: Arc<Entry>) {
         if let Some(event) = self.taken.get(&entry.id)
             && (event.stream != *self.stream || event.revision != revision)
@@ -309,7 +312,7 @@ impl Line<'_> {
             let why = Why::IdTaken { stream: event.stream.clone(), revision: event.revision };
             return self.dispute(number, revision, entry, why);
         }
-        // What came before it in the same batch.
+        // Compare with deliveries of the same batch.
         if let Some((_, other)) = self.append.last().filter(|(other, _)| *other == revision) {
             return if same_content(&entry, other) {
                 self.judged.judgements.push((number, Judgement::Repeat(revision)));
@@ -338,7 +341,7 @@ impl Line<'_> {
                 }
             };
         }
-        // What is held already came first.
+        // A held event came first.
         let is_next = self.page.front().is_some_and(|held| held.revision == revision);
         let held = if is_next { self.page.front() } else { self.held.get(&revision) };
         if let Some(held) = held {
@@ -375,7 +378,7 @@ impl Line<'_> {
         self.append.push((revision, entry));
     }
 
-    /// Holds a delivery, if there is room.
+    /// Holds a delivery if there is room.
     fn keep(&mut self, number: usize, revision: Revision, previous: Revision, entry: Arc<Entry>) {
         let size = bytes(&entry);
         match self.room.hold((self.events, self.bytes), size) {
@@ -390,7 +393,7 @@ impl Line<'_> {
         }
     }
 
-    /// Keeps a delivery as a conflict, if there is room.
+    /// Keeps a delivery as a conflict if there is room.
     fn dispute(&mut self, number: usize, revision: Revision, entry: Arc<Entry>, why: Why) {
         match self.room.dispute() {
             Ok(()) => {
@@ -416,7 +419,7 @@ impl Line<'_> {
         Answer::Held { waiting_for: Revision(self.after.0 + 1) }
     }
 
-    /// Why an event can't have a revision that the stream has passed.
+    /// Returns why an event can't have a revision that the stream has passed.
     fn why_not(&self, revision: Revision, found: Option<&Event>) -> Why {
         let skipped = self.standing.waiting.as_ref().map_or(Revision(0), |waiting| waiting.skipped);
         match found {
@@ -436,7 +439,7 @@ impl Line<'_> {
         };
         let first =
             next.into_iter().chain(self.hold.first().map(|held| (held.revision, held.previous))).min();
-        // The bounds told them apart; answers tell what is waited for in the end.
+        // Every held delivery reports the revision that the stream waits for after the whole batch.
         let waiting_for = Revision(self.after.0 + 1);
         for (_, judgement) in &mut self.judged.judgements {
             if let Judgement::Answer(Answer::Held { waiting_for: wanted }) = judgement {
@@ -487,7 +490,7 @@ impl Line<'_> {
     }
 }
 
-/// Whether two events say the same: type and data. When and how they were delivered may differ.
+/// Returns whether two events have the same type and data. The time and way of delivery may differ.
 fn same_content(a: &Entry, b: &Entry) -> bool {
     planted(Bug::ContentIgnored) || a.kind == b.kind && a.data.same_as(&b.data)
 }

@@ -1,4 +1,4 @@
-//! Waiting for an event that was brought to be in the log.
+//! Waiting until a delivered event is in the log.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::error::Error;
 use crate::event::{Revision, StreamId, Token};
 use crate::log::Limit;
 
-/// Why an event is not in the log.
+/// The reason why an event is not in the log.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotLogged {
-    /// It has come, and waits for one before it.
+    /// The event arrived, and waits for an earlier one.
     #[error(
         "revision {revision} of {stream} is held: revision {waiting_for} has not come since {since}{}; wait, have the gap \
          healed by a resupplier, or skip what does not exist",
@@ -26,14 +26,14 @@ pub enum NotLogged {
         stream: StreamId,
         /// Its revision.
         revision: Revision,
-        /// The first revision that is missing, as far as can be told.
+        /// The first missing revision, as far as known.
         waiting_for: Revision,
-        /// Since when.
+        /// The time since which it waits.
         since: Timestamp,
-        /// What the last resupplier said who was asked for it.
+        /// The error of the last request to a resupplier.
         trouble: Option<String>,
     },
-    /// It has not come, or was left out.
+    /// The event has not arrived, or its revision does not exist.
     #[error("revision {revision} of {stream} is neither in the log nor held: it has not come")]
     Unknown {
         /// Its stream.
@@ -47,8 +47,10 @@ pub enum NotLogged {
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
-    /// The token of an event, for a read to wait for, once it is in the log: what was answered as held has none yet. Says why it is
-    /// not there when patience ends.
+    /// Waits until an event is in the log, and returns its token, for reads to wait for. A delivery
+    /// answered as held has no token yet.
+    ///
+    /// When `patience` ends, fails with the reason why the event is not in the log.
     ///
     /// ```
     /// # use leftfold::{Memory, Revision, Sequencer, StreamId};

@@ -1,11 +1,12 @@
-//! From any feed to a log in order, each event once.
+//! Sequencing: from any feed to a log in order, each event once.
 //!
-//! Deliveries come twice, out of order, late, or never. What comes early is *held* until what it waits for arrives, and
-//! is then released behind it; what came before is recognised; what contradicts it is kept and shown. A delivery is
-//! answered only when its place is durable, so that whoever brought it may forget it.
+//! Deliveries arrive twice, out of order, late, or never. An early delivery is *held* until the
+//! revisions before it arrive, and is then released. A duplicate is recognised; a conflicting
+//! delivery is kept and reported. A delivery is acknowledged only when it is durable, so that the
+//! feed may drop it.
 //!
-//! [`judge`] decides, without any I/O; [`Sequencer`] loads what it needs to know, calls it, and commits what it decided
-//! under guard: several processes may ingest the same streams at once.
+//! [`judge`] decides, without any I/O. [`Sequencer`] loads the state that it needs, calls it, and
+//! commits the decision under guard: several processes may ingest the same streams at once.
 
 mod counts;
 mod delivery;

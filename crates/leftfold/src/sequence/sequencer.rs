@@ -1,4 +1,4 @@
-//! Ingesting: load what must be known, judge, settle, and again where somebody else was faster.
+//! Ingesting: loads the state, judges, and settles; retries if another process was faster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,12 +23,12 @@ use crate::log::{Limit, check_entries};
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
-/// How many streams are remembered.
+/// The maximum number of streams in the cache.
 const REMEMBERED: usize = 100_000;
-/// How much is released in one commit.
+/// The maximum size of one release.
 const RELEASE: Limit = Limit { events: 2_000, bytes: 4 << 20 };
 
-/// Brings deliveries into the log. Cloning gives another handle.
+/// Brings deliveries into the log. Cloning creates another handle.
 pub struct Sequencer<S>(Arc<Inner<S>>);
 
 impl<S> Clone for Sequencer<S> {
@@ -44,49 +44,50 @@ struct Inner<S> {
     memory: Mutex<Memory>,
 }
 
-/// Where streams were when they were last seen. Who settles from what is not true any more is told so.
+/// A cache of stream states. It may be outdated: the store rejects settlements from an outdated
+/// state.
 #[derive(Default)]
 struct Memory {
     streams: HashMap<StreamId, Standing>,
     totals: HashMap<Partition, Totals>,
-    /// What was done since it was made.
+    /// The counters since it was created.
     done: Counts,
-    /// What of it is not stored: there was nothing else to store with it.
+    /// The part of the counters that is not stored yet, because nothing else was stored with it.
     unsaid: Counts,
 }
 
-/// How much waits for something, or for somebody.
+/// The amount of deliveries that wait for missing events or for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Events that came early.
+    /// The number of held events.
     pub held: u64,
-    /// What they count against the bounds.
+    /// Their size as counted against the limits.
     pub held_bytes: u64,
-    /// The stream that waits longest.
+    /// The stream that has waited longest.
     pub waits_longest: Option<StreamId>,
-    /// Since when.
+    /// The time since which it waits.
     pub waits_since: Option<Timestamp>,
-    /// Conflicts that nobody has decided.
+    /// The number of undecided conflicts.
     pub conflicts: u64,
-    /// Messages that are no events.
+    /// The number of rejected messages.
     pub rejected: u64,
-    /// What was done so far, by all who ingest into this store. What changes nothing, such as a duplicate, is counted with the
-    /// next thing that does.
+    /// The counters of all processes that ingest into this store. Deliveries that change nothing,
+    /// such as duplicates, are counted with the next change.
     pub counts: Counts,
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
-    /// A sequencer in front of this store's log.
+    /// Creates a sequencer in front of this store's log.
     pub fn new(store: S) -> Self {
         Self::with(store, Limits::default(), Arc::new(System))
     }
 
-    /// The same with other bounds, and other sources of time and chance.
+    /// Creates a sequencer with other limits, and other sources of time and randomness.
     pub fn with(store: S, limits: Limits, env: Arc<dyn Env>) -> Self {
         Self(Arc::new(Inner { store, env, limits, memory: Mutex::default() }))
     }
 
-    /// The store it brings deliveries to.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.0.store
     }
@@ -95,17 +96,17 @@ impl<S: Sequences + Clone> Sequencer<S> {
         to_the_microsecond(self.0.env.now())
     }
 
-    /// A version for a change.
+    /// Returns a version for a change.
     pub(super) fn random(&self) -> u64 {
         self.0.env.random() >> 1
     }
 
-    /// What it has done since it was made.
+    /// Returns the counters since it was created.
     pub fn counts(&self) -> Counts {
         self.0.memory().done
     }
 
-    /// How much waits for something, or for somebody.
+    /// Returns the amount of deliveries that wait for missing events or for an operator.
     pub async fn status(&self) -> Result<Status> {
         let store = &self.0.store;
         let survey = store.survey(Vec::new()).await?;
@@ -124,14 +125,15 @@ impl<S: Sequences + Clone> Sequencer<S> {
         })
     }
 
-    /// Takes deliveries of any streams, in the order in which they came, and answers each of them.
+    /// Ingests deliveries of any streams, in order of arrival, and returns an answer for each.
     ///
-    /// When it answers, all is durable. If it fails, some may be there and others not: bring them again.
+    /// When it returns, all answers are durable. If it fails, some deliveries may be stored and
+    /// others not: deliver them again.
     pub async fn ingest(&self, policy: Policy, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
         self.take(Intake { policy, heals: false }, deliveries).await
     }
 
-    /// The same, for what was asked for.
+    /// Like [`ingest`](Self::ingest), for deliveries that were requested.
     pub(super) async fn ingest_asked(
         &self,
         policy: Policy,
@@ -180,7 +182,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
         if let Some(error) = failed {
             return Err(error);
         }
-        // An answer that is missing would be taken for that of the next delivery.
+        // A missing answer would shift the answers of the following deliveries.
         answers.into_iter().collect::<Option<_>>().ok_or_else(|| {
             Error::new(
                 Kind::Store,
@@ -189,17 +191,17 @@ impl<S: Sequences + Clone> Sequencer<S> {
         })
     }
 
-    /// Releases what is held of a stream and waits for nothing any more. Answers how much that was.
+    /// Releases the held events of a stream that no longer wait. Returns their number.
     pub async fn release(&self, stream: &StreamId) -> Result<u64> {
         let partition = Partition::of(stream, self.0.store.partitions());
         self.0.memory().streams.remove(stream);
         self.0.release(partition, BTreeSet::from([stream.clone()])).await
     }
 
-    /// Says that a stream has no revisions up to this one beyond those that are there, and releases what waited for them.
-    /// The reason is kept. Answers how many events were released.
+    /// Records that the missing revisions of a stream up to this one do not exist, and releases the
+    /// events that waited for them. The reason is stored. Returns the number of released events.
     ///
-    /// Only what is waited for can be skipped: everything before the first held event, or less.
+    /// Only missing revisions can be skipped: all before the first held event, or fewer.
     pub async fn skip(&self, stream: &StreamId, through: Revision, reason: &str) -> Result<u64> {
         let Inner { store, env, .. } = &*self.0;
         let partition = Partition::of(stream, store.partitions());
@@ -267,11 +269,11 @@ impl<S: Sequences + Clone> Sequencer<S> {
     }
 }
 
-/// What is taken in.
+/// The way in which deliveries are ingested.
 #[derive(Clone, Copy)]
 struct Intake {
     policy: Policy,
-    /// It was asked for.
+    /// `true` if the deliveries were requested.
     heals: bool,
 }
 
@@ -284,22 +286,23 @@ impl Memory {
     }
 }
 
-/// What a batch comes to in one partition.
+/// The result of judging a batch in one partition.
 struct Plan {
     settlement: Arc<Settlement>,
     judgements: Vec<(StreamId, Vec<(usize, Judgement)>)>,
-    /// What it does.
+    /// The counters of this batch.
     counts: Counts,
-    /// What was done before, and is stored with it.
+    /// The earlier counters that are stored with it.
     unsaid: Counts,
-    /// Streams of which more can be released afterwards.
+    /// The streams that can release more events afterwards.
     more: BTreeSet<StreamId>,
-    /// Streams that bring an event id of another one: theirs is found to be taken once that is settled.
+    /// The streams that deliver an event id of another stream in this batch. Their id is found to
+    /// be taken once that one is settled.
     later: BTreeSet<StreamId>,
 }
 
 impl Plan {
-    /// What each delivery is answered, when its events are behind this position.
+    /// Returns the answer to each delivery, if the new events follow this position.
     fn answers(self, before: Position) -> Vec<(usize, Answer)> {
         let Settlement { partition, steps, .. } = &*self.settlement;
         let positions = positions(steps, before);
@@ -323,7 +326,7 @@ impl Plan {
         answers
     }
 
-    /// Streams of which something was refused for lack of room.
+    /// Returns the streams with deliveries that were refused for lack of room.
     fn refused(&self) -> Vec<StreamId> {
         let is_full =
             |judgement: &Judgement| matches!(judgement, Judgement::Answer(answer) if !answer.is_final());
@@ -338,7 +341,7 @@ impl<S: Sequences + Clone> Inner<S> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers deliveries of one partition.
+    /// Ingests deliveries of one partition.
     async fn ingest(
         &self,
         partition: Partition,
@@ -361,7 +364,7 @@ impl<S: Sequences + Clone> Inner<S> {
         Ok(answers)
     }
 
-    /// Releases what is held of streams, page by page.
+    /// Releases held events of streams, page by page.
     async fn release(&self, partition: Partition, mut streams: BTreeSet<StreamId>) -> Result<u64> {
         let mut released = 0;
         while !streams.is_empty() {
@@ -369,7 +372,8 @@ impl<S: Sequences + Clone> Inner<S> {
             let intake = Intake { policy: Policy::Contiguous, heals: false };
             let (plan, _) = self.settle(partition, intake, &none).await?;
             released += plan.counts.released;
-            // Where nothing changed there is no room for what contradicts: it stays held until there is.
+            // If nothing changed, there is no room for conflicts: these events stay held until
+            // there is.
             streams = plan.settlement.steps.iter().map(|step| step.stream.clone()).collect();
             streams.retain(|stream| plan.more.contains(stream));
             streams.extend(plan.later);
@@ -377,7 +381,8 @@ impl<S: Sequences + Clone> Inner<S> {
         Ok(released)
     }
 
-    /// Plans and settles until it is settled. Answers with the plan, and the position before the first new event.
+    /// Plans and settles until it succeeds. Returns the plan, and the position before the first new
+    /// event.
     async fn settle(
         &self,
         partition: Partition,
@@ -401,7 +406,8 @@ impl<S: Sequences + Clone> Inner<S> {
                 }
             };
             let all = || steps.iter().map(|step| step.stream.clone()).collect();
-            // Nobody looks at what refuses something: if it was not true, it must not stay.
+            // The store does not check a refusal: the cached state behind it may be wrong and must
+            // not stay.
             let refused = plan.refused();
             if !refused.is_empty() {
                 forget(refused);
@@ -456,7 +462,7 @@ impl<S: Sequences + Clone> Inner<S> {
         }
     }
 
-    /// Loads what must be known, in a constant number of calls, and judges.
+    /// Loads the state, in a constant number of calls, and judges.
     async fn plan(
         &self,
         partition: Partition,
@@ -503,7 +509,7 @@ impl<S: Sequences + Clone> Inner<S> {
             }
             counts = counts.plus(of_deliveries);
             counts.released += some;
-            // Held events may turn out to contradict as well.
+            // Held events may also turn out to be conflicts.
             counts.conflicts += (conflicts.len() as u64).saturating_sub(of_deliveries.conflicts);
             judgements.push((stream.clone(), judged));
             settlement.steps.extend(step);
@@ -518,7 +524,7 @@ impl<S: Sequences + Clone> Inner<S> {
         Ok(Plan { settlement: Arc::new(settlement), judgements, counts, unsaid, more, later })
     }
 
-    /// Where streams are, and how much their partition keeps.
+    /// Returns the states of streams, and the totals of their partition.
     async fn standings(
         &self,
         partition: Partition,
@@ -552,7 +558,7 @@ impl<S: Sequences + Clone> Inner<S> {
         Ok((standings, kept))
     }
 
-    /// What is held of streams that might release some of it.
+    /// Returns the held events of streams that might release some of them.
     async fn pages(
         &self,
         streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
@@ -571,7 +577,7 @@ impl<S: Sequences + Clone> Inner<S> {
         self.store.held(waiting, RELEASE).await
     }
 
-    /// What is there already of what comes, or is held.
+    /// Finds stored events that match deliveries or held events.
     async fn find(
         &self,
         policy: Policy,
@@ -620,13 +626,13 @@ impl<S: Sequences + Clone> Inner<S> {
         Ok(known)
     }
 
-    /// Remembers where streams are now.
+    /// Updates the cache after a settlement.
     fn remember(&self, plan: &Plan) {
         let mut memory = self.memory();
         memory.done = memory.done.plus(plan.counts);
         let Settlement { partition, steps, conflicts, .. } = &*plan.settlement;
         if !conflicts.is_empty() {
-            // One that was kept before does not count twice.
+            // A conflict that was already kept does not count twice.
             memory.totals.remove(partition);
         }
         for Step { stream, append, hold, unhold, waiting, .. } in steps {
@@ -646,7 +652,7 @@ impl<S: Sequences + Clone> Inner<S> {
     }
 }
 
-/// The position before the first event of each stream.
+/// Returns, for each stream, the position before its first event, and its step.
 fn positions(steps: &[Step], before: Position) -> HashMap<&StreamId, (Position, &Step)> {
     let mut next = before;
     let mut positions = HashMap::with_capacity(steps.len());

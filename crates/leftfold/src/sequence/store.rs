@@ -1,4 +1,5 @@
-//! What a store keeps for the sequencer beside the log: held events, what their streams wait for, and conflicts.
+//! The sequencer's state in a store, beside the log: held events, the gaps of their streams, and
+//! conflicts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Append, Entry, Limit};
 
-/// An event that came before its predecessor.
+/// An event that arrived before its predecessor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
     /// Its stream.
@@ -23,115 +24,115 @@ pub struct Held {
     pub revision: Revision,
     /// The revision that must be in the log before it.
     pub previous: Revision,
-    /// When it came.
+    /// The time at which it arrived.
     pub since: Timestamp,
     /// The event itself.
     pub entry: Arc<Entry>,
 }
 
 impl Held {
-    /// What it counts against the bounds.
+    /// Returns its size as counted against the limits.
     pub fn bytes(&self) -> u64 {
         bytes(&self.entry)
     }
 }
 
-/// What an event counts against the bounds.
+/// Returns the size of an event as counted against the limits.
 pub(crate) fn bytes(entry: &Entry) -> u64 {
     const REST: usize = 128;
     let metadata = entry.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len());
     (entry.data.as_str().len() + metadata + REST) as u64
 }
 
-/// What a stream waits for.
+/// The gap that a stream waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// A number that is another one after each change: it tells what a change was computed from.
+    /// A number that differs after each change. Conditional writes compare it.
     pub version: u64,
-    /// An operator said that up to here nothing more will come. 0 if nobody did.
+    /// The revision up to which an operator skipped missing events; 0 if none were skipped.
     pub skipped: Revision,
-    /// How many events are held.
+    /// The number of held events.
     pub events: u64,
-    /// What they count against the bounds.
+    /// Their size as counted against the limits.
     pub bytes: u64,
-    /// The first of them.
+    /// The revision of the first held event.
     pub first: Revision,
-    /// The revision that the first one waits for.
+    /// The revision that the first held event waits for.
     pub until: Revision,
-    /// The last of them.
+    /// The revision of the last held event.
     pub highest: Revision,
-    /// Since when it waits for just this.
+    /// The time since which the stream waits for this gap.
     pub since: Timestamp,
-    /// When to ask for what is missing, not before.
+    /// The earliest time to request the missing events.
     pub ask_at: Timestamp,
-    /// How often it was asked for.
+    /// The number of requests for them.
     pub asked: u32,
-    /// What the last one who was asked answered.
+    /// The error of the last request.
     pub trouble: Option<String>,
 }
 
-/// Which streams it is time to ask for.
+/// A selection of streams whose gaps should be healed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
-    /// Those that wait since this time or longer, …
+    /// Selects streams that have waited since this time or longer, …
     pub since: Timestamp,
-    /// … and are not to be asked for later than now.
+    /// … and whose next request is due at this time.
     pub now: Timestamp,
-    /// A time beyond this one was written by a clock that was wrong, and counts as passed.
+    /// The latest plausible time. A later time comes from a wrong clock, and counts as passed.
     pub end: Timestamp,
 }
 
 impl Due {
-    /// Whether it is time to ask for what a stream waits for.
+    /// Returns whether the missing events of a stream should be requested.
     pub fn is(&self, waiting: &Waiting) -> bool {
         let passed = |time: Timestamp, until: Timestamp| time <= until || time > self.end;
         passed(waiting.since, self.since) && passed(waiting.ask_at, self.now)
     }
 }
 
-/// Where a stream is.
+/// The state of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Its last revision in the log; 0 if there is none.
     pub last: Revision,
-    /// What it waits for, if something is held or was skipped.
+    /// The gap that it waits for, if events are held or were skipped.
     pub waiting: Option<Waiting>,
 }
 
 impl Standing {
-    /// All up to here is in the log, or will never be.
+    /// Returns the revision up to which the stream is complete: logged or skipped.
     pub fn after(&self) -> Revision {
         self.last.max(self.waiting.as_ref().map_or(Revision(0), |waiting| waiting.skipped))
     }
 
-    /// What guards a change that was computed from it.
+    /// Returns the guard of a change that is computed from this state.
     pub fn seen(&self) -> Seen {
         Seen { last: self.last, version: self.waiting.as_ref().map(|waiting| waiting.version) }
     }
 }
 
-/// What a change was computed from.
+/// The state from which a change was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The stream's last revision in the log.
     pub last: Revision,
-    /// The version of what it waits for, if it waits.
+    /// The version of its gap, if it waits.
     pub version: Option<u64>,
 }
 
-/// How much is kept in a partition.
+/// The amount of held events and conflicts in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Held events.
+    /// The number of held events.
     pub events: u64,
-    /// What they count against the bounds.
+    /// Their size as counted against the limits.
     pub bytes: u64,
-    /// Conflicts that nobody has resolved.
+    /// The number of unresolved conflicts.
     pub conflicts: u64,
 }
 
 impl Totals {
-    /// Whether what grew from what there was before stays within bounds.
+    /// Returns whether every total that grew from `before` stays within `bounds`.
     pub fn is_within(&self, bounds: &Self, before: &Self) -> bool {
         let pairs = [
             (self.events, bounds.events, before.events),
@@ -142,34 +143,34 @@ impl Totals {
     }
 }
 
-/// Where streams are, and how much is kept.
+/// The states of streams, and the totals of partitions.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Each of the streams that were asked for.
+    /// The state of each requested stream.
     pub streams: BTreeMap<StreamId, Standing>,
-    /// Each partition in which something is kept.
+    /// The totals of each partition that has any.
     pub totals: BTreeMap<Partition, Totals>,
-    /// What was done in all partitions, as settlements said.
+    /// The counters of all partitions, as settlements recorded them.
     pub counts: Counts,
 }
 
-/// What to look for.
+/// A request for events.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// What is logged, or held, at these places.
+    /// Streams and revisions of logged or held events.
     pub places: Vec<(StreamId, Revision)>,
-    /// What is logged under these ids.
+    /// Ids of logged events.
     pub ids: Vec<EventId>,
 }
 
 impl Wanted {
-    /// Whether nothing is wanted.
+    /// Returns whether the request is empty.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty() && self.ids.is_empty()
     }
 }
 
-/// What was found, in any order.
+/// The events that were found, in any order.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Events in the log.
@@ -181,15 +182,15 @@ pub struct Found {
 /// Held events of a stream, by revision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// The lowest of those there are.
+    /// The lowest held events.
     pub held: Vec<Held>,
-    /// Whether there are more behind them.
+    /// `true` if more events follow.
     pub more: bool,
 }
 
 impl Page {
-    /// As many of these as there is room for, at least two, which makes the room smaller. The last of a page that is cut
-    /// only tells where to go on.
+    /// Takes as many events as fit the limit, at least two, and reduces the limit. The last event
+    /// of a cut page only tells where to continue.
     pub fn cut(held: impl Iterator<Item = Held>, room: &mut Limit) -> Self {
         let mut page = Self::default();
         for held in held {
@@ -206,17 +207,17 @@ impl Page {
     }
 }
 
-/// Why a delivery, or a held event, can't be appended.
+/// The reason why a delivery or a held event can't be appended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// Another event has its revision, in the log.
+    /// The log has another event with its revision.
     Logged,
     /// Another event with its revision is held.
     Held,
     /// Its revision was skipped: an operator said that it does not exist.
     Skipped,
-    /// The stream has revisions that its link leaves out, or lacks its revision while it has later ones.
+    /// The stream has revisions that its link leaves out, or lacks its revision but has later ones.
     Link,
     /// Its id belongs to another event.
     IdTaken {
@@ -241,76 +242,77 @@ impl fmt::Display for Why {
     }
 }
 
-/// An event that contradicts what is there.
+/// An event that conflicts with the stored ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conflict {
     /// Its stream.
     pub stream: StreamId,
-    /// The revision it claims.
+    /// The revision that it claims.
     pub revision: Revision,
-    /// What is wrong with it.
+    /// The reason of the conflict.
     pub why: Why,
-    /// When it came.
+    /// The time at which it arrived.
     pub since: Timestamp,
     /// The event itself.
     pub entry: Arc<Entry>,
-    /// What somebody decided, once somebody did.
+    /// The decision of an operator, if there is one.
     pub decided: Option<Decided>,
 }
 
-/// The decision that what is stored is right. It is remembered, so that the same event need not be decided again.
+/// The decision that the stored events are right. It is kept, so that the same event need not be
+/// decided again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decided {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// When.
+    /// The time of the decision.
     pub at: Timestamp,
 }
 
 impl Conflict {
-    /// Tells it from others. The same event that comes again is the same conflict.
+    /// Returns the identity of the conflict. It is the same if the same event arrives again.
     pub fn id(&self) -> String {
         let Entry { id, kind, data, .. } = &*self.entry;
         let revision = self.revision.0.to_string();
-        // No name has a control character in it, so that no two conflicts make the same text.
+        // Names contain no control characters, so different conflicts never produce the same text.
         let parts = [self.stream.as_str(), &revision, id.as_str(), kind.as_str(), data.as_str()];
         let id = Uuid::new_v5(&Uuid::NAMESPACE_OID, parts.join("\n").as_bytes());
         id.simple().to_string()
     }
 }
 
-/// What an operator said about revisions that do not exist.
+/// A decision of an operator that revisions do not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
     /// The stream.
     pub stream: StreamId,
-    /// Everything after this one, …
+    /// The revision before the first skipped one.
     pub after: Revision,
-    /// … up to this one.
+    /// The last skipped revision.
     pub through: Revision,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// When it was said.
+    /// The time of the decision.
     pub at: Timestamp,
 }
 
-/// A message that is no event, and why.
+/// A message that is not a valid event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// The feed that brought it.
+    /// The feed that delivered it.
     pub source: String,
-    /// What is wrong with it.
+    /// The reason of the rejection.
     pub reason: String,
-    /// When it came.
+    /// The time at which it arrived.
     pub since: Timestamp,
-    /// What came beside its content: headers, keys.
+    /// Its headers and keys.
     pub attributes: BTreeMap<String, String>,
-    /// Its content, as it came.
+    /// Its content, unchanged.
     pub content: Vec<u8>,
 }
 
 impl Rejected {
-    /// Tells it from others. The same message that comes again is the same.
+    /// Returns the identity of the message. It is the same if the same message arrives again.
     pub fn id(&self) -> String {
         let mut text = Vec::new();
         let attributes = self.attributes.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
@@ -322,10 +324,10 @@ impl Rejected {
     }
 }
 
-/// The most messages that are kept as rejected.
+/// The maximum number of rejected messages that are kept.
 pub const MAX_REJECTED: u64 = 10_000;
 
-/// What a store says when it keeps as many as it may.
+/// Returns the error of a store that has reached this maximum.
 pub fn too_many_rejected(place: &str) -> Error {
     let message = format!(
         "could not keep a rejected message in {place}: there are {MAX_REJECTED} already; look at them, submit them again \
@@ -339,117 +341,122 @@ pub fn too_many_rejected(place: &str) -> Error {
 pub struct Step {
     /// The stream.
     pub stream: StreamId,
-    /// What it was computed from. If the stream is elsewhere by now, nothing is written.
+    /// The state from which it was computed. If the stream has changed since, nothing is written.
     pub seen: Seen,
-    /// What goes into the log, by revision, all above the last.
+    /// The entries to append to the log, by revision, all above the last.
     pub append: Vec<(Revision, Arc<Entry>)>,
-    /// What is held from now on, by revision.
+    /// The events to hold, by revision.
     pub hold: Vec<Held>,
-    /// What is no longer held.
+    /// The revisions that are no longer held.
     pub unhold: Vec<Revision>,
-    /// What it waits for then.
+    /// The gap after the change.
     pub waiting: Option<Waiting>,
 }
 
-/// Changes of streams of one partition, to be written as one.
+/// Changes of streams of one partition, written atomically.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settlement {
     /// The partition.
     pub partition: Partition,
     /// The streams, each once.
     pub steps: Vec<Step>,
-    /// What contradicts what is there. One that is kept already changes nothing.
+    /// New conflicts. A conflict that is already kept changes nothing.
     pub conflicts: Vec<Conflict>,
-    /// What was said about revisions that do not exist.
+    /// The decision that revisions do not exist, if this settlement records one.
     pub skipped: Option<Skipped>,
-    /// What the partition may keep. What does not grow is not bounded.
+    /// The limits of the partition. They apply only to totals that grow.
     pub bounds: Totals,
-    /// What it does, to be added to what was done before.
+    /// The counters to add.
     pub counts: Counts,
 }
 
-/// What became of a settlement.
+/// The result of a settlement.
 #[derive(Debug)]
 pub enum Settled {
-    /// It is stored, durably. The events are in the log one after the other, in the order of the steps.
+    /// It is stored, durably. Its events are consecutive in the log, in the order of the steps.
     Applied {
         /// The position before the first of them.
         before: Position,
     },
-    /// These streams are not where they were seen. Nothing is written.
+    /// These streams have changed. Nothing is written.
     Moved(Vec<StreamId>),
-    /// These ids are taken by events in the log. Nothing is written.
+    /// These ids belong to events in the log. Nothing is written.
     Taken(Vec<EventId>),
-    /// It would keep more than it may. Nothing is written.
+    /// It would exceed the limits. Nothing is written.
     Full,
-    /// It can't be told whether it was written, or will be later. Settle it anew from what is stored then.
+    /// The outcome is unknown: it may be written now or later. Settle again from the stored state.
     Unknown(Error),
 }
 
-/// What a store keeps for the sequencer.
+/// A store that keeps the sequencer's state.
 pub trait Sequences: Append {
-    /// Where streams are, as far as can be told: who settles from a survey that is not true any more is told so.
+    /// Returns the states of streams. They may be outdated: settling from an outdated state is
+    /// rejected.
     fn survey(&self, streams: Vec<StreamId>) -> impl Future<Output = Result<Survey>> + Send;
 
-    /// The largest data, and the largest metadata, that an event may have.
+    /// Returns the maximum size of an event's data, and of its metadata.
     fn max_event_bytes(&self) -> usize;
 
-    /// What is logged or held where it is looked for, as it is now: what is not found is not there.
+    /// Returns the requested events that are logged or held now. Events that are not found do not
+    /// exist.
     fn find(&self, wanted: Wanted) -> impl Future<Output = Result<Found>> + Send;
 
-    /// The lowest held events of each of these streams, as they are now: all together up to the limit, at least two of each.
+    /// Returns the lowest held events of each of these streams as of now: up to the limit in all,
+    /// but at least two of each.
     fn held(
         &self,
         streams: Vec<StreamId>,
         limit: Limit,
     ) -> impl Future<Output = Result<BTreeMap<StreamId, Page>>> + Send;
 
-    /// Writes changes of streams, all or none, if each is where it was seen. `Err` means that nothing was written.
+    /// Writes changes of streams atomically, if each stream is in the state that was seen. `Err`
+    /// means that nothing was written.
     fn settle(&self, settlement: Arc<Settlement>) -> impl Future<Output = Result<Settled>> + Send;
 
-    /// Streams for which something is held, by id, after an id.
+    /// Returns streams with held events, ordered by id, after an id.
     fn waiting(
         &self,
         after: Option<StreamId>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(StreamId, Standing)>>> + Send;
 
-    /// Streams for which something is held and that are [due](Due::is): first those that wait longest.
+    /// Returns streams with held events that are [due](Due::is), the longest waiting first.
     fn overdue(
         &self,
         due: Due,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(StreamId, Standing)>>> + Send;
 
-    /// Conflicts that nobody has decided, by stream, revision and id, after one of these.
+    /// Returns undecided conflicts, ordered by stream, revision and id, after one of these.
     fn conflicts(
         &self,
         after: Option<Conflict>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Conflict>>> + Send;
 
-    /// What operators said about revisions of a stream.
+    /// Returns the operators' decisions about missing revisions of a stream.
     fn skipped(&self, stream: &StreamId) -> impl Future<Output = Result<Vec<Skipped>>> + Send;
 
-    /// Keeps messages that are no events. One that is kept already changes nothing. Fails with
-    /// [`Kind::Full`](crate::Kind::Full), and keeps none, if there are then more than [`MAX_REJECTED`].
+    /// Keeps messages that are not valid events. A message that is already kept changes nothing.
+    /// Fails with [`Kind::Full`](crate::Kind::Full), and keeps none, if there would be more than
+    /// [`MAX_REJECTED`].
     fn reject(&self, rejected: Vec<Rejected>) -> impl Future<Output = Result<()>> + Send;
 
-    /// Rejected messages, by id, after an id.
+    /// Returns rejected messages, ordered by id, after an id.
     fn rejected(
         &self,
         after: Option<String>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Rejected>>> + Send;
 
-    /// How many rejected messages there are.
+    /// Returns the number of rejected messages.
     fn count_rejected(&self) -> impl Future<Output = Result<u64>> + Send;
 
-    /// Forgets a rejected message. Answers whether it was there.
+    /// Deletes a rejected message. Returns whether it existed.
     fn forget(&self, rejected: &str) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Keeps a decision with its conflict, or removes the conflict if there is none. Answers whether there was an undecided
-    /// one.
+    /// Stores a decision with its conflict, or removes the conflict if there is no decision.
+    /// Returns whether there was an undecided conflict.
     fn resolve(
         &self,
         conflict: &Conflict,

@@ -11,7 +11,7 @@ fn status() -> Status {
     Status { projection: "carts".to_owned(), version: "1".to_owned(), documents: 3, ..Status::default() }
 }
 
-/// The one thing that is said.
+/// Returns the only finding.
 #[track_caller]
 fn one(findings: Vec<Finding>) -> Finding {
     assert_eq!(findings.len(), 1, "{findings:?}");

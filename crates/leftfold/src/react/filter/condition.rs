@@ -1,4 +1,4 @@
-//! A filter as it is evaluated: everything parsed, every regular expression compiled.
+//! A filter in the form in which it is evaluated: parsed, with compiled regular expressions.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use super::path::{Ends, Path};
 use super::pattern::Pattern;
 use crate::react::Value;
 
-/// What is asked of a document.
+/// A condition on a document.
 #[derive(Clone, Debug)]
 pub(super) enum Query {
     And(Vec<Query>),
@@ -15,20 +15,20 @@ pub(super) enum Query {
     Field(Path, Condition),
 }
 
-/// What is asked of a path, or of an element of an array.
+/// A condition on a path, or on an element of an array.
 #[derive(Clone, Debug)]
 pub(super) enum Condition {
     All(Vec<Condition>),
     Not(Box<Condition>),
-    /// One of the values that the path reaches passes.
+    /// At least one value that the path reaches passes.
     Some(Test),
 }
 
-/// What is asked of a value.
+/// A condition on a value.
 #[derive(Clone, Debug)]
 pub(super) enum Test {
     Compare(Comparison, Value),
-    /// With a date that moves: so many milliseconds from now.
+    /// Compares with a relative date: this many milliseconds from now.
     CompareToNow(Comparison, i64),
     In {
         /// Sorted.
@@ -36,7 +36,7 @@ pub(super) enum Test {
         patterns: Vec<Pattern>,
     },
     Exists,
-    /// It has one of these types, by their numbers.
+    /// The value has one of these types, by their numbers.
     Type(Vec<i32>),
     Matches(Pattern),
     Mod {
@@ -44,9 +44,9 @@ pub(super) enum Test {
         remainder: i64,
     },
     Size(usize),
-    /// It is an array with an object in it that is selected.
+    /// The value is an array that contains an object that the query selects.
     ElementObject(Box<Query>),
-    /// It is an array with an element that passes.
+    /// The value is an array that contains an element that passes.
     Element(Box<Condition>),
 }
 
@@ -77,7 +77,8 @@ impl Query {
         }
     }
 
-    /// When the answer may change next. What is not timed decides for good where it is enough to decide.
+    /// Returns when the result may change next. An untimed part that alone decides the result
+    /// decides it for good.
     pub(super) fn changes_at(&self, document: &Value, now: i64) -> Option<i64> {
         let decided = |queries: &[Self], by: bool| {
             queries.iter().any(|query| !query.is_timed() && query.matches(document, now) == by)
@@ -102,7 +103,7 @@ impl Query {
     }
 }
 
-/// The earliest of what is noted.
+/// The minimum of the recorded times.
 struct Earliest(Option<i64>);
 
 impl Earliest {
@@ -112,7 +113,7 @@ impl Earliest {
 }
 
 impl Condition {
-    /// Whether it holds, if it is known which of its tests some value passes.
+    /// Returns whether the condition holds. `some` tells whether any value passes a test.
     fn holds(&self, some: &mut dyn FnMut(&Test) -> bool) -> bool {
         match self {
             Self::All(conditions) => conditions.iter().all(|condition| condition.holds(some)),
@@ -208,15 +209,15 @@ fn items(value: Option<&Value>) -> Option<&[Value]> {
     }
 }
 
-/// The elements that have fields. Arrays do: their names are numbers.
+/// Returns the elements that have fields. Arrays count: their names are numbers.
 fn objects(value: Option<&Value>) -> impl Iterator<Item = &Value> {
     let items = items(value).unwrap_or_default().iter();
     items.filter(|item| matches!(item, Value::Object(_) | Value::Array(_)))
 }
 
 impl Comparison {
-    /// Values of different types don't compare, except that what is missing is null, and that the least and the greatest
-    /// key are there to compare with all.
+    /// Compares two values. Values of different types don't compare, with two exceptions: a missing
+    /// value counts as null, and the minimum and maximum keys compare with everything.
     fn holds(self, value: Option<&Value>, with: &Value) -> bool {
         let null = matches!(value, None | Some(Value::Undefined));
         let ordering = match (value, with) {
@@ -241,7 +242,8 @@ impl Comparison {
         }
     }
 
-    /// When a date that the moving one reaches at `then` begins or ceases to pass.
+    /// Returns when a comparison with a relative date changes, if that date reaches the value at
+    /// `then`.
     fn changes_at(self, then: i64, now: i64) -> Option<i64> {
         let after = then.checked_add(1)?;
         let moments = match self {

@@ -1,15 +1,16 @@
-//! Dates that move: the moment of evaluation plus an offset.
+//! Relative dates: the time of evaluation plus an offset.
 
 use crate::react::Value;
 
-/// The name that says so.
+/// The operator of a relative date.
 pub(super) const NOW: &str = "$now";
 pub(super) const EXPECTED: &str =
     "an offset such as -1h, 30s or 1d12h, in ms, s, m, h and d, of at most 3650000d";
-/// Ten thousand years, in milliseconds: with less than that no moment leaves what an integer holds.
+/// Ten thousand years, in milliseconds. Below that, no result overflows an integer.
 const MOST: i64 = 3_650_000 * 86_400_000;
 
-/// The milliseconds of `{"$now": "-1h"}`. `None` if it is something else, `Err` if the offset is not one.
+/// Returns the milliseconds of `{"$now": "-1h"}`, `None` if it is something else, or `Err` if the
+/// offset is invalid.
 pub(super) fn offset(operand: &Value) -> Option<Result<i64, ()>> {
     match (operand, operand.get(NOW)?) {
         (Value::Object(fields), Value::String(text)) if fields.len() == 1 => Some(parse(text).ok_or(())),
@@ -37,7 +38,7 @@ fn parse(text: &str) -> Option<i64> {
     (total <= MOST).then_some(if text.starts_with('-') { -total } else { total })
 }
 
-/// The same filter with dates that stand still.
+/// Returns the same filter with absolute dates.
 pub(super) fn fixed(source: &Value, now: i64) -> Value {
     match source {
         Value::Object(fields) => match offset(source) {

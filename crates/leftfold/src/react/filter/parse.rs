@@ -1,4 +1,4 @@
-//! From a value to a filter, or to what is wrong with it and where.
+//! Parses a value into a filter. An error tells what is wrong and where.
 
 use super::condition::{Comparison, Condition, Query, Test};
 use super::offset;
@@ -7,9 +7,10 @@ use super::pattern::Pattern;
 use crate::error::Invalid;
 use crate::react::{Fields, Value};
 
-/// How deep a filter may be nested.
+/// The maximum nesting depth of a filter.
 const MAX_DEPTH: usize = 50;
-/// How many indexes there may be on the way to a value: what it takes to go all ways grows with each of them.
+/// The maximum number of indexes on the way to a value: the cost of following all ways grows with
+/// each of them.
 const MAX_INDEXES: usize = 12;
 
 const QUERIES: &str = "a path, $and, $or or $nor";
@@ -40,14 +41,15 @@ const TYPES: [(&str, &[i32]); 22] = [
     ("number", &[1, 16, 18, 19]),
 ];
 
-/// Compiles a filter, and says whether time matters to it.
+/// Compiles a filter. Also returns whether it depends on the time.
 pub(super) fn parse(source: &Value) -> Result<(Query, bool), Invalid> {
     let mut parser = Parser { at: Vec::new(), indexes: 0, timed: false };
     let query = parser.query(source)?;
     Ok((query, parser.timed))
 }
 
-/// The same filter, with the short form of regular expressions as values made a long one.
+/// Returns the same filter, with regular expressions in values expanded from the short to the long
+/// form.
 pub(super) fn plain(source: Value) -> Value {
     match source {
         Value::Object(fields) => {
@@ -82,9 +84,9 @@ fn regex(value: Value) -> Value {
 }
 
 struct Parser {
-    /// The way to where it is.
+    /// The path to the current place.
     at: Vec<String>,
-    /// The indexes on this way.
+    /// The number of indexes on that path.
     indexes: usize,
     timed: bool,
 }
@@ -99,7 +101,7 @@ impl Parser {
         ))
     }
 
-    /// Does something one level deeper.
+    /// Runs `work` one level deeper.
     fn within<T>(
         &mut self,
         name: impl Into<String>,
@@ -156,7 +158,7 @@ impl Parser {
             .collect()
     }
 
-    /// What is asked of a path.
+    /// Parses the condition on a path.
     fn condition(&mut self, value: &Value) -> Result<Condition, Invalid> {
         match value {
             Value::Regex { .. } => self.pattern(value),
@@ -243,7 +245,7 @@ impl Parser {
         Ok(Condition::Some(test))
     }
 
-    /// A value to compare with.
+    /// Checks a value to compare with.
     fn literal(&mut self, value: &Value) -> Result<Value, Invalid> {
         if matches!(value, Value::Undefined) {
             return self.refuse(value, "a value that is defined");
@@ -357,7 +359,7 @@ impl Parser {
             Value::Object(fields) => fields.first().is_some_and(|(name, _)| name == "$elemMatch"),
             _ => false,
         };
-        // It asks for nothing, and gets nothing.
+        // An empty `$all` selects nothing.
         if items.is_empty() {
             return Ok(Condition::Some(Test::In { values: Vec::new(), patterns: Vec::new() }));
         }
@@ -389,7 +391,7 @@ impl Parser {
     }
 }
 
-/// Whether an object says what is asked, rather than being what is asked for.
+/// Returns whether an object consists of operators, rather than being a value to compare with.
 fn has_operators(fields: &Fields) -> bool {
     fields.first().is_some_and(|(name, _)| name.starts_with('$'))
 }
@@ -403,12 +405,12 @@ fn is_true(value: &Value) -> bool {
     }
 }
 
-/// A whole number, whatever its type.
+/// Returns a whole number of any type.
 fn integer(value: &Value) -> Option<i64> {
     value.truncated().filter(|whole| *value == Value::Int64(*whole))
 }
 
-/// What would be right where something begins like extended JSON, and goes on otherwise.
+/// Returns the expected form of an object that begins like extended JSON but is malformed.
 fn malformed(name: &str) -> Option<&'static str> {
     Some(match name {
         "$date" => "{\"$date\": \"2026-11-16T08:00:00Z\"}, or milliseconds since 1970 instead of the text",

@@ -1,14 +1,14 @@
-//! Dotted paths, and what they reach in a document.
+//! Dotted paths, and the values that they reach in a document.
 //!
-//! A path goes through arrays in two ways: to the elements at an index, and to the objects among the elements,
-//! all of them. So it may reach several values, or none.
+//! A path passes an array in two ways: to the element at an index, and to all objects among the
+//! elements. So it may reach several values, or none.
 
 use crate::react::Value;
 
-/// More parts than documents have levels.
+/// The maximum number of parts, which is more than documents have levels.
 const MAX_PARTS: usize = 100;
 
-/// The parts of a dotted path, or what would be right.
+/// Splits a dotted path into its parts. The error is the expected form.
 pub(in crate::react) fn parts(path: &str) -> Result<Vec<&str>, String> {
     let parts: Vec<_> = path.split('.').collect();
     if parts.iter().any(|part| part.is_empty() || part.starts_with('$') || part.contains('\0')) {
@@ -27,16 +27,16 @@ pub(super) struct Path(Vec<Part>);
 #[derive(Clone, Debug)]
 struct Part {
     name: String,
-    /// Where it stands in an array, if it can.
+    /// The part as an index of an array, if it is a number.
     index: Option<usize>,
 }
 
-/// What is done with an array that a path ends at.
+/// The treatment of an array at which a path ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
-    /// Its elements are looked at, and then the array itself.
+    /// The elements are tested, and then the array itself.
     Within,
-    /// Only the array itself is.
+    /// Only the array itself is tested.
     AtArray,
 }
 
@@ -49,12 +49,14 @@ impl Path {
         Ok(Self(parts(path)?.into_iter().map(part).collect()))
     }
 
-    /// How many parts may be an index. Each of them may also be a name, and so doubles the ways that a path can go.
+    /// Returns how many parts may be an index. Each of them may also be a name, and so doubles the
+    /// number of ways to follow.
     pub(super) fn indexes(&self) -> usize {
         self.0.iter().filter(|part| part.index.is_some()).count()
     }
 
-    /// Whether something that the path reaches is wanted. `None` is what is missing.
+    /// Returns whether `wanted` accepts a value that the path reaches. `None` stands for a missing
+    /// value.
     pub(super) fn any(
         &self,
         root: &Value,
@@ -71,7 +73,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// From an object, or an array that counts as one, to the first array on the way or to the end.
+    /// Descends from an object, or an array that counts as one, to the first array on the way or to
+    /// the end.
     fn down(&mut self, root: &Value, path: &[Part]) -> bool {
         let mut at = root;
         for (depth, part) in path.iter().enumerate() {
@@ -88,7 +91,7 @@ impl Walk<'_> {
         (self.wanted)(Some(at))
     }
 
-    /// Into the elements of an array, where there is more of the path.
+    /// Descends into the elements of an array, where the path continues.
     fn each(&mut self, items: &[Value], next: &Part, path: &[Part]) -> bool {
         let rest = &path[1..];
         items.iter().enumerate().any(|(index, item)| {

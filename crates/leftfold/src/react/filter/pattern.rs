@@ -1,7 +1,8 @@
-//! Regular expressions with the meaning they have in MongoDB, which is that of Perl's.
+//! Regular expressions with the meaning that they have in MongoDB, which uses Perl's syntax (PCRE).
 //!
-//! The engine here is another one, that needs no more than linear time. Most of the language is common to both. What
-//! the other one reads differently is rewritten, and where that can't be done it is refused.
+//! The engine here is another one that needs only linear time. Most of the syntax is common to
+//! both. The rewriter translates expressions that the engines read differently, and rejects those
+//! that it can't translate.
 
 use regex::{Regex, RegexBuilder};
 use regex_syntax::ast::parse::ParserBuilder;
@@ -12,7 +13,7 @@ use regex_syntax::ast::{
 
 use crate::react::Value;
 
-/// How deep groups may be nested.
+/// The maximum nesting depth of groups.
 const MAX_NESTED: u32 = 50;
 
 /// A compiled regular expression.
@@ -24,7 +25,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Compiles it, or says what would be right.
+    /// Compiles a regular expression. The error is the expected form.
     pub(super) fn new(source: &str, options: &str) -> Result<Self, String> {
         if let Some(unknown) = options.chars().find(|c| !"imsx".contains(*c)) {
             return Err(format!("the options i, m, s and x, not {unknown}"));
@@ -52,14 +53,14 @@ impl Pattern {
             .ignore_whitespace(verbose)
             .build()
             .map_err(|error| format!("a regular expression: {error}"))?;
-        // There, no line begins behind a line break that ends the text.
+        // In MongoDB, no line begins after a line break that ends the text.
         if multi_line && source.contains('^') && regex.is_match_at("a\n", 2) {
             return Err("a regular expression: one that asks for text behind ^, with the option m".into());
         }
         Ok(Self { regex, source: source.to_owned(), options: options.to_owned() })
     }
 
-    /// Whether a text matches, or a regular expression is the same.
+    /// Returns whether a string matches, or a regular expression is the same.
     pub(super) fn matches(&self, value: &Value) -> bool {
         match value {
             Value::String(text) | Value::Symbol(text) => self.regex.is_match(text),
@@ -69,7 +70,7 @@ impl Pattern {
     }
 }
 
-/// Puts others in the place of parts, which come in order.
+/// Replaces parts of the source. The edits are in order.
 fn rewritten(source: &str, edits: Vec<(Span, &'static str)>) -> String {
     let (mut out, mut at) = (String::with_capacity(source.len()), 0);
     for (span, text) in edits {
@@ -81,10 +82,10 @@ fn rewritten(source: &str, edits: Vec<(Span, &'static str)>) -> String {
     out
 }
 
-/// Finds what means something else to the other engine.
+/// Finds and rewrites the parts that mean something else in MongoDB.
 struct Rewriter<'a> {
     source: &'a str,
-    /// Whether upper and lower case are the same.
+    /// `true` if the expression ignores case.
     folds: bool,
     multi_line: bool,
     verbose: bool,
@@ -97,8 +98,8 @@ impl Rewriter<'_> {
         Err(format!("a regular expression without {part}, which can't be done here as MongoDB does it"))
     }
 
-    /// Where lines begin and end is not the same there, at a line break that ends the text. It is only where nothing comes
-    /// before `^` or behind `$` that this can be made up for.
+    /// Rejects `^` and `$` where the engines differ: at a line break that ends the text. The
+    /// difference can be compensated only if nothing precedes `^` or follows `$`.
     fn places(&self, ast: &Ast, first: bool, last: bool) -> Result<(), String> {
         match ast {
             Ast::Assertion(assertion) => match assertion.kind {
@@ -131,7 +132,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// Only ASCII counts.
+    /// Rewrites a Perl class to its ASCII characters.
     fn perl(&mut self, class: &ClassPerl, in_class: bool) {
         let text = match (&class.kind, class.negated, in_class) {
             (ClassPerlKind::Digit, false, _) => "[0-9]",
@@ -146,7 +147,7 @@ impl Rewriter<'_> {
         self.edits.push((class.span, text));
     }
 
-    /// Which versions there fold the cases of a class is not for us to know.
+    /// Rejects Unicode classes if case is ignored: MongoDB's versions differ in that.
     fn unicode(&self, class: &ClassUnicode) -> Result<(), String> {
         if self.folds { self.refuse(&class.span) } else { Ok(()) }
     }
@@ -182,7 +183,8 @@ impl Visitor for Rewriter<'_> {
             Ast::ClassUnicode(class) => self.unicode(class),
             Ast::Flags(set) => self.flags(&set.flags),
             Ast::Group(group) => group.flags().map_or(Ok(()), |flags| self.flags(flags)),
-            // To the other one, the second is a word about the first, and places can't be repeated.
+            // In MongoDB, the second repetition modifies the first, and assertions can't be
+            // repeated.
             Ast::Repetition(outer) if matches!(*outer.ast, Ast::Repetition(_) | Ast::Assertion(_)) => {
                 self.refuse(&outer.span)
             }
@@ -190,7 +192,7 @@ impl Visitor for Rewriter<'_> {
                 match assertion.kind {
                     AssertionKind::StartLine | AssertionKind::StartText | AssertionKind::EndText => {}
                     AssertionKind::EndLine if self.multi_line => {}
-                    // A line break may end the text.
+                    // `$` also matches before a line break that ends the text.
                     AssertionKind::EndLine => self.edits.push((assertion.span, r"(?:\n?\z)")),
                     AssertionKind::WordBoundary => self.edits.push((assertion.span, r"(?-u:\b)")),
                     _ => return self.refuse(&assertion.span),
@@ -199,7 +201,7 @@ impl Visitor for Rewriter<'_> {
             }
             Ast::ClassBracketed(class) => {
                 let text = &self.source[class.span.start.offset..class.span.end.offset];
-                // Spaces count there, but not here.
+                // MongoDB counts spaces in a class, this engine does not.
                 if self.verbose && text.contains(|c: char| c.is_whitespace() || c == '#') {
                     return self.refuse(&class.span);
                 }

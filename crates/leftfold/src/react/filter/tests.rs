@@ -92,7 +92,7 @@ fn comparisons_stay_within_a_type() {
     selects(r#"{"a":{"$lt":5}}"#, &[r#"{"a":{"$numberDouble":"-Infinity"}}"#], &[nan]);
     selects(r#"{"a":{"$lte":{"$numberDouble":"NaN"}}}"#, &[nan], &[r#"{"a":0}"#]);
     selects(r#"{"a":{"$gt":{"$minKey":1}}}"#, &["{}", r#"{"a":0}"#], &[r#"{"a":{"$minKey":1}}"#]);
-    // Not to be told apart once they are floating-point numbers.
+    // As floating-point numbers these are the same.
     selects(
         r#"{"a":9007199254740993}"#,
         &[r#"{"a":9007199254740993}"#],
@@ -176,7 +176,7 @@ fn patterns_match_as_in_mongodb() {
     selects(r#"{"a":{"$options":"m","$regex":"^b"}}"#, &[r#"{"a":"a\nb"}"#], &[r#"{"a":"ab"}"#]);
     selects(r#"{"a":{"$regex":"a.b","$options":"s"}}"#, &[r#"{"a":"a\nb"}"#], &[]);
     selects(r#"{"a":{"$regex":"a b # and\n","$options":"x"}}"#, &[r#"{"a":"ab"}"#], &[r#"{"a":"a b"}"#]);
-    // Before a line break at the end, and only ASCII.
+    // `$` matches before a line break at the end, and classes cover only ASCII.
     selects(r#"{"a":{"$regex":"b$"}}"#, &[r#"{"a":"b\n"}"#], &[r#"{"a":"b\n\n"}"#]);
     selects(r#"{"a":{"$regex":"^\\w$"}}"#, &[r#"{"a":"_"}"#], &[r#"{"a":"é"}"#]);
     selects(r#"{"a":{"$regex":"^[^\\d]\\D$"}}"#, &[r#"{"a":"a٣"}"#], &[r#"{"a":"a3"}"#]);
@@ -318,7 +318,7 @@ fn what_is_wrong_is_said_with_its_place() {
 
 #[test]
 fn the_ways_through_a_document_are_few() {
-    // Names and indexes at once: each number may be either.
+    // Each number may be a name or an index.
     let path = ["0"; 12].join(".");
     let document = format!("{}1{}", r#"{"0":["#.repeat(50), "]}".repeat(50));
     selects(&format!(r#"{{"{path}":2,"$or":[{{"{path}":{{"$exists":true}}}}]}}"#), &[], &[&document]);
@@ -377,7 +377,7 @@ fn what_can_not_change_any_more_is_not_looked_at_again() {
     assert_eq!(next(r#"{"open":{"$lt":{"$now":"0s"}}}"#, 0), None);
     let latest: Value = format!(r#"{{"at":{{"$date":{}}}}}"#, i64::MAX).parse().unwrap();
     assert_eq!(filter(r#"{"at":{"$lt":{"$now":"-1s"}}}"#).changes_at(&latest, at(0)), None);
-    // Parts of a millisecond don't count, and the next moment is a later one.
+    // Fractions of a millisecond don't count, and the next change is later than `now`.
     let within = Timestamp::from_nanosecond(4_999_999_999).unwrap();
     let timed = filter(r#"{"at":{"$lte":{"$now":"0s"}}}"#);
     assert!(!timed.matches(&document, within));
@@ -432,7 +432,7 @@ fn dated_document() -> impl Strategy<Value = serde_json::Value> {
     prop::collection::btree_map(names, value, 0..4).prop_map(|fields| json!(fields))
 }
 
-/// Anything that looks a little like a filter.
+/// Generates values that look a little like filters.
 fn any_filter() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(json!(null)),

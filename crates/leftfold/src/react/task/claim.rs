@@ -12,8 +12,8 @@ use super::{Ended, Moment, Rules, State, Task};
 use crate::planted::{Bug, planted};
 use crate::react::retry::later;
 
-/// How often a loss is excused: a stalled worker looks like a dead one, and a handler can be what
-/// stalls it, so this must end.
+/// The number of losses that are excused. A stalled worker looks like a dead one, and the handler
+/// itself may stall it, so excuses must end.
 const MAX_EXCUSES: u8 = 3;
 
 /// The error of a task whose claim was lost with its process.
@@ -21,18 +21,18 @@ const DIED: &str = "the process ended during the run";
 /// The error of a task whose claim was lost by a worker that is alive.
 const SURVIVED: &str = "the run's claim ended, because its worker could not renew it";
 
-/// How strongly a task is suspected of killing the processes that run it.
+/// The suspicion that a task kills the processes that run it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Suspicion {
-    /// Not at all: it runs among all others.
+    /// No suspicion: the task runs among all others.
     #[default]
     None,
-    /// Its process died once: it runs among at most 64 suspects.
+    /// The process died once: the task runs among at most 64 suspects.
     Many,
-    /// It died again: the task runs among at most 8 suspects.
+    /// The process died again: the task runs among at most 8 suspects.
     Few,
-    /// And again: it runs alone.
+    /// The process died once more: the task runs alone.
     Alone,
 }
 
@@ -85,9 +85,9 @@ impl Suspicion {
 /// The worker that has lost a claim, as far as others can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loser {
-    /// It is silent: its process has died.
+    /// The worker is silent: its process has died.
     Dead,
-    /// It is alive, and could not keep the claim.
+    /// The worker is alive, but could not keep the claim.
     Alive,
 }
 
@@ -113,8 +113,8 @@ impl Task {
         self.state != State::Pending && self.is_due(now)
     }
 
-    /// Returns the task as claimed by a worker, or `None` if it can't be claimed. A task whose claim
-    /// is lost must be [reaped](Self::reap) first.
+    /// Returns the task as claimed by a worker, or `None` if it can't be claimed. A task whose
+    /// claim is lost must be [reaped](Self::reap) first.
     pub fn claim(mut self, owner: &str, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, .. } = moment;
         let is_pending = self.state == State::Pending && self.is_due(now);
@@ -131,8 +131,8 @@ impl Task {
         Some(self)
     }
 
-    /// Returns a task whose claim is lost as pending, or as failed if it was lost too often while it
-    /// ran alone. Returns `None` if its claim is not lost.
+    /// Returns a task whose claim is lost as pending, or as failed if it was lost too often while
+    /// it ran alone. Returns `None` if its claim is not lost.
     pub fn reap(mut self, loser: Loser, rules: &Rules, moment: Moment) -> Option<Self> {
         let Moment { now, version, .. } = moment;
         if !self.is_lost(now) {
@@ -173,8 +173,9 @@ impl Task {
         Some(self)
     }
 
-    /// Returns the task with less suspicion, where the worker of this claim was taken for dead and is
-    /// alive. Returns `None` if that is not why it is suspected, or was said too often.
+    /// Returns the task with less suspicion, if the worker of this claim was taken for dead but is
+    /// alive. Returns `None` if the suspicion has another reason, or the task was excused too
+    /// often.
     pub fn acquit(mut self, epoch: u64, moment: Moment) -> Option<Self> {
         // The task was reaped, and perhaps claimed once since then.
         let is_ours = self.epoch == epoch + 1 || self.epoch == epoch + 2;
@@ -192,8 +193,9 @@ impl Task {
         Some(self)
     }
 
-    /// Returns a suspect that has run for long without harm with less suspicion, because others run
-    /// beside it from now on. Returns `None` if its claim no longer stands, or this happened too often.
+    /// Returns a suspect that has run for long without harm, with less suspicion: other tasks run
+    /// beside it from now on. Returns `None` if its claim no longer stands, or the task was excused
+    /// too often.
     pub fn parole(mut self, epoch: u64, moment: Moment) -> Option<Self> {
         if !self.is_claimed(epoch) || self.suspicion == Suspicion::None || !self.is_excused() {
             return None;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-// The numbers of a task begin with its time: so they are small here.
+// The numbers of a task start at its time, so they are small here.
 const BEGIN: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn rules() -> Rules {
@@ -68,7 +68,7 @@ fn what_leaves_while_it_runs_is_not_tried_again() {
         assert_eq!((left.state, left.inside), (State::Running, false));
         let ended = left.finish(1, outcome, &rules(), at(4)).unwrap();
         assert_eq!((ended.state, ended.due), (State::Stale, None));
-        // Coming back is coming to match.
+        // A document that comes back counts as a new match.
         assert_eq!(observe(Some(ended), inside(1), &rules(), 5).unwrap().state, State::Pending);
     }
 }
@@ -86,7 +86,8 @@ fn what_changes_while_it_runs_runs_again() {
     assert_eq!(left.finish(1, Outcome::Done, &rules(), at(4)).unwrap().state, State::Stale);
 }
 
-/// A document that was changed and changed back during a run: the run found it changed, the look finds it as it was.
+/// The document changes and changes back during a run: the run finds it changed, the next look
+/// finds it unchanged.
 #[test]
 fn there_and_back_again_is_handled() {
     let stale = running().finish(1, Outcome::Stale, &rules(), at(2)).unwrap();
@@ -106,7 +107,7 @@ fn quiet_is_waited_for_but_not_for_ever() {
     }
 }
 
-/// A document that changes between its plan and its run, again and again, is not put off each time.
+/// A document that changes between its plan and its run, again and again, is not delayed each time.
 #[test]
 fn what_was_not_handled_has_waited_already() {
     let rules = Rules { debounce: Duration::from_secs(10), at_most: Duration::from_secs(25), ..rules() };
@@ -150,7 +151,7 @@ fn failures_are_tried_again_until_they_are_too_many() {
     assert_eq!(retried.idempotency_key(), failed.idempotency_key(), "it is the same effect");
 }
 
-/// The task after its worker died during a run that began at this second.
+/// Returns the task after its worker died during a run that began at this second.
 fn dies(task: Task, second: i64) -> Task {
     let claimed = task.claim("w", &rules(), at(second)).unwrap();
     claimed.reap(Loser::Dead, &rules(), at(second + 60)).unwrap()
@@ -288,13 +289,14 @@ fn old_code_does_not_run_what_needs_new_code() {
     }
 }
 
-/// A look that was written late, guarded by a version that nobody had changed because the document was back as it was, hid the document for good.
+/// Regression test: a late write of a look hid the document for good. Its version check passed,
+/// because the document was back unchanged and so nobody had changed the task.
 #[test]
 fn a_document_that_left_is_looked_at_once_more() {
     let before = pending();
     let late = observe(Some(before.clone()), Seen::Absent, &rules(), 3).unwrap();
     assert_eq!(observe(Some(before), inside(1), &rules(), 4), None, "it is back, and nothing has changed");
-    // Now the look is written: somebody must look again.
+    // Now the late look is written: the document must be observed again.
     assert_eq!((late.state, late.check_at), (State::Stale, Some(at(3).now)));
     let back = observe(Some(late.clone()), inside(1), &rules(), 5).unwrap();
     assert_eq!((back.state, back.check_at), (State::Pending, None));
@@ -303,7 +305,7 @@ fn a_document_that_left_is_looked_at_once_more() {
     assert_eq!(observe(Some(gone), Seen::Absent, &rules(), 6), None, "once more, and not again and again");
 }
 
-/// A look from before the change was written after it, and nobody looked again.
+/// Regression test: a look from before the change was written after it, and nobody looked again.
 #[test]
 fn who_is_told_twice_to_look_does_not_write_what_was_seen_in_between() {
     let noted = Task::look_again(Some(pending()), &key(), at(3));
@@ -325,7 +327,7 @@ fn new_code_tries_again_what_failed_and_does_once_more_what_was_done() {
     let again = |task: &Task| task.clone().evolve(&new, Evolution::AllAgain, at(3)).unwrap();
     assert_eq!(again(&failed).idempotency_key(), failed.idempotency_key(), "it is the same effect");
     assert_ne!(again(&done).idempotency_key(), done.idempotency_key());
-    // Attempts are counted anew, also if it is running.
+    // Attempts are counted from zero, also if the task is running.
     for task in [again(&running()), running().retry(at(3))] {
         assert_eq!((task.state, task.attempts), (State::Changed, 0));
     }
@@ -394,11 +396,11 @@ fn what_may_match_later_is_remembered_until_then() {
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// The document is written: a value and whether it matches, or nothing.
+    /// Writes the document: a value and whether it matches, or nothing.
     Write(Option<(u32, bool)>),
     Look,
     Claim,
-    /// The handler asks for the document.
+    /// The handler reads the document.
     Read,
     Finish(bool),
     /// The process of the claim dies.
@@ -419,11 +421,11 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 0..60)
 }
 
-/// A world of one document, one task, and one who runs it.
+/// A world of one document, one task, and one runner.
 #[derive(Default)]
 struct World {
     document: Option<(u32, bool)>,
-    /// How often the document was written; the state that a handler succeeded with, last.
+    /// The number of writes of the document; below, the state that a handler last succeeded with.
     writes: u32,
     handled: Option<(u32, u32)>,
     task: Option<Task>,
@@ -461,7 +463,7 @@ impl World {
             }
             Act::Look => self.look(),
             Act::Claim => {
-                // A lost claim is reaped first; every other one by a worker that is alive.
+                // A lost claim is reaped first. Every other loser is alive.
                 let loser = if self.second % 2 == 0 { Loser::Dead } else { Loser::Alive };
                 let moment = at(self.second);
                 let reap = |task: Task| task.reap(loser, &Self::rules(), moment);
@@ -477,7 +479,7 @@ impl World {
                 let Some((_, watched, read)) = &mut self.claim else { return };
                 match (&seen, watched) {
                     (Seen::Inside(now), Some(planned)) if now == planned => *read = Some(writes),
-                    // It ends as stale, whatever the handler does.
+                    // The run ends as stale, whatever the handler does.
                     (_, planned) => *planned = None,
                 }
             }
@@ -505,7 +507,8 @@ impl World {
 }
 
 proptest! {
-    /// Promise 7: once a document is left alone, and was looked at after its last change, its last state gets handled.
+    /// Promise 7: if a document no longer changes, and was observed after its last change, its last
+    /// state is handled.
     #[test]
     fn the_last_state_is_handled(acts in acts()) {
         let mut world = World::default();
@@ -530,7 +533,7 @@ proptest! {
         }
     }
 
-    /// A task's numbers only grow, and what is over stays over until something happens.
+    /// A task's numbers only grow, and an ended task stays ended until something happens.
     #[test]
     fn epochs_and_generations_only_grow(acts in acts()) {
         let mut world = World::default();
@@ -569,13 +572,13 @@ fn a_document_that_can_not_be_read_fails_and_is_handled_when_it_can() {
             assert_eq!(over.state, State::Stale, "there is nothing to mend any more");
         }
     }
-    // One that is tried again by hand, and deferred, is looked at once more.
+    // A task that is retried by hand and deferred is observed once more.
     let failed = observe(None, unreadable("no UTF-8"), &rules(), 3).unwrap();
     let again = failed.retry(at(4)).claim("w", &rules(), at(4)).unwrap();
     let epoch = again.epoch;
     let deferred = again.finish(epoch, Outcome::Deferred(at(9).now), &rules(), at(5)).unwrap();
     assert_eq!((deferred.state, deferred.check_at), (State::Stale, Some(at(5).now)));
-    // A run says first how it ended.
+    // A run reports its outcome first.
     let during = observe(Some(running()), unreadable("no UTF-8"), &rules(), 3).unwrap();
     assert_eq!((during.state, during.check_at), (State::Running, Some(later(at(3).now, rules().visibility))));
     let ended = during.finish(1, Outcome::Failed("no".to_owned()), &rules(), at(4)).unwrap();
@@ -590,7 +593,8 @@ fn a_task_stays_small_whatever_is_watched_and_said() {
     assert_eq!(kept(one.clone()), one);
     let small = Json::of(&"x".repeat(16_000)).unwrap();
     assert_eq!(kept(small.clone()), small);
-    // A task that was planned before large values were hashed is not planned again for the same document.
+    // A task that was planned before large values were hashed is not planned again for the same
+    // document.
     let old = Task { watched: large('1'), ..pending() };
     assert_eq!(observe(Some(old.clone()), Seen::Inside(one), &rules(), 5), None);
     assert!(observe(Some(old), Seen::Inside(other), &rules(), 5).is_some());

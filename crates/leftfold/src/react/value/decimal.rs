@@ -1,4 +1,4 @@
-//! Numbers of different kinds, and how they compare: by what they are worth, not by how they are kept.
+//! Numbers of different types, compared by their numeric value.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,21 +18,21 @@ enum Kind {
 }
 
 const MAX_DIGITS: u32 = 34;
-/// No number that can be kept has an exponent beyond these, however it is written.
+/// The exponents of all numbers that can be stored, however they are written.
 const EXPONENTS: std::ops::RangeInclusive<i32> = -6_176..=6_111;
 
 impl Decimal {
-    /// Whether it is no number.
+    /// Returns whether it is not a number.
     pub fn is_nan(self) -> bool {
         matches!(self.0, Kind::NaN)
     }
 
-    /// Whether it is a number, and not infinite.
+    /// Returns whether it is a number and not infinite.
     pub fn is_finite(self) -> bool {
         matches!(self.0, Kind::Finite { .. })
     }
 
-    /// The same number without zeros at its end.
+    /// Returns the same number without trailing zeros.
     #[must_use]
     pub fn reduced(self) -> Self {
         let Kind::Finite { negative, mut digits, mut exponent } = self.0 else { return self };
@@ -46,7 +46,7 @@ impl Decimal {
         Self(Kind::Finite { negative: negative && digits != 0, digits, exponent })
     }
 
-    /// It as an integer, if it is one.
+    /// Returns it as an integer, if it is one.
     fn whole(self) -> Option<i64> {
         let Kind::Finite { exponent, .. } = self.reduced().0 else { return None };
         if exponent >= 0 { self.truncated() } else { None }
@@ -124,7 +124,7 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// A number of any kind.
+/// A number of any type.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Number {
     Int(i64),
@@ -132,7 +132,7 @@ pub(super) enum Number {
     Decimal(Decimal),
 }
 
-/// One more than the greatest integer of 64 bits, which a floating-point number can hold exactly.
+/// One more than the greatest 64-bit integer, which a floating-point number can hold exactly.
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
 impl Number {
@@ -148,7 +148,7 @@ impl Number {
         }
     }
 
-    /// It as an integer, if it is one, whatever it is kept as.
+    /// Returns it as an integer if it is a whole number of any type.
     pub(super) fn whole(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
@@ -185,21 +185,21 @@ impl Number {
     }
 }
 
-/// So many digits behind the first write every floating-point number exactly.
+/// The number of digits after the first that write every floating-point number exactly.
 const MORE_DIGITS: u16 = 766;
 
-/// A number to compare with numbers of other kinds.
+/// A number in a form that compares with numbers of other types.
 struct Magnitude {
-    /// On which side of zero it is. No number at all is below all others.
+    /// The sign. `NaN` is below all others.
     side: i8,
-    /// That of the first digit.
+    /// The exponent of the first digit.
     exponent: i32,
-    /// From the first that is not zero to the last that is not.
+    /// The digits without leading and trailing zeros.
     digits: String,
 }
 
 impl Magnitude {
-    /// A number of these digits, the last of which has this exponent.
+    /// Creates a number of these digits, the last of which has this exponent.
     fn of(negative: bool, digits: &str, exponent: i32) -> Self {
         let digits = digits.trim_start_matches('0');
         let side = if digits.is_empty() { 0 } else { Self::infinite(negative).side };
@@ -218,7 +218,7 @@ impl Magnitude {
     }
 }
 
-/// The part before the point, if an integer can hold it.
+/// Returns the integer part, if an integer can hold it.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "it is within the range, and what is cut off is behind the point"
@@ -227,7 +227,8 @@ fn whole(number: f64) -> Option<i64> {
     (-BEYOND..BEYOND).contains(&number).then_some(number as i64)
 }
 
-/// Exactly: not by turning an integer into a floating-point number, which may change it.
+/// Compares exactly, without converting the integer to a floating-point number, which may change
+/// it.
 fn compare_to_double(int: i64, double: f64) -> Ordering {
     match whole(double) {
         Some(whole) => {

@@ -1,4 +1,4 @@
-//! Values from JSON and to JSON, with what extended JSON adds to it.
+//! Conversion of values from and to JSON, including extended JSON.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use super::{Fields, Value};
 use crate::error::Invalid;
 
 impl Value {
-    /// An object, or what extended JSON means by it.
+    /// Creates an object, or the value that it represents in extended JSON.
     fn of_fields(fields: Fields) -> Self {
         match fields.first() {
             Some((name, _)) if name.starts_with('$') => extended(&fields).unwrap_or(Self::Object(fields)),
@@ -23,13 +23,14 @@ impl Value {
         }
     }
 
-    /// A whole number, as narrow as it can be.
+    /// Creates a whole number of the narrowest type.
     pub(crate) fn of_int(number: i64) -> Self {
         i32::try_from(number).map_or(Self::Int64(number), Self::Int32)
     }
 }
 
-/// What extended JSON means by an object; what is within it was read already.
+/// Returns the value that an object represents in extended JSON. Nested values are already
+/// converted.
 fn extended(fields: &Fields) -> Option<Value> {
     let text = |of: &Value, name| match of.get(name) {
         Some(Value::String(text)) => Some(text.clone()),
@@ -89,7 +90,7 @@ fn id(hex: &str) -> Option<[u8; 12]> {
     number.to_be_bytes()[4..].try_into().ok()
 }
 
-/// Milliseconds since 1970; parts of one don't count.
+/// Returns the milliseconds since 1970, rounded down.
 pub(in crate::react) fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond().div_euclid(1_000_000)).unwrap_or_else(|_| time.as_millisecond())
 }
@@ -116,7 +117,7 @@ impl From<serde_json::Value> for Value {
 impl FromStr for Value {
     type Err = Invalid;
 
-    /// From a text of JSON.
+    /// Parses a value from JSON text.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         serde_json::from_str(text).map_err(|error| Invalid::new("json", text, format!("valid JSON: {error}")))
     }
@@ -251,7 +252,7 @@ fn only<S: Serializer>(
     map.end()
 }
 
-/// An object of one field.
+/// An object with one field.
 struct One(&'static str, String);
 
 impl Serialize for One {
@@ -260,7 +261,7 @@ impl Serialize for One {
     }
 }
 
-/// An object of two fields.
+/// An object with two fields.
 struct Two<A, B>((&'static str, A), (&'static str, B));
 
 impl<A: Serialize, B: Serialize> Serialize for Two<A, B> {
@@ -273,7 +274,7 @@ impl<A: Serialize, B: Serialize> Serialize for Two<A, B> {
 }
 
 impl fmt::Display for Value {
-    /// As a text of JSON.
+    /// Writes the value as JSON text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }

@@ -117,7 +117,7 @@ fn json_says_which_type_it_is() {
         (r#"{"$numberDouble":"1"}"#, 1),
         (r#"{"$uuid":"00112233-4455-6677-8899-aabbccddeeff"}"#, 5),
         (r#"{"$date":"2026-11-16T08:00:00+01:00"}"#, 9),
-        // These only look so.
+        // These only look like extended JSON.
         (r#"{"$date":"soon"}"#, 3),
         (r#"{"$date":5,"a":1}"#, 3),
         (r#"{"$oid":"+123456789abcdef01234567"}"#, 3),

@@ -29,7 +29,7 @@ fn linked(revision: u64, previous: u64, text: &str) -> Delivery {
     Delivery { previous: Some(Revision(previous)), ..delivery(revision, text) }
 }
 
-/// A store of one stream, as simple as can be.
+/// A minimal store of one stream.
 struct Model {
     policy: Policy,
     limits: Limits,
@@ -37,7 +37,7 @@ struct Model {
     held: BTreeMap<Revision, Held>,
     waiting: Option<Waiting>,
     conflicts: Vec<Conflict>,
-    /// How much of what is held is shown at once.
+    /// The page size for held events.
     page: usize,
     versions: u64,
 }
@@ -112,7 +112,7 @@ impl Model {
         self.waiting = step.waiting;
     }
 
-    /// What is said of what is held is true.
+    /// Checks that the gap describes the held events.
     fn check(&self) {
         let events = self.waiting.as_ref().map_or(0, |waiting| waiting.events);
         assert_eq!(events, self.held.len() as u64);
@@ -268,7 +268,8 @@ fn what_can_not_be_is_refused() {
     }
 }
 
-/// Held events that are in the log by now, since somebody appended them beside the sequencer.
+/// The held events are in the log by now, because another writer appended them without the
+/// sequencer.
 #[test]
 fn held_events_that_came_another_way_are_let_go() {
     let mut model = Model::new(Policy::Contiguous);
@@ -295,8 +296,8 @@ fn held_events_that_came_another_way_are_let_go() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// However often and in whatever order they come, in whatever batches, and however little of what is held is looked
-    /// at in one go: the log ends up as if each had come once, in order.
+    /// The log ends up as if each event had arrived once, in order. That holds for any order,
+    /// repetition and batches, and for any page size of held events.
     #[test]
     fn the_log_ends_up_as_if_all_had_come_once_and_in_order(
         steps in prop::collection::vec(1_u64..4, 1..40),
@@ -327,7 +328,7 @@ proptest! {
         }
         let mut released = 0;
         let mut cuts = cuts.into_iter().cycle();
-        // What is refused comes again, as brokers bring it.
+        // Refused deliveries are delivered again, as brokers do.
         for round in 0.. {
             prop_assert!(round < 200, "it never ends");
             let mut refused = Vec::new();
@@ -342,7 +343,7 @@ proptest! {
                         _ => {}
                     }
                 }
-                // What was released is never taken back.
+                // Released events are never removed.
                 prop_assert!(model.log.len() >= released);
                 released = model.log.len();
                 if let Some(most) = most {
