@@ -255,7 +255,8 @@ pub enum Outcome {
     /// The commit is stored durably.
     Applied,
     /// Some guards did not hold. A store with transactions has written nothing. Any other store has
-    /// written everything except the named documents and the checkpoint.
+    /// written the documents it does not name, up to the collection of the conflict, but not the
+    /// checkpoint.
     Conflict(Conflict),
     /// The outcome is unknown: all or parts of the commit may be written now or later. Repeat the
     /// same commit; its guards make that harmless.

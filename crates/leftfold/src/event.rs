@@ -148,8 +148,8 @@ number!(
 );
 
 impl Partition {
-    /// Returns the partition of a stream, out of `count`. It never changes: it is the 64-bit FNV-1a
-    /// hash of the id.
+    /// Returns the partition of a stream, out of `count`. It never changes: it is derived from the
+    /// 64-bit FNV-1a hash of the id.
     pub fn of(stream: &StreamId, count: u16) -> Self {
         if count <= 1 {
             return Self(0);

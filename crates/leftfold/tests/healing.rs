@@ -224,7 +224,7 @@ async fn what_waits_for_nothing_any_more_is_released() {
     assert!(origin.asked.lock().unwrap().is_empty(), "nothing was missing");
 }
 
-/// Deliveries of other streams were not requested.
+/// Deliveries of other streams were not requested, and are ignored.
 #[tokio::test]
 async fn what_was_not_asked_for_is_not_taken() {
     let scene = Scene::with([2]).await;

@@ -159,7 +159,7 @@ async fn begin_and_die(is_frozen: bool) {
     let next = before.switching_to(number).unwrap();
     let ticket = next.switching.clone().unwrap().ticket;
     assert!(store.put_generations(&notes(), before.revision, next).await.unwrap());
-    // In the other case, its process dies after freezing the checkpoint, too.
+    // In one case the process dies before it freezes the checkpoint, in the other after.
     if !is_frozen {
         finish_what_was_begun(&store, &operator, number).await;
         return;
@@ -320,7 +320,7 @@ async fn code_that_was_replaced_stands_by() {
     let old = start(&store, Notes::new(1)).await;
     let new = start(&store, Notes::new(2)).await;
     new.rebuild("notes").await.unwrap().finish(0).await.unwrap();
-    // The new code folds the next events, even if the old one might be first.
+    // The new code folds the next events, even if the old worker is faster.
     for _ in 0..20 {
         append(&new, 7).await;
         new.caught_up().await.unwrap();

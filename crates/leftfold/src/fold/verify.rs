@@ -229,8 +229,8 @@ impl<P: Projection> Folder<P> {
                 }
             }
             ids = Vec::new();
-            // Check a document again if it changed meanwhile, or was folded without a stream under
-            // retry.
+            // Check a document again if its record changed meanwhile, for example by the retry of
+            // a parked stream.
             let mut doubtful = doubtful.into_iter();
             loop {
                 let chunk: Vec<_> = doubtful.by_ref().take(PAGE).collect();

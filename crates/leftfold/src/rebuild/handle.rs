@@ -180,8 +180,8 @@ impl<S: Store> Rebuild<S> {
     /// If this process dies meanwhile, other workers of this projection complete the switch.
     pub async fn switch(mut self) -> Result<()> {
         self.still_building().await?;
-        // The switch folds the rest. Ending here releases the lease, so that other workers of this
-        // generation need not wait for it.
+        // The switch folds the rest. Ending here releases the lease, so that the workers that fold
+        // this generation once it is live need not wait.
         self.end().await;
         switch(&self.part, &self.setting, self.number).await?;
         tidy(&self.setting.store, &*self.setting.env, self.part.collection()).await

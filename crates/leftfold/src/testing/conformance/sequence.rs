@@ -533,7 +533,7 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
     assert_eq!(overdue(29, 40, 9).await, "b c");
     assert_eq!(overdue(30, 39, 9).await, "c a");
     assert_eq!(overdue(9, 99, 9).await, "");
-    // A wrong clock, by more than any stream would wait, does not block a stream.
+    // A clock that is wrong by more than the longest wait does not block a stream.
     for (name, since, ask_at) in [("d", 101, 30), ("e", 30, 101)] {
         let held = Held { since: time(since), ..held(name, 2) };
         let waiting = Waiting { ask_at: time(ask_at), ..waiting(1, &held) };
