@@ -18,8 +18,8 @@ use crate::sequence::{
     Wanted,
 };
 
-/// A store whose log is in one store and whose documents are in another. Nothing is ever written to both at once, so
-/// all promises hold.
+/// A store whose log is in one store and whose documents are in another. Nothing is ever written to
+/// both at once, so all guarantees hold.
 ///
 /// ```
 /// use leftfold::{Apart, Leftfold, Memory};
@@ -33,9 +33,9 @@ use crate::sequence::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Apart<L, D> {
-    /// Where the log is.
+    /// The store of the log.
     pub log: L,
-    /// Where the documents and the checkpoints are.
+    /// The store of the documents and checkpoints.
     pub documents: D,
 }
 

@@ -1,4 +1,4 @@
-//! The front door: a store, the projections on it, and the workers that keep them up to date.
+//! The main entry point: a store, its projections, and the workers that keep them up to date.
 
 mod looking;
 mod vitals;
@@ -79,13 +79,13 @@ pub struct Leftfold<S> {
 /// Registers reactions on a store, under a name.
 type React<S> = fn(S, Vec<Reaction>, String) -> Pin<Box<dyn Future<Output = Result<Registered>> + Send>>;
 
-/// Starts reactions that are registered.
+/// Starts the registered reactions.
 type Registered = Box<dyn FnOnce() -> Arc<dyn Reacts> + Send>;
 
-/// An application, and the reactions that are to run in it.
+/// An application and the reactions to run in it.
 type Assembled<S> = (App<S>, Vec<Reaction>, Option<React<S>>);
 
-/// Reactions at work, whatever the store.
+/// Running reactions, independent of the store's type.
 trait Reacts: Send + Sync {
     fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     fn as_any(&self) -> &dyn Any;
@@ -101,12 +101,12 @@ impl<S: Reactive> Reacts for Reacting<S> {
     }
 }
 
-/// How long handlers have to end when the application stops.
+/// The time handlers have to finish when the application stops.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl<S: Store + Reactive> Leftfold<S> {
-    /// Adds a reaction to documents. It runs when the application is [started](Self::start); who wants more of a say makes a
-    /// [`Reactor`](crate::react::Reactor).
+    /// Adds a reaction to documents. It runs when the application is [started](Self::start). For
+    /// more control, use a [`Reactor`](crate::react::Reactor).
     pub fn reaction(mut self, reaction: Reaction) -> Self {
         self.reactions.push(reaction);
         self.react = Some(|store, reactions, worker| {
@@ -123,7 +123,7 @@ impl<S: Store + Reactive> Leftfold<S> {
 }
 
 impl<S: Store> Leftfold<S> {
-    /// An application on this store, without projections yet.
+    /// Creates an application on this store, without projections.
     pub fn on(store: S) -> Self {
         Self {
             store,
@@ -147,36 +147,39 @@ impl<S: Store> Leftfold<S> {
         self
     }
 
-    /// Adds a projection of another application on the same store. If this application [takes over](Ready::take_over) from
-    /// the other one, the projection is folded without a pause.
+    /// Adds a projection of another application on the same store. If this application [takes
+    /// over](Ready::take_over) from the other one, folding continues without a pause.
     pub fn projection_of(mut self, app: &App<S>, name: &str) -> Self {
         self.projections.push(app.part(name).cloned());
         self
     }
 
-    /// How the projections are worked on.
+    /// Sets the options of the projections' workers.
     pub fn options(self, options: Options) -> Self {
         Self { options, ..self }
     }
 
-    /// The name under which this process works, if it should have the same after a restart: it then takes up its
-    /// work at once instead of waiting for its own lease to end. Never give two living processes the same name.
+    /// Sets a worker name that stays the same after a restart. The process then resumes its work at
+    /// once instead of waiting for its own lease to end. Never give two running processes the same
+    /// name.
     pub fn worker(self, name: impl Into<String>) -> Self {
         Self { worker: Some(name.into()), ..self }
     }
 
-    /// Whether a projection whose documents were made by code of another [version](Projection::version) is rebuilt, and
-    /// switched to, when the application starts. Off if not said: then [`App::status`] tells that a rebuild is needed.
+    /// Sets whether the application, at its start, rebuilds projections whose documents were built
+    /// by code of another [version](Projection::version), and switches to the result. Off by
+    /// default: then [`App::status`] reports that a rebuild is needed.
     pub fn rebuild_on_change(self, does: bool) -> Self {
         Self { rebuild_on_change: does, ..self }
     }
 
-    /// Where time and chance come from.
+    /// Sets the source of time and randomness.
     pub fn env(self, env: impl Env) -> Self {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// Opens the application without working on its projections: to append, read and mend beside workers elsewhere.
+    /// Opens the application without folding its projections: to append, read and repair beside
+    /// workers in other processes.
     pub async fn open(self) -> Result<App<S>> {
         Ok(self.opened().await?.0)
     }
@@ -193,7 +196,7 @@ impl<S: Store> Leftfold<S> {
         Ok(assembled)
     }
 
-    /// The application before anything is made in the store.
+    /// Builds the application without creating anything in the store.
     fn assembled(self) -> Result<Assembled<S>> {
         let parts = self.projections.into_iter().collect::<Result<Vec<_>>>()?;
         for (at, part) in parts.iter().enumerate() {
@@ -209,13 +212,15 @@ impl<S: Store> Leftfold<S> {
         Ok((app, self.reactions, self.react))
     }
 
-    /// Opens the application, works on its projections and runs its reactions until it is [stopped](App::stop).
+    /// Opens the application, folds its projections and runs its reactions until it is
+    /// [stopped](App::stop).
     pub async fn start(self) -> Result<App<S>> {
         Ok(self.ready().await?.start().await)
     }
 
-    /// Opens the application and registers its reactions. Nothing is folded and nothing runs until [`Ready::start`],
-    /// which can't fail: so one application can take the place of another that ends in between.
+    /// Opens the application and registers its reactions. Nothing is folded and nothing runs until
+    /// [`Ready::start`]. That call can't fail, so one application can replace another that stops in
+    /// between.
     pub async fn ready(self) -> Result<Ready<S>> {
         let rebuilds = self.rebuild_on_change;
         let (app, reactions, react) = self.opened().await?;
@@ -230,7 +235,7 @@ impl<S: Store> Leftfold<S> {
     }
 }
 
-/// An application that is open, and does not work on its projections yet.
+/// An open application that does not fold its projections yet.
 #[must_use = "nothing runs until it is started"]
 pub struct Ready<S> {
     app: App<S>,
@@ -239,13 +244,13 @@ pub struct Ready<S> {
 }
 
 impl<S: Store> Ready<S> {
-    /// The application, to append, read and mend with.
+    /// Returns the application, to append, read and repair with.
     pub fn app(&self) -> &App<S> {
         &self.app
     }
 
-    /// Takes over the workers of all projections that are [shared](Leftfold::projection_of) with another application. They go
-    /// on while that one is stopped and this one is started.
+    /// Takes over the workers of all projections that are [shared](Leftfold::projection_of) with
+    /// another application. They keep running while that one stops and this one starts.
     pub async fn take_over(&mut self, from: &App<S>) {
         let mut theirs = from.0.workers.lock().await;
         let is_ours =
@@ -254,7 +259,7 @@ impl<S: Store> Ready<S> {
         self.app.0.workers.lock().await.extend(taken);
     }
 
-    /// Works on the projections and runs the reactions until the application is [stopped](App::stop).
+    /// Folds the projections and runs the reactions until the application is [stopped](App::stop).
     pub async fn start(self) -> App<S> {
         let Self { app, reactions, rebuilds } = self;
         {
@@ -271,14 +276,15 @@ impl<S: Store> Ready<S> {
             }
         }
         if let Some(start) = reactions {
-            // It is set once, here.
+            // This is the only place that sets it.
             let _ = app.0.reacting.set(start());
         }
         app
     }
 }
 
-/// An open application. Cloning gives another handle; when the last is gone, its workers end where they are.
+/// An open application. Cloning returns another handle. When the last handle is dropped, the
+/// workers are aborted.
 pub struct App<S>(Arc<Inner<S>>);
 
 impl<S> Clone for App<S> {
@@ -295,15 +301,17 @@ struct Inner<S> {
 }
 
 impl<S: Store + Sequences + Examine> Leftfold<S> {
-    /// Looks everything over as [`App::doctor`] does, but without opening the application first, so that nothing is made that may be missing.
+    /// Runs the checks of [`App::doctor`] without opening the application first, so that nothing
+    /// missing is created.
     pub async fn doctor(self) -> Result<Vec<Finding>> {
         self.assembled()?.0.doctor().await
     }
 }
 
 impl<S: Store + Sequences + Examine> App<S> {
-    /// Looks over the store, the projections, what waits before the log, and the reactions. Each [finding](Finding) that is not fine says
-    /// what to do; see [`doctor`]. Nothing is changed; the lease of a projection that nobody works on is taken for no time, and given back.
+    /// Checks the store, the projections, the deliveries held before the log, and the reactions.
+    /// Each [finding](Finding) that is not fine says what to do; see [`doctor`]. The check changes
+    /// no data. It claims the lease of an idle projection for zero time and releases it.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
         let mut findings = doctor::look_over(&self.0.setting).await?;
         for part in &self.0.parts {
@@ -315,24 +323,24 @@ impl<S: Store + Sequences + Examine> App<S> {
 }
 
 impl<S: Store + Reactive> App<S> {
-    /// Its reactions, if it was [started](Leftfold::start) with some.
+    /// Returns the reactions, if the application was [started](Leftfold::start) with some.
     pub fn reacting(&self) -> Option<&Reacting<S>> {
         self.0.reacting.get()?.as_any().downcast_ref()
     }
 }
 
-/// What is parked.
+/// A document or stream that can be parked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// A document.
     Document(DocumentId),
-    /// A stream, for a projection that does not route by stream.
+    /// A stream, for projections that do not route by stream.
     Stream(StreamId),
 }
 
 impl<S: Store> App<S> {
-    /// Appends events to a stream, whatever its revision is. Give them ids to make it safe to repeat.
+    /// Appends events to a stream at any revision. Give the events ids to make a repetition safe.
     pub async fn append<E: Serialize>(
         &self,
         stream: &str,
@@ -343,7 +351,7 @@ impl<S: Store> App<S> {
         Ok(self.append_events(stream, Expected::Any, events).await?.into_token())
     }
 
-    /// Appends events to a stream if it is at the expected revision.
+    /// Appends events to a stream if the stream is at the expected revision.
     pub async fn append_events(
         &self,
         stream: &str,
@@ -363,17 +371,17 @@ impl<S: Store> App<S> {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
-    /// A document, as the projection's type. Await it, or let it wait for a token first.
+    /// Reads a document as the projection's type. Await it, or let it wait for a token first.
     pub fn get<P: Projection>(&self, projection: P, id: &str) -> Get<S, P::Document> {
         self.get_as(projection.name(), id)
     }
 
-    /// A document of a collection, as any type it can be read as.
+    /// Reads a document of a collection as any type it deserializes to.
     pub fn get_as<D: DeserializeOwned>(&self, collection: &str, id: &str) -> Get<S, D> {
         Get::new(self.0.setting.store.clone(), collection, id)
     }
 
-    /// How all projections are doing.
+    /// Returns the status of all projections.
     pub async fn status(&self) -> Result<Vec<Status>> {
         let head = self.0.setting.store.heads().await?;
         let mut all = Vec::new();
@@ -415,7 +423,7 @@ impl<S: Store> App<S> {
         })
     }
 
-    /// The event that a projection has been folding for so long that people should know.
+    /// Returns the event that a projection has been folding for longer than a second.
     async fn slow_fold(&self, pulse: &Pulse) -> Result<Option<SlowFold>> {
         const LONG: Duration = Duration::from_secs(1);
         let slow = pulse.folding.as_ref().and_then(|folding| folding.longer_than(LONG));
@@ -426,7 +434,7 @@ impl<S: Store> App<S> {
         Ok(event.map(|event| SlowFold { event, seconds: took.as_secs() }))
     }
 
-    /// When the first event happened, of any partition, that comes after a mark.
+    /// Returns the earliest time of the next unread events of all partitions after a mark.
     async fn behind_since(&self, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
         let (store, one) = (&self.0.setting.store, Limit { events: 1, ..Limit::default() });
         let mut since = None;
@@ -438,7 +446,7 @@ impl<S: Store> App<S> {
         Ok(since)
     }
 
-    /// Waits until every projection has folded, or set aside, all that is in the log now.
+    /// Waits until every projection has folded, or set aside, all events that are in the log now.
     pub async fn caught_up(&self) -> Result<()> {
         let (store, parts) = (&self.0.setting.store, &self.0.parts);
         let head = store.heads().await?;
@@ -451,7 +459,8 @@ impl<S: Store> App<S> {
         Ok(())
     }
 
-    /// What a projection has parked: streams, then documents by id, `most` of them at the most, after a unit.
+    /// Returns at most `most` parked units of a projection, after a unit: streams first, then
+    /// documents by id.
     pub async fn parked(
         &self,
         collection: &str,
@@ -481,16 +490,16 @@ impl<S: Store> App<S> {
         Ok(found)
     }
 
-    /// Tries again what is parked: folds a document from its failing event on, or folds a stream's documents anew,
-    /// with the code as it is now, and unparks it. With `dry_run` nothing is written and the answer says what would
-    /// be.
+    /// Retries a parked unit with the current code and unparks it. A document is folded from its
+    /// failing event on; the documents of a stream are folded again. With `dry_run`, nothing is
+    /// written and the answer says what would happen.
     pub async fn retry(&self, collection: &str, unit: &Unit, dry_run: bool) -> Result<Mended> {
         let mut answer = Mended::NotParked;
         self.retry_some(collection, vec![unit.clone()], dry_run, |_, mended| answer = mended.clone()).await?;
         Ok(answer)
     }
 
-    /// Tries again several things that are parked, documents together; `tell` hears what became of each.
+    /// Retries several parked units, documents together. `tell` receives the result of each.
     pub async fn retry_some(
         &self,
         collection: &str,
@@ -531,18 +540,19 @@ impl<S: Store> App<S> {
         Ok(())
     }
 
-    /// The generation of a projection that is live.
+    /// Returns the number of the live generation of a projection.
     async fn live(&self, part: &Arc<dyn Part<S>>) -> Result<u32> {
         Ok(self.0.setting.store.generations(part.collection()).await?.live.number)
     }
 
-    /// Whether another generation is live by now: then what was done was done to one that nobody reads.
+    /// Returns whether another generation is live by now. If so, the caller has repaired a
+    /// generation that nobody reads.
     async fn is_switched(&self, part: &Arc<dyn Part<S>>, live: &mut u32) -> Result<bool> {
         let before = std::mem::replace(live, self.live(part).await?);
         Ok(before != *live)
     }
 
-    /// Tries again everything a projection has parked; `tell` hears what became of each.
+    /// Retries every parked unit of a projection. `tell` receives the result of each.
     pub async fn retry_all(
         &self,
         collection: &str,
@@ -560,17 +570,19 @@ impl<S: Store> App<S> {
         }
     }
 
-    /// The names of the projections.
+    /// Returns the names of the projections.
     pub fn projections(&self) -> impl Iterator<Item = &Collection> {
         self.0.parts.iter().map(|part| part.collection())
     }
 
-    /// Which documents of a projection an event belongs to; none, where that can't be told.
+    /// Returns the documents of a projection that an event belongs to; none if that can't be
+    /// determined.
     pub fn documents_of(&self, collection: &str, event: Event) -> Result<Vec<DocumentId>> {
         Ok(self.part(collection)?.documents_of(event))
     }
 
-    /// Folds one document anew from its first event and swaps it in under guard; one whose fold fails stays as it is.
+    /// Folds one document again from its first event and replaces it under guard. If the fold
+    /// fails, the document stays as it is.
     pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
         let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
         let mut live = self.live(part).await?;
@@ -582,9 +594,10 @@ impl<S: Store> App<S> {
         }
     }
 
-    /// Folds documents anew from the log, plainly, and compares them with what is stored: each as far as it had come when it was
-    /// read, so that it does not matter what is appended meanwhile. Nothing is changed. `tell` hears of each that differs; those
-    /// that are parked are only counted, as [`parked`](Self::parked) names them.
+    /// Folds documents again from the log and compares them with the stored ones. Each is folded as
+    /// far as it had come when it was read, so concurrent appends do not matter. Nothing is
+    /// changed. `tell` receives each document that differs. Parked documents are only counted;
+    /// [`parked`](Self::parked) lists them.
     pub async fn verify(
         &self,
         collection: &str,
@@ -596,20 +609,21 @@ impl<S: Store> App<S> {
         part.verify(&self.0.setting, live, sample, &mut tell).await
     }
 
-    /// Begins to rebuild a projection with the code there is, beside the live documents; or takes up the rebuild that code of
-    /// the same version has begun. Readers see none of it until it is [switched](Rebuild::switch) to.
+    /// Begins to rebuild a projection with the current code, beside the live documents. If code of
+    /// the same version has begun a rebuild, this resumes it. Readers see none of it until the
+    /// [switch](Rebuild::switch).
     pub async fn rebuild(&self, collection: &str) -> Result<Rebuild<S>> {
         Rebuild::begin(self.part(collection)?.clone(), self.0.setting.clone()).await
     }
 
-    /// Switches back to the documents that were live before the last rebuild, after these have caught up; undoing that again
-    /// switches forth. Run it with the code that made them, if you can: the code there is folds what they have missed, and goes
-    /// on with them.
+    /// Switches back to the documents that were live before the last rebuild, once they have caught
+    /// up. A second undo switches forward again. If possible, run it with the code that built them,
+    /// because the current code folds the events they have missed and all later ones.
     pub async fn undo(&self, collection: &str) -> Result<()> {
         rebuild::undo(self.part(collection)?, &self.0.setting).await
     }
 
-    /// Gives up the rebuild that is under way, whoever began it. Answers whether there was one.
+    /// Cancels the rebuild under way, whichever process began it. Returns whether there was one.
     pub async fn cancel_rebuild(&self, collection: &str) -> Result<bool> {
         let name = self.part(collection)?.collection();
         let Setting { store, env, .. } = &self.0.setting;
@@ -619,7 +633,8 @@ impl<S: Store> App<S> {
         Ok(after.revision != before.revision)
     }
 
-    /// Removes the documents that were kept for an [undo](Self::undo). Answers whether there were any.
+    /// Deletes the documents that were kept for an [undo](Self::undo). Returns whether there were
+    /// any.
     pub async fn forget_kept(&self, collection: &str) -> Result<bool> {
         let name = self.part(collection)?.collection();
         let Setting { store, env, .. } = &self.0.setting;
@@ -629,17 +644,19 @@ impl<S: Store> App<S> {
         Ok(after.revision != before.revision)
     }
 
-    /// The store below.
+    /// Returns the underlying store.
     pub fn store(&self) -> &S {
         &self.0.setting.store
     }
 
-    /// Ends the workers: each finishes the batch in hand, and handlers of reactions have ten seconds. Waits until they have.
+    /// Stops the workers: each finishes its current batch, and handlers of reactions have ten
+    /// seconds. Waits until they have stopped.
     pub async fn stop(&self) {
         if let Some(reacting) = self.0.reacting.get() {
             reacting.stop().await;
         }
-        // Concurrent callers wait in line. If this future is dropped, the workers end by themselves.
+        // Concurrent callers queue here. If this future is dropped, the workers still stop by
+        // themselves.
         let mut workers = self.0.workers.lock().await;
         for worker in &*workers {
             worker.stop.send_replace(true);

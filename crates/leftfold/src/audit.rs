@@ -1,6 +1,8 @@
-//! The audit trail: what operators did, when, and why. Kept in a hidden collection of the store, so that every process sees all of it.
+//! The audit trail: what operators did, when, and why. A hidden collection of the store keeps it,
+//! so that every process sees all of it.
 //!
-//! An action is recorded when it has been done, with its outcome. Entries are never changed, and listed with the newest first.
+//! An action is recorded after it is done, with its outcome. Entries never change, and are listed
+//! with the newest first.
 //!
 //! ```
 //! use leftfold::audit::{Action, Trail};
@@ -31,12 +33,12 @@ use crate::json::Json;
 use crate::mark::{Lane, Mark};
 use crate::retry::Backoff;
 
-/// The most characters of each text that are kept.
+/// The maximum number of characters of each text.
 const LONGEST: usize = 2_000;
-/// How often a write whose outcome is unknown is repeated.
+/// The maximum number of retries of a write with an unknown outcome.
 const TRIES: usize = 10;
 
-/// Something that an operator did.
+/// An action of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Action {
@@ -44,16 +46,16 @@ pub struct Action {
     pub actor: String,
     /// The action: `retry-parked`, `undo`, …
     pub action: String,
-    /// What it was done to: a collection, a document, a stream, …
+    /// The target of the action: a collection, a document, a stream, …
     pub target: String,
     /// The reason that the operator gave.
     pub reason: Option<String>,
-    /// How it ended.
+    /// The outcome of the action.
     pub outcome: String,
 }
 
 impl Action {
-    /// An action that has been done.
+    /// Creates an action that has been done.
     pub fn new(actor: impl Into<String>, action: impl Into<String>, target: impl Into<String>) -> Self {
         let (actor, action, target) = (actor.into(), action.into(), target.into());
         Self { actor, action, target, reason: None, outcome: "done".to_owned() }
@@ -65,7 +67,7 @@ impl Action {
         Self { reason: reason.filter(|reason| !reason.is_empty()).map(str::to_owned), ..self }
     }
 
-    /// Says how it ended.
+    /// Sets the outcome.
     #[must_use]
     pub fn ended(self, outcome: impl Into<String>) -> Self {
         Self { outcome: outcome.into(), ..self }
@@ -86,18 +88,18 @@ impl Action {
 /// An action in the trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When it was recorded.
+    /// The time when it was recorded.
     pub at: Timestamp,
     /// The name of the token, or `cli:` and the name of the user.
     pub actor: String,
     /// The action: `retry-parked`, `undo`, …
     pub action: String,
-    /// What it was done to: a collection, a document, a stream, …
+    /// The target of the action: a collection, a document, a stream, …
     pub target: String,
     /// The reason that the operator gave.
     #[serde(default)]
     pub reason: Option<String>,
-    /// How it ended.
+    /// The outcome of the action.
     pub outcome: String,
 }
 
@@ -106,17 +108,18 @@ pub struct Entry {
 pub struct Trail<S>(S);
 
 impl<S: Documents> Trail<S> {
-    /// That of this store.
+    /// Returns the audit trail of this store.
     pub fn on(store: S) -> Self {
         Self(store)
     }
 
-    /// A collection that nobody sees: a generation that no rebuild ever reaches, also if there is a read model of this name.
+    /// Returns the hidden collection: a generation that no rebuild ever reaches, even if a read
+    /// model has this name.
     fn collection() -> Result<Collection> {
         Ok(Collection::new("audit")?.generation(u32::MAX))
     }
 
-    /// Records an action. When this has returned, it is durable.
+    /// Records an action. It is durable when this returns.
     pub async fn record(&self, env: &dyn Env, action: Action) -> Result<()> {
         let collection = Self::collection()?;
         self.0.prepare(&collection).await?;
@@ -134,7 +137,8 @@ impl<S: Documents> Trail<S> {
         let mut delays = Backoff::default().limit(TRIES).delays(env.random());
         loop {
             let error = match self.0.commit(Arc::clone(&commit)).await? {
-                // Its id is random: whoever has it already is an earlier try of the same write.
+                // The id is random, so a conflict means that an earlier attempt of this write
+                // succeeded.
                 Outcome::Applied | Outcome::Conflict(_) => return Ok(()),
                 Outcome::Unknown(error) => error,
             };
@@ -143,11 +147,12 @@ impl<S: Documents> Trail<S> {
         }
     }
 
-    /// A page of entries, the newest first, after the place where the page before ended; and where this one ended, if there may be more.
+    /// Returns a page of entries, newest first, after the end of the previous page. Also returns
+    /// the end of this page, if there may be more.
     pub async fn list(&self, after: Option<&str>, most: usize) -> Result<(Vec<Entry>, Option<String>)> {
         let collection = Self::collection()?;
         let after = after.map(DocumentId::new).transpose()?;
-        // Where nothing was ever recorded there is no collection to read from.
+        // The collection may not exist before the first action is recorded.
         self.0.prepare(&collection).await?;
         let records = self.0.scan(&collection, after, most).await?;
         let end = records.last().filter(|_| records.len() == most).map(|record| record.id.to_string());
@@ -168,7 +173,7 @@ mod tests {
     use super::*;
     use crate::Memory;
 
-    /// A clock that goes on whenever it is looked at.
+    /// A clock that advances with each reading.
     #[derive(Default)]
     struct Clock(AtomicI64);
 

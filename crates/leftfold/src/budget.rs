@@ -1,8 +1,10 @@
-//! The memory budget of a process: one number of bytes that caches, event streams, requests and folding share.
+//! The memory budget of a process: one number of bytes that caches, event streams, requests and
+//! folding share.
 //!
-//! The budget counts bytes that its users announce; it allocates nothing. Each [`Use`] is refused at its own
-//! share of the limit, so that the less important uses yield first: caches at 50 %, event streams at 65 %,
-//! requests at 85 %. Folding is counted and never refused, so the last 15 % are its reserve.
+//! The budget counts bytes that its users announce; it allocates nothing. Each [`Use`] is refused
+//! at its own share of the limit, so that the less important uses yield first: caches at 50 %,
+//! event streams at 65 %, requests at 85 %. Folding is counted and never refused, so the last 15 %
+//! are its reserve.
 //!
 //! # Example: Refuse a request when memory is short
 //!
@@ -39,7 +41,7 @@ impl Use {
     /// All uses, least important first.
     pub const ALL: [Self; 4] = [Self::Cache, Self::Stream, Self::Request, Self::Fold];
 
-    /// The name in metrics and messages.
+    /// Returns the name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cache => "cache",
@@ -49,7 +51,8 @@ impl Use {
         }
     }
 
-    /// The part of a limit, in percent, that may be in use after this use has taken its bytes.
+    /// Returns the part of a limit, in percent, that may be in use after this use has taken its
+    /// bytes.
     fn percent(self) -> Option<usize> {
         match self {
             Self::Cache => Some(50),
@@ -60,7 +63,7 @@ impl Use {
     }
 }
 
-/// A memory budget. Cloning gives another handle to the same budget.
+/// A memory budget. Cloning returns another handle to the same budget.
 #[derive(Clone)]
 pub struct Budget(Arc<Counters>);
 
@@ -91,7 +94,7 @@ impl Budget {
         Ok(Share { budget: self.clone(), r#use, bytes })
     }
 
-    /// Takes bytes without asking: they are counted, and leave less for others.
+    /// Takes bytes unconditionally: they are counted, and leave less for others.
     pub fn take(&self, r#use: Use, bytes: usize) -> Share {
         self.0.total.fetch_add(bytes, Ordering::Relaxed);
         self.counter(r#use).fetch_add(bytes, Ordering::Relaxed);
@@ -118,12 +121,13 @@ impl Budget {
         self.0.limit
     }
 
-    /// Returns how many bytes a use may still take now. A cache whose allowance is 0 should shrink.
+    /// Returns the number of bytes a use may still take now. A cache whose allowance is 0 should
+    /// shrink.
     pub fn allowance(&self, r#use: Use) -> usize {
         self.ceiling(r#use).saturating_sub(self.used())
     }
 
-    /// The bytes that may be in use, by all together, after this use has taken some.
+    /// Returns the total number of bytes that may be in use after this use has taken some.
     fn ceiling(&self, r#use: Use) -> usize {
         let limit = self.0.limit;
         match r#use.percent() {
@@ -189,7 +193,8 @@ impl Share {
         self.bytes
     }
 
-    /// Changes the size of the share. A smaller size is always accepted; a refused larger one changes nothing.
+    /// Changes the size of the share. A smaller size is always accepted; a refused larger one
+    /// changes nothing.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if bytes > self.bytes {
             self.budget.grow(self.r#use, bytes - self.bytes)?;
@@ -207,7 +212,7 @@ impl Drop for Share {
     }
 }
 
-/// The budget has no room for what was asked. Nothing was taken.
+/// The error of a request that exceeds the budget. Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
     r#use: Use,

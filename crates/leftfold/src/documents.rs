@@ -1,7 +1,9 @@
-//! Documents: where read models are kept, each with the mark of what it has folded.
+//! Documents: the storage of read models. Each document carries the mark of the events it has
+//! folded.
 //!
-//! The trait asks for nothing but conditional writes of single documents. Stores with transactions commit
-//! a batch as one; the others write documents first and the checkpoint last, and the guards make up for it.
+//! The trait requires only conditional writes of single documents. Stores with transactions commit
+//! a batch as one. Other stores write documents first and the checkpoint last, and the guards keep
+//! that correct.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -21,47 +23,49 @@ use crate::event::{DocumentId, EventKind, Partition, Position, Revision, StreamI
 use crate::json::Json;
 use crate::mark::Mark;
 
-/// The longest body of a document, in bytes. A fold that makes a longer one has failed.
+/// The longest body of a document, in bytes. A fold that produces a longer one fails.
 pub const MAX_BODY_BYTES: usize = 16_000_000;
 
-/// The deepest nesting of a document. Readers wrap documents in lists and messages, and all of them can read this much.
+/// The deepest nesting of a document. Readers wrap documents in lists and messages, and every
+/// reader can parse this depth.
 pub const MAX_BODY_DEPTH: usize = 100;
 
-/// Why a document (or a stream, where events are not routed by it) is set aside, by reference: the events
-/// themselves stay in the log.
+/// The reason why a document is parked, or a stream if the projection does not route by stream. The
+/// events themselves stay in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parked {
     /// The stream of the event that failed.
     pub stream: StreamId,
-    /// Its revision.
+    /// The revision of that event.
     pub revision: Revision,
-    /// Its type.
+    /// The type of that event.
     pub kind: EventKind,
-    /// The partition it is in.
+    /// The partition of that event.
     pub partition: Partition,
-    /// Its place there.
+    /// The position of that event.
     pub position: Position,
-    /// What went wrong.
+    /// The error message.
     pub error: String,
-    /// How often it was tried.
+    /// The number of attempts to fold the event.
     pub attempts: u32,
-    /// Since when.
+    /// The time since when it is parked.
     pub since: Timestamp,
-    /// Everything up to here is folded or concerns others.
+    /// The mark up to which every event is folded or concerns other documents.
     pub from: Mark,
-    /// The last events set aside.
+    /// The mark of the last events that were set aside.
     pub through: Mark,
-    /// How many events wait, the failing one included.
+    /// The number of waiting events, including the failing one.
     pub waiting: u64,
-    /// Of a document: it must be folded anew from its first event, as it holds events that come after the failing one.
-    /// Of a stream: it is being taken up again, so that some documents hold its events already.
+    /// For a document: `true` if it must be folded again from its first event, because it holds
+    /// events after the failing one. For a stream: `true` while a retry is under way, so some
+    /// documents already hold its events.
     #[serde(default)]
     pub anew: bool,
 }
 
 #[cfg(test)]
 impl Parked {
-    /// What is parked for the seventh event of the first partition, and has folded nothing.
+    /// Returns a record parked at the seventh event of the first partition, with nothing folded.
     pub(crate) fn example() -> Self {
         Self {
             stream: StreamId::new("s").unwrap(),
@@ -80,30 +84,31 @@ impl Parked {
     }
 }
 
-/// What guards a document: a write names the header it was computed from, and happens only if that is still
-/// the one stored.
+/// The guard of a document. A write names the header it was computed from, and succeeds only if
+/// that header is still stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// What it has folded.
+    /// The events it has folded.
     pub mark: Mark,
-    /// Whether and why it is set aside.
+    /// The reason why it is parked, if it is.
     pub parked: Option<Box<Parked>>,
 }
 
-/// A document as stored. One without a body is not there for readers: it was deleted, or its first event
-/// failed.
+/// A stored document. A document without a body is invisible to readers: it was deleted, or its
+/// first event failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Its id.
+    /// The id of the document.
     pub id: DocumentId,
-    /// What guards it.
+    /// The guard of the document.
     pub header: Header,
-    /// What readers see.
+    /// The content that readers see.
     pub body: Option<Json>,
 }
 
 impl Record {
-    /// Takes the body's length from the bytes left in a page. The first record of a page always fits.
+    /// Subtracts the body's length from the bytes left in a page and returns whether it fits. The
+    /// first record of a page always fits.
     pub fn fits(&self, is_first: bool, left: &mut usize) -> bool {
         let length = self.body.as_ref().map_or(0, |body| body.as_str().len());
         let fits = is_first || length <= *left;
@@ -117,13 +122,13 @@ impl Record {
 pub struct Write {
     /// The header it was computed from; `None` if there was no record.
     pub expected: Option<Header>,
-    /// What is to be stored.
+    /// The record to store.
     pub record: Record,
 }
 
 impl Write {
-    /// The guard: whether what is stored, if anything, still is what this was computed from. A store decides that and
-    /// writes in one step.
+    /// Returns whether the stored header is still the one this write was computed from. A store
+    /// checks that and writes in one step.
     pub fn holds(&self, stored: Option<&Header>) -> bool {
         self.expected.as_ref() == stored
     }
@@ -138,16 +143,17 @@ pub struct Changes {
     pub writes: Vec<Write>,
 }
 
-/// How far a projection is: a mark with the partitions as lanes, and what it has counted on the way.
+/// The progress of a projection: a mark with the partitions as lanes, and its counters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checkpoint {
-    /// Up to where every event is folded, set aside or of no concern.
+    /// The mark up to which every event is folded, set aside or irrelevant.
     pub mark: Mark,
-    /// What was counted up to there.
+    /// The counters up to that mark.
     pub tally: Tally,
 }
 
-/// What a projection has counted since it began. Kept with the checkpoint, so that it is exact.
+/// The counters of a projection since it began. They are stored with the checkpoint, so they are
+/// exact.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tally {
@@ -155,24 +161,24 @@ pub struct Tally {
     pub events: u64,
     /// Applications of an event to a document.
     pub applied: u64,
-    /// Applications that were there already.
+    /// Applications that the document already held.
     pub skipped: u64,
     /// Events of types the projection does not know.
     pub ignored: u64,
-    /// Applications left for a parked document or stream.
+    /// Applications set aside for a parked document or stream.
     pub set_aside: u64,
-    /// Folds tried again.
+    /// Retried folds.
     pub retried: u64,
     /// Documents and streams parked.
     pub parked: u64,
-    /// Documents refolded because somebody else had changed them.
+    /// Documents that were folded again because another writer had changed them.
     pub conflicts: u64,
-    /// The last thing that went wrong.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
 impl Tally {
-    /// Adds what else was counted, after this.
+    /// Adds counters that were collected after these.
     pub fn absorb(&mut self, later: &Self) {
         self.events += later.events;
         self.applied += later.applied;
@@ -188,40 +194,41 @@ impl Tally {
     }
 }
 
-/// A step of a checkpoint, guarded by where it was.
+/// A step of a checkpoint, guarded by its current mark.
 #[derive(Clone, Debug)]
 pub struct Advance {
     /// The projection.
     pub projection: Collection,
-    /// Where it must be now.
+    /// The mark the checkpoint must have now.
     pub from: Mark,
-    /// Where it goes, with what was counted.
+    /// The checkpoint after the step, with its counters.
     pub to: Checkpoint,
 }
 
 impl Advance {
-    /// The guard: whether the checkpoint still stands where this begins. One that was never stored stands at the
-    /// beginning.
+    /// Returns whether the checkpoint is still where this step begins. A checkpoint that was never
+    /// stored is at the beginning.
     pub fn holds(&self, stored: &Mark) -> bool {
         self.from == *stored
     }
 }
 
-/// What is to be written together.
+/// Writes that belong together.
 ///
-/// A store with transactions writes the checkpoint first and then all documents, or nothing. Another writes each
-/// document under its own guard, collection after collection as given, going on to the next, and to the checkpoint
-/// at last, only if all guards held so far.
+/// A store with transactions writes the checkpoint first and then all documents, or nothing. Any
+/// other store writes each document under its own guard, collection by collection in the given
+/// order. It continues with the next collection, and finally the checkpoint, only if all guards
+/// held so far.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
     /// The step of the checkpoint, if the writes belong to one.
     pub advance: Option<Advance>,
-    /// The writes. Streams that are set aside come before the documents that were folded without them.
+    /// The writes. Parked streams come before the documents that were folded without them.
     pub changes: Vec<Changes>,
 }
 
 impl Commit {
-    /// What every store refuses to write.
+    /// Returns an error if the commit contains something that every store rejects.
     pub fn check(&self) -> Result<(), Invalid> {
         for Changes { collection, writes } in &self.changes {
             for Record { id, body, .. } in writes.iter().map(|write| &write.record) {
@@ -241,44 +248,46 @@ impl Commit {
     }
 }
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Debug)]
 #[must_use = "only `Applied` means that it is stored"]
 pub enum Outcome {
-    /// It is stored, durably.
+    /// The commit is stored durably.
     Applied,
-    /// Guards did not hold. In a store with transactions nothing is written; elsewhere the writes that are
-    /// not named are, and the checkpoint is not.
+    /// Some guards did not hold. A store with transactions has written nothing. Any other store has
+    /// written the documents it does not name, up to the collection of the conflict, but not the
+    /// checkpoint.
     Conflict(Conflict),
-    /// It can't be told whether it was written, in whole or in part, or will be later. Repeat the same commit:
-    /// its guards make that harmless.
+    /// The outcome is unknown: all or parts of the commit may be written now or later. Repeat the
+    /// same commit; its guards make that harmless.
     Unknown(crate::Error),
 }
 
-/// Which guards did not hold.
+/// The guards that did not hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflict {
-    /// The checkpoint was not where it was expected: somebody else does this work.
+    /// `true` if the checkpoint was not at the expected mark: another worker does this work.
     pub checkpoint: bool,
-    /// These documents had other headers. May be empty where the checkpoint conflicts.
+    /// The documents with other headers. May be empty if the checkpoint conflicts.
     pub documents: Vec<(Collection, DocumentId)>,
 }
 
-/// Who works on a projection. A lease avoids double work; nothing depends on it being right.
+/// The result of claiming the lease on a projection. A lease avoids double work; correctness does
+/// not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The work is ours until the lease ends.
     Ours,
-    /// Somebody else has it for so long, if they don't renew it.
+    /// Another worker holds the lease.
     Theirs {
-        /// When to ask again.
+        /// The time until the lease ends, unless the other worker renews it.
         ends_in: Duration,
     },
 }
 
 impl Claim {
-    /// The rule: the work is free if nobody holds it, if the lease has ended, or to whom holds it already. `lease` is
-    /// who took it last, and how much of that is left.
+    /// Decides a claim. It succeeds if nobody holds the lease, if the lease has ended, or if
+    /// `owner` already holds it. `lease` is the last owner and the time left.
     pub fn judge(lease: Option<(&str, Duration)>, owner: &str) -> Self {
         match lease {
             Some((other, ends_in)) if other != owner && !ends_in.is_zero() => Self::Theirs { ends_in },
@@ -287,35 +296,38 @@ impl Claim {
     }
 }
 
-/// How many documents a collection has.
+/// The number of documents in a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Documents that readers see.
     pub documents: u64,
-    /// Parked ones, seen or not.
+    /// Parked documents, whether readers see them or not.
     pub parked: u64,
-    /// Since when the first of these is, to the second.
+    /// The time since when the first of them is parked, to the second.
     pub parked_since: Option<Timestamp>,
 }
 
-/// A store of documents and of the checkpoints that say how far they are.
+/// A store of documents and of the checkpoints of their projections.
 ///
-/// Wherever a collection is named, its name alone means the [live](Generations::live) generation as of the call, and a
-/// [generation](Collection::generation) means that one, whatever is live. [`Collection::stored`] says which records are meant.
+/// A plain collection name means the [live](Generations::live) generation at the time of the call.
+/// A [generation](Collection::generation) means that generation, whichever is live.
+/// [`Collection::stored`] resolves a name to the stored records.
 pub trait Documents: Send + Sync + 'static {
-    /// Makes the collection, or the generation, and its [hidden one](Collection::streams), if they are not there yet.
+    /// Creates the collection or generation, and its [hidden one](Collection::streams), if they do
+    /// not exist yet.
     fn prepare(&self, collection: &Collection) -> impl Future<Output = Result<()>> + Send;
 
-    /// The records with these ids, in any order; those that don't exist are left out.
+    /// Returns the records with these ids, in any order. Ids without a record are left out.
     ///
-    /// It may answer with what was true a moment ago: that costs a retry, never a wrong document.
+    /// The answer may be slightly stale: that costs a retry, never a wrong document.
     fn load(
         &self,
         collection: &Collection,
         ids: Vec<DocumentId>,
     ) -> impl Future<Output = Result<Vec<Record>>> + Send;
 
-    /// The same, as they are now. A store whose loads can be behind must read differently here.
+    /// Returns the current records with these ids. A store whose [`load`](Self::load) can be stale
+    /// must override this.
     fn load_current(
         &self,
         collection: &Collection,
@@ -324,10 +336,11 @@ pub trait Documents: Send + Sync + 'static {
         self.load(collection, ids)
     }
 
-    /// Writes guarded by what each was computed from. `Err` means that nothing was written.
+    /// Commits writes, each guarded by the header it was computed from. `Err` means that nothing
+    /// was written.
     fn commit(&self, commit: Arc<Commit>) -> impl Future<Output = Result<Outcome>> + Send;
 
-    /// The documents that readers see, by id, after an id.
+    /// Returns the documents that readers see, ordered by id, after an id.
     fn scan(
         &self,
         collection: &Collection,
@@ -335,10 +348,11 @@ pub trait Documents: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Record>>> + Send;
 
-    /// The same, within a number of bytes of bodies as well, but always one document if there is one. Answers with
-    /// whether there may be more.
+    /// Does the same, but also limits the bytes of all bodies. A page has at least one document if
+    /// there is one. The second value says whether there may be more.
     ///
-    /// Stores override this to stop reading where the page is full. By default it reads one document at a time.
+    /// Stores override this to stop reading when the page is full. The default reads one document
+    /// at a time.
     fn scan_page(
         &self,
         collection: &Collection,
@@ -363,7 +377,7 @@ pub trait Documents: Send + Sync + 'static {
         }
     }
 
-    /// The parked records, by id, after an id.
+    /// Returns the parked records, ordered by id, after an id.
     fn parked(
         &self,
         collection: &Collection,
@@ -371,16 +385,18 @@ pub trait Documents: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Record>>> + Send;
 
-    /// How many documents there are.
+    /// Counts the documents.
     fn count(&self, collection: &Collection) -> impl Future<Output = Result<Counts>> + Send;
 
-    /// How far a projection is; at the beginning if it never ran.
+    /// Returns the checkpoint of a projection, which is at the beginning if it never ran.
     fn checkpoint(&self, projection: &Collection) -> impl Future<Output = Result<Checkpoint>> + Send;
 
-    /// Waits until the checkpoint's mark is another than this one, and answers it. An idle wait costs close to nothing.
+    /// Waits until the checkpoint's mark differs from this one, and returns it. An idle wait costs
+    /// close to nothing.
     fn advanced(&self, projection: &Collection, from: &Mark) -> impl Future<Output = Result<Mark>> + Send;
 
-    /// Takes or renews the lease on a projection, unless another owner's has not ended, by the store's clock.
+    /// Claims or renews the lease on a projection. Returns [`Claim::Theirs`] while another owner's
+    /// lease has not ended, by the store's clock.
     fn claim(
         &self,
         projection: &Collection,
@@ -388,14 +404,16 @@ pub trait Documents: Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Claim>> + Send;
 
-    /// What is known of the [generations](Generations) of a collection: the first one alone, if nothing is.
+    /// Returns the [generations](Generations) of a collection. If none are recorded, that is the
+    /// first one alone.
     fn generations(&self, collection: &Collection) -> impl Future<Output = Result<Generations>> + Send;
 
-    /// Keeps what is known of the generations of a collection, if it still has the revision that was seen. Answers whether it
-    /// did; on an error nobody knows, so look again.
+    /// Stores the generations of a collection if the stored revision is still `seen`, and returns
+    /// whether it did. After an error the outcome is unknown, so read again.
     ///
-    /// If another one becomes live, then at once for all who name the collection alone: whoever reads sees the one before or
-    /// the one after, and feeds of changes say that [changes are lost](crate::react::Told::Lost), so that all documents are
+    /// A change of the live generation takes effect at once for every caller that names the
+    /// collection alone. A reader sees either the old generation or the new one. Change feeds
+    /// report that [changes are lost](crate::react::Told::Lost), so that all documents are
     /// compared.
     fn put_generations(
         &self,
@@ -404,15 +422,15 @@ pub trait Documents: Send + Sync + 'static {
         next: Generations,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Removes a [generation](Collection::generation) that is not live: its records, its hidden collection and its
-    /// checkpoint. What is not there is no error.
+    /// Deletes a [generation](Collection::generation) that is not live: its records, its hidden
+    /// collection and its checkpoint. Missing parts are not an error.
     fn drop_generation(&self, generation: &Collection) -> impl Future<Output = Result<()>> + Send;
 
-    /// Gives the lease back, if it is this owner's.
+    /// Releases the lease if this owner holds it.
     fn release(&self, projection: &Collection, owner: &str) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What holds both the log and the documents. Cloning gives another handle to the same store.
+/// A store of both the log and the documents. Cloning returns another handle to the same store.
 pub trait Store: crate::log::Append + Documents + Clone {}
 
 impl<S: crate::log::Append + Documents + Clone> Store for S {}
@@ -433,7 +451,8 @@ mod tests {
         };
         let (first, next) = (write(None), write(Some(header(2))));
         assert!(first.holds(None) && next.holds(Some(&header(2))));
-        // Not on what came before, nor after, nor on what it would itself lead to.
+        // The guard rejects an earlier header, a later header and the header this write would
+        // store.
         for stored in [None, Some(header(1)), Some(header(3)), Some(header(9))] {
             assert!(!next.holds(stored.as_ref()), "{stored:?}");
         }

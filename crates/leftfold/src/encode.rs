@@ -1,4 +1,4 @@
-//! From a serde value to an event's type and data: the mirror image of how projections decode them.
+//! Encoding of a serde value as an event's type and data: the inverse of decoding.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,8 @@ use serde_json::value::RawValue;
 use crate::error::Invalid;
 use crate::json::Json;
 
-/// The type is the variant's name, or the struct's; the data is what it holds.
+/// Returns the type and the data of an event. The type is the name of the variant or struct; the
+/// data is its content.
 pub(crate) fn encode(event: &impl Serialize) -> Result<(&'static str, Json), Invalid> {
     let (Err(name) | Ok(name)) = event.serialize(NameOf);
     let (name, holds_data) = match name {
@@ -38,7 +39,7 @@ pub(crate) fn encode(event: &impl Serialize) -> Result<(&'static str, Json), Inv
     Ok((name, content))
 }
 
-/// A serializer that looks at the outermost name and no further.
+/// A serializer that reads only the outermost name.
 struct NameOf;
 
 #[derive(Debug)]

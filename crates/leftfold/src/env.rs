@@ -1,5 +1,5 @@
-//! The outside world as a port: the wall clock and randomness. Waiting goes through tokio's clock, which
-//! tests can pause.
+//! The outside world as a port: the wall clock and randomness. Waiting goes through tokio's clock,
+//! which tests can pause.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 use crate::event::EventId;
 
-/// Where time and chance come from. Correctness depends on neither.
+/// The source of time and randomness. Correctness depends on neither.
 pub trait Env: Send + Sync + 'static {
-    /// The time of day.
+    /// Returns the time of day.
     fn now(&self) -> Timestamp;
 
-    /// A random number.
+    /// Returns a random number.
     fn random(&self) -> u64;
 }
 
@@ -28,7 +28,8 @@ impl Env for System {
         Timestamp::now()
     }
 
-    /// A sequence that starts anywhere (SplitMix64): cheap, and never the same in two processes. Not for secrets.
+    /// Returns the next number of a sequence with a random start (SplitMix64): cheap, and different
+    /// in each process. Not for secrets.
     fn random(&self) -> u64 {
         static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(Uuid::now_v7().as_u64_pair().1));
         let mut mixed = NEXT.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
@@ -38,7 +39,8 @@ impl Env for System {
     }
 }
 
-/// A fresh event id: a UUID of version 7, so that ids made one after the other are neighbours in an index.
+/// Creates an event id: a UUID of version 7, so that ids created one after the other are neighbors
+/// in an index.
 pub(crate) fn event_id(env: &dyn Env) -> EventId {
     let mut random = [0; 10];
     random[..8].copy_from_slice(&env.random().to_le_bytes());

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that say what was being done and what to do about it.
+//! Errors, with messages that say what failed, on what, and what to do.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// A result with Leftfold's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A value that can't be accepted: what it was meant for, what it is, and what was expected.
+/// A value that can't be accepted: its purpose, the value itself, and the expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     what: &'static str,
@@ -15,7 +15,8 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// `what` names the field, `value` is shown shortened, `expected` says what would be right.
+    /// Creates the error. `what` names the field, `value` is shown shortened, and `expected` says
+    /// what would be valid.
     pub fn new(what: &'static str, value: &str, expected: impl Into<String>) -> Self {
         const SHOWN: usize = 60;
         let mut shown: String = value.chars().take(SHOWN).collect();
@@ -34,31 +35,31 @@ impl fmt::Display for Invalid {
 
 impl StdError for Invalid {}
 
-/// What kind of failure an [`Error`] is, for those who must decide what to do.
+/// The kind of an [`Error`], for callers that must decide what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The input can't be accepted. Repeating it will not help.
+    /// The input is invalid. Retrying does not help.
     Invalid,
-    /// Somebody else changed it first. Nothing was written.
+    /// Another writer changed it first. Nothing was written.
     Conflict,
-    /// The store can't be reached or is busy. Nothing was written; try again.
+    /// The store can't be reached or is busy. Nothing was written; retry.
     Unavailable,
-    /// Others keep changing the same thing. Nothing was written; try again.
+    /// Other writers keep changing the same thing. Nothing was written; retry.
     Contended,
-    /// Whether the write happened can't be told. Repeat it: that is harmless.
+    /// The outcome of the write is unknown. Repeat it: that is harmless.
     Unknown,
-    /// No room is left. Nothing was written.
+    /// The store is full. Nothing was written.
     Full,
-    /// What is stored is not what this program reads: damaged, foreign, or of a newer format.
+    /// The stored data can't be read by this version: it is damaged, foreign, or of a newer format.
     Format,
-    /// It was stopped before it could finish.
+    /// The operation was stopped before it could finish.
     Stopped,
-    /// Anything else the store reported.
+    /// Any other error of the store.
     Store,
 }
 
-/// A failure of Leftfold or of the store below it.
+/// An error of Leftfold or of the underlying store.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -67,34 +68,34 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of this kind. The message says what was being done, with what, and what to do about it.
+    /// Creates an error of this kind. The message says what failed, on what, and what to do.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
-    /// Adds what caused it.
+    /// Adds the cause.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether trying again later may help.
+    /// Returns whether a later retry may help.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, Kind::Unavailable | Kind::Contended | Kind::Unknown | Kind::Full)
     }
 
-    /// Whether somebody else changed it first.
+    /// Returns whether another writer changed it first.
     pub fn is_conflict(&self) -> bool {
         self.kind == Kind::Conflict
     }
 
-    /// Whether it can't be told if the write happened.
+    /// Returns whether the outcome of the write is unknown.
     pub fn is_unknown(&self) -> bool {
         self.kind == Kind::Unknown
     }

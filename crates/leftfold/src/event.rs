@@ -1,4 +1,4 @@
-//! What happened: events, the streams they belong to, and the numbers that order them.
+//! Events, the streams they belong to, and the numbers that order them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,19 +23,19 @@ macro_rules! name {
         pub struct $name(CompactString);
 
         impl $name {
-            /// Checks the text and makes it a name.
+            /// Validates the text and makes it a name.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Invalid> {
                 let text = text.as_ref();
                 check_name($what, text)?;
                 Ok(Self(CompactString::from(text)))
             }
 
-            /// Takes back what a store kept: it was checked when it went in.
+            /// Restores a name from a store, which validated it when it was written.
             pub fn stored(text: &str) -> Self {
                 Self(CompactString::from(text))
             }
 
-            /// The text itself.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -82,7 +82,7 @@ name!(
     "stream id"
 );
 name!(
-    /// What tells one event from all others, and a repeated append from a new one.
+    /// The id that identifies an event, and tells a repeated append from a new one.
     EventId,
     "event id"
 );
@@ -135,7 +135,7 @@ macro_rules! number {
 }
 
 number!(
-    /// The place of an event in its stream: 1, 2, 3 …; 0 means nothing yet.
+    /// The place of an event in its stream: 1, 2, 3 …; 0 means no event yet.
     Revision(u64)
 );
 number!(
@@ -143,12 +143,13 @@ number!(
     Position(u64)
 );
 number!(
-    /// A part of the log with a total order of its own. A stream lives in one partition.
+    /// A part of the log with its own total order. A stream lives in one partition.
     Partition(u16)
 );
 
 impl Partition {
-    /// The partition in which a stream lives, of `count` in all. Stable for ever: 64-bit FNV-1a of the id.
+    /// Returns the partition of a stream, out of `count`. It never changes: it is derived from the
+    /// 64-bit FNV-1a hash of the id.
     pub fn of(stream: &StreamId, count: u16) -> Self {
         if count <= 1 {
             return Self(0);
@@ -160,31 +161,33 @@ impl Partition {
     }
 }
 
-/// An event in the log. `D` is its data: [`Json`] as stored, or the type a projection decodes it into.
+/// An event in the log. `D` is its data: [`Json`] as stored, or the type a projection decodes it
+/// into.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event<D = Json> {
-    /// Tells this event from all others.
+    /// The unique id of the event.
     pub id: EventId,
     /// The stream it belongs to.
     pub stream: StreamId,
-    /// Its place in the stream.
+    /// The place of the event in the stream.
     pub revision: Revision,
-    /// Its type.
+    /// The type of the event.
     pub kind: EventKind,
-    /// When it happened, as its producer says, to the microsecond. Never used to order events.
+    /// The time when it happened, according to its producer, to the microsecond. Never used to
+    /// order events.
     pub time: Timestamp,
-    /// What happened.
+    /// The event's data.
     pub data: D,
-    /// What else its producer wanted to say: a JSON object.
+    /// The metadata of the producer: a JSON object.
     pub metadata: Option<Json>,
-    /// The partition of the log it is in.
+    /// The partition of the log.
     pub partition: Partition,
-    /// Its place in the partition.
+    /// The place of the event in the partition.
     pub position: Position,
 }
 
 impl<D> Event<D> {
-    /// The token of this event, as its append returned it.
+    /// Returns the token of this event, as its append returned it.
     pub fn token(&self) -> Token {
         Token {
             stream: self.stream.clone(),
@@ -194,7 +197,7 @@ impl<D> Event<D> {
         }
     }
 
-    /// The same event with other data.
+    /// Returns the same event with other data.
     pub(crate) fn with_data<E>(self, data: E) -> Event<E> {
         Event {
             id: self.id,
@@ -210,9 +213,9 @@ impl<D> Event<D> {
     }
 }
 
-/// An event to be appended.
+/// An event to append.
 ///
-/// Made from any serde enum or struct with [`NewEvent::encode`], or from its parts:
+/// Created from any serde enum or struct with [`NewEvent::encode`], or from its parts:
 ///
 /// ```
 /// use leftfold::{Json, NewEvent};
@@ -229,26 +232,27 @@ impl<D> Event<D> {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewEvent {
-    /// Its id. Set it to make the append safe to repeat; without one each append makes a new event.
+    /// The id of the event. Set it to make the append idempotent; without an id each append creates
+    /// a new event.
     pub id: Option<EventId>,
-    /// Its type.
+    /// The type of the event.
     pub kind: EventKind,
-    /// When it happened; now, if left out.
+    /// The time when it happened; by default now.
     pub time: Option<Timestamp>,
-    /// What happened.
+    /// The event's data.
     pub data: Json,
-    /// What else there is to say: a JSON object.
+    /// The metadata: a JSON object.
     pub metadata: Option<Json>,
 }
 
 impl NewEvent {
-    /// An event of this type with this data.
+    /// Creates an event of this type with this data.
     pub fn new(kind: impl AsRef<str>, data: Json) -> Result<Self, Invalid> {
         Ok(Self { id: None, kind: EventKind::new(kind)?, time: None, data, metadata: None })
     }
 
-    /// Takes the type from an enum's variant or a struct's name, as serde sees them, and the data from its
-    /// content.
+    /// Takes the type from an enum's variant or a struct's name, as serde sees them, and the data
+    /// from its content.
     pub fn encode(event: &impl Serialize) -> Result<Self, Invalid> {
         let (kind, data) = crate::encode::encode(event)?;
         Self::new(kind, data)
@@ -260,7 +264,7 @@ impl NewEvent {
         Ok(self)
     }
 
-    /// Sets when it happened.
+    /// Sets the time when it happened.
     #[must_use]
     pub fn at(mut self, time: Timestamp) -> Self {
         self.time = Some(time);
@@ -278,16 +282,16 @@ impl NewEvent {
     }
 }
 
-/// What an append returns: where its last event is. A read can wait for it.
+/// The result of an append: the place of its last event. A read can wait for it.
 ///
-/// As text, `partition:position:revision:stream`, it travels through URLs and headers.
+/// Its text form, `partition:position:revision:stream`, is safe in URLs and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
     /// The stream appended to.
     pub stream: StreamId,
     /// The revision of the stream after the append.
     pub revision: Revision,
-    /// The partition the stream lives in.
+    /// The partition of the stream.
     pub partition: Partition,
     /// The place of the last appended event in the partition.
     pub position: Position,
@@ -345,7 +349,7 @@ mod tests {
         assert!(DocumentId::new("").unwrap_err().to_string().contains("it is empty"));
     }
 
-    /// Streams must stay in their partition for the life of a log: these numbers never change.
+    /// Streams must stay in their partition for the life of a log, so these numbers never change.
     #[test]
     fn partitions_are_stable() {
         let of = |text| Partition::of(&StreamId::new(text).unwrap(), 16).0;

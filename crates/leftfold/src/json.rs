@@ -1,4 +1,4 @@
-//! JSON as text, known to be valid: what events carry and documents are stored as.
+//! JSON as validated text: the data of events and the bodies of documents.
 
 mod finite;
 mod strict;
@@ -13,19 +13,19 @@ use self::finite::Finite;
 pub use self::strict::JsonFault;
 use crate::error::Invalid;
 
-/// A valid JSON text. It is parsed only where its content is needed.
+/// A valid JSON text. It is parsed only when its content is needed.
 ///
-/// JSON that enters the system must also be [strict](Self::strict). A value remembers that it was checked, so that no
-/// text is checked twice.
+/// JSON that enters the system must also be [strict](Self::strict). A value remembers that it was
+/// checked, so that no text is checked twice.
 #[derive(Clone)]
 pub struct Json {
     text: Box<str>,
-    /// Whether the text is known to be strict.
+    /// `true` if the text is known to be strict.
     is_strict: bool,
 }
 
 impl Json {
-    /// The deepest nesting of a strict text: arrays and objects within each other.
+    /// The deepest nesting of arrays and objects in a strict text.
     pub const MAX_DEPTH: usize = 127;
 
     /// Checks that the text is JSON.
@@ -36,14 +36,14 @@ impl Json {
         }
     }
 
-    /// Checks that the text is JSON which every reader can read, and reads alike:
+    /// Checks that the text is JSON that every reader can parse, with the same result:
     ///
     /// - strings are well-formed Unicode: no escape is half a surrogate pair
     /// - numbers fit a 64-bit float: `1e999` does not
     /// - no object has the same key twice
     /// - arrays and objects are nested at most [`MAX_DEPTH`](Self::MAX_DEPTH) deep
     ///
-    /// Every event has to pass, whichever way it comes.
+    /// Every event must pass, whatever its source.
     ///
     /// ```
     /// use leftfold::Json;
@@ -55,51 +55,53 @@ impl Json {
         Self::strict_within(text, Self::MAX_DEPTH)
     }
 
-    /// The same with a smaller bound on the depth.
+    /// Does the same with a smaller bound on the depth.
     pub fn strict_within(text: &str, depth: usize) -> Result<Self, JsonFault> {
         strict::check(text.as_bytes(), depth)?;
-        // JSON's own whitespace is all that can stand around a value that passed.
+        // Only JSON whitespace can surround a value that passed.
         Ok(Self { text: text.trim().into(), is_strict: true })
     }
 
-    /// Checks a text by the rules of [`strict`](Self::strict) and keeps nothing of it.
+    /// Checks a text by the rules of [`strict`](Self::strict) without keeping it.
     pub fn check_strict(text: &[u8]) -> Result<(), JsonFault> {
         strict::check(text, Self::MAX_DEPTH)
     }
 
-    /// Checks it by the rules of [`strict`](Self::strict), unless it is known to follow them.
+    /// Checks the rules of [`strict`](Self::strict), unless the text is known to follow them.
     pub fn ensure_strict(&self) -> Result<(), JsonFault> {
         if self.is_strict { Ok(()) } else { Self::check_strict(self.text.as_bytes()) }
     }
 
-    /// Checks it by the rules of [`strict`](Self::strict), with a smaller bound on the depth.
+    /// Checks the rules of [`strict`](Self::strict) with a smaller bound on the depth.
     pub(crate) fn ensure_strict_within(&self, depth: usize) -> Result<(), JsonFault> {
         strict::check(self.text.as_bytes(), depth)
     }
 
-    /// Notes that it is strict. The caller has [checked](Self::check_strict) the text of which it is a part, or has made it.
+    /// Marks it as strict. The caller has [checked](Self::check_strict) the text it is a part of,
+    /// or has produced it.
     #[must_use]
     pub fn assume_strict(self) -> Self {
         Self { is_strict: true, ..self }
     }
 
-    /// Takes back what a store kept: it was checked when it went in.
+    /// Restores a text from a store, which validated it when it was written.
     pub fn stored(text: impl Into<Box<str>>) -> Self {
         Self { text: text.into(), is_strict: false }
     }
 
-    /// Takes bytes that a store kept and that are no text any more. Readers find it [damaged](Self::damage).
+    /// Wraps bytes from a store that are no longer valid text. Readers find it
+    /// [damaged](Self::damage).
     pub fn damaged(bytes: &[u8]) -> Self {
-        // No JSON begins like this, whatever follows.
+        // No valid JSON begins with this character.
         Self::stored(format!("\u{fffd}{}", String::from_utf8_lossy(bytes)))
     }
 
-    /// Returns the reason why no reader could read it, if its store has not kept it as it was.
+    /// Returns the reason why no reader can parse it, if its store has damaged it.
     pub fn damage(&self) -> Option<JsonFault> {
         self.ensure_strict().err()
     }
 
-    /// Serializes a value. Numbers that are none, or infinite, are refused: JSON does not have them.
+    /// Serializes a value. It rejects NaN and infinite numbers, which JSON does not have.
     pub fn of(value: &impl Serialize) -> Result<Self, Invalid> {
         match serde_json::to_string(&Finite(value)) {
             Ok(text) => Ok(Self::stored(text)),
@@ -107,7 +109,7 @@ impl Json {
         }
     }
 
-    /// Reads it as a value of type `T`; the error names the field.
+    /// Deserializes it as a `T`; the error names the field.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T, Invalid> {
         serde_json::from_str(&self.text).map_err(|_| {
             let mut deserializer = serde_json::Deserializer::from_str(&self.text);
@@ -120,17 +122,17 @@ impl Json {
         })
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The text, as one that can be changed.
+    /// Returns the text as an owned string.
     pub fn into_string(self) -> String {
         self.text.into()
     }
 
-    /// Whether both say the same, whatever their spacing and order of fields.
+    /// Returns whether both have the same value, whatever their spacing and order of fields.
     pub fn same_as(&self, other: &Self) -> bool {
         let value = |json: &Self| serde_json::from_str::<serde_json::Value>(&json.text).ok();
         self.text == other.text || (value(self).is_some() && value(self) == value(other))

@@ -1,7 +1,7 @@
 //! The log: each stream in order, each event once.
 //!
-//! Reading and appending are two traits, so that a feed which is itself replayable and ordered can be read
-//! without a copy.
+//! Reading and appending are two traits, so that a feed which is itself replayable and ordered can
+//! be read without a copy.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -13,12 +13,13 @@ use crate::event::{Event, EventId, EventKind, Partition, Position, Revision, Str
 use crate::json::Json;
 use crate::mark::Mark;
 
-/// How much a read may bring back: whatever is reached first, but always one event if there is one.
+/// The size limit of a read. It ends at whichever bound it reaches first, but always returns one
+/// event if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// At most so many events.
+    /// The maximum number of events.
     pub events: usize,
-    /// At most so many bytes of data and metadata.
+    /// The maximum number of bytes of data and metadata.
     pub bytes: usize,
 }
 
@@ -28,30 +29,30 @@ impl Default for Limit {
     }
 }
 
-/// A piece of a partition, in order.
+/// A page of a partition, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The events.
     pub events: Vec<Event>,
-    /// Everything up to here has been read: no event will ever appear at or before it that is not in
-    /// this page or an earlier one.
+    /// The position up to which everything has been read. No event will ever appear at or before it
+    /// that is not in this page or an earlier one.
     pub through: Position,
-    /// Whether the limit ended the page, so that there is more to read at once.
+    /// `true` if the limit ended the page, so that there is more to read at once.
     pub more: bool,
 }
 
 /// The reading half of a log.
 ///
-/// **Nothing is ever skipped**: a reader that has read a partition up to a position never finds a new
-/// event at or behind it.
+/// **Nothing is ever skipped**: a reader that has read a partition up to a position never finds a
+/// new event at or behind it.
 pub trait Log: Send + Sync + 'static {
-    /// How many partitions there are. Fixed when the log is made.
+    /// Returns the number of partitions, which is fixed when the log is created.
     fn partitions(&self) -> u16;
 
-    /// The last position of each partition.
+    /// Returns the last position of each partition.
     fn heads(&self) -> impl Future<Output = Result<Mark>> + Send;
 
-    /// The events of a partition after a position, in order.
+    /// Returns the events of a partition after a position, in order.
     fn read(
         &self,
         partition: Partition,
@@ -59,7 +60,8 @@ pub trait Log: Send + Sync + 'static {
         limit: Limit,
     ) -> impl Future<Output = Result<Page>> + Send;
 
-    /// The events of a stream after a revision, in order; fewer than there are only where the limit cuts.
+    /// Returns the events of a stream after a revision, in order. Only the limit cuts the result
+    /// short.
     fn read_stream(
         &self,
         stream: &StreamId,
@@ -71,10 +73,10 @@ pub trait Log: Send + Sync + 'static {
     fn grown(&self, beyond: &Mark) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What the stream must be at for an append to be accepted.
+/// The revision a stream must have for an append to be accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever it is.
+    /// Any revision.
     #[default]
     Any,
     /// Exactly this revision; 0 for a stream that does not exist yet.
@@ -82,7 +84,7 @@ pub enum Expected {
 }
 
 impl Expected {
-    /// The stream must not exist yet.
+    /// The expectation that the stream does not exist yet.
     pub const NONE: Self = Self::Revision(Revision(0));
 }
 
@@ -92,24 +94,24 @@ impl From<Revision> for Expected {
     }
 }
 
-/// An event ready to be appended: complete but for its place.
+/// An event ready to be appended: complete except for its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its id.
+    /// The id of the event.
     pub id: EventId,
-    /// Its type.
+    /// The type of the event.
     pub kind: EventKind,
-    /// When it happened, to the microsecond.
+    /// The time when it happened, to the microsecond.
     pub time: Timestamp,
-    /// What happened.
+    /// The event's data.
     pub data: Json,
-    /// What else there is to say.
+    /// The event's metadata.
     pub metadata: Option<Json>,
 }
 
 impl Entry {
-    /// Whether a stored event is this one: same type, data and metadata. The time may differ, as that of a
-    /// repeated append does.
+    /// Returns whether a stored event is this one: same type, data and metadata. The time may
+    /// differ, because a repeated append gets a new one.
     pub fn is(&self, stored: &Event) -> bool {
         let same = |a: &Option<Json>, b: &Option<Json>| match (a, b) {
             (Some(a), Some(b)) => a.same_as(b),
@@ -120,17 +122,17 @@ impl Entry {
     }
 }
 
-/// What an append did.
+/// The result of an append.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// The events are in the log, durably.
     New(Token),
-    /// They were there already: this append, or a twin of it, came through before.
+    /// The events were already in the log: this append, or an identical one, succeeded before.
     Duplicate(Token),
 }
 
 impl Appended {
-    /// Where the last event is.
+    /// Returns the token of the last event.
     pub fn into_token(self) -> Token {
         match self {
             Self::New(token) | Self::Duplicate(token) => token,
@@ -138,11 +140,11 @@ impl Appended {
     }
 }
 
-/// Why an append was not accepted. Nothing was written, unless it says [`Error::is_unknown`].
+/// The reason why an append was rejected. Nothing was written, unless [`Error::is_unknown`] holds.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// Somebody else appended first.
+    /// Another writer appended first.
     #[error(
         "stream {stream} is at revision {actual}, not at {expected} as this append expects; \
          read what came in between and decide again"
@@ -150,12 +152,12 @@ pub enum AppendError {
     WrongRevision {
         /// The stream.
         stream: StreamId,
-        /// What the append named.
+        /// The revision the append expected.
         expected: Revision,
-        /// What it is.
+        /// The current revision of the stream.
         actual: Revision,
     },
-    /// An event id is taken by another event.
+    /// Another event has the same id.
     #[error(
         "event id {id} belongs to revision {} of stream {}, whose content differs from this event's; \
          give a new event a new id, and repeat an append as it was",
@@ -167,19 +169,19 @@ pub enum AppendError {
         /// The event that has it.
         stored: Token,
     },
-    /// Some of the events are in the log already, others are not, or not one after the other.
+    /// Some of the events are already in the log but others are not, or they are not consecutive.
     #[error(
         "event {id} is in the log already, at revision {} of stream {}, but this append as a whole is not; \
          repeat an append with the same events in the same order",
         stored.revision, stored.stream
     )]
     PartlyThere {
-        /// The first id that is there.
+        /// The first id that is already in the log.
         id: EventId,
-        /// Where it is.
+        /// The position of that event.
         stored: Token,
     },
-    /// The input can't be accepted.
+    /// The input is invalid.
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// The store failed.
@@ -191,9 +193,9 @@ pub enum AppendError {
 pub trait Append: Log {
     /// Appends all events to one stream, or none.
     ///
-    /// An append whose event ids are all in the stream already, one after the other and with the same content,
-    /// is a repetition: it answers [`Appended::Duplicate`] whatever revision it expects. Appends of concurrent
-    /// callers share a commit.
+    /// An append is a repetition if its event ids are all in the stream already, consecutive and
+    /// with the same content. It then returns [`Appended::Duplicate`] whatever revision it expects.
+    /// Appends of concurrent callers share a commit.
     fn append(
         &self,
         stream: StreamId,
@@ -202,10 +204,11 @@ pub trait Append: Log {
     ) -> impl Future<Output = Result<Appended, AppendError>> + Send;
 }
 
-/// What a log decides about an append, from what it finds stored. Pure, so that all logs decide alike.
+/// Decides about an append from what the log has stored. Pure, so that all logs decide alike.
 ///
-/// `stored` holds for each entry the event that has its id, if any; `current` is the stream's revision.
-/// `Ok(Some(event))` means the append was done before and ended there; `Ok(None)` means it may go ahead.
+/// `stored` has, for each entry, the event with its id, if any; `current` is the stream's revision.
+/// `Ok(Some(token))` means that the append was done before and ended there. `Ok(None)` means that
+/// it may proceed.
 pub fn judge_append(
     stream: &StreamId,
     expected: Expected,
@@ -239,14 +242,14 @@ pub fn judge_append(
     }
 }
 
-/// The most data, or metadata, an event may have unless a store is told otherwise: 1 MiB.
+/// The default limit for the data, or metadata, of an event: 1 MiB.
 pub const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// The most events in one append.
+/// The maximum number of events in one append.
 pub const MAX_EVENTS: usize = 10_000;
 
-/// Refuses events that no log may take. Every event passes here before it reaches a log: a sequencer checks what feeds and
-/// resuppliers bring, and a store checks what is appended to it.
+/// Rejects events that no log may accept. Every event passes here before it reaches a log: a
+/// sequencer checks deliveries and resupplied events, and a store checks appends.
 ///
 /// Data and metadata must be [strict JSON](Json::strict) of a bounded size.
 pub fn check_entries(entries: &[Entry], max_event_bytes: usize) -> Result<(), Invalid> {

@@ -1,4 +1,4 @@
-//! The mark: what a document has already folded, and the one rule that follows from it.
+//! The mark: the events that a document has already folded, and the rule that follows from it.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 
 use crate::event::{Partition, Position};
 
-/// A line of events that are numbered one after the other: a partition of the log, or whatever numbers
-/// the events of those who guard their documents by hand, such as a stream.
+/// A sequence of numbered events: a partition of the log, or any numbering of callers that guard
+/// their documents themselves, such as a stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(LaneKind);
 
@@ -22,7 +22,7 @@ enum LaneKind {
 }
 
 impl Lane {
-    /// The lane with this name. A partition's lane is named by its number.
+    /// Returns the lane with this name. A partition's lane is named by its number.
     pub fn named(name: &str) -> Self {
         let digits =
             name.bytes().all(|byte| byte.is_ascii_digit()) && (name == "0" || !name.starts_with('0'));
@@ -32,7 +32,7 @@ impl Lane {
         }
     }
 
-    /// The partition this lane stands for, if it stands for one.
+    /// Returns the partition this lane stands for, if any.
     pub fn partition(&self) -> Option<Partition> {
         match self.0 {
             LaneKind::Partition(number) => Some(Partition(number)),
@@ -62,21 +62,21 @@ impl fmt::Display for Lane {
     }
 }
 
-/// What the rule says about an event.
+/// The decision about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is new: fold it.
+    /// The event is new: fold it.
     Apply,
-    /// It was folded before: leave it.
+    /// The event was folded before: skip it.
     Skip,
-    /// It came too early: the event numbered `expected` has not been folded yet.
+    /// The event came too early: the event numbered `expected` has not been folded yet.
     Gap {
         /// The number that must come first.
         expected: u64,
     },
 }
 
-/// What has been folded: a number per lane. Lanes not named stand at 0.
+/// The events that have been folded: a number per lane. Lanes without an entry are at 0.
 ///
 /// ```
 /// use leftfold::{Lane, Mark, Verdict};
@@ -93,22 +93,22 @@ pub enum Verdict {
 pub struct Mark(SmallVec<[(Lane, u64); 1]>);
 
 impl Mark {
-    /// The number the lane stands at.
+    /// Returns the number of the lane.
     pub fn get(&self, lane: &Lane) -> u64 {
         self.find(lane).map_or(0, |at| self.0[at].1)
     }
 
-    /// The position reached in a partition.
+    /// Returns the position in a partition.
     pub fn position(&self, partition: Partition) -> Position {
         Position(self.get(&partition.into()))
     }
 
-    /// The rule: an event numbered `number` is applied if the mark is below it, else skipped.
+    /// Decides about the event numbered `number`: apply it if the mark is below it, else skip it.
     pub fn judge(&self, lane: &Lane, number: u64) -> Verdict {
         if number > self.get(lane) { Verdict::Apply } else { Verdict::Skip }
     }
 
-    /// The rule for those who ask for contiguity: beyond the next number there is a gap.
+    /// Decides the same way, but reports a gap if `number` is beyond the next one.
     pub fn judge_contiguous(&self, lane: &Lane, number: u64) -> Verdict {
         match self.judge(lane, number) {
             Verdict::Apply if number > self.get(lane) + 1 => Verdict::Gap { expected: self.get(lane) + 1 },
@@ -116,7 +116,7 @@ impl Mark {
         }
     }
 
-    /// Moves the lane on to `number`. It never goes back.
+    /// Advances the lane to `number`. It never goes back.
     pub fn advance(&mut self, lane: &Lane, number: u64) {
         match self.find(lane) {
             Ok(at) => self.0[at].1 = self.0[at].1.max(number),
@@ -125,19 +125,19 @@ impl Mark {
         }
     }
 
-    /// Moves every lane on to where `other` stands, if that is further.
+    /// Advances every lane to the number in `other`, if that is higher.
     pub fn merge(&mut self, other: &Mark) {
         for (lane, number) in other.lanes() {
             self.advance(lane, number);
         }
     }
 
-    /// Whether every lane stands at least where `other` does.
+    /// Returns whether every lane is at least at the number in `other`.
     pub fn covers(&self, other: &Mark) -> bool {
         other.lanes().all(|(lane, number)| self.get(lane) >= number)
     }
 
-    /// The lanes with their numbers, in order.
+    /// Returns the lanes with their numbers, in order.
     pub fn lanes(&self) -> impl Iterator<Item = (&Lane, u64)> {
         self.0.iter().map(|(lane, number)| (lane, *number))
     }
@@ -160,7 +160,7 @@ impl FromIterator<(Lane, u64)> for Mark {
     }
 }
 
-/// As the JSON object it is stored as.
+/// Formats the mark as the JSON object that stores keep.
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = '{';

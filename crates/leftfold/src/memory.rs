@@ -1,4 +1,4 @@
-//! A store in memory: the reference for all others, and what tests run on.
+//! A store in memory: the reference for all others, and the store of most tests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -32,11 +32,11 @@ pub struct Memory(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Those who wait are woken in the order in which they came: simulations depend on that.
+    /// Waiters are woken in the order in which they came: simulations depend on that.
     changed: Notify,
 }
 
-/// A collection's records by id.
+/// The records of a collection, by id.
 type Kept = BTreeMap<DocumentId, (Header, Option<Json>)>;
 
 #[derive(Debug, Default)]
@@ -61,13 +61,14 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// An empty store whose log has so many partitions; at least one.
+    /// Creates an empty store whose log has this many partitions; at least one.
     pub fn new(partitions: u16) -> Self {
         let state = State { partitions: vec![Vec::new(); partitions.max(1).into()], ..State::default() };
         Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
     }
 
-    /// A panic elsewhere can't leave the state half-changed: nothing below panics while it changes it.
+    /// Locks the state. A panic elsewhere can't leave it half-changed, because nothing below panics
+    /// while it changes it.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +76,7 @@ impl Memory {
     async fn until<T>(&self, wanted: impl Fn(&State) -> Option<T> + Send) -> Result<T> {
         loop {
             let mut changed = pin!(self.0.changed.notified());
-            // From here on no change is missed, also one between the look and the wait.
+            // From here on no change is missed, not even one between the check and the wait.
             changed.as_mut().enable();
             if let Some(found) = wanted(&self.state()) {
                 return Ok(found);
@@ -118,12 +119,12 @@ impl State {
         numbered.map(|(events, partition)| (Partition(partition).into(), events.len() as u64)).collect()
     }
 
-    /// A stream's last revision.
+    /// Returns a stream's last revision.
     fn last(&self, stream: &StreamId) -> Revision {
         self.streams.get(stream).and_then(|places| places.last()).map_or(Revision(0), |(last, _)| *last)
     }
 
-    /// Puts an event at the end of the log.
+    /// Appends an event to the log.
     fn push(
         &mut self,
         partition: Partition,
@@ -150,7 +151,7 @@ impl State {
         position
     }
 
-    /// What a collection's records are kept under.
+    /// Returns the name under which a collection's records are stored.
     fn stored(&self, collection: &Collection) -> Collection {
         collection.stored(self.generations.get(&collection.base()).map_or(0, |known| known.live.number))
     }
@@ -172,7 +173,7 @@ fn record(id: &DocumentId, (header, body): &(Header, Option<Json>)) -> Record {
     Record { id: id.clone(), header: header.clone(), body: body.clone() }
 }
 
-/// As many events as the limit allows, and whether it was what ended them.
+/// Returns as many events as the limit allows, and whether the limit ended them.
 fn cut<'a>(events: impl Iterator<Item = &'a Event>, limit: Limit) -> (Vec<Event>, bool) {
     let (mut page, mut bytes) = (Vec::new(), 0);
     for event in events {
@@ -379,7 +380,7 @@ impl Documents for Memory {
         let taken = taken.map(|(other, ends)| (other.as_str(), ends.saturating_duration_since(now)));
         let claim = Claim::judge(taken, owner);
         if claim == Claim::Ours {
-            // Clocks can't tell of times that are too far off.
+            // Clocks can't represent times that are too far in the future.
             let ends = now + lease.min(Duration::from_hours(24 * 365));
             state.leases.insert(projection, (owner.to_owned(), ends));
         }

@@ -1,4 +1,5 @@
-//! A projection without its types, so that an application can hold several, and what all of them work with.
+//! A projection without its types, so that an application can hold several, and their common
+//! context.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -19,7 +20,7 @@ use crate::json::Json;
 
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What all who work on projections share.
+/// The context that all workers of projections share.
 #[derive(Clone)]
 pub(crate) struct Setting<S> {
     pub(crate) store: S,
@@ -28,15 +29,16 @@ pub(crate) struct Setting<S> {
     pub(crate) owner: String,
 }
 
-/// A projection without its types. What is done is done to one generation of its documents.
+/// A projection without its types. Each operation works on one generation of its documents.
 pub(crate) trait Part<S>: Send + Sync {
     fn collection(&self) -> &Collection;
-    /// The text that identifies its code.
+    /// Returns the text that identifies its code.
     fn fingerprint(&self) -> &str;
-    /// What those who ask how it is doing see.
+    /// Returns its observable state.
     fn pulse(&self) -> &SharedPulse;
     fn documents_of(&self, event: Event) -> Vec<DocumentId>;
-    /// Folds until told to stop, or until the generation is frozen, or is not the one that is live if it has to be.
+    /// Folds until told to stop, until the generation is frozen, or, with `only_live`, until it is
+    /// not live any more.
     fn fold(
         &self,
         setting: Setting<S>,
@@ -98,12 +100,12 @@ pub(crate) trait Part<S>: Send + Sync {
 }
 
 impl<S> dyn Part<S> {
-    /// How this process works on it.
+    /// Returns the observable state of this process's work on it.
     pub(crate) fn seen(&self) -> Pulse {
         self.pulse().lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has others see something else.
+    /// Changes the observable state.
     pub(crate) fn show(&self, change: impl FnOnce(&mut Pulse)) {
         change(&mut self.pulse().lock().unwrap_or_else(PoisonError::into_inner));
     }

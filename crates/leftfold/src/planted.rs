@@ -1,9 +1,9 @@
-//! Bugs that can be switched on by name, to see that the tests would notice them. Without the feature `planted` none of
-//! them is compiled.
+//! Bugs that can be switched on by name, to check that the tests detect them. Without the feature
+//! `planted` none of them is compiled.
 
 macro_rules! bugs {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// A bug, by what is done wrong. Each stands for a mistake that is easily made.
+        /// A bug, named by its fault. Each stands for a mistake that is easily made.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Bug {
@@ -11,190 +11,192 @@ macro_rules! bugs {
         }
 
         impl Bug {
-            /// All there are.
+            /// All bugs.
             pub const ALL: &[Self] = &[$(Self::$name),*];
         }
     };
 }
 
 bugs! {
-    /// Writes happen whatever is stored.
+    /// Writes ignore what is stored.
     SkipGuard,
-    /// Writes happen whatever is stored, if their worker holds the lease.
+    /// Writes ignore what is stored if their worker holds the lease.
     GuardByLease,
-    /// A guard compares marks alone, and not what is set aside.
+    /// A guard compares marks only, not the parked state.
     GuardByMark,
-    /// A commit is taken for done as soon as it is sent.
+    /// A commit counts as done as soon as it is sent.
     AcknowledgeEarly,
     /// The checkpoint is written before the documents.
     CheckpointFirst,
     /// Documents are written before the streams they were folded without.
     StreamsLast,
-    /// A commit of which nothing is known is taken for done.
+    /// A commit with an unknown outcome counts as done.
     UnknownIsSuccess,
-    /// An append of which nothing is known is taken for refused.
+    /// An append with an unknown outcome counts as rejected.
     UnknownIsFailure,
-    /// A checkpoint that stands where it should is taken for a sign that the commit was ours.
+    /// A checkpoint at the expected mark counts as proof that the commit succeeded.
     CheckpointIsProof,
-    /// A document that is gone leaves no mark behind.
+    /// A deleted document leaves no mark.
     DropTombstones,
-    /// The next page of the log is read from one event too far.
+    /// The next page of the log begins one event too late.
     WrongPage,
-    /// An append that is repeated is appended again.
+    /// A repeated append is appended again.
     ForgetIds,
-    /// What must be read as it is now is read from a store that may be behind.
+    /// Reads that must be current use a store that may be stale.
     StaleStreams,
-    /// A document that somebody else changed is not loaded again.
+    /// A document that another writer changed is not loaded again.
     KeepAfterConflict,
-    /// Of a document that somebody else changed, only what the guard needs is loaded again.
+    /// After a conflict, only the guard of a document is loaded again, not its content.
     OverwriteAfterConflict,
-    /// An event that leaves nothing where nothing was is not written.
+    /// An event that leaves no document where none was is not written.
     NothingUnwritten,
-    /// Behind an event that could not be decoded, its stream goes on.
+    /// A stream continues after an event that could not be decoded.
     ParkAndGoOn,
     /// Events that wait behind a failing one count as folded.
     WaitingIsFolded,
-    /// Who finds a document ahead does not look again which streams are set aside.
+    /// A worker that finds a document ahead does not re-read the parked streams.
     StreamsNotLookedAt,
-    /// A batch of which some documents were folded anew, without a stream that the others have, is written.
+    /// A batch is written although some of its documents were folded again without a stream that
+    /// the others have.
     MixedBatch,
-    /// What waits is folded in the wrong order when it is tried again.
+    /// A retry folds waiting events in the wrong order.
     RetryOutOfOrder,
-    /// A replay tells that it presented all that it read.
+    /// A replay reports that it presented everything it read.
     ReplayTooFar,
-    /// A document is folded anew without a stream that is being taken up again.
+    /// A document is refolded without a stream that is being retried.
     TakenUpIgnored,
-    /// A document that was folded anew looks as it did before.
+    /// A refolded document keeps its old mark.
     RefoldUnmarked,
-    /// A document that could not be folded anew is tried again from its failing event on.
+    /// A document that could not be refolded is retried from its failing event on.
     RefoldFromFailure,
-    /// A rebuild is switched to while the live documents go on.
+    /// A switch happens while the live documents are still being folded.
     SwitchUnfrozen,
-    /// A rebuild is switched to before it has caught up.
+    /// A switch happens before the rebuild has caught up.
     SwitchBehind,
-    /// A read that is to wait for an event does not.
+    /// A read does not wait for its event.
     ReadAtOnce,
     /// A delivery is acknowledged before it is ingested.
     IngestLater,
-    /// A settlement of which nothing is known is taken for done.
+    /// A settlement with an unknown outcome counts as done.
     UnknownIsSettled,
-    /// A settlement is written whatever became of its streams meanwhile.
+    /// A settlement is written although its streams changed meanwhile.
     SettleUnseen,
-    /// Held events are let go without being appended.
+    /// Held events are released without being appended.
     ReleaseLost,
     /// Released events stay held.
     ReleaseTwice,
-    /// What a stream waits for is not written with what is held of it.
+    /// The waiting state of a stream is not written with its held events.
     WaitNotWritten,
-    /// What is held may grow without bound.
+    /// The number of held events has no bound.
     Boundless,
-    /// What contradicts is not kept.
+    /// Conflicting events are not kept.
     ConflictDropped,
-    /// What comes early is not held.
+    /// Early events are not held.
     HoldNothing,
-    /// What has the same revision is taken for the same.
+    /// Events with the same revision count as the same event.
     ContentIgnored,
-    /// A link that leads one revision too far is taken for the right one.
+    /// A link that leads one revision too far counts as right.
     LinkTooFar,
-    /// What was asked for is appended as if it had never come.
+    /// Resupplied events are appended even if they arrived meanwhile.
     HealTwice,
-    /// Where a stream was is not looked at again, though it moved.
+    /// The cached state of a stream is kept although the stream moved.
     KeepAfterMove,
-    /// Where a feed of changes is, is noted before they are planned.
+    /// The position of a change feed is stored before its changes are planned.
     PlaceFirst,
-    /// Where the log is followed is noted before its events are planned.
+    /// The position in the log is stored before its events are planned.
     EventPlaceFirst,
-    /// The log is followed from when somebody comes to it, not from the start.
+    /// A reaction follows the log from the first planner on, not from its own start.
     BeginLater,
-    /// Changes that were lost are taken for none.
+    /// Lost changes count as no changes.
     LostIsNothing,
-    /// A plan that others were faster than is given up.
+    /// A plan is abandoned if another writer was faster.
     PlanOnce,
-    /// Who planned does not look whether what it planned by is still what is registered.
+    /// The planner does not check whether the registry it planned with is still current.
     OldPlans,
-    /// Nobody is told of changes that concern reactions which are not known here.
+    /// Changes for reactions that this process does not know are dropped.
     OthersForgotten,
-    /// A comparison leaves out tasks whose documents are gone.
+    /// A comparison leaves out tasks whose documents are deleted.
     CompareDocumentsOnly,
-    /// Who follows again after a failure does so under the same number.
+    /// After a failure, a planner follows again under the same lease number.
     SameLease,
-    /// A document that leaves is not noticed.
+    /// A document that leaves the filter is not noticed.
     LeaveUnseen,
-    /// A document that was seen to leave is not looked at again.
+    /// A document that was seen to leave is not checked again.
     LeaveUnconfirmed,
-    /// What changed during a run is taken for handled.
+    /// A change during a run counts as handled.
     ChangedIsDone,
-    /// A run that found another document is not followed by another look.
+    /// A run that found another document is not followed by another check.
     StaleIsOver,
-    /// A task is written whatever became of it meanwhile.
+    /// A task is written although it changed meanwhile.
     SaveUnseen,
-    /// What a run says counts though its claim is lost.
+    /// The result of a run counts although its claim is lost.
     LostClaimCounts,
-    /// The end of a run is written once, and forgotten if nobody knows what became of that.
+    /// The end of a run is written once, and not repeated if the outcome is unknown.
     FinishOnce,
-    /// A run is taken for another one of the same task.
+    /// A run is mistaken for another run of the same task.
     RunsMixedUp,
-    /// A claim that is lost while its task runs alone is no attempt.
+    /// A claim that is lost while its task runs alone does not count as an attempt.
     CrashIsNoAttempt,
-    /// Each claim that is lost is an attempt, whatever ran beside it.
+    /// Every lost claim counts as an attempt, whatever ran beside it.
     EveryLossCounts,
-    /// A claim that is lost raises no suspicion.
+    /// A lost claim raises no suspicion.
     LossIsNoSuspicion,
     /// Suspects run beside others.
     SuspectsAmongOthers,
-    /// A suspect that is to run alone runs in a group.
+    /// A suspect that must run alone runs in a group.
     NeverAlone,
-    /// Workers that are alive are taken for dead.
+    /// Living workers count as dead.
     LivingAreDead,
-    /// A document that can't be read keeps all that are read with it from being read.
+    /// An unreadable document blocks all that are read with it.
     UnreadableStopsAll,
-    /// A document that can't be read is left as it was.
+    /// An unreadable document leaves its task unchanged.
     UnreadableIgnored,
-    /// Errors are kept whole, however long they are.
+    /// Errors are stored in full, however long they are.
     ErrorsUncut,
-    /// A transaction of which nothing is known is taken for committed.
+    /// A transaction with an unknown outcome counts as committed.
     UnknownIsCompleted,
-    /// A task is completed in a transaction whoever has it by then.
+    /// A transaction completes a task although another worker has claimed it.
     CompleteUnseen,
-    /// Each attempt has a key of its own.
+    /// Each attempt has its own idempotency key.
     KeyPerAttempt,
-    /// The numbers of a task begin anew when it was forgotten.
+    /// The numbers of a task start over after the task was deleted.
     NumbersAgain,
-    /// Events that were handled are handled again when somebody, or new code, wants everything again.
+    /// Handled events are handled again when an operator or new code requests a full rerun.
     EventsAgain,
-    /// Who asks that a reaction be held up is told that it is.
+    /// A request to throttle a reaction is confirmed but ignored.
     ThrottleNobody,
-    /// A reaction that is paused goes on.
+    /// A paused reaction keeps running.
     PauseNothing,
-    /// All who have a lock are told the same number.
+    /// All holders of a lock get the same number.
     SameLock,
-    /// A lock is not kept while somebody has it.
+    /// A lock is not renewed while it is held.
     LockUnkept,
-    /// Old code runs what needs newer code.
+    /// Old code runs tasks that need newer code.
     OldCodeRuns,
-    /// A time that was told late is taken for that of now.
+    /// A store time that arrived late counts as the current time.
     LateTime,
-    /// Content is written whatever the document is by then.
+    /// Content is written although the document changed meanwhile.
     ContentUnguarded,
-    /// A document is deleted whatever it is by then.
+    /// A document is deleted although it changed meanwhile.
     DeleteUnseen,
-    /// A write of content forgets the operations that the document remembers.
+    /// A write of content drops the remembered operations of the document.
     OperationsForgotten,
-    /// A document that remembers too many operations forgets the highest.
+    /// A document with too many remembered operations drops the highest.
     HighestForgotten,
-    /// An operation that is too old to tell is taken for a new one.
+    /// An operation that is too old to be known counts as new.
     OldIsNew,
     /// An operation is not remembered.
     OperationUnremembered,
-    /// Content that is there already is taken for another.
+    /// Content that is already stored counts as a conflict.
     SameIsConflict,
-    /// Content that somebody else wrote is taken for what was to be written.
+    /// Content of another writer counts as the content to write.
     OtherIsSame,
-    /// A write that was refused is made over what is there instead.
+    /// A rejected write overwrites the current content instead.
     WriteOverOthers,
-    /// A change of which nothing is known is made again, though it is there.
+    /// A change with an unknown outcome is made again although it is stored.
     ChangeAgain,
-    /// A write that may have happened is said not to have, if the store can't be reached afterwards.
+    /// A write that may have happened is reported as not written if the store can't be reached
+    /// afterwards.
     DoubtForgotten,
 }
 
@@ -207,12 +209,12 @@ mod switch {
     const NONE: u8 = u8::MAX;
     static PLANTED: AtomicU8 = AtomicU8::new(NONE);
 
-    /// Switches a bug on for the whole process, and any other off.
+    /// Switches one bug on for the whole process, and all others off.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
     }
 
-    /// Whether a bug is switched on.
+    /// Returns whether a bug is switched on.
     pub fn planted(bug: Bug) -> bool {
         PLANTED.load(Ordering::Relaxed) == bug as u8
     }
@@ -221,14 +223,14 @@ mod switch {
 #[cfg(feature = "planted")]
 pub use switch::{plant, planted};
 
-/// Whether a bug is switched on.
+/// Returns whether a bug is switched on.
 #[cfg(not(feature = "planted"))]
 pub const fn planted(_: Bug) -> bool {
     false
 }
 
 impl Bug {
-    /// Its name, such as `skip-guard`.
+    /// Returns the name, such as `skip-guard`.
     pub fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {

@@ -1,4 +1,4 @@
-//! Reading documents, and waiting for one's own writes to be in them.
+//! Reading documents, and waiting for one's own writes.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -14,7 +14,8 @@ use crate::fold::distance;
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
 
-/// A read of one document. Await it as it is, or let it wait for an event with [`at_least`](Get::at_least).
+/// A read of one document. Await it as it is, or let it wait for an event with
+/// [`at_least`](Get::at_least).
 #[must_use = "a read does nothing until it is awaited"]
 #[derive(Debug)]
 pub struct Get<S, D> {
@@ -25,7 +26,7 @@ pub struct Get<S, D> {
     document: std::marker::PhantomData<fn() -> D>,
 }
 
-/// Why a read could not answer.
+/// The reason why a read failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -37,14 +38,14 @@ pub enum ReadError {
     Lagging {
         /// The collection.
         collection: Collection,
-        /// What was waited for.
+        /// The token to wait for.
         token: Token,
-        /// How far the projection is.
+        /// The mark of the projection.
         at: Mark,
-        /// How many events it is behind the end of the log.
+        /// The number of events it is behind the end of the log.
         behind: u64,
     },
-    /// The document, or the event's stream, is set aside: an event could not be folded.
+    /// The document, or the event's stream, is parked: an event could not be folded.
     #[error(
         "{id} in {collection} is parked since revision {} of stream {}: {}; mend the cause, then retry it",
         parked.revision, parked.stream, parked.error
@@ -54,16 +55,16 @@ pub enum ReadError {
         collection: Collection,
         /// The document.
         id: DocumentId,
-        /// Why, since when, and how many events wait.
+        /// The error, its time, and the number of waiting events.
         parked: Box<Parked>,
     },
-    /// No such event is in this log.
+    /// The log has no such event.
     #[error("token {token} names no event of this log; use a token that an append to this log returned")]
     Unknown {
-        /// What was waited for.
+        /// The token to wait for.
         token: Token,
     },
-    /// The store failed, or the document can't be read as this type.
+    /// The store failed, or the document does not deserialize to this type.
     #[error(transparent)]
     Store(#[from] crate::Error),
 }
@@ -81,13 +82,13 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
         }
     }
 
-    /// Answers once the event of this token is folded, or says why it is not: after five seconds, unless
-    /// [`within`](Self::within) says otherwise; at once where waiting can't help.
+    /// Waits until the event of this token is folded. It fails with the reason after five seconds,
+    /// or the time set with [`within`](Self::within), and at once if waiting can't help.
     pub fn at_least(self, token: Token) -> Self {
         Self { token: Some(token), ..self }
     }
 
-    /// How long to wait.
+    /// Sets the maximum time to wait.
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
@@ -127,10 +128,10 @@ async fn load<S: Store>(
     Ok(store.load_current(collection, vec![id.clone()]).await?.pop())
 }
 
-/// How long a projection that is at work takes, if it is not far behind.
+/// The time a running projection takes if it is not far behind.
 const SOON: Duration = Duration::from_millis(50);
 
-/// The record, once the token's event is folded.
+/// Returns the record once the token's event is folded.
 async fn folded<S: Store>(
     store: &S,
     collection: &Collection,
@@ -142,7 +143,7 @@ async fn folded<S: Store>(
         return Err(ReadError::Unknown { token: token.clone() });
     }
     let waiting = async {
-        // A projection at work passes soon, whatever it meets. Only of one that does not is asked what hinders it.
+        // A running projection passes the event soon. Look for parked records only if it does not.
         let passed = if let Ok(passed) = timeout(SOON, passes(store, collection, token)).await {
             passed?
         } else {
@@ -159,13 +160,14 @@ async fn folded<S: Store>(
     Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
 }
 
-/// The generation that is live.
+/// Returns the live generation.
 async fn live<S: Store>(store: &S, collection: &Collection) -> Result<Collection, crate::Error> {
     Ok(collection.generation(store.generations(collection).await?.live.number))
 }
 
-/// Waits until the projection has the token's event behind it, folded or set aside. Answers with the generation that has: another one,
-/// which may become live at any time, need not have folded or set aside the same.
+/// Waits until the projection has folded or set aside the token's event, and returns the generation
+/// that has. Another generation may become live at any time, and may not have folded or set aside
+/// the same events.
 async fn passes<S: Store>(
     store: &S,
     collection: &Collection,
@@ -181,15 +183,15 @@ async fn passes<S: Store>(
     }
 }
 
-/// The record, unless something keeps the token's event from being folded into it.
+/// Returns the record, unless a parked record keeps the token's event from being folded into it.
 async fn look<S: Store>(
     store: &S,
     collection: &Collection,
     id: &DocumentId,
     token: &Token,
 ) -> Result<Option<Record>, ReadError> {
-    // In this order: what the checkpoint passed is folded unless its stream is set aside, and a stream is taken up
-    // again only when all its documents have it.
+    // Read in this order. An event before the checkpoint is folded unless its stream is parked, and
+    // a stream is unparked only when all its documents have its events.
     let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
     let record = load(store, collection, id).await?;
     if let Some(parked) = hindrance(token, stream.as_ref(), record.as_ref()) {
@@ -199,7 +201,7 @@ async fn look<S: Store>(
     Ok(record)
 }
 
-/// Whether the token's event is in the log where the token says.
+/// Returns whether the log has the token's event at the token's place.
 async fn exists<S: Store>(store: &S, token: &Token) -> Result<bool, crate::Error> {
     let Some(before) = token.revision.0.checked_sub(1) else { return Ok(false) };
     let limit = crate::log::Limit { events: 1, bytes: 0 };
@@ -207,14 +209,15 @@ async fn exists<S: Store>(store: &S, token: &Token) -> Result<bool, crate::Error
     Ok(found.first().is_some_and(|event| event.token() == *token))
 }
 
-/// What keeps the token's event from being folded into a document, if something does.
+/// Returns the parked record that keeps the token's event from being folded into a document, if
+/// any.
 fn hindrance<'a>(
     token: &Token,
     stream: Option<&'a Record>,
     document: Option<&'a Record>,
 ) -> Option<&'a Parked> {
     let parked = |record: Option<&'a Record>| record.and_then(|record| record.header.parked.as_deref());
-    // Whatever came after the failing event, the document does not know what it would have been by then.
+    // Any event after the failing one is missing from the document.
     let document = parked(document).filter(|parked| token.position > parked.from.position(token.partition));
     document.or_else(|| parked(stream).filter(|parked| token.position >= parked.position))
 }
@@ -232,7 +235,7 @@ mod tests {
     use crate::event::{Partition, Position, Revision, StreamId};
     use crate::mark::Lane;
 
-    /// A parked document that is known to hold what came up to `from`.
+    /// Creates a parked document that holds the events up to `from`.
     fn parked(from: Mark) -> Record {
         let header =
             Header { mark: Mark::default(), parked: Some(Parked { from, ..Parked::example() }.into()) };

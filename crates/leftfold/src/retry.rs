@@ -1,4 +1,4 @@
-//! How often and how patiently to try again.
+//! Retry policies.
 
 use std::time::Duration;
 
@@ -21,43 +21,43 @@ pub struct Backoff {
 }
 
 impl Default for Backoff {
-    /// Three more tries, after about 10, 20 and 40 milliseconds.
+    /// Returns a policy of three retries, after about 10, 20 and 40 milliseconds.
     fn default() -> Self {
         Self { first: Duration::from_millis(10), most: Duration::from_secs(1), limit: Some(3) }
     }
 }
 
 impl Backoff {
-    /// No second try.
+    /// Returns a policy without retries.
     pub fn never() -> Self {
         Self::default().limit(0)
     }
 
-    /// How long to wait before the second try; the wait doubles from there.
+    /// Sets the delay before the first retry; the delay doubles from there.
     #[must_use]
     pub fn first(self, first: Duration) -> Self {
         Self { first, ..self }
     }
 
-    /// The longest wait.
+    /// Sets the longest delay.
     #[must_use]
     pub fn most(self, most: Duration) -> Self {
         Self { most, ..self }
     }
 
-    /// How many more tries there are.
+    /// Sets the number of retries.
     #[must_use]
     pub fn limit(self, tries: usize) -> Self {
         Self { limit: Some(tries), ..self }
     }
 
-    /// Tries for ever.
+    /// Removes the limit: retries forever.
     #[must_use]
     pub fn without_limit(self) -> Self {
         Self { limit: None, ..self }
     }
 
-    /// The waits between tries, each with jitter drawn from the seed.
+    /// Returns the delays between attempts, each with jitter drawn from the seed.
     pub fn delays(self, seed: u64) -> impl Iterator<Item = Duration> + Send {
         let builder = ExponentialBuilder::new()
             .with_min_delay(self.first)

@@ -12,15 +12,15 @@ use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{MAX_NAME_BYTES, Revision, StreamId};
 use crate::retry::Backoff;
 
-/// How many revisions a millisecond has.
+/// The number of revisions in a millisecond.
 const PER_MILLISECOND: u64 = 1_000_000;
 
 /// Revisions that only grow, from the wall clock: milliseconds × 10⁶ and a sequence.
 ///
-/// They never go back, also when the wall clock does, and none comes twice: not from any number of threads, not when more
-/// than a million are drawn in a millisecond (the next ones then run ahead of the clock), and not from several nodes,
-/// if each has its own number. After a restart with a clock that was set back, begin [after](Self::after) the last one
-/// that is known.
+/// They never go back, even if the wall clock does, and no revision repeats. That holds for any
+/// number of threads, and for several nodes if each has its own number. If more than a million are
+/// drawn in a millisecond, the next ones run ahead of the clock. After a restart with a clock that
+/// was set back, begin [after](Self::after) the last known revision.
 ///
 /// ```
 /// use leftfold::revision::Clock;
@@ -44,12 +44,13 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock for one producer. Cloning gives another handle to it.
+    /// Creates a clock for one producer. Cloning returns another handle to it.
     pub fn new() -> Self {
         Self { env: Arc::new(System), last: Arc::default(), node: 0, nodes: 1 }
     }
 
-    /// The clock of one node of several, numbered from 0: no two of them draw the same revision.
+    /// Creates the clock of one node of several, numbered from 0. No two nodes draw the same
+    /// revision.
     pub fn of_node(node: u16, nodes: u16) -> Result<Self, Invalid> {
         if node >= nodes {
             let expected = format!("a number below {nodes}, that of the nodes");
@@ -58,20 +59,20 @@ impl Clock {
         Ok(Self { node: node.into(), nodes: nodes.into(), ..Self::new() })
     }
 
-    /// Where time comes from.
+    /// Sets the source of time.
     #[must_use]
     pub fn env(self, env: impl Env) -> Self {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// Only revisions above this one are drawn from now on.
+    /// Restricts the clock to revisions above this one.
     #[must_use]
     pub fn after(self, last: Revision) -> Self {
         self.last.fetch_max(last.0, Ordering::Relaxed);
         self
     }
 
-    /// The next revision, above all that were drawn before.
+    /// Returns the next revision, above all that were drawn before.
     pub fn next(&self) -> Revision {
         let millis = u64::try_from(self.env.now().as_millisecond()).unwrap_or(0);
         let now = millis.saturating_mul(PER_MILLISECOND);
@@ -86,42 +87,46 @@ impl Clock {
         }
     }
 
-    /// The lowest revision of this node that is not below a number.
+    /// Returns the lowest revision of this node that is not below a number.
     fn at_least(&self, number: u64) -> u64 {
         let ahead = (self.node + self.nodes - number % self.nodes) % self.nodes;
         number.saturating_add(ahead)
     }
 }
 
-/// A wish for numbers of a counter.
+/// A request for numbers of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// The counter.
     pub counter: String,
-    /// How many numbers.
+    /// The number of numbers to draw.
     pub count: u64,
-    /// Who asks.
+    /// The name of the requesting client.
     pub client: String,
-    /// Which of its wishes this is. The same one again gets the same numbers.
+    /// The sequence number of this request at its client. A repeated request gets the same numbers.
     pub request: u64,
 }
 
-/// How many clients of a counter are remembered by what they drew last: those that drew last of all.
+/// The number of clients per counter whose last request is remembered. The most recent clients
+/// stay.
 pub const REMEMBERED_CLIENTS: usize = 1_000;
 
-/// A store that counts.
+/// A store with counters.
 pub trait Counters: Send + Sync + 'static {
-    /// The first of as many numbers as are wished for, which nobody else gets. A counter begins with 1.
+    /// Returns the first of `count` consecutive numbers, which no other client gets. A counter
+    /// begins with 1.
     ///
-    /// A wish that is repeated because its outcome was not known is answered as before: no number is lost.
+    /// A request that is repeated because its outcome was unknown gets the same answer: no number
+    /// is lost.
     fn draw(&self, draw: Draw) -> impl Future<Output = Result<u64>> + Send;
 }
 
-/// Revisions that are counted in a store, by name: 1, 2, 3 … for all who share it.
+/// Revisions that are counted in a store, by name: 1, 2, 3 … for all clients of the store.
 ///
-/// [Gapless](Self::gapless), each is drawn by itself; [in blocks](Self::in_blocks), a handle draws many at once and gives
-/// them out without asking again: far faster, but several handles then don't count in the order of time, and what is
-/// left of a block when a handle is dropped is never given out.
+/// A [gapless](Self::gapless) counter draws each number separately. A counter [in
+/// blocks](Self::in_blocks) draws many at once and returns them without asking the store again.
+/// That is far faster, but several handles then don't count in the order of time. The rest of a
+/// block is lost when its handle is dropped.
 ///
 /// ```
 /// use leftfold::{Memory, Revision};
@@ -141,25 +146,25 @@ pub struct Counter<S> {
     drawn: Mutex<Drawn>,
 }
 
-/// What a handle has drawn.
+/// The numbers that a handle has drawn.
 #[derive(Default)]
 struct Drawn {
-    /// The wishes that were answered.
+    /// The number of answered requests.
     requests: u64,
-    /// What is left of the last answer.
+    /// The unused numbers of the last answer.
     left: Range<u64>,
 }
 
 impl<S: Counters> Counter<S> {
-    /// A counter of which every number is given out, once.
+    /// Creates a counter that returns every number once.
     pub fn gapless(store: S, name: impl Into<String>) -> Result<Self, Invalid> {
         Self::in_blocks(store, name, 1)
     }
 
-    /// A counter of which so many numbers are drawn at once.
+    /// Creates a counter that draws `size` numbers at once.
     pub fn in_blocks(store: S, name: impl Into<String>, size: u64) -> Result<Self, Invalid> {
         let name = name.into();
-        // It is a name like those of streams.
+        // The name follows the rules for stream ids.
         StreamId::new(&name).map_err(|_| {
             Invalid::new(
                 "counter",
@@ -174,7 +179,8 @@ impl<S: Counters> Counter<S> {
         Ok(Self { store, name, client, size, drawn: Mutex::default() })
     }
 
-    /// The next number. If it fails, or is not waited for, nothing is lost: the next call goes on where it was.
+    /// Returns the next number. If the call fails or is cancelled, no number is lost: the next call
+    /// resumes.
     pub async fn next(&self) -> Result<Revision> {
         let mut drawn = self.drawn.lock().await;
         if drawn.left.is_empty() {
@@ -207,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A wall clock that shows what it is told to.
+    /// A wall clock set by the test.
     #[derive(Clone)]
     struct Hands(Arc<Mutex<i64>>);
 

@@ -1,26 +1,27 @@
-//! The time of a store, which never goes back, whatever becomes of the clock it is read from.
+//! The time of a store, which never goes back, even if the underlying clock does.
 
 use std::time::Duration;
 
-/// Clocks that are adjusted all the time differ by less, in microseconds.
+/// The smallest jump that counts as a step, in microseconds. Continuous adjustments of clocks are
+/// smaller.
 const STEP: i64 = 1_000_000;
 
-/// A moment, in microseconds since 1970.
+/// A point in time, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The store's time.
     pub time: i64,
-    /// The time of day, as the clock says.
+    /// The time of day according to the clock.
     pub wall: i64,
 }
 
 impl Reading {
-    /// How far the store's time is ahead of the time of day.
+    /// Returns the time by which the store's time is ahead of the time of day.
     pub fn ahead(self) -> Duration {
         Duration::from_micros(u64::try_from(self.time.saturating_sub(self.wall)).unwrap_or(0))
     }
 
-    /// The store's time after so many microseconds, when the clock shows this time of day.
+    /// Returns the store's time after `elapsed` microseconds, when the clock shows `wall`.
     fn after(self, elapsed: i64, wall: i64) -> Self {
         let slower = if self.time > self.wall { elapsed / 10 } else { 0 };
         let time = self.time.saturating_add(elapsed - slower).max(wall);
@@ -31,7 +32,7 @@ impl Reading {
 /// A step of a clock, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How far it went, beyond the time that had passed; below zero if it went back.
+    /// The size of the step beyond the time that had passed; negative if the clock went back.
     pub by: i64,
     /// The store's time of the step.
     pub at: i64,
@@ -39,9 +40,10 @@ pub struct Step {
 
 /// The time of a store, as one process knows it. Stores compare leases and due times with it.
 ///
-/// It follows the clock when that goes forward. When the clock is set back, it goes on from where it was, a tenth slower, until the clock
-/// has caught up with it. So a wait takes as long as it was meant to, or up to a ninth longer. A store keeps the time, so that other
-/// processes, and those that come after a restart, go on from there.
+/// It follows the clock forward. When the clock is set back, it continues from its last time, a
+/// tenth slower, until the clock has caught up. A wait therefore takes as long as intended, or up
+/// to a ninth longer. A store keeps the time, so that other processes, and those after a restart,
+/// continue from there.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,14 +58,14 @@ pub struct Step {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Steady {
-    /// The last reading, and what had elapsed by then.
+    /// The last reading, and the elapsed time by then.
     last: Option<(Reading, Duration)>,
     step: Option<Step>,
 }
 
 impl Steady {
-    /// The time now, from the time of day and from what has elapsed since some moment by a clock that nobody can set. It is not before the
-    /// time that the store keeps.
+    /// Returns the current time, from the time of day and the elapsed time of a monotonic clock. It
+    /// is never before the time that the store keeps.
     pub fn read(&mut self, wall: i64, elapsed: Duration, kept: Option<i64>) -> Reading {
         let mut now = Reading { time: wall, wall };
         if let Some((reading, then)) = self.last {
@@ -79,12 +81,12 @@ impl Steady {
         now
     }
 
-    /// The last reading.
+    /// Returns the last reading.
     pub fn last(&self) -> Option<Reading> {
         self.last.map(|(reading, _)| reading)
     }
 
-    /// The last step that was seen here.
+    /// Returns the last step that this process has seen.
     pub fn step(&self) -> Option<Step> {
         self.step
     }
@@ -97,7 +99,7 @@ mod tests {
     const SECOND: i64 = 1_000_000;
     const HOUR: i64 = 3_600 * SECOND;
 
-    /// A clock that is set, beside one that can't be.
+    /// A clock that can be set, beside a monotonic one.
     #[derive(Clone, Copy)]
     struct Clocks {
         wall: i64,
@@ -165,14 +167,14 @@ mod tests {
     fn processes_agree_and_restarts_go_on() {
         let (mut clocks, mut steady, mut other) = (Clocks::new(), Steady::default(), Steady::default());
         clocks.read(&mut other, None);
-        // One of them is asleep while the clock is wrong.
+        // One of them sleeps while the clock is wrong.
         clocks.wall += 6 * HOUR;
         let kept = clocks.read(&mut steady, None).time;
         clocks.wall -= 6 * HOUR;
         clocks.pass(SECOND);
         let (one, two) = (clocks.read(&mut steady, Some(kept)), clocks.read(&mut other, Some(kept)));
         assert!(one.time.abs_diff(two.time) <= SECOND.unsigned_abs(), "{one:?} {two:?}");
-        // Nobody runs for a while, and the clock is set back, or is right again.
+        // No process runs for a while, and the clock is set back, or is right again.
         for step in [-12 * HOUR, 12 * HOUR] {
             clocks.wall += step;
             assert_eq!(clocks.read(&mut Steady::default(), Some(one.time)).time, one.time);

@@ -1,4 +1,4 @@
-//! The store in memory does what every store must do.
+//! Runs the conformance suite on the store in memory.
 
 use leftfold::Memory;
 

@@ -1,7 +1,7 @@
-//! A projection whose code is slow, or never comes back, delays nobody else.
+//! A projection whose code is slow, or never returns, delays nothing else.
 //!
-//! Before, folds ran on the runtime's own threads: with as many hanging folds as cores, nothing of the process answered any
-//! more; and nothing was committed before a whole page of the log was folded.
+//! Regression: folds ran on the runtime's own threads. With as many hanging folds as cores, the
+//! whole process was stuck, and nothing was committed before a whole page of the log was folded.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ struct Ticks {
     count: u64,
 }
 
-/// Something that code can wait for until it is opened.
+/// A gate that code can wait for until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -75,7 +75,7 @@ fn counting(name: &'static str) -> Counting {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_fold_that_hangs_is_visible_and_delays_neither_others_nor_the_stop() {
     let gate = Gate::default();
-    // More of them than there are threads.
+    // More projections than there are threads.
     let stuck = |name| Counting { gate: Some(gate.clone()), ..counting(name) };
     let app = Leftfold::on(Memory::new(1))
         .projection(stuck("stuck"))
@@ -111,7 +111,8 @@ async fn slow_folds_are_committed_while_their_page_is_still_being_folded() {
     let app = Leftfold::on(store.clone()).open().await.unwrap();
     let ticks = (0..200).map(|_| Tick::Ticked).chain([Tick::Stuck, Tick::Ticked]);
     app.append("slow", ticks).await.unwrap();
-    // The last but one waits until something was committed, and all of them are in one page of the log.
+    // The last but one waits until something is committed, and all of them are in one page of the
+    // log.
     let slow = Counting { name: "slow", gate: Some(gate.clone()), each: Duration::from_millis(10) };
     let app = Leftfold::on(store.clone()).projection(slow).start().await.unwrap();
     let name = leftfold::Collection::new("slow").unwrap();
@@ -128,7 +129,7 @@ async fn slow_folds_are_committed_while_their_page_is_still_being_folded() {
     app.stop().await;
 }
 
-/// A projection that folds in bulk, ten at a time, and takes all the time that it is given.
+/// A projection that folds in bulk, ten at a time, and uses all the time it is given.
 struct InBulk {
     computed: AtomicU64,
 }
@@ -171,8 +172,8 @@ impl Bulk<Tick, Ticks> for InBulk {
     }
 }
 
-/// Before, folds that were computed when the time of a slice was over were thrown away, but for the
-/// first, and computed again.
+/// Regression: folds that were computed when the time of a slice was over were discarded, except
+/// for the first, and computed again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn folds_that_take_all_the_time_there_is_are_computed_once() {
     let store = Memory::new(1);
@@ -187,7 +188,8 @@ async fn folds_that_take_all_the_time_there_is_are_computed_once() {
     app.stop().await;
 }
 
-/// An application that takes the place of another keeps folding what both share, also while code of the other one hangs.
+/// An application that replaces another keeps folding their shared projections, even while code of
+/// the other one hangs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_shared_projection_is_folded_while_applications_replace_each_other() {
     let (gate, store) = (Gate::default(), Memory::new(1));
@@ -203,7 +205,7 @@ async fn a_shared_projection_is_folded_while_applications_replace_each_other() {
     let read = timeout(SOON, new.app().get(counting("shared"), "other").at_least(token)).await;
     assert_eq!(read.expect("nobody has stopped it").unwrap(), Some(Ticks { count: 1 }));
 
-    // What is not shared goes on when the new one is started, with its code.
+    // A projection that is not shared resumes when the new application starts, with its code.
     let new = new.start().await;
     timeout(SOON, new.caught_up()).await.unwrap().unwrap();
     assert_eq!(new.get(counting("stuck"), "cart-7").await.unwrap(), Some(Ticks { count: 2 }));

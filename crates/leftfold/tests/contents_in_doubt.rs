@@ -1,5 +1,5 @@
-//! Documents without events, on a store that can't be reached at the worst moments: whoever is told that nothing was written can rely on it, and
-//! others who write do not keep a write from happening.
+//! Documents without events, on a store that can't be reached at the worst moments. A caller that
+//! is told that nothing was written can rely on it, and other writers do not prevent a write.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -15,22 +15,23 @@ use leftfold::{Backoff, DocumentId, Error, Kind, Memory, Result};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-/// What becomes of a call that writes.
+/// The fate of a call that writes.
 #[derive(Clone, Copy)]
 enum Fate {
-    /// It happens.
+    /// The write succeeds.
     Fine,
-    /// It happens, and nobody is told.
+    /// The write succeeds, but the answer is lost.
     Untold,
-    /// It happens, nobody is told, and somebody else writes.
+    /// The write succeeds, the answer is lost, and another writer writes.
     UntoldThenOther,
-    /// Somebody else was faster.
+    /// Another writer was faster.
     Late,
     /// The store can't be reached.
     Down,
 }
 
-/// A store whose calls meet their fates in turn, the last one for ever. Each takes a millisecond.
+/// A store whose calls meet these fates in order, the last one forever. Each call takes a
+/// millisecond.
 #[derive(Clone)]
 struct Moody {
     inner: Memory,
@@ -67,7 +68,7 @@ impl Moody {
         answer
     }
 
-    /// Somebody else makes it a hundred more.
+    /// Another writer adds a hundred.
     async fn other(&self) {
         let others = Versioned::<Thing, _>::new(self.inner.clone(), "things").await.unwrap();
         others.change("a", more(100)).await.unwrap();
@@ -120,7 +121,7 @@ async fn n(store: &Moody) -> Option<i64> {
     things.get("a").await.unwrap().map(|current| current.document.n)
 }
 
-/// The last of several failures said that nothing was written, and was what the caller was told.
+/// Regression: the caller got the last of several errors, which said that nothing was written.
 #[tokio::test(start_paused = true)]
 async fn what_may_be_written_is_not_said_not_to_be() {
     let store = Moody::new([Fate::Untold, Fate::Down]);
@@ -140,7 +141,8 @@ async fn what_may_be_written_is_not_said_not_to_be() {
     assert_eq!(error.kind(), Kind::Unavailable, "{error}");
 }
 
-/// Of many writes each piece is written by itself, and another one may have been.
+/// A large write is split into pieces that are written separately, so another piece may have been
+/// written.
 #[tokio::test(start_paused = true)]
 async fn what_other_pieces_may_have_written_is_not_said_not_to_be() {
     let one = Thing { n: 1 };
@@ -156,7 +158,7 @@ async fn what_other_pieces_may_have_written_is_not_said_not_to_be() {
     }
 }
 
-/// The same for many writes, some of which are written before others are tried once more.
+/// The same for many writes, if some are written before others are retried.
 #[tokio::test(start_paused = true)]
 async fn what_is_written_in_part_is_not_said_not_to_be() {
     let store = Moody::new([Fate::Fine, Fate::Fine, Fate::Fine, Fate::Down]);
@@ -169,7 +171,7 @@ async fn what_is_written_in_part_is_not_said_not_to_be() {
     assert_eq!((error.kind(), n(&store).await), (Kind::Unknown, Some(1)), "{error}");
 }
 
-/// The same for changes, which others may have built on.
+/// The same for changes, which other writers may have built on.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_may_be_made_is_not_said_not_to_be() {
     for then in [Fate::Down, Fate::Late] {
@@ -183,7 +185,8 @@ async fn a_change_that_may_be_made_is_not_said_not_to_be() {
     assert_eq!((error.kind(), n(&store).await.unwrap() % 100), (Kind::Conflict, 0), "{error}");
 }
 
-/// A write of a document that had an operation since it was last written needs a second look at its guard, which is no failure.
+/// A write after an operation on the same document has to read its guard again, which is no
+/// failure.
 #[tokio::test(start_paused = true)]
 async fn an_operation_before_a_write_costs_no_retry() {
     let store = Moody::new([Fate::Fine]);
@@ -197,7 +200,8 @@ async fn an_operation_before_a_write_costs_no_retry() {
     assert_eq!(n(&store).await, Some(16));
 }
 
-/// Who waited after a conflict went on from what was true before the wait: on a busy document never again.
+/// Regression: after a conflict, a writer continued with the state from before the wait. On a busy
+/// document it never succeeded.
 #[tokio::test(start_paused = true)]
 async fn a_busy_document_can_be_changed() {
     let store = Moody::new([Fate::Fine]);

@@ -1,4 +1,4 @@
-//! The pure core, on whatever events there may be: it comes to what the naive fold comes to.
+//! The pure core, on any events: it has the same result as the naive fold.
 
 mod common;
 

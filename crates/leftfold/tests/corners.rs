@@ -1,4 +1,4 @@
-//! Corners where the engine gave a wrong answer, stopped, or forgot something.
+//! Corner cases in which the engine gave a wrong answer, stopped, or lost something.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -22,12 +22,12 @@ fn quick() -> Options {
     Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(1), ..Options::default() }
 }
 
-/// Waits, but not for ever: what hangs is a failure.
+/// Waits with a timeout: a hang is a failure.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(5), future).await.expect("it hangs")
 }
 
-/// Where a projection's code panics, until it is mended.
+/// The place where a projection's code panics, until it is fixed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum At {
     Upcast,
@@ -58,7 +58,7 @@ enum Told {
     BadRead {},
 }
 
-/// Its `Deserialize` panics.
+/// A type whose `Deserialize` panics.
 #[derive(Debug, Serialize)]
 struct Picky(String);
 
@@ -130,7 +130,8 @@ impl Projection for Panics {
     }
 }
 
-/// Whatever code of a projection panics, for one event: others go on, and after the fix a retry resumes it.
+/// Any code of a projection panics for one event: other documents continue, and after the fix a
+/// retry resumes this one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
     for (at, by_stream) in [
@@ -149,7 +150,7 @@ async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
         }
         let mended = Switch::default();
         let panics = Panics { by_stream, mended: mended.clone() };
-        // Nothing is kept, so that documents are read again.
+        // Without a cache, documents are read again.
         let options = Options { cache_bytes: 0, ..quick() };
         let app = Leftfold::on(Memory::default())
             .options(options)
@@ -189,7 +190,8 @@ async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
     }
 }
 
-/// A read waits for an event whose stream is set aside; that the document is parked for a later event is no answer.
+/// A read waits for an event whose stream is parked. It must not answer that the document is parked
+/// at a later event.
 #[tokio::test]
 async fn a_read_is_told_of_a_parked_stream_also_if_the_document_is_parked() {
     let notes = Notes::by_content();
@@ -204,13 +206,13 @@ async fn a_read_is_told_of_a_parked_stream_also_if_the_document_is_parked() {
     assert!(matches!(read, Err(ReadError::Parked { .. })), "bad@1 is not in what was read: {read:?}");
 }
 
-/// A stream that lives in this partition, of two.
+/// Returns a stream that lives in this partition, of two.
 fn in_partition(partition: u16) -> String {
     let lives = |name: &String| Partition::of(&StreamId::new(name).unwrap(), 2) == Partition(partition);
     (0..99).map(|n| format!("s{n}")).find(lives).unwrap()
 }
 
-/// Positions of different partitions have nothing to do with each other.
+/// Positions of different partitions are unrelated.
 #[tokio::test]
 async fn a_read_of_a_parked_document_answers_for_what_came_before_in_each_partition() {
     let notes = Notes::by_content();
@@ -226,7 +228,7 @@ async fn a_read_of_a_parked_document_answers_for_what_came_before_in_each_partit
     for token in before {
         assert_eq!(app.get(notes.clone(), "x").at_least(token).await.unwrap().unwrap().events.len(), 4);
     }
-    // What it would have been by a later event nobody can say, not even of another partition.
+    // The document's state as of a later event is unknown, even for an event of another partition.
     for stream in [&left, &right] {
         let token = app.append(stream, [noted(&["other"])]).await.unwrap();
         let read = app.get(notes.clone(), "x").at_least(token).await;
@@ -234,7 +236,8 @@ async fn a_read_of_a_parked_document_answers_for_what_came_before_in_each_partit
     }
 }
 
-/// An event that this code can't decode was folded by another; a refold without it would drop it unseen.
+/// Newer code folded an event that this code can't decode; a refold without it would silently drop
+/// it.
 #[tokio::test]
 async fn a_refold_by_code_that_cant_decode_an_event_leaves_the_document_as_it_is() {
     for parked_before in [false, true] {
@@ -263,7 +266,7 @@ async fn a_refold_by_code_that_cant_decode_an_event_leaves_the_document_as_it_is
     }
 }
 
-/// Notes whose decoding is mended on its own.
+/// Notes whose decoding is fixed separately.
 #[derive(Clone)]
 struct Decoding(Notes, Switch);
 impl Projection for Decoding {
@@ -288,8 +291,8 @@ impl Projection for Decoding {
     }
 }
 
-/// A stream whose events can be decoded again goes on, though one of its documents can't take one of them: that
-/// document alone is parked, as it would have been without the detour.
+/// A stream whose events can be decoded again continues, although one of its documents can't fold
+/// one of them. Only that document is parked, as it would have been without the detour.
 #[tokio::test]
 async fn a_stream_that_decodes_again_is_not_held_back_by_one_of_its_documents() {
     let (notes, mended) = (Notes::by_content(), Switch::default());
@@ -324,7 +327,7 @@ async fn a_stream_that_decodes_again_is_not_held_back_by_one_of_its_documents() 
     app.stop().await;
 }
 
-/// Folding by hand into a parked document must not forget that events wait for it.
+/// A manual fold into a parked document must not lose the events that wait for it.
 #[tokio::test]
 async fn folding_by_hand_does_not_unpark_a_document() {
     let notes = Notes::by_stream();
@@ -348,7 +351,7 @@ async fn folding_by_hand_does_not_unpark_a_document() {
     app.stop().await;
 }
 
-/// `stop` waits until the workers have ended, whoever calls it.
+/// `stop` waits until the workers have ended, for every caller.
 #[tokio::test]
 async fn who_stops_second_waits_as_well_and_who_gives_up_waiting_aborts_nothing() {
     let notes = Notes::by_stream();
@@ -361,7 +364,7 @@ async fn who_stops_second_waits_as_well_and_who_gives_up_waiting_aborts_nothing(
     };
     let first = app.stop();
     tokio::pin!(first);
-    // The first caller has begun to wait, and then goes away.
+    // The first caller has begun to wait, and then is dropped.
     assert!(futures_now(first.as_mut()).await.is_none(), "this test needs a stop that takes a moment");
     let (one, two) = tokio::join!(first, async {
         app.stop().await;
@@ -393,7 +396,7 @@ async fn futures_now<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
     .await
 }
 
-/// "For ever" is a lease, too.
+/// A lease may also be endless.
 #[tokio::test]
 async fn a_lease_without_end_is_one() {
     let notes = Notes::by_stream();
@@ -410,7 +413,7 @@ async fn a_lease_without_end_is_one() {
     soon(app.stop()).await;
 }
 
-/// The smallest of everything: slow, but right.
+/// The smallest possible options: slow, but correct.
 #[tokio::test]
 async fn the_smallest_options_work() {
     for partitions in [1, 2] {
@@ -448,7 +451,7 @@ async fn the_smallest_options_work() {
     }
 }
 
-/// Decoding is mended first, folding later, while a store that misbehaves is worked on by two.
+/// Decoding is fixed first and folding later, while two workers use a store that misbehaves.
 #[tokio::test(start_paused = true)]
 async fn documents_are_right_if_mended_in_two_steps_whatever_the_store_does() {
     for seed in 0..150 {
@@ -490,7 +493,7 @@ async fn documents_are_right_if_mended_in_two_steps_whatever_the_store_does() {
         }
         store.calm.store(true, Ordering::SeqCst);
         one.caught_up().await.unwrap();
-        // What was under way for long arrives at last.
+        // Delayed commits arrive at last.
         tokio::time::sleep(Duration::from_millis(50)).await;
         for _ in 0..100 {
             one.retry_all(notes.name, false, |_, _| ()).await.unwrap();
@@ -502,8 +505,8 @@ async fn documents_are_right_if_mended_in_two_steps_whatever_the_store_does() {
     }
 }
 
-/// Folding that takes longer than the lease: workers replace each other, but what one of them has handed to the store
-/// is not given up.
+/// Folding takes longer than the lease: workers replace each other, but the batches they commit are
+/// not lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_slower_than_their_lease_get_on() {
     #[derive(Clone)]
@@ -534,7 +537,7 @@ async fn workers_slower_than_their_lease_get_on() {
     two.stop().await;
 }
 
-/// What was mended by a write whose outcome can't be told was mended.
+/// A repair whose write has an unknown outcome counts as a repair.
 #[tokio::test]
 async fn a_retry_whose_write_came_through_unheard_says_that_it_is_repaired() {
     for notes in [Notes::by_stream(), Notes::by_content()] {
@@ -553,7 +556,7 @@ async fn a_retry_whose_write_came_through_unheard_says_that_it_is_repaired() {
     }
 }
 
-/// Who stops finishes the batch in hand, also if somebody else has just changed one of its documents.
+/// A stop finishes the current batch, even if another writer has just changed one of its documents.
 #[tokio::test]
 async fn stopping_finishes_a_batch_that_meets_a_conflict() {
     let notes = Notes::by_stream();
@@ -572,7 +575,7 @@ async fn stopping_finishes_a_batch_that_meets_a_conflict() {
     assert_eq!(stored(app.store(), "by_stream").await["a"], ["a@1", "a@2"]);
 }
 
-/// The reason why something is parked is written with it again and again: it must not be as large as an event.
+/// The error of a parked document is written again and again: it must not be as large as an event.
 #[tokio::test]
 async fn the_error_of_a_parked_document_is_of_bounded_size() {
     let notes = Notes::by_stream();
@@ -593,9 +596,9 @@ async fn the_error_of_a_parked_document_is_of_bounded_size() {
     app.stop().await;
 }
 
-/// `Documents::load` may answer with what was true a moment ago, and a waiting read takes that for the document once
-/// the checkpoint is far enough. Not mended: it needs a load that is as new as the checkpoint read before it, which
-/// the contract of stores does not offer yet.
+/// `Documents::load` may be stale, and a waiting read accepts its answer once the checkpoint is far
+/// enough. Not fixed: it needs a load that is as new as the checkpoint read before it, which the
+/// store contract does not offer yet.
 #[tokio::test(start_paused = true)]
 async fn a_waiting_read_never_answers_with_a_stale_document() {
     let notes = Notes::by_stream();

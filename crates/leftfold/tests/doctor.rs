@@ -1,4 +1,4 @@
-//! What the doctor says of an application, on a store in memory.
+//! The doctor's findings about an application, on a store in memory.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -65,7 +65,7 @@ async fn a_projection_is_in_the_hands_of_whoever_has_its_lease() {
     assert_eq!(counted().await.severity, Severity::Wrong);
     let name = Collection::new("counted").unwrap();
     let lease = Duration::from_hours(1);
-    // Nobody is kept from working by being asked.
+    // The check does not keep workers from their lease.
     assert_eq!(store.claim(&name, "worker", lease).await.unwrap(), Claim::Ours);
     let stuck = counted().await;
     assert!(stuck.severity == Severity::Warning && stuck.found.contains("did not move"), "{stuck}");
@@ -122,7 +122,7 @@ async fn a_reaction_that_failed_or_is_paused_is_told() {
     app.stop().await;
 }
 
-/// Before, nobody was told that a collection had stopped: there are no tasks that could be late.
+/// Regression: a stopped collection went unnoticed, because without a plan no task can be late.
 #[tokio::test(start_paused = true)]
 async fn documents_that_change_without_a_plan_are_told() {
     let store = Memory::default();

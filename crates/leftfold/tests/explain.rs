@@ -1,4 +1,5 @@
-//! Explanations and documents as they were, of documents with very many events: in small parts, and each event folded once.
+//! Explanations and past states of documents with very many events: in small parts, and with each
+//! event folded once.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -14,7 +15,7 @@ use leftfold::log::Limit;
 use leftfold::{App, Backoff, Event, Expected, Json, Leftfold, Memory, NewEvent, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
 
-/// Sums numbers in a document that is large for other reasons. One number fails.
+/// Sums numbers in a document that also has large other content. One number fails.
 #[derive(Clone, Default)]
 struct Sums(Arc<AtomicU64>);
 
@@ -65,7 +66,7 @@ async fn part(app: &App<Memory>, id: &str, after: Option<&Cursor>, limit: Limit)
     app.explain_part("sums", id, None, after, limit).await.unwrap().unwrap()
 }
 
-/// Each step used to keep the whole document: with 100,000 events of this one, 100 MB.
+/// Regression: each step kept the whole document. With 100,000 events of this one, that was 100 MB.
 #[tokio::test]
 async fn an_explanation_of_many_events_comes_in_small_parts() {
     const EVENTS: u64 = 100_000;
@@ -95,7 +96,8 @@ async fn an_explanation_of_many_events_comes_in_small_parts() {
     app.stop().await;
 }
 
-/// A document of a megabyte costs a megabyte for each event: a part ends by that, too.
+/// A document of a megabyte costs a megabyte for each event, so a part must also end by that
+/// measure.
 #[tokio::test]
 async fn parts_of_large_documents_are_short() {
     #[derive(Clone)]
@@ -124,7 +126,7 @@ async fn parts_of_large_documents_are_short() {
     assert!(all.events[1].left_out > 0, "of a thousand changes a hundred are shown");
 }
 
-/// Parts of any size come to the same as the whole: with failures, streams that are set aside, and events that come meanwhile.
+/// Parts of any size add up to the whole: with failures, parked streams, and concurrent events.
 #[tokio::test]
 async fn parts_fit_together() {
     let options = Options { retry: Backoff::never(), ..Options::default() };
@@ -159,7 +161,8 @@ async fn parts_fit_together() {
                 let Some(cursor) = part.next else { break };
                 next = Some(cursor.to_string().parse().unwrap());
                 if parts.len() == 2 {
-                    // Whoever begins now sees it; whoever has begun does not.
+                    // An explanation that begins now includes this event; one that has begun does
+                    // not.
                     app.append("f", [noted(&["x", "y"])]).await.unwrap();
                     caught_up(&app).await;
                 }
@@ -170,7 +173,7 @@ async fn parts_fit_together() {
             app.explain("by_content", id, |step| whole.push(step)).await.unwrap();
         }
     }
-    // Nobody can ask for more than there is.
+    // A cursor can't extend beyond the folded events.
     for odd in ["0:1~0:99999999,1:99999999,7:5", "2:99999999~0:1", "9:9!0:1,1:1"] {
         let cursor = odd.parse().unwrap();
         app.explain_part("by_content", "x", None, Some(&cursor), Limit::default()).await.unwrap();
@@ -178,7 +181,8 @@ async fn parts_fit_together() {
     assert!(app.explain_part("by_content", "nowhere", None, None, Limit::default()).await.unwrap().is_none());
 }
 
-/// It used to go through the explanation, which writes and compares the document after each event.
+/// Regression: it went through the explanation, which writes and compares the document after each
+/// event.
 #[tokio::test]
 async fn a_document_as_it_was_costs_one_fold() {
     const EVENTS: u64 = 120_000;
@@ -203,7 +207,7 @@ async fn a_document_as_it_was_costs_one_fold() {
     app.stop().await;
 }
 
-/// Comparing each id with all others took minutes.
+/// Regression: comparing each id with all others took minutes.
 #[tokio::test]
 async fn one_event_reaches_very_many_documents() {
     const DOCUMENTS: usize = 200_000;

@@ -1,4 +1,5 @@
-//! Gaps that a feed leaves are healed by whoever still has what is missing, asked once and patiently.
+//! Gaps that a feed leaves are healed by a resupplier that still has the missing events, with few
+//! and patient requests.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -14,7 +15,7 @@ use leftfold::{
     Revision, Sequencer, Sequences, StreamId,
 };
 
-/// A clock that is set by hand, in seconds.
+/// A clock set by the test, in seconds.
 #[derive(Clone, Default)]
 struct Hands(Arc<AtomicI64>);
 
@@ -47,7 +48,7 @@ fn delivery(revision: u64) -> Delivery {
     Delivery { stream: stream(), revision: Some(Revision(revision)), previous: None, entry }
 }
 
-/// A store with a sequencer whose clock is set by hand.
+/// A store with a sequencer whose clock the test sets.
 struct Scene {
     store: Memory,
     hands: Hands,
@@ -55,7 +56,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Revisions that have come.
+    /// Creates a scene in which these revisions have arrived.
     async fn with(revisions: impl IntoIterator<Item = u64>) -> Self {
         let (store, hands) = (Memory::default(), Hands::default());
         let sequencer = Sequencer::with(store.clone(), Limits::default(), Arc::new(hands.clone()));
@@ -85,7 +86,7 @@ impl Scene {
     }
 }
 
-/// Somebody who has all events, notes what is asked, and can be out of order.
+/// A resupplier that has all events, records its requests, and can fail.
 #[derive(Clone, Default)]
 struct Origin {
     asked: Arc<Mutex<Vec<(u64, u64)>>>,
@@ -172,7 +173,7 @@ async fn what_nobody_has_stays_visible() {
     assert!(waiting.trouble.as_deref().unwrap().contains("revisions 2 to 2 were not there"), "{waiting:?}");
 }
 
-/// Each moves the time at which the next may ask before it asks.
+/// Each healer moves the time of the next request before it asks.
 #[tokio::test]
 async fn of_several_healers_one_asks() {
     let scene = Scene::with([2]).await;
@@ -198,7 +199,7 @@ async fn another_log_can_help_also_with_links() {
     assert_eq!(scene.healer(FromLog(origin)).heal().await.unwrap(), 4);
     assert_eq!(scene.count().await, 5);
 
-    // An origin that itself has only every tenth revision.
+    // An origin that only has every tenth revision.
     let origin = Memory::default();
     let linked = |revision: u64| Delivery { previous: Some(Revision(revision - 10)), ..delivery(revision) };
     let all = (1..=4).map(|tenth| linked(tenth * 10)).collect();
@@ -210,7 +211,8 @@ async fn another_log_can_help_also_with_links() {
     assert_eq!(scene.waiting().await, None);
 }
 
-/// What was left when somebody died between two pages, or when others appended what was missing.
+/// Held events remain when a process dies between two pages, or when other writers append the
+/// missing events.
 #[tokio::test]
 async fn what_waits_for_nothing_any_more_is_released() {
     let scene = Scene::with([2, 3]).await;
@@ -222,7 +224,7 @@ async fn what_waits_for_nothing_any_more_is_released() {
     assert!(origin.asked.lock().unwrap().is_empty(), "nothing was missing");
 }
 
-/// Deliveries of other streams are not what was asked for.
+/// Deliveries of other streams were not requested, and are ignored.
 #[tokio::test]
 async fn what_was_not_asked_for_is_not_taken() {
     let scene = Scene::with([2]).await;

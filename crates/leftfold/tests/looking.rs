@@ -1,4 +1,4 @@
-//! Looking closely at one document: as it was, and why it is not there.
+//! Inspection of one document: its past states, and the reasons why it is missing.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -45,7 +45,7 @@ async fn a_document_is_shown_as_it_was() {
     assert_eq!(past("by_stream", "s", "0").await, Value::Null);
     assert_eq!(past("by_stream", "s", "99").await, json!({ "events": ["s@1", "s@2"] }));
     let both = json!({ "events": ["s@1", "t@1"] });
-    // Also an event that belongs to another document is a moment.
+    // An event of another document is also a valid moment.
     for moment in ["t@1", "t@2", "2026-01-01T11:00:00Z", "2026-01-01T12:59:59Z"] {
         assert_eq!(past("by_content", "x", moment).await, both, "{moment}");
     }
@@ -59,7 +59,7 @@ async fn a_document_is_shown_as_it_was() {
     assert_eq!(told, 2);
 }
 
-/// Between partitions there is no order: each is looked at up to the moment.
+/// Partitions have no common order: each is read up to the moment.
 #[tokio::test]
 async fn a_moment_is_found_in_every_partition() {
     let app = Leftfold::on(Memory::new(4)).projection(Notes::by_content()).start().await.unwrap();
@@ -129,7 +129,7 @@ async fn what_is_missing_has_a_reason() {
         ("by_stream", "unheard", &["filtered: filtered: the stream with its name has 1 events"]),
         ("by_stream", "held", &["held: held: held@3 came before held@1"]),
         ("by_stream", "nobody", &["never-routed: "]),
-        // The stream that is set aside may belong to any document.
+        // The parked stream may belong to any document.
         (
             "by_content",
             "there",

@@ -1,4 +1,5 @@
-//! The projector on the store in memory: each event once and in order, whatever stops, fails or competes.
+//! The projector on the store in memory: each event once and in order, whatever stops, fails or
+//! competes.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -15,7 +16,7 @@ fn quick() -> Options {
     Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(3), ..Options::default() }
 }
 
-/// Many carts' worth of events over a few documents, with deletes in between.
+/// Appends many events for a few documents, with deletes in between.
 async fn fill<S: leftfold::Store>(app: &leftfold::App<S>, streams: usize, rounds: usize) {
     for round in 0..rounds {
         for stream in 0..streams {
@@ -46,7 +47,8 @@ async fn several_projections_fold_one_log() {
         if partitions == 1 {
             assert_right(&app, &contents, "").await;
         } else {
-            // Between partitions there is no order; within each document every stream must still be in order.
+            // Partitions have no common order; within each document every stream must still be in
+            // order.
             for (id, seen) in stored(app.store(), "by_content").await {
                 for stream in 0..20 {
                     let of = format!("s{stream}@");
@@ -60,7 +62,7 @@ async fn several_projections_fold_one_log() {
             assert_eq!((status.lag, status.parked_documents, status.parked_streams), (0, 0, 0));
             assert_eq!(status.tally.events, 1_000);
         }
-        // A worker shows what it does a moment after it has done it.
+        // A worker updates its status a moment after the work.
         let live = async {
             while app.status().await.unwrap().iter().any(|status| status.activity != Activity::Live) {
                 tokio::task::yield_now().await;
@@ -244,12 +246,12 @@ async fn should_retry_has_the_last_word() {
         Leftfold::on(Memory::default()).options(options).projection(notes.clone()).start().await.unwrap();
     app.append("a", [Happened::Flaky { to: vec![] }]).await.unwrap();
     caught_up(&app).await;
-    // Tried once in the batch and once more from the stored document: both say "not yet".
+    // It was tried once in the batch and once more from the stored document, and failed both times.
     assert_eq!(app.parked("by_stream", None, 10).await.unwrap().len(), 1);
     assert_eq!(app.status().await.unwrap()[0].tally.retried, 0);
 }
 
-/// Correctness never depends on the lease: here nobody respects it.
+/// Correctness never depends on the lease: here no worker respects it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn workers_that_do_the_same_work_at_the_same_time_do_it_once() {
     for notes in [Notes::by_stream(), Notes::by_content()] {
@@ -268,7 +270,7 @@ async fn workers_that_do_the_same_work_at_the_same_time_do_it_once() {
     }
 }
 
-/// Workers are dropped in the middle of whatever they do, again and again.
+/// Workers are dropped at any point of their work, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_worker_that_dies_anywhere_loses_and_doubles_nothing() {
     let notes = Notes::by_content();
@@ -298,7 +300,7 @@ async fn a_worker_that_dies_anywhere_loses_and_doubles_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_projection_that_keeps_failing_does_not_stop_the_others() {
-    /// Never folds anything, and takes its time.
+    /// A projection that never folds anything, and is slow.
     struct Hopeless;
     impl leftfold::Projection for Hopeless {
         type Event = serde_json::Value;
@@ -328,7 +330,7 @@ async fn a_projection_that_keeps_failing_does_not_stop_the_others() {
         .unwrap();
     let token = app.append("a", [noted(&[])]).await.unwrap();
     assert!(app.get(notes, "a").at_least(token).await.unwrap().is_some());
-    // Nor does it keep anybody from stopping, though it would have waited for an hour.
+    // It does not delay the stop either, although it would have waited for an hour.
     app.stop().await;
 }
 
@@ -353,10 +355,10 @@ async fn reads_wait_for_their_token_or_say_why_not() {
         Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().events, ["a@1", "a@2"]);
 
-    // A document that is not there, and one that others' events concern.
+    // A document that does not exist, with the token of another document's event.
     assert_eq!(app.get(notes.clone(), "b").at_least(token.clone()).await.unwrap(), None);
 
-    // Trouble with one document is no trouble of another.
+    // A failure of one document does not affect another.
     let bad = app.append("bad", [Happened::Poison { to: vec![] }]).await.unwrap();
     let after = app.append("bad", [noted(&[])]).await.unwrap();
     let good = app.append("a", [noted(&[])]).await.unwrap();
@@ -365,10 +367,10 @@ async fn reads_wait_for_their_token_or_say_why_not() {
         assert!(matches!(&error, ReadError::Parked { parked, .. } if parked.error == "poison"), "{error}");
     }
     assert!(app.get(notes.clone(), "a").at_least(good.clone()).await.unwrap().is_some());
-    // Nor is it what it would be by a later event, even one that is none of its own.
+    // The parked document also fails for a later event, even one of another document.
     let error = app.get(notes.clone(), "bad").at_least(good).await.unwrap_err();
     assert!(matches!(&error, ReadError::Parked { .. }), "{error}");
-    // What was folded before the trouble is there to be read.
+    // The state before the failure can still be read.
     assert_eq!(app.get(notes.clone(), "bad").at_least(token).await.unwrap(), None);
     worker.stop().await;
 }
@@ -430,7 +432,7 @@ async fn stopping_gives_the_lease_back() {
     fill(&one, 5, 5).await;
     caught_up(&one).await;
     one.stop().await;
-    // With the lease still held by the first, the second would stand by for ten seconds.
+    // If the first still held the lease, the second would stand by for ten seconds.
     let collection = Collection::new("by_stream").unwrap();
     let claim = store.claim(&collection, "another", Duration::from_secs(1)).await.unwrap();
     assert_eq!(claim, leftfold::documents::Claim::Ours);
@@ -470,7 +472,7 @@ async fn a_stored_document_of_another_shape_parks_and_a_refold_mends_it() {
 
 #[tokio::test]
 async fn a_document_that_cant_be_stored_parks_before_the_event_that_made_it_so() {
-    /// Seven makes a document that no JSON can hold.
+    /// A projection where seven creates a document that JSON can't represent.
     struct Lengths;
     impl leftfold::Projection for Lengths {
         type Event = u8;

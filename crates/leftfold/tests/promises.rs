@@ -1,5 +1,5 @@
-//! The promises at the moments that decide them: each test puts other people's work, or an outcome that can't be
-//! told, exactly where a likely mistake would show.
+//! The guarantees at the critical moments: each test puts another writer's work, or an unknown
+//! outcome, exactly where a likely mistake would show.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -27,12 +27,12 @@ fn quick() -> Options {
     Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(3), ..Options::default() }
 }
 
-/// Fails if it takes far longer than it ever should, so that what never ends is seen to.
+/// Fails if the future takes far longer than it ever should, so that a hang is noticed.
 async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("it should long have happened")
 }
 
-/// Notes that tell how many events they were given.
+/// Notes that report the number of events they were given.
 #[derive(Clone)]
 struct Telling(Notes, Arc<watch::Sender<usize>>);
 
@@ -73,14 +73,14 @@ fn by_stream() -> Collection {
     Collection::new("by_stream").unwrap()
 }
 
-/// Holds the next commit back until told.
+/// Holds the next commit until the returned sender is used.
 fn hold_commit(store: &Scripted) -> oneshot::Sender<()> {
     let (release, held) = oneshot::channel();
     store.before(Call::Commit, async move { held.await.unwrap() });
     release
 }
 
-/// Puts a checkpoint where it is in a store that writes it last, and has not yet, or has lost it.
+/// Sets a checkpoint, as in a store that writes it last and has not yet, or has lost it.
 async fn put_checkpoint(store: &Memory, projection: &str, position: u64) {
     let projection = Collection::new(projection).unwrap();
     let from = store.checkpoint(&projection).await.unwrap().mark;
@@ -103,9 +103,9 @@ fn a_mark_covers_another_only_if_none_of_its_lanes_is_behind() {
     assert!(mark(&[(0, 3), (1, 2), (2, 1)]).covers(&head));
 }
 
-// What is folded by hand.
+// Manual folds.
 
-/// Whoever was killed has not given back what it had: another takes its place within five seconds.
+/// A killed worker has not released its lease: another takes its place within five seconds.
 #[tokio::test(start_paused = true)]
 async fn a_killed_worker_is_replaced_soon() {
     let store = Memory::default();
@@ -132,7 +132,7 @@ async fn folding_by_hand_counts_what_another_wrote_in_between() {
     let lane = Lane::named("a");
     let answer = lists.fold("ann", &lane, 1, Rule::Contiguous, |list| {
         if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            // Between reading the document and writing it, somebody else writes it.
+            // Between reading the document and writing it, another writer writes it.
             let theirs = async {
                 other
                     .fold("ann", &Lane::named("b"), 1, Rule::Contiguous, |list| push(list, 20))
@@ -183,7 +183,8 @@ async fn a_read_beside_a_parked_document_or_stream_answers_what_can_be_told() {
         assert!(matches!(error, ReadError::Parked { .. }), "{error}");
         let seen = app.get(notes.clone(), id).at_least(early.clone()).await.unwrap();
         assert_eq!(seen.unwrap().events, ["bad@1"], "what came before the trouble is there: {}", notes.name);
-        // After it a parked document is not what it would be by then; a document that a parked stream may concern is.
+        // For a later event, a parked document has no answer. A document that a parked stream may
+        // concern has one.
         let seen = app.get(notes.clone(), id).at_least(later.clone()).await;
         if notes.by_stream {
             assert!(matches!(seen, Err(ReadError::Parked { .. })), "{seen:?}");
@@ -201,7 +202,7 @@ async fn a_read_that_finds_the_checkpoint_moved_answers_with_the_document_it_was
     let app = Leftfold::on(store.clone()).projection(notes.clone()).open().await.unwrap();
     let token = app.append("a", [noted(&[])]).await.unwrap();
     let worker = Leftfold::on(store.inner.clone()).projection(notes.clone());
-    // All is folded just before the reader looks how far the projection is.
+    // Everything is folded just before the reader loads the checkpoint.
     store.before(Call::Checkpoint, async move {
         let worker = worker.start().await.unwrap();
         worker.caught_up().await.unwrap();
@@ -211,7 +212,7 @@ async fn a_read_that_finds_the_checkpoint_moved_answers_with_the_document_it_was
     assert_eq!(seen.unwrap().events, ["a@1"]);
 }
 
-// Commits whose outcome can't be told, and those that meet other people's work.
+// Commits with unknown outcomes, and commits that meet other writers' work.
 
 #[tokio::test]
 async fn a_commit_that_may_have_come_through_counts_once() {
@@ -246,7 +247,7 @@ async fn a_commit_that_stays_in_doubt_is_never_taken_for_done() {
     let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
     store.fault([Fault::LostBefore; 40]);
     app.append("a", [noted(&[])]).await.unwrap();
-    // Time is paused: this is no time at all, unless nothing happens any more.
+    // Time is paused: this takes no time, unless the worker has stopped.
     tokio::time::timeout(Duration::from_hours(24), app.caught_up())
         .await
         .expect("it goes on trying")
@@ -277,7 +278,7 @@ async fn a_document_that_was_mended_meanwhile_is_folded_anew_and_all_is_counted_
     app.stop().await;
 }
 
-// The batch in hand while another is in flight.
+// The current batch while another is in flight.
 
 #[tokio::test]
 async fn stopping_stores_what_is_in_flight_and_what_is_in_hand() {
@@ -342,7 +343,7 @@ async fn without_room_for_a_cache_a_stream_that_is_set_aside_stays_so() {
     app.stop().await;
 }
 
-// What is parked.
+// Parked documents and streams.
 
 #[tokio::test]
 async fn what_waits_is_not_counted_again_when_it_is_presented_again() {
@@ -472,7 +473,7 @@ async fn a_stream_that_was_mended_is_not_set_aside_for_the_same_events_again() {
     notes.mended.now();
     app.retry_all("by_content", false, |_, _| ()).await.unwrap();
     app.stop().await;
-    // All is presented again, to a worker with the code as it was.
+    // Everything is presented again, to a worker with the old code.
     put_checkpoint(&store, "by_content", 0).await;
     let old = Leftfold::on(store).options(quick()).projection(Notes::by_content()).start().await.unwrap();
     assert_right(&old, &notes, "").await;
@@ -480,8 +481,8 @@ async fn a_stream_that_was_mended_is_not_set_aside_for_the_same_events_again() {
     old.stop().await;
 }
 
-/// A document that a mend finds deleted leaves its mark all the same: to a worker that is behind, it would else be a
-/// document to which nothing ever happened.
+/// A document that a repair finds deleted keeps its mark. Otherwise a worker that is behind would
+/// see a document without any events.
 #[tokio::test]
 async fn a_mend_that_ends_in_a_deleted_document_leaves_its_mark() {
     let notes = Notes::by_content();
@@ -502,7 +503,7 @@ async fn a_mend_that_ends_in_a_deleted_document_leaves_its_mark() {
     assert_eq!((&of_x[0].body, of_x[0].header.mark.position(Partition(0))), (&None, leftfold::Position(3)));
 }
 
-/// In a store without transactions the checkpoint is written last: it may be behind what was set aside.
+/// A store without transactions writes the checkpoint last: it may be behind the parked events.
 #[tokio::test]
 async fn mending_before_the_checkpoint_is_written_leaves_out_nothing_that_waits() {
     for by_stream in [true, false] {
@@ -545,7 +546,7 @@ async fn a_refold_that_fails_says_so_and_leaves_the_document_as_it_was() {
     app.stop().await;
 }
 
-/// Seven makes a document that no JSON can hold.
+/// A projection where seven creates a document that JSON can't represent.
 struct Lengths;
 
 impl Projection for Lengths {
@@ -565,7 +566,7 @@ impl Projection for Lengths {
     }
 }
 
-/// Grows the document to as many bytes as the event says.
+/// A projection that grows the document to as many bytes as the event says.
 struct Grown;
 
 impl Projection for Grown {
@@ -641,7 +642,7 @@ async fn a_worker_stands_by_while_another_has_the_lease_and_takes_over_when_it_e
     assert_eq!(app.status().await.unwrap()[0].activity, Activity::Standby);
     assert!(app.get(notes.clone(), "a").at_least(token).within(minute).await.unwrap().is_some());
 
-    // One that lost its lease, however that came, notices when it would renew it.
+    // A worker that lost its lease for any reason notices at the next renewal.
     store.release(&by_stream(), "this").await.unwrap();
     assert_eq!(store.claim(&by_stream(), "other", minute).await.unwrap(), Claim::Ours);
     tokio::time::sleep(quick().lease).await;

@@ -1,4 +1,4 @@
-//! Reactions on a store in memory: planned, run, tried again, taken over, paused, forgotten.
+//! Reactions on a store in memory: planned, run, retried, taken over, paused, deleted.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -43,7 +43,7 @@ fn remove(store: &Memory, name: &str) {
     store.write_plain(&orders(), id(name), None);
 }
 
-/// What handlers saw: documents, and how often.
+/// The documents that handlers saw, one entry per run.
 #[derive(Clone, Default)]
 struct Mails(Arc<Mutex<Vec<(String, u64, String)>>>);
 
@@ -61,7 +61,7 @@ impl Mails {
     }
 }
 
-/// A mail for each confirmed order, and again if its total changes.
+/// Returns a reaction that sends a mail for each confirmed order, and again if its total changes.
 fn draft() -> Draft<Order> {
     Reaction::on_plain("orders", "mail")
         .when(|order: &Order| order.status == "confirmed")
@@ -88,7 +88,7 @@ async fn state(reacting: &Reacting<Memory>, name: &str) -> Option<State> {
     reacting.task(key("mail", name)).await.unwrap().map(|task| task.state)
 }
 
-/// Asks again and again until it is so; time passes by itself where it is paused.
+/// Polls until the condition holds; paused time advances by itself.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !is_so().await {
@@ -108,7 +108,8 @@ async fn documents_that_match_are_handled_and_others_are_not() {
     put(&store, "b", &json!({ "status": "confirmed", "total": 7 }));
     reacting.idle().await.unwrap();
     assert_eq!((mails.of("before"), mails.of("a"), mails.of("b")), (vec![1], vec![], vec![7]));
-    // It enters; what is not watched changes; what is watched does; it leaves; it comes back.
+    // The document enters; an unwatched field changes; a watched field changes; it leaves; it comes
+    // back.
     for (document, expected) in [
         (json!({ "status": "confirmed", "total": 5 }), 1),
         (json!({ "status": "confirmed", "total": 5, "note": "x" }), 1),
@@ -151,7 +152,7 @@ async fn quick_changes_are_handled_as_one_that_sees_the_last() {
     }
     reacting.idle_within(Duration::from_mins(1)).await.unwrap();
     assert_eq!(mails.of("a"), [3]);
-    // One that never is quiet is handled all the same.
+    // A document that never settles is still handled.
     for total in 10..20 {
         put(&store, "b", &json!({ "status": "confirmed", "total": total }));
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -185,7 +186,7 @@ async fn what_changes_before_it_is_read_ends_as_stale_and_its_last_state_is_hand
     for (name, writes) in [
         ("changes", vec![json!({ "status": "confirmed", "total": 2 })]),
         ("leaves", vec![json!({ "status": "canceled", "total": 1 })]),
-        // There and back again: the reader may see the one or the other.
+        // There and back again: the reader may see either state.
         (
             "returns",
             vec![json!({ "status": "confirmed", "total": 2 }), json!({ "status": "confirmed", "total": 1 })],
@@ -261,7 +262,7 @@ async fn a_worker_that_goes_silent_is_taken_over_and_not_heard_any_more() {
     let first = Reactor::on(store.clone()).reaction(hangs).worker("first").start().await.unwrap();
     put(&store, "a", &json!({ "status": "confirmed", "total": 4 }));
     until("it runs", async || state(&first, "a").await == Some(State::Running)).await;
-    // While it lives its claim is renewed, however long it takes.
+    // While the process lives its claim is renewed, however long the run takes.
     tokio::time::sleep(Duration::from_mins(1)).await;
     let task = first.task(key("mail", "a")).await.unwrap().unwrap();
     assert_eq!((task.state, task.attempts), (State::Running, 1));
@@ -274,7 +275,7 @@ async fn a_worker_that_goes_silent_is_taken_over_and_not_heard_any_more() {
     // The claim was taken away and made again. Its loss is no attempt.
     assert_eq!((done.state, done.attempts, done.epoch), (State::Done, 1, task.epoch + 2));
     assert_eq!(second.counts().takeovers, 1);
-    // What the first would have said is void.
+    // The result of the first run no longer counts.
     assert!(
         task.clone().finish(task.epoch, Outcome::Done, &rules(), moment()).is_some(),
         "for itself it looks fine"
@@ -385,7 +386,7 @@ async fn changes_that_were_lost_are_found_by_comparing() {
     assert!(!reacting.task(key("mail", "gone")).await.unwrap().unwrap().inside);
 }
 
-/// A place that is gone is as bad as changes that are.
+/// A lost feed position has the same effect as lost changes.
 #[tokio::test(start_paused = true)]
 async fn a_place_that_is_gone_is_made_up_for_by_comparing() {
     let (store, mails) = (Memory::default(), Mails::default());
@@ -402,7 +403,8 @@ async fn a_place_that_is_gone_is_made_up_for_by_comparing() {
     assert_eq!(mails.of("a"), [1]);
 }
 
-/// A process that follows the documents but does not know a reaction must not cost that reaction its changes.
+/// A process that follows the documents but does not know a reaction must not lose that reaction's
+/// changes.
 #[tokio::test(start_paused = true)]
 async fn who_plans_need_not_know_all_reactions() {
     let (store, mails, others) = (Memory::default(), Mails::default(), Mails::default());
@@ -416,7 +418,7 @@ async fn who_plans_need_not_know_all_reactions() {
             }
         }
     });
-    // The first has the lease, and knows nothing of mails.
+    // The first process has the lease, and does not know the mail reaction.
     let first = start(&store, other).await;
     put(&store, "a", &json!({ "status": "confirmed", "total": 1 }));
     first.idle().await.unwrap();
@@ -428,7 +430,7 @@ async fn who_plans_need_not_know_all_reactions() {
     second.idle().await.unwrap();
     assert_eq!((mails.of("a"), mails.of("b")), (vec![1, 3], vec![2]));
     assert_eq!((others.of("a"), others.of("b")), (vec![1, 3], vec![2]));
-    // Some only plan, some only run.
+    // Some processes only plan, some only run.
     second.stop(Duration::from_secs(1)).await;
     let planner = Reactor::on(store.clone())
         .reaction(sends(draft(), &mails))
@@ -462,7 +464,7 @@ async fn filters_and_paths_are_data_and_time_counts() {
     reacting.idle().await.unwrap();
     assert_eq!((mails.of("old"), mails.of("new")), (vec![1], vec![]));
     put(&store, "paid", &json!({ "status": "paid", "since": since(30), "total": 3 }));
-    // Nothing changes but the time.
+    // Only the time changes.
     tokio::time::sleep(Duration::from_mins(31)).await;
     reacting.idle().await.unwrap();
     assert_eq!((mails.of("new"), mails.of("paid")), (vec![2], vec![]));
@@ -476,13 +478,13 @@ async fn a_changed_reaction_compares_and_a_new_version_does_again_what_it_is_tol
     put(&store, "open", &json!({ "status": "open", "total": 2 }));
     first.idle().await.unwrap();
     first.stop(Duration::from_secs(1)).await;
-    // A wider filter finds what was left out before.
+    // A wider filter finds documents that were left out before.
     let all = Reaction::on_plain("orders", "mail").watch(|order: &Order| order.total).trigger_version(2);
     let second = start(&store, sends(all, &mails)).await;
     second.idle().await.unwrap();
     assert_eq!((mails.of("a"), mails.of("open")), (vec![1], vec![2]));
     second.stop(Duration::from_secs(1)).await;
-    // New code does all again; old code that is still there does not.
+    // New code runs everything again; old code that still runs does not.
     let old_mails = Mails::default();
     let draft = || Reaction::on_plain("orders", "mail").watch(|order: &Order| order.total).trigger_version(2);
     let old = start(&store, sends(draft(), &old_mails)).await;
@@ -505,7 +507,7 @@ async fn tasks_are_forgotten_when_their_time_is_over() {
     put(&store, "outside", &json!({ "status": "open" }));
     reacting.idle().await.unwrap();
     assert_eq!(reacting.sweep().await.unwrap(), 0, "not yet");
-    // It happens by itself, too.
+    // The sweep also happens by itself.
     tokio::time::sleep(Duration::from_mins(63)).await;
     until("it is forgotten", async || state(&reacting, "gone").await.is_none()).await;
     assert!(state(&reacting, "outside").await.is_some() && state(&reacting, "inside").await.is_some());
@@ -540,7 +542,7 @@ async fn what_can_not_work_is_refused_by_name() {
     assert!(unknown.start().await.map(drop).unwrap_err().to_string().contains("mail"));
 }
 
-/// Documents that are not what the handler wants are no reason to be silent.
+/// Documents of another shape than the handler expects must not be ignored silently.
 #[tokio::test(start_paused = true)]
 async fn a_document_of_another_shape_fails_visibly() {
     let (store, mails) = (Memory::default(), Mails::default());
@@ -588,7 +590,7 @@ impl leftfold::Projection for Carts {
     }
 }
 
-/// From an event to the world: appended, folded, handled once.
+/// From an event to its side effect: appended, folded, handled once.
 #[tokio::test(start_paused = true)]
 async fn a_confirmed_cart_is_handled_once() {
     let sent = Arc::new(AtomicU64::new(0));
@@ -614,7 +616,7 @@ async fn a_confirmed_cart_is_handled_once() {
     app.stop().await;
 }
 
-/// One process of all does it, at its times, and at once if somebody wants it.
+/// One of all processes runs it, on schedule, and at once on request.
 #[tokio::test(start_paused = true)]
 async fn what_is_done_every_hour_is_done_once_by_all() {
     let (store, runs) = (Memory::default(), Arc::new(AtomicU64::new(0)));
@@ -638,7 +640,7 @@ async fn what_is_done_every_hour_is_done_once_by_all() {
     assert_eq!(runs.load(Ordering::Relaxed), 0);
     tokio::time::sleep(Duration::from_mins(61)).await;
     assert_eq!(runs.load(Ordering::Relaxed), 1);
-    // The second time fails at first, and is tried again.
+    // The second run fails at first, and is retried.
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(runs.load(Ordering::Relaxed), 3);
     let now = Query { reaction: Some("report".to_owned()), ..Query::default() };
@@ -648,7 +650,7 @@ async fn what_is_done_every_hour_is_done_once_by_all() {
     assert_eq!(first.counts().done + second.counts().done, 3);
 }
 
-/// Each event once, those of a stream in order, whatever fails or restarts.
+/// Each event is handled once, those of a stream in order, despite failures and restarts.
 #[tokio::test(start_paused = true)]
 async fn events_are_handled_once_and_in_order() {
     let store = Memory::new(3);
@@ -687,7 +689,7 @@ async fn events_are_handled_once_and_in_order() {
     };
     assert_eq!((of("cart-1"), of("cart-2"), of("cart-3")), (vec![3, 5, 7], vec![], vec![2, 4, 6]));
     reacting.stop(Duration::from_secs(1)).await;
-    // Another process goes on; what failed is tried again, and nothing is done twice.
+    // Another process continues; the failed task is retried, and nothing is done twice.
     let reacting = start(&store, reaction()).await;
     broken.store(0, Ordering::Relaxed);
     let failed = Query { states: vec![State::Failed], ..Query::default() };

@@ -1,4 +1,5 @@
-//! Claims that end in other ways than most: in transactions of handlers, by hand, by newer code. What was wrong here once was found by the simulation.
+//! Claims that end in unusual ways: in transactions of handlers, manually, by newer code. The
+//! simulation found the bugs behind these tests.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -28,7 +29,7 @@ fn draft() -> Draft<Event> {
     Reaction::on_event(["sold"], "ship").from_start().retry(Retry::fixed(Duration::from_secs(1)).attempts(2))
 }
 
-/// What was shipped, by revision.
+/// The shipped events, by revision.
 #[derive(Clone, Default)]
 struct Shipped(Arc<Mutex<Vec<u64>>>);
 
@@ -49,7 +50,7 @@ impl Shipped {
     }
 }
 
-/// Completes a task as a transaction of the handler's own would.
+/// Completes a task as a handler's own transaction would.
 async fn complete<D>(ctx: &Context<D>) -> leftfold::Result<()> {
     let store = ctx.store::<Memory>().unwrap();
     let task = store.load_tasks(vec![ctx.task().key.clone()]).await?.pop().unwrap();
@@ -59,8 +60,9 @@ async fn complete<D>(ctx: &Context<D>) -> leftfold::Result<()> {
     Ok(())
 }
 
-/// The task was claimed for the next event before the end of the last run was heard of here, which then took the new run for the old one: nobody renewed
-/// or finished it, and it was run once more when its claim had ended.
+/// Regression: the task was claimed for the next event before this process learned that the last
+/// run had ended. It then took the new run for the old one. Nobody renewed or finished the new run,
+/// and it ran again when its claim had ended.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_claimed_again_at_once_is_not_taken_for_the_run_before() {
     let (store, runs) = (Memory::default(), Arc::new(AtomicU64::new(0)));
@@ -74,7 +76,7 @@ async fn a_task_that_is_claimed_again_at_once_is_not_taken_for_the_run_before() 
             async move {
                 runs.fetch_add(1, Ordering::Relaxed);
                 complete(&ctx).await?;
-                // Others have the time to claim it for the next event.
+                // Other workers have time to claim it for the next event.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 Ok(())
             }
@@ -82,7 +84,7 @@ async fn a_task_that_is_claimed_again_at_once_is_not_taken_for_the_run_before() 
     };
     let began = Instant::now();
     let reacting = Reactor::on(store.clone()).reaction(reaction).start().await.unwrap();
-    // Looks for something to do all the time.
+    // Wakes the runners all the time.
     let stirring = tokio::spawn({
         let store = store.clone();
         async move {
@@ -98,7 +100,8 @@ async fn a_task_that_is_claimed_again_at_once_is_not_taken_for_the_run_before() 
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
-/// A handler that completed its task in a transaction, and did not notice that it was not committed, was believed if it was about an event.
+/// Regression: a handler completed its task in a transaction and did not notice that it was not
+/// committed. It was believed if the task was about an event.
 #[tokio::test(start_paused = true)]
 async fn an_event_is_not_handled_if_its_transaction_was_not_committed() {
     let (store, runs) = (Memory::default(), Arc::new(AtomicU64::new(0)));
@@ -122,7 +125,8 @@ async fn an_event_is_not_handled_if_its_transaction_was_not_committed() {
     reacting.assert_no_failures().await.unwrap();
 }
 
-/// What was done was run again, found no event, and failed: the stream stood still from there on.
+/// Regression: a finished task ran again, found no event, and failed. Its stream was stuck from
+/// there on.
 #[tokio::test(start_paused = true)]
 async fn events_that_are_handled_are_not_run_again() {
     let (store, shipped) = (Memory::default(), Shipped::default());
@@ -144,7 +148,8 @@ async fn events_that_are_handled_are_not_run_again() {
     assert_eq!(reacting.task(key).await.unwrap().map(|task| task.state), Some(State::Done));
 }
 
-/// Events that came after the reaction was started, and before somebody began to follow the log, were left out.
+/// Regression: events between the start of the reaction and the first read of the log were left
+/// out.
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_the_start_is_handled() {
     let (store, shipped) = (Memory::default(), Shipped::default());

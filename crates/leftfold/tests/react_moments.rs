@@ -1,4 +1,5 @@
-//! Reactions at moments that are hard to hit: between two calls of the store, something else happens, or the process dies.
+//! Reactions at moments that are hard to hit: between two calls of the store, something else
+//! happens, or the process dies.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -28,7 +29,7 @@ fn key() -> TaskKey {
     TaskKey { reaction: "mail".to_owned(), document: DocumentId::new("a").unwrap() }
 }
 
-/// A task as code of the first version plans it for the number 5.
+/// Returns a task as code of the first version plans it for the number 5.
 fn planned(now: Timestamp) -> Task {
     let task = json!({
         "reaction": "mail", "document": "a", "version": 7, "state": "pending", "inside": true, "epoch": 1, "generation": 2,
@@ -38,8 +39,8 @@ fn planned(now: Timestamp) -> Task {
     serde_json::from_value(task).unwrap()
 }
 
-/// What is handled twice in a row by the same process, while it asks whether its claims still stand: the answer is about the first run, and
-/// must not end the second.
+/// A process runs the same task twice in a row while it checks its claims. The answer is about the
+/// first run, and must not end the second.
 #[tokio::test(start_paused = true)]
 async fn a_run_is_not_ended_by_news_of_the_one_before() {
     let (store, go_on) = (Held::default(), Arc::new(Notify::new()));
@@ -59,7 +60,7 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
     reacting.idle().await.unwrap();
     put(&store.memory, Some("1"));
     started.recv().await.unwrap();
-    // The next one who asks for tasks is who renews claims.
+    // The next load of tasks is the one that renews claims.
     store.holds_loads.store(true, Ordering::Relaxed);
     store.waiting.notified().await;
     store.holds_loads.store(false, Ordering::Relaxed);
@@ -70,7 +71,7 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
     put(&store.memory, Some("2"));
     started.recv().await.unwrap();
     store.go_on.notify_one();
-    // Renewed once more: what was asked before is long answered.
+    // Renewed once more: the held request is answered by now.
     tokio::time::sleep(Duration::from_secs(2)).await;
     go_on.notify_one();
     reacting.idle().await.unwrap();
@@ -78,7 +79,8 @@ async fn a_run_is_not_ended_by_news_of_the_one_before() {
     assert_eq!((counts.done, counts.lost, counts.takeovers), (2, 0, 0), "{counts:?}");
 }
 
-/// One that dies when it has saved tasks and told nobody is not waited for longer than one that dies at any other moment.
+/// A planner that dies between saving tasks and waking the runners causes no longer wait than one
+/// that dies at any other moment.
 #[tokio::test(start_paused = true)]
 async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
     let store = Held::default();
@@ -92,7 +94,7 @@ async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
     let planner = planner.start().await.unwrap();
     planner.idle().await.unwrap();
     let runner = Reactor::on(store.memory.clone()).worker("runner").reaction(reaction).start().await.unwrap();
-    // It looks, finds nothing, and waits to be told.
+    // The runner finds nothing, and waits to be woken.
     tokio::time::sleep(Duration::from_millis(100)).await;
     store.holds_stirs.store(true, Ordering::Relaxed);
     put(&store.memory, Some("1"));
@@ -104,7 +106,8 @@ async fn what_was_planned_by_one_who_died_before_saying_so_is_run_soon() {
     runner.idle().await.unwrap();
 }
 
-/// A claim whose answer was lost is the claimer's own also if a planner has changed the task before the claimer looks.
+/// A claim whose answer was lost belongs to the claimer, even if a planner has changed the task
+/// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_recognised_though_its_task_was_changed_since() {
     let store = Held::default();
@@ -132,8 +135,8 @@ async fn a_claim_is_recognised_though_its_task_was_changed_since() {
     assert_eq!((counts.done, counts.takeovers), (1, 0), "{counts:?}");
 }
 
-/// A plan may be written so late that the document has left already, and was seen to have. Whoever runs it looks; if its handler does not, somebody
-/// else does.
+/// A plan may be written so late that the document has already left, and was seen to leave. The run
+/// checks the document; if its handler does not, another check does.
 #[tokio::test(start_paused = true)]
 async fn what_is_planned_late_is_looked_at_though_its_handler_does_not() {
     for outcome in [Ok(()), Err("it always fails")] {
@@ -153,7 +156,8 @@ async fn what_is_planned_late_is_looked_at_though_its_handler_does_not() {
     }
 }
 
-/// Old code may plan a task so late that newer code, which does not want it, has compared everything before.
+/// Old code may plan a task so late that newer code, which does not want it, has already compared
+/// everything.
 #[tokio::test(start_paused = true)]
 async fn what_old_code_plans_late_is_looked_at_by_newer_code() {
     let store = Memory::default();
@@ -181,7 +185,8 @@ async fn what_old_code_plans_late_is_looked_at_by_newer_code() {
     assert!(!new.task(key()).await.unwrap().unwrap().inside, "newer code has not looked");
 }
 
-/// An event whose handler says that it is done, but has not committed the transaction in which it completed its task, is not passed over.
+/// A handler reports success but has not committed the transaction that completes its task. Its
+/// event is not skipped.
 #[tokio::test(start_paused = true)]
 async fn an_event_is_not_passed_if_its_transaction_was_not_committed() {
     let store = Memory::default();
@@ -191,7 +196,7 @@ async fn an_event_is_not_passed_if_its_transaction_was_not_committed() {
     let retry = Retry::fixed(Duration::from_millis(5)).attempts(2);
     let reaction = Reaction::on_event(["paid"], "mail").from_start().retry(retry).for_each(
         async |ctx: Context<Event>| {
-            // What it should be is computed, and never written.
+            // The completed task is computed, but never written.
             assert!(ctx.complete(ctx.task().clone()).is_some());
             Ok(())
         },

@@ -1,5 +1,5 @@
 //! Documents that kill the process that handles them, on a store in memory: they fail in the end,
-//! and take no other document with them.
+//! and harm no other document.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 const DEADLY: &str = "deadly";
 const LONG: Duration = Duration::from_hours(1);
 
-/// The work of all handlers, and how often one of them has met the deadly document.
+/// The work of all handlers, and the number of runs of the deadly document.
 #[derive(Clone)]
 struct Scene {
     handled: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// A reaction whose handler takes so long, and never returns for the deadly document.
+    /// Returns a reaction whose handler takes this long, and never returns for the deadly document.
     fn reaction(&self, takes: Duration) -> Reaction {
         let scene = self.clone();
         draft().run(move |ctx| {
@@ -71,7 +71,8 @@ impl Scene {
         self.handled.lock().unwrap().len()
     }
 
-    /// Runs processes, each until it dies, until nothing is left to do. Returns how many died.
+    /// Runs processes, each until it dies, until nothing is left to do. Returns the number of
+    /// deaths.
     async fn play(&self, store: &Memory, takes: Duration) -> usize {
         for round in 0..50 {
             *self.running.lock().unwrap() = 0;
@@ -120,8 +121,8 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
-/// Every lost claim once counted as an attempt: then the healthy tasks that were claimed beside a
-/// deadly one three times ended as failed, and nothing was done for them.
+/// Regression: every lost claim counted as an attempt. Healthy tasks that were claimed beside a
+/// deadly one three times then failed without ever running.
 #[tokio::test(start_paused = true)]
 async fn a_document_that_kills_its_process_fails_alone_and_the_others_are_handled() {
     let (store, scene) = (Memory::default(), Scene::new());
@@ -140,7 +141,7 @@ async fn a_document_that_kills_its_process_fails_alone_and_the_others_are_handle
     assert!(beside[1] < 64 && beside[2] < 8 && beside[3..] == [0, 0, 0], "{beside:?}");
 }
 
-/// The death of a process with many claims neither runs its tasks one by one nor holds up others.
+/// The death of a process with many claims neither runs its tasks one by one nor delays others.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_with_a_thousand_claims_holds_up_nobody() {
     let (store, scene) = (Memory::default(), Scene::new());
@@ -152,7 +153,7 @@ async fn a_process_that_dies_with_a_thousand_claims_holds_up_nobody() {
         dies.reaction(draft().concurrency(1_000).run(|_| std::future::pending())).start().await.unwrap();
     until("it has them all", async || dies.counts().claimed == 1_000).await;
     drop(dies);
-    // One process has both to do: half of the time is for tasks without suspicion.
+    // One process has to do both: half of its time is for tasks without suspicion.
     let lives = start(&store, "lives", scene.reaction(Duration::from_millis(100))).await;
     until("the claims are lost", async || lives.counts().takeovers == 1_000).await;
     let begun = tokio::time::Instant::now();
@@ -173,7 +174,7 @@ async fn a_process_that_dies_with_a_thousand_claims_holds_up_nobody() {
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
 }
 
-/// A worker that could not reach the store for a while is alive: its tasks are no suspects.
+/// A worker that could not reach the store for a while is alive, so its tasks are not suspects.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_alive_and_loses_its_claim_makes_no_suspect() {
     let store = Memory::default();
@@ -181,7 +182,7 @@ async fn a_worker_that_is_alive_and_loses_its_claim_makes_no_suspect() {
     let hangs = start(&store, "hangs", draft().run(|_| std::future::pending())).await;
     let running = async || task_in(&store, "a").await.is_some_and(|task| task.state == State::Running);
     until("it runs", running).await;
-    // Somebody ends the claim early; the worker goes on saying that it is alive.
+    // The claim is ended early; the worker keeps sending heartbeats.
     let task = task_in(&store, "a").await.unwrap();
     let now = store.time().await.unwrap();
     let ended = Task { due: Some(now), version: 1, ..task.clone() };
@@ -195,7 +196,8 @@ async fn a_worker_that_is_alive_and_loses_its_claim_makes_no_suspect() {
     assert!(task.history[0].error.as_ref().unwrap().contains("could not renew"), "{:?}", task.history);
 }
 
-/// A worker that stood still for long was taken for dead. When it goes on, it says that it lives.
+/// A worker that stood still for long counted as dead. When it resumes, its heartbeat shows that it
+/// is alive.
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_stood_still_lifts_the_suspicion_when_it_goes_on() {
     let store = Held::default();
@@ -204,7 +206,7 @@ async fn a_worker_that_stood_still_lifts_the_suspicion_when_it_goes_on() {
     let running = async || task_in(&store.memory, "a").await.is_some_and(|task| task.state == State::Running);
     until("it runs", running).await;
     store.stands_still.store(true, Ordering::Relaxed);
-    // Nobody runs it meanwhile: this one only takes the lost claim away.
+    // No worker runs it meanwhile: this one only takes the lost claim away.
     let other = Reactor::on(store.memory.clone()).worker("other").plans(false).concurrency(1);
     let other = other.reaction(draft().run(|_| std::future::pending())).start().await.unwrap();
     let suspected =
@@ -217,8 +219,8 @@ async fn a_worker_that_stood_still_lifts_the_suspicion_when_it_goes_on() {
     drop((stands, other));
 }
 
-/// A process that is started anew under its old name is another worker: what it had claimed before
-/// it died is lost with its process.
+/// A process that restarts under its old name is another worker: its earlier claims are lost with
+/// the old process.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_starts_again_under_its_name_does_not_vouch_for_its_predecessor() {
     let (store, scene) = (Memory::default(), Scene::new());
@@ -233,7 +235,7 @@ async fn a_process_that_starts_again_under_its_name_does_not_vouch_for_its_prede
     assert!(task.history[0].error.as_ref().unwrap().contains("process ended"), "{:?}", task.history);
 }
 
-/// Suspects take at most half of the workers: the others go on with tasks without suspicion.
+/// Suspects take at most half of the workers: the others continue with tasks without suspicion.
 #[tokio::test(start_paused = true)]
 async fn suspects_run_in_at_most_half_of_the_workers() {
     let store = Memory::default();
@@ -267,7 +269,7 @@ async fn suspects_run_in_at_most_half_of_the_workers() {
         });
         workers.push(start(&store, &format!("worker-{worker}"), reaction).await);
     }
-    // There is always something without suspicion to do, so all four workers are alive.
+    // There is always a task without suspicion, so all four workers are alive.
     for number in 0.. {
         put(&store, &format!("new-{number}"));
         sleep(Duration::from_millis(10)).await;

@@ -1,4 +1,5 @@
-//! Several reactions, several processes, many changes: what one does must not cost the other anything. On a store in memory.
+//! Several reactions, several processes, many changes: the work of one must not delay the other. On
+//! a store in memory.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -14,7 +15,7 @@ use leftfold::{DocumentId, Json, Memory};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Which documents were handled by whom, one after the other.
+/// The handled documents with their handlers, in order.
 #[derive(Clone, Default)]
 struct Handled(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -43,7 +44,7 @@ impl Handled {
         self.0.lock().unwrap().len()
     }
 
-    /// A reaction whose handler takes so long, and notes what it was about.
+    /// Returns a reaction whose handler takes this long, and records its document.
     fn by_one(&self, who: &str, draft: Draft<Value>, takes: Duration) -> Reaction {
         let (handled, who) = (self.clone(), who.to_owned());
         draft.run(move |ctx| {
@@ -85,7 +86,7 @@ async fn task(reacting: &Reacting<Memory>, reaction: &str, document: &str) -> Ta
     reacting.task(key).await.unwrap().unwrap()
 }
 
-/// Asks again and again until it is so; time passes by itself.
+/// Polls until the condition holds; paused time advances by itself.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !is_so().await {
@@ -136,7 +137,7 @@ async fn what_is_watched_decides_what_runs_again() {
         expected.iter_mut().zip(runs).for_each(|(all, more)| *all += more);
         assert_eq!(names.map(|name| handled.by(name)), expected, "{document}");
     }
-    // What was watched is there as it was, in its place.
+    // The watched fields have the same values in the same place.
     put(
         &store,
         "b",
@@ -152,7 +153,7 @@ async fn what_is_watched_decides_what_runs_again() {
 async fn each_reaction_has_its_own_documents() {
     let (store, handled) = (Memory::default(), Handled::default());
     let vip = draft("vip").when(|order| order["status"] == "vip");
-    // Two fields of one document.
+    // A condition on two fields of one document.
     let over = draft("over").when(|order| order["total"].as_u64() > order["limit"].as_u64());
     let reacting = Reactor::on(store.clone())
         .reaction(handled.by_one("vip", vip, Duration::ZERO))
@@ -180,10 +181,10 @@ async fn processes_share_the_work_and_hand_it_over() {
     first.idle().await.unwrap();
     assert_eq!((handled.count(), handled.most_of_one()), (500, 1));
     assert!(handled.by("first") > 50 && handled.by("second") > 50, "both worked");
-    // One of them follows the feed, and keeps up.
+    // One process follows the feed, and keeps up.
     let lags: Vec<_> = [&first, &second].iter().flat_map(|one| one.feed_lags().into_values()).collect();
     assert_eq!(lags, [Duration::ZERO]);
-    // Who stops has given back all that would hold up the other.
+    // A process that stops has released everything that would delay the other.
     first.stop(Duration::from_secs(1)).await;
     assert!(first.feed_lags().is_empty());
     let begun = Instant::now();
@@ -227,7 +228,7 @@ async fn a_throttle_holds_for_all_processes() {
     let first = start(&store, "first", reaction("first")).await;
     put(&store, "a", &json!({}));
     first.idle().await.unwrap();
-    // One that did not hear of it, and one that starts afterwards.
+    // One process did not hear of it, and one starts afterwards.
     let second = start(&store, "second", reaction("second")).await;
     let begun = Instant::now();
     put_many(&store, 20);
@@ -266,7 +267,7 @@ async fn a_handler_that_pauses_its_reaction_does_so_for_all_until_it_is_resumed(
     second.idle().await.unwrap();
     let known = &first.reactions().await.unwrap()[0];
     assert_eq!((known.paused, known.paused_because.as_deref()), (false, None));
-    // The one that paused it was not done, and the attempt does not count.
+    // The run that paused the reaction was not completed, and the attempt does not count.
     assert_eq!((handled.count(), handled.times("a")), (22, 2));
     assert_eq!(task(&first, "call", "a").await.attempts, 1);
 }
@@ -305,12 +306,12 @@ async fn comparing_goes_on_where_it_was() {
         let reaction = handled.by_one(who, draft("all"), Duration::ZERO);
         Reactor::on(store.clone()).worker(who).reaction(reaction)
     };
-    // One that plans nothing: so all are still to be compared.
+    // A process that does not plan, so everything is still to be compared.
     let first = reactor("first").plans(false).start().await.unwrap();
     first.stop(Duration::from_secs(1)).await;
     let before = store.registered().await.unwrap().remove(0);
     assert_eq!(before.comparing, Some(Comparing::ToBegin));
-    // Somebody got as far as this, and was gone. The place of the feed is known by then.
+    // Another process got this far and died. The feed position is known by then.
     let lease =
         store.take_lease("feed of plain orders", "gone", Duration::from_secs(1)).await.unwrap().unwrap();
     let mut feed = store.follow(vec![before.on.clone().unwrap()], None).await.unwrap();
@@ -324,7 +325,7 @@ async fn comparing_goes_on_where_it_was() {
     assert_eq!((handled.count(), handled.times("o1000"), handled.times("o0999")), (200, 1, 0));
 }
 
-/// Fails as often as the document says.
+/// Returns a reaction that fails as often as the document says.
 fn fails(draft: Draft<Value>) -> Reaction {
     draft.run(|ctx| async move {
         let order = ctx.document().await?;
@@ -350,7 +351,7 @@ async fn what_became_of_runs_is_remembered() {
     assert_eq!((failed.state, failed.attempts, failed.done_at), (State::Failed, 10, done_at));
     let errors: Vec<_> = failed.history.iter().map(|run| run.error.as_deref()).collect();
     assert_eq!(errors, [Some("number 8"), Some("number 9"), Some("number 10")]);
-    // A document that changed is begun with anew.
+    // A changed document starts over.
     put(&store, "a", &json!({ "fails": 2 }));
     reacting.idle_within(Duration::from_mins(1)).await.unwrap();
     let done = task(&reacting, "tries", "a").await;
@@ -368,7 +369,7 @@ async fn a_change_need_not_reset_what_failed() {
         put(&store, "a", &json!({ "fails": 20, "number": number }));
         reacting.idle().await.unwrap();
     }
-    // Three states, one attempt each.
+    // Three document states, one attempt each.
     let task = task(&reacting, "tries", "a").await;
     assert_eq!((task.state, task.attempts), (State::Failed, 3));
 }

@@ -1,4 +1,4 @@
-//! Rebuilding beside the live documents: whoever dies, whatever is appended meanwhile, and however many take part.
+//! Rebuilds beside the live documents: with crashes, concurrent appends, and several processes.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -14,7 +14,7 @@ use leftfold::{
     App, Collection, DocumentId, Documents as _, Event, Json, Lane, Leftfold, Memory, Projection, Route,
 };
 
-/// Lists the events it has seen; code of another version lists them in another way.
+/// Lists the events it has seen; code of another version lists them differently.
 #[derive(Clone)]
 struct Notes {
     version: u32,
@@ -83,7 +83,7 @@ async fn append(app: &App<Memory>, count: usize) {
     }
 }
 
-/// A store with so many events that code of version 1 has folded.
+/// Creates a store with this many events that code of version 1 has folded.
 async fn folded(partitions: u16, count: usize) -> Memory {
     let store = Memory::new(partitions);
     let app = start(&store, Notes::new(1)).await;
@@ -97,7 +97,7 @@ async fn known(store: &Memory) -> Generations {
     store.generations(&notes()).await.unwrap()
 }
 
-/// All documents are what code of this version folds, and nothing else.
+/// Asserts that code of this version has folded all documents.
 async fn assert_all_by(app: &App<Memory>, version: &str) {
     app.caught_up().await.unwrap();
     let records = app.store().scan(&notes(), None, 100).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_rebuild_that_nobody_holds_any_more_is_taken_up_where_it_was() {
         let app = open(&store, Notes::new(2)).await;
         let rebuild = app.rebuild("notes").await.unwrap();
         let building = notes().generation(rebuild.generation());
-        // It dies in the middle.
+        // The process dies in the middle.
         let mut at = store.checkpoint(&building).await.unwrap().mark;
         while at.lanes().map(|(_, number)| number).sum::<u64>() < 50 {
             at = store.advanced(&building, &at).await.unwrap();
@@ -138,7 +138,8 @@ async fn a_rebuild_that_nobody_holds_any_more_is_taken_up_where_it_was() {
     }
 }
 
-/// Whoever was to complete a switch may die after each step: those who fold the projection complete it.
+/// The process that completes a switch may die after each step: workers of the projection complete
+/// it.
 #[tokio::test(start_paused = true)]
 async fn a_switch_that_was_begun_is_completed_by_whoever_folds() {
     for is_frozen in [false, true] {
@@ -153,12 +154,12 @@ async fn begin_and_die(is_frozen: bool) {
     let number = rebuild.generation();
     rebuild.built().await.unwrap();
     drop(rebuild);
-    // The intent is written, and its author is dead.
+    // The intent is written, and its process is dead.
     let before = known(&store).await;
     let next = before.switching_to(number).unwrap();
     let ticket = next.switching.clone().unwrap().ticket;
     assert!(store.put_generations(&notes(), before.revision, next).await.unwrap());
-    // So is one who has frozen the checkpoint, too, if there is one.
+    // In one case the process dies before it freezes the checkpoint, in the other after.
     if !is_frozen {
         finish_what_was_begun(&store, &operator, number).await;
         return;
@@ -184,7 +185,8 @@ async fn finish_what_was_begun(store: &Memory, operator: &App<Memory>, number: u
     worker.stop().await;
 }
 
-/// Nobody is left who has the code that began it, and nobody else may fold what it has built.
+/// No process with the code that began the switch is left, and no other code may fold its
+/// generation.
 #[tokio::test(start_paused = true)]
 async fn a_switch_to_what_other_code_has_built_is_called_off_if_that_is_gone() {
     let store = folded(1, 60).await;
@@ -229,7 +231,7 @@ async fn a_checkpoint_that_is_frozen_for_nothing_thaws() {
     app.stop().await;
 }
 
-/// Two processes fold, one of them switches, and events come in: what readers see only grows.
+/// Two processes fold, one of them switches, and events come in: the readers' state only grows.
 #[tokio::test(start_paused = true)]
 async fn what_readers_see_never_goes_back() {
     for by_stream in [true, false] {
@@ -281,7 +283,7 @@ async fn what_readers_see_never_goes_back() {
     }
 }
 
-/// Folds as version 1 does, and has a fingerprint of its own.
+/// A projection that folds like version 1, with its own fingerprint.
 struct Fingerprinted(&'static str);
 
 impl Projection for Fingerprinted {
@@ -318,7 +320,7 @@ async fn code_that_was_replaced_stands_by() {
     let old = start(&store, Notes::new(1)).await;
     let new = start(&store, Notes::new(2)).await;
     new.rebuild("notes").await.unwrap().finish(0).await.unwrap();
-    // What comes now is folded by new code, though the old one may be first.
+    // The new code folds the next events, even if the old worker is faster.
     for _ in 0..20 {
         append(&new, 7).await;
         new.caught_up().await.unwrap();
@@ -334,7 +336,7 @@ async fn code_that_was_replaced_stands_by() {
     {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Until it is undone.
+    // An undo lets the old code continue.
     old.undo("notes").await.unwrap();
     assert_all_by(&old, "1").await;
     old.stop().await;
@@ -370,7 +372,7 @@ async fn what_is_given_up_leaves_nothing() {
     rebuild.cancel().await.unwrap();
     assert!(store.scan(&building, None, 1).await.is_err(), "it should be gone");
     assert_all_by(&app, "1").await;
-    // Whoever holds a rebuild that somebody else gave up hears of it.
+    // The holder of a rebuild learns that another process has cancelled it.
     let rebuild = app.rebuild("notes").await.unwrap();
     assert!(app.cancel_rebuild("notes").await.unwrap() && !app.cancel_rebuild("notes").await.unwrap());
     assert!(rebuild.switch().await.unwrap_err().is_conflict());
@@ -378,7 +380,7 @@ async fn what_is_given_up_leaves_nothing() {
     app.stop().await;
 }
 
-/// A document that is parked in one generation need not be in the other.
+/// A document that is parked in one generation need not be parked in the other.
 #[tokio::test(start_paused = true)]
 async fn what_is_parked_is_parked_in_its_own_generation() {
     let store = Memory::new(1);
@@ -406,7 +408,7 @@ async fn what_is_parked_is_parked_in_its_own_generation() {
 #[tokio::test(start_paused = true)]
 async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_come_in() {
     for by_stream in [true, false] {
-        // Between partitions there is no order, so that lists of events of several would differ.
+        // Partitions have no common order, so lists of events of several partitions would differ.
         let store = Memory::new(if by_stream { 3 } else { 1 });
         let app = start(&store, Notes { by_stream, ..Notes::new(1) }).await;
         append(&app, 140).await;
@@ -430,7 +432,7 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
         appending.abort();
         app.caught_up().await.unwrap();
         app.stop().await;
-        // One is changed, one is gone, and one was made by nobody.
+        // One document is changed, one is deleted, and one belongs to no event.
         let wrong = |id: &str, body: Option<&str>, expected: Option<Header>, mark| {
             let header = Header { mark, parked: None };
             let body = body.map(|body| Json::parse(body).unwrap());

@@ -1,4 +1,5 @@
-//! What a store can't tell, tells late, does in part or answers from yesterday costs a retry, never a wrong document.
+//! Unknown outcomes, late or partial writes and stale reads of a store cost a retry, never a wrong
+//! document.
 
 mod common;
 #[path = "common/shaky.rs"]
@@ -13,7 +14,7 @@ use leftfold::guarded::Answer;
 use leftfold::{Backoff, Expected, Guarded, Lane, Leftfold, NewEvent, Rule};
 use shaky::{Seeded, Shaky};
 
-/// Time is paused, so that all waiting costs nothing and a seed gives the same run again.
+/// Time is paused, so that waiting costs nothing and a seed always gives the same run.
 #[tokio::test(start_paused = true)]
 async fn documents_are_right_whatever_the_store_does() {
     let mut unknowns = 0;
@@ -58,7 +59,7 @@ async fn documents_are_right_whatever_the_store_does() {
             }
             store.calm.store(true, Ordering::SeqCst);
             one.caught_up().await.unwrap();
-            // What was under way for long arrives at last.
+            // Delayed commits arrive at last.
             tokio::time::sleep(Duration::from_millis(50)).await;
             while !one.parked(notes.name, None, 1).await.unwrap().is_empty() {
                 one.retry_all(notes.name, false, |_, _| ()).await.unwrap();

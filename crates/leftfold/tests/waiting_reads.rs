@@ -1,4 +1,5 @@
-//! A waiting read beside a mend: whatever happens between its steps, it never answers without the event it waited for.
+//! A waiting read beside a repair: whatever happens between its steps, it never answers without the
+//! event it waited for.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -10,7 +11,7 @@ use common::{Notes, garbled, noted};
 use leftfold::{Expected, Leftfold, ReadError};
 use scripted::{Call, Scripted};
 
-/// A stream is set aside, and mended just before one of the steps of the read: each in turn.
+/// A stream is parked, and repaired just before one of the steps of the read: each in turn.
 #[tokio::test]
 async fn a_read_beside_a_mend_never_answers_without_the_event() {
     let steps = [(Call::Checkpoint, 0), (Call::Load, 0), (Call::Load, 1)];

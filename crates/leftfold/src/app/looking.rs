@@ -1,4 +1,5 @@
-//! Looking closely at one document: what made it, what it was, why it is not there.
+//! Inspection of one document: the events that made it, its past states, and the reasons why it is
+//! missing.
 
 use std::ops::ControlFlow;
 
@@ -12,14 +13,14 @@ use crate::fold::{Absence, Cursor, Explained, Explaining, Explanation, Moment};
 use crate::log::{Entry, Limit};
 use crate::sequence::{Conflict, Held, Sequences};
 
-/// How many streams, or conflicts, are looked at together.
+/// The number of streams, or conflicts, to read at a time.
 const PAGE: usize = 100;
-/// How many bytes of documents are compared for one part of an explanation.
+/// The number of bytes of documents to compare for one part of an explanation.
 const WORK: u64 = 64 << 20;
 
 impl<S: Store> App<S> {
-    /// Tells every event that made a document, and what each changed, one after the other. `false` if nothing was folded into such
-    /// a document yet; [`why_not`](Self::why_not) says why.
+    /// Passes every event that made a document to `tell`, in order, with its changes. Returns
+    /// `false` if nothing was folded into such a document yet; [`why_not`](Self::why_not) says why.
     pub async fn explain(
         &self,
         collection: &str,
@@ -29,7 +30,7 @@ impl<S: Store> App<S> {
         self.explain_all(collection, id, None, &mut tell).await
     }
 
-    /// The same, up to a moment.
+    /// Does the same up to a moment.
     pub async fn explain_until(
         &self,
         collection: &str,
@@ -40,11 +41,11 @@ impl<S: Store> App<S> {
         self.explain_all(collection, id, Some(moment), &mut tell).await
     }
 
-    /// A part of an explanation, from its beginning or from where an earlier part ended. `None` if nothing was folded into such a
-    /// document yet.
+    /// Returns a part of an explanation, from its beginning or from the end of an earlier part.
+    /// Returns `None` if nothing was folded into such a document yet.
     ///
-    /// A part ends at the limit, whose bytes are those of its JSON, or sooner if the document is large. To get to where it begins, the
-    /// events before it are folded again.
+    /// A part ends at the limit, whose bytes count its JSON, or sooner if the document is large.
+    /// Each call folds the events before the part again.
     pub async fn explain_part(
         &self,
         collection: &str,
@@ -55,7 +56,7 @@ impl<S: Store> App<S> {
     ) -> Result<Option<Explanation>> {
         let (mut events, mut bytes, mut work) = (Vec::new(), 0, 0);
         let mut tell = |step: Explained| {
-            // With the comma behind it.
+            // The extra byte is the comma after it.
             bytes += serde_json::to_vec(&step).map_or(0, |json| json.len() + 1);
             work += step.size.unwrap_or_default();
             events.push(step);
@@ -70,7 +71,8 @@ impl<S: Store> App<S> {
         Ok(Some(Explanation { events, next }))
     }
 
-    /// A document as it was: what the code there is now makes of its events up to a moment.
+    /// Returns a document as of a moment: the result of folding its events up to then with the
+    /// current code.
     pub async fn past(&self, collection: &str, id: &str, moment: &Moment) -> Result<Option<Value>> {
         let part = self.part(collection)?;
         let live = self.live(part).await?;
@@ -108,8 +110,8 @@ impl<S: Store> App<S> {
 }
 
 impl<S: Store + Sequences> App<S> {
-    /// Why a document is not there: all reasons that can be found, at least one. Of what a stream holds, the first few thousand events are looked
-    /// at.
+    /// Returns the reasons why a document is missing: all that can be found, at least one. For each
+    /// stream, only the first few thousand events are checked.
     pub async fn why_not(&self, collection: &str, id: &str) -> Result<Vec<Absence>> {
         let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
         let live = self.live(part).await?;
@@ -152,7 +154,7 @@ impl<S: Store + Sequences> App<S> {
         }
     }
 
-    /// Adds the events that are kept apart and would belong to the document.
+    /// Adds the conflicting events that would belong to the document.
     async fn in_conflict(
         &self,
         reasons: &mut Vec<Absence>,
@@ -175,7 +177,7 @@ impl<S: Store + Sequences> App<S> {
     }
 }
 
-/// An event that is not in the log, as projections see those that are.
+/// Builds the event that projections would see if this entry were in the log.
 fn event(stream: &StreamId, revision: Revision, entry: &Entry) -> Event {
     let (Entry { id, kind, time, data, metadata }, stream) = (entry.clone(), stream.clone());
     Event { id, stream, revision, kind, time, data, metadata, partition: Partition(0), position: Position(0) }

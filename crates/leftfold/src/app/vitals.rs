@@ -1,4 +1,4 @@
-//! The few facts about a projection that are cheap enough to be asked for every second.
+//! The facts about a projection that are cheap enough to query every second.
 
 use super::App;
 use crate::documents::Store;
@@ -6,25 +6,25 @@ use crate::error::Result;
 use crate::fold::{Activity, distance};
 use crate::mark::Mark;
 
-/// How a projection is doing, in as much as that can be told without counting its documents. [`App::status`] says more.
+/// The state of a projection, without the costly count of its documents. [`App::status`] says more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vitals {
-    /// Its name.
+    /// The name of the projection.
     pub projection: String,
     /// The work of this process on it.
     pub activity: Activity,
-    /// The last error that this process met.
+    /// The last error in this process.
     pub last_error: Option<String>,
-    /// The position up to which it is folded, per partition.
+    /// The position up to which the projection has folded, per partition.
     pub position: Mark,
-    /// How many events it is behind.
+    /// The number of events it is behind.
     pub lag: u64,
-    /// Whether a document or a stream of it is parked.
+    /// `true` if one of its documents or streams is parked.
     pub is_parked: bool,
 }
 
 impl<S: Store> App<S> {
-    /// How each projection is doing, cheaply: for a probe that asks again and again.
+    /// Returns the state of each projection at low cost, for probes that poll.
     pub async fn vitals(&self) -> Result<Vec<Vitals>> {
         let store = self.store();
         let head = store.heads().await?;

@@ -10,7 +10,8 @@ use crate::fold::stopped;
 use crate::part::{Part, Setting};
 use crate::rebuild::{self, keep};
 
-/// The tasks that work on one projection. They end when told to, or where they are when this is dropped.
+/// The tasks that work on one projection. They stop when told to, and are aborted when this is
+/// dropped.
 pub(super) struct Worker<S> {
     pub(super) part: Arc<dyn Part<S>>,
     pub(super) stop: watch::Sender<bool>,
@@ -27,7 +28,7 @@ impl<S: Store> Worker<S> {
         Self { part, stop, tasks, is_rebuilding: false }
     }
 
-    /// Rebuilds the documents as well, once, if code of another version made them.
+    /// Also rebuilds the documents, once, if code of another version built them.
     pub(super) fn rebuild_if_changed(&mut self, setting: Setting<S>) {
         if std::mem::replace(&mut self.is_rebuilding, true) {
             return;

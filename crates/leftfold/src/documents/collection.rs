@@ -1,4 +1,4 @@
-//! What collections are called.
+//! Names of collections.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Invalid, Result};
 
-/// The name of a collection, which is also that of the projection that fills it.
+/// The name of a collection and of the projection that fills it.
 ///
-/// A letter, then letters, digits or `_`, 63 at most: it becomes part of table names.
+/// A letter, then letters, digits or `_`, at most 63 in total: it becomes part of table names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "CompactString", into = "CompactString")]
 pub struct Collection(CompactString);
@@ -18,7 +18,7 @@ impl Collection {
     const STREAMS: &'static str = "~streams";
     const MARK: char = '~';
 
-    /// Checks the name.
+    /// Validates the name.
     pub fn new(name: impl AsRef<str>) -> Result<Self, Invalid> {
         let name = name.as_ref();
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -29,13 +29,14 @@ impl Collection {
         Ok(Self(CompactString::from(name)))
     }
 
-    /// The hidden collection that remembers which streams this one has set aside.
+    /// Returns the hidden collection that records the parked streams of this one.
     #[must_use]
     pub fn streams(&self) -> Self {
         Self(compact_str::format_compact!("{}{}", self.0, Self::STREAMS))
     }
 
-    /// One of its generations: its own records, streams and checkpoint, whichever generation is live.
+    /// Returns the name of one generation: its own records, streams and checkpoint, whichever
+    /// generation is live.
     #[must_use]
     pub fn generation(&self, number: u32) -> Self {
         let (base, _, streams) = self.parts();
@@ -43,19 +44,20 @@ impl Collection {
         Self(compact_str::format_compact!("{base}{}{number}{streams}", Self::MARK))
     }
 
-    /// The name alone, which means the generation that is live.
+    /// Returns the name alone, which means the live generation.
     #[must_use]
     pub fn base(&self) -> Self {
         Self(CompactString::from(self.parts().0))
     }
 
-    /// Whether a generation is named, and so nobody has to look which one is live.
+    /// Returns whether this name includes a generation, so that callers need not look up the live
+    /// one.
     pub fn names_generation(&self) -> bool {
         self.parts().1.is_some()
     }
 
-    /// For stores: what the records that are meant are kept under, where this generation is live. The first generation,
-    /// which has the number 0, has the name alone.
+    /// For stores: returns the name under which the records are stored while generation `live` is
+    /// live. The first generation, number 0, is stored under the name alone.
     #[must_use]
     pub fn stored(&self, live: u32) -> Self {
         let (base, number, streams) = self.parts();
@@ -66,7 +68,7 @@ impl Collection {
         }
     }
 
-    /// For stores: a name as it was [stored](Self::stored).
+    /// For stores: parses a name that [`stored`](Self::stored) returned.
     pub fn from_stored(name: &str) -> Result<Self, Invalid> {
         let expected =
             "a collection's name, which may be followed by ~ and the number of a generation, and by ~streams";
@@ -79,7 +81,8 @@ impl Collection {
         }
     }
 
-    /// The name alone, the generation if one is named, and whether it is the hidden one of it.
+    /// Splits the name into the base name, the generation if one is named, and `true` if it is the
+    /// hidden collection of streams.
     fn parts(&self) -> (&str, Option<u32>, bool) {
         let rest = self.0.strip_suffix(Self::STREAMS);
         let (rest, streams) = rest.map_or((self.0.as_str(), false), |rest| (rest, true));
@@ -89,17 +92,18 @@ impl Collection {
         }
     }
 
-    /// Whether readers are not meant to see it.
+    /// Returns whether the collection is hidden from readers.
     pub fn is_hidden(&self) -> bool {
         self.0.contains(Self::MARK)
     }
 
-    /// Of a hidden collection of [streams](Self::streams), the name of the one it belongs to.
+    /// For a hidden collection of [streams](Self::streams), returns the name of the collection it
+    /// belongs to.
     pub fn belongs_to(&self) -> Option<&str> {
         self.0.strip_suffix(Self::STREAMS)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,28 +1,30 @@
-//! Generations: a collection is rebuilt beside the one that readers see, and takes its place at once.
+//! Generations: a collection is rebuilt beside the one that readers see, and then replaces it at
+//! once.
 
 use serde::{Deserialize, Serialize};
 
-/// One making of a collection from its first event on, with its own records and its own checkpoint.
+/// One build of a collection from its first event, with its own records and its own checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Numbers are never used again; the first generation has 0.
+    /// The number of the generation. Numbers are never reused; the first generation has 0.
     pub number: u32,
-    /// The [fingerprint](crate::Projection::fingerprint) of the code it was made with, if that is
-    /// known.
+    /// The [fingerprint](crate::Projection::fingerprint) of the code that built it, if known.
     pub version: Option<String>,
 }
 
-/// Another generation is about to become live: whoever folds completes that.
+/// A switch under way: another generation is about to become live. The worker that folds completes
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switching {
     /// The generation that becomes live.
     pub to: u32,
-    /// The checkpoint of the one that is live is frozen under this number, which no other switch has or had.
+    /// The number under which the checkpoint of the live generation is frozen. It is unique to this
+    /// switch.
     pub ticket: u64,
 }
 
-/// Which generations a collection has. Changed by compare-and-swap alone; each change here is what is to be stored next, or
-/// `None` if nothing is to be changed.
+/// The generations of a collection, changed only by compare-and-swap. Each method that makes a
+/// change returns the next value to store, or `None` if there is nothing to change.
 ///
 /// ```
 /// use leftfold::documents::Generations;
@@ -39,29 +41,30 @@ pub struct Switching {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Generations {
-    /// One more after each change.
+    /// The revision, incremented by each change.
     pub revision: u64,
-    /// The one that readers see.
+    /// The generation that readers see.
     pub live: Generation,
-    /// The one that is being built beside it.
+    /// The generation that is being built beside it.
     pub building: Option<Generation>,
-    /// The one that was live before, for an undo.
+    /// The generation that was live before, kept for an undo.
     pub kept: Option<Generation>,
     /// The switch that is under way.
     pub switching: Option<Switching>,
-    /// How many there were beside the first.
+    /// The number of generations created after the first.
     pub made: u32,
-    /// Generations that are to be removed.
+    /// Generations to delete.
     pub dropping: Vec<u32>,
-    /// Versions of code whose documents were replaced by a rebuild: where such code is still running, it stands by.
+    /// Versions of code whose documents a rebuild has replaced. A process that still runs such code
+    /// stands by.
     pub replaced: Vec<String>,
 }
 
 impl Generations {
-    /// How many replaced versions are remembered.
+    /// The number of replaced versions to remember.
     const REPLACED: usize = 32;
 
-    /// The version of the code that made the live one is known from now on.
+    /// Records the version of the code that built the live generation, if it is not known yet.
     #[must_use]
     pub fn recorded(&self, version: &str) -> Option<Self> {
         if self.live.version.is_some() {
@@ -72,7 +75,8 @@ impl Generations {
         Some(next)
     }
 
-    /// Another one is built, by code of this version. One that code of another version has begun is given up.
+    /// Begins a new build by code of this version. An unfinished build by another version is
+    /// abandoned.
     #[must_use]
     pub fn building(&self, version: &str) -> Option<Self> {
         let same = |building: &Generation| building.version.as_deref() == Some(version);
@@ -86,7 +90,7 @@ impl Generations {
         Some(next)
     }
 
-    /// The one that is being built, or the one that was kept, is to become live.
+    /// Begins the switch to the generation being built or to the kept one.
     #[must_use]
     pub fn switching_to(&self, number: u32) -> Option<Self> {
         let is_there = [&self.building, &self.kept].into_iter().flatten().any(|one| one.number == number);
@@ -98,7 +102,7 @@ impl Generations {
         Some(next)
     }
 
-    /// The switch that is under way is done.
+    /// Completes the switch that is under way.
     #[must_use]
     pub fn switched(&self) -> Option<Self> {
         let to = self.switching.as_ref()?.to;
@@ -114,7 +118,7 @@ impl Generations {
             next.replaced.drain(..surplus);
             before
         } else {
-            // It is undone: from here on any code may fold it.
+            // This is an undo: from here on any code may fold the collection.
             next.replaced.clear();
             let live = next.kept.take()?;
             std::mem::replace(&mut next.live, live)
@@ -123,14 +127,14 @@ impl Generations {
         Some(next)
     }
 
-    /// The switch that is under way under this ticket is called off; what it was to switch to stays.
+    /// Withdraws the switch with this ticket. The generation it would have switched to stays.
     #[must_use]
     pub fn withdrawn(&self, ticket: u64) -> Option<Self> {
         self.switching.as_ref().filter(|switching| switching.ticket == ticket)?;
         Some(Self { switching: None, ..self.next() })
     }
 
-    /// What is being built is given up, and the switch to whatever was to become live.
+    /// Abandons the build under way, and any switch under way.
     #[must_use]
     pub fn cancelled(&self) -> Option<Self> {
         if self.building.is_none() && self.switching.is_none() {
@@ -142,7 +146,7 @@ impl Generations {
         Some(next)
     }
 
-    /// The one that was kept for an undo is to be removed.
+    /// Marks the generation that was kept for an undo for deletion.
     #[must_use]
     pub fn without_kept(&self) -> Option<Self> {
         let kept = self.kept.as_ref()?.number;
@@ -155,7 +159,7 @@ impl Generations {
         Some(next)
     }
 
-    /// A generation was removed.
+    /// Records that a generation was deleted.
     #[must_use]
     pub fn dropped(&self, number: u32) -> Option<Self> {
         let mut next = self.next();
@@ -163,23 +167,23 @@ impl Generations {
         (next.dropping.len() < self.dropping.len()).then_some(next)
     }
 
-    /// Whether a rebuild has replaced what code of this version made.
+    /// Returns whether a rebuild has replaced the documents of code of this version.
     pub fn is_outdated(&self, version: &str) -> bool {
         self.replaced.iter().any(|replaced| replaced == version)
     }
 
-    /// Whether code of another version has made what is live.
+    /// Returns whether code of another version built the live generation.
     pub fn differs(&self, version: &str) -> bool {
         self.live.version.as_deref().is_some_and(|made_with| made_with != version)
     }
 
-    /// The version of the code that makes, or made, a generation.
+    /// Returns the version of the code that builds, or built, a generation.
     pub fn version_of(&self, number: u32) -> Option<&str> {
         let all = [self.building.as_ref(), self.kept.as_ref(), Some(&self.live)];
         all.into_iter().flatten().find(|one| one.number == number)?.version.as_deref()
     }
 
-    /// Whether there is a generation of this number.
+    /// Returns whether a generation with this number exists.
     pub fn has(&self, number: u32) -> bool {
         let others = [&self.building, &self.kept].into_iter().flatten();
         others.chain([&self.live]).any(|one| one.number == number)

@@ -1,4 +1,4 @@
-//! Why a document is not there.
+//! The reasons why a document is missing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,88 +17,89 @@ use crate::error::Result;
 use crate::event::{DocumentId, EventKind, Revision, StreamId};
 use crate::log::Limit;
 
-/// A reason why a document is not there.
+/// A reason why a document is missing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "why")]
 #[non_exhaustive]
 pub enum Absence {
-    /// It is there.
+    /// The document exists.
     There,
-    /// One of its events could not be folded, and there was no document before it.
+    /// An event of the document could not be folded, and there was no document before it.
     Parked {
-        /// Which, and why.
+        /// The failing event and its error.
         parked: Box<Parked>,
     },
-    /// It was there, until an event deleted it.
+    /// An event deleted the document.
     Deleted {
         /// The event.
         by: Occurrence,
     },
-    /// Events were folded into it, and none left a document.
+    /// Events were folded into it, but none produced a document.
     Nothing {
-        /// How many.
+        /// The number of events.
         events: u64,
-        /// The last of them.
+        /// The last event.
         last: Occurrence,
     },
-    /// An event in the log belongs to it, and is not folded yet.
+    /// An event in the log belongs to it but is not folded yet.
     Behind {
-        /// The first of them.
+        /// The first such event.
         event: Occurrence,
-        /// How many events of the log the projection has still to fold.
+        /// The number of events that the projection still has to fold.
         lag: u64,
     },
-    /// An event belongs to it that counts as folded, and yet there is no document.
+    /// An event that belongs to it counts as folded, and yet there is no document.
     Missing {
         /// The event.
         event: Occurrence,
     },
-    /// The stream with its name has events of types that the projection passes over.
+    /// The stream with its name has events of types that the projection ignores.
     Filtered {
-        /// How many.
+        /// The number of events.
         events: u64,
-        /// Of which types.
+        /// The types of these events.
         kinds: BTreeSet<EventKind>,
     },
     /// The stream with its name has events that belong to other documents.
     Elsewhere {
-        /// How many.
+        /// The number of events.
         events: u64,
-        /// Some of these documents; none, if the events belong to none at all.
+        /// Some of these documents; none if the events belong to no document.
         documents: BTreeSet<DocumentId>,
     },
-    /// Streams are set aside, as an event of each could not be decoded: nobody can tell whether it belongs to this document.
+    /// Streams are parked because an event of each could not be decoded. Such an event may belong
+    /// to this document.
     SetAside {
-        /// The first of them.
+        /// The first such stream.
         stream: StreamId,
-        /// Which event, and why.
+        /// The failing event and its error.
         parked: Box<Parked>,
     },
-    /// An event that belongs to it came early, and waits before the log.
+    /// An event that belongs to it came early and is held before the log.
     Held {
         /// The stream.
         stream: StreamId,
         /// The event's revision.
         revision: Revision,
-        /// The revision that is waited for.
+        /// The missing revision.
         waits_for: Revision,
-        /// Since when.
+        /// The time since when it is held.
         since: Timestamp,
     },
-    /// An event that belongs to it contradicts what is there, and is kept apart.
+    /// An event that belongs to it conflicts with the log and is kept as a conflict.
     InConflict {
         /// The stream.
         stream: StreamId,
-        /// The revision it claims.
+        /// The revision of the conflicting event.
         revision: Revision,
-        /// What is wrong with it.
+        /// The reason of the conflict.
         reason: String,
     },
-    /// No event belongs to it: none in the log, and none that waits before it.
+    /// No event belongs to it, neither in the log nor held before it.
     NeverRouted,
 }
 
-/// The most documents that are named as those where events went instead.
+/// The maximum number of other documents to name.
 const NAMED: usize = 5;
 
 impl fmt::Display for Absence {
@@ -171,9 +172,9 @@ impl fmt::Display for Absence {
 }
 
 impl<P: Projection> Folder<P> {
-    /// Why there is no such document, as far as the log and the documents tell.
+    /// Returns the reasons why a document is missing, as far as the log and the documents tell.
     pub(crate) async fn why_not<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Vec<Absence>> {
-        // In this order: what is folded by then has left a record.
+        // Read the checkpoint first: each event up to it has left a record by the second read.
         let checkpoint = store.checkpoint(&self.collection).await?.mark;
         let record = store.load_current(&self.collection, vec![id.clone()]).await?.pop();
         if let Some(record) = record {
@@ -221,7 +222,7 @@ impl<P: Projection> Folder<P> {
         Ok(reasons)
     }
 
-    /// What took a document away that there is a record of.
+    /// Returns the reason why a document with a record has no body.
     async fn gone<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Option<Absence>> {
         let Some(through) = self.told_through(store, id).await? else { return Ok(None) };
         let mut retelling = Retelling::new(self, store, id, Until::Now, through).await?;
@@ -243,7 +244,7 @@ impl<P: Projection> Folder<P> {
         Ok(found)
     }
 
-    /// What the events of the stream with a document's name are to the projection.
+    /// Summarizes how the projection sees the events of the stream with a document's name.
     async fn named_like<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Named> {
         let mut named = Named::default();
         let Ok(stream) = StreamId::new(id) else { return Ok(named) };
@@ -274,10 +275,10 @@ impl<P: Projection> Folder<P> {
     }
 }
 
-/// What the events of a stream are to a projection.
+/// A summary of how a projection sees the events of a stream.
 #[derive(Default)]
 struct Named {
-    /// The first that belongs to the document that is named like it.
+    /// The first event that belongs to the document with the stream's name.
     first: Option<Occurrence>,
     passed_events: u64,
     passed: BTreeSet<EventKind>,

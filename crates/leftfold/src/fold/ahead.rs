@@ -1,4 +1,4 @@
-//! Folds of a page that a projection computes many at a time, to be used where the core asks for them one by one.
+//! Folds of a page that a projection computes many at a time, for the core to use one by one.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::projection::{Folded, Projection, Upcoming};
 use crate::event::DocumentId;
 use crate::mark::Lane;
 
-/// Computed folds, in the order in which the core will ask for them.
+/// Computed folds, in the order in which the core asks for them.
 pub(super) struct Ahead<D> {
-    /// The step and the place among its documents that each is for.
+    /// The step, and the index among its documents, of each fold.
     planned: Vec<(usize, usize)>,
     computed: std::vec::IntoIter<Option<Folded<D>>>,
     next: usize,
-    /// Documents that the core passed over though a fold was computed for them: what follows was computed from another
-    /// document than the core has.
+    /// Documents that the core skipped although a fold was computed for them. Their later folds
+    /// were computed from another document than the core has.
     diverged: HashSet<DocumentId, RandomState>,
 }
 
 impl<D> Ahead<D> {
-    /// Nothing is computed ahead.
+    /// Returns an empty value: nothing is computed ahead.
     pub(super) fn none() -> Self {
         let diverged = HashSet::with_hasher(RandomState::default());
         Self { planned: Vec::new(), computed: Vec::new().into_iter(), next: 0, diverged }
     }
 
-    /// The fold of a step into one of its documents, if it is computed.
+    /// Returns the fold of a step into one of its documents, if it is computed.
     pub(super) fn take<E>(&mut self, steps: &[Step<E>], step: usize, nth: usize) -> Option<Folded<D>> {
         while let Some(&(planned_step, planned_nth)) = self.planned.get(self.next) {
             if (planned_step, planned_nth) > (step, nth) {
@@ -54,8 +54,8 @@ fn id<E>(steps: &[Step<E>], step: usize, nth: usize) -> Option<&DocumentId> {
 }
 
 impl<P: Projection> Folder<P> {
-    /// Computes folds of the steps from one on, where the projection can compute many at a time. Answers up to which step all
-    /// are computed: at least the first.
+    /// Computes folds from a step on, if the projection can compute many at a time. Also returns
+    /// the step up to which all are computed: at least the first.
     pub(super) fn compute_ahead(
         &self,
         desk: &Desk<P::Document>,
@@ -64,7 +64,7 @@ impl<P: Projection> Folder<P> {
         from: usize,
         time: Duration,
     ) -> (Ahead<P::Document>, usize) {
-        /// As many folds as a projection may compute before the first is used.
+        /// The maximum number of folds to compute before the first is used.
         const MOST: usize = 4_096;
         let Some(bulk) = self.projection.bulk() else { return (Ahead::none(), from + 1) };
         let (mut planned, mut upcoming, mut least) = (Vec::new(), Vec::new(), 0);
@@ -89,7 +89,7 @@ impl<P: Projection> Folder<P> {
             return (Ahead::none(), steps.len());
         }
         let computed = super::Error::catch("the fold", || Ok(bulk.fold(&upcoming, least, time)));
-        // Whatever is not computed is folded one by one, and fails there if it must.
+        // Folds that are not computed here are done one by one, and fail there if they must.
         let computed = computed.unwrap_or_default();
         let until = match planned.get(computed.len()) {
             Some((step, _)) => (*step).max(from + 1),

@@ -1,4 +1,4 @@
-//! The pure core of the fold: from (documents at hand, events) to (what to write, what failed, what waits).
+//! The pure core of the fold: from (documents, events) to (writes, failures, waiting events).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,18 +31,18 @@ pub(crate) struct Folder<P: Projection> {
     pub(crate) folding: Arc<Folding>,
 }
 
-/// How much of a page is folded in one go: at least one event.
+/// The portion of a page to fold in one call: at least one event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portion {
-    /// At most so many events …
+    /// The maximum number of events.
     pub(crate) events: usize,
-    /// … in about this time.
+    /// The approximate maximum time.
     pub(crate) time: Duration,
 }
 
 #[cfg(feature = "testing")]
 impl Portion {
-    /// All of it, however long that takes.
+    /// The whole page, however long it takes.
     pub(crate) const ALL: Self = Self { events: usize::MAX, time: Duration::MAX };
 }
 
@@ -54,11 +54,11 @@ pub(crate) struct Routed<E> {
     pub(crate) events: u64,
     ignored: u64,
     pub(super) steps: Vec<Step<E>>,
-    /// How many steps are taken.
+    /// The number of steps that are done.
     taken: usize,
 }
 
-/// What one event is to a projection.
+/// One event as a projection sees it.
 pub(super) enum Step<E> {
     Fold(Event<E>, Ids, usize),
     Broken(Event, Error),
@@ -72,7 +72,7 @@ impl<E> Step<E> {
         }
     }
 
-    /// The place of the event in its partition.
+    /// Returns the place of the event in its partition.
     fn position(&self) -> Position {
         match self {
             Self::Fold(event, ..) => event.position,
@@ -81,7 +81,7 @@ impl<E> Step<E> {
     }
 }
 
-/// Names the documents that a decoded event belongs to.
+/// Adds the ids of the documents that a decoded event belongs to.
 fn routed_by<E>(step: Step<E>, route: impl FnOnce(&Event<E>) -> Option<Result<Ids, Invalid>>) -> Step<E> {
     let Step::Fold(event, _, bytes) = step else { return step };
     let error = match route(&event) {
@@ -97,19 +97,19 @@ fn routed_by<E>(step: Step<E>, route: impl FnOnce(&Event<E>) -> Option<Result<Id
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Occurrence {
-    /// Its stream.
+    /// The stream of the event.
     pub stream: StreamId,
-    /// Its place in the stream.
+    /// The place of the event in the stream.
     pub revision: Revision,
-    /// Its type.
+    /// The type of the event.
     pub kind: EventKind,
-    /// Its id.
+    /// The id of the event.
     pub id: EventId,
-    /// When it happened.
+    /// The time when it happened.
     pub time: Timestamp,
-    /// The partition it is in.
+    /// The partition of the event.
     pub partition: Partition,
-    /// Its place there.
+    /// The place of the event in the partition.
     pub position: Position,
 }
 
@@ -128,12 +128,12 @@ impl Occurrence {
 }
 
 impl<E> Routed<E> {
-    /// Whether nothing of it is folded yet.
+    /// Returns whether nothing of it is folded yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.taken == 0
     }
 
-    /// How often an event is to be applied to a document.
+    /// Returns the number of applications of an event to a document.
     pub(crate) fn applications(&self) -> u64 {
         let ids = self.steps.iter().map(|step| match step {
             Step::Fold(_, ids, _) => ids.as_slice().len() as u64,
@@ -143,23 +143,24 @@ impl<E> Routed<E> {
     }
 }
 
-/// Everything a fold works on.
+/// The state of a fold.
 pub(crate) struct Desk<D> {
     pub(crate) documents: Working<D>,
-    /// Streams that are set aside, where events are not routed by them. A stream that is not here is not parked.
+    /// Parked streams, if events are not routed by stream. A stream that is not here is not parked.
     pub(crate) streams: Working<()>,
-    /// Up to where each lane was presented.
+    /// The mark up to which each lane was presented.
     pub(crate) progress: Mark,
-    /// Whether to keep what is needed to park a document at once: for repairs, which are rare.
+    /// `true` to keep the state needed to park a document at once: for repairs, which are rare.
     pub(crate) careful: bool,
-    /// Whether some document has to be folded anew before the batch can end.
+    /// `true` if some document must be folded again before the batch can end.
     pub(crate) suspect: bool,
-    /// What was counted and belongs to no single document.
+    /// The counters that belong to no single document.
     pub(crate) tally: Tally,
-    /// The first event that could not be routed though its stream is not set aside for it, and why.
+    /// The error of the first event that could not be routed although its stream is not parked for
+    /// it.
     pub(crate) stray: Option<String>,
-    /// Where documents are folded from their first event on: streams that are being taken up again count as not set
-    /// aside, and this is up to where their events waited.
+    /// Set when documents are folded from their first event. Streams under retry then count as not
+    /// parked, and this mark is the last of their waiting events.
     pub(crate) taken_up: Option<Mark>,
 }
 
@@ -177,12 +178,13 @@ impl<D> Desk<D> {
         }
     }
 
-    /// Works only on what is put on it, and keeps what is needed to park.
+    /// Creates a desk that works only on the documents put on it, and keeps the state needed to
+    /// park.
     pub(crate) fn careful(progress: Mark) -> Self {
         Self { careful: true, ..Self::new(progress, usize::MAX) }
     }
 
-    /// What has to be written of the streams that events were set aside for.
+    /// Returns the writes of the streams that events were set aside for.
     pub(crate) fn set_aside(&mut self) -> Vec<Write> {
         self.streams.cut().unwrap_or_default().writes
     }
@@ -195,7 +197,7 @@ impl<P: Projection> Folder<P> {
         Ok(Self { projection, collection, route, folding: Arc::default() })
     }
 
-    /// The same projection, in one generation of its collection.
+    /// Creates the same projection for one generation of its collection.
     pub(crate) fn of_generation(projection: P, number: u32) -> Result<Self> {
         let folder = Self::new(projection)?;
         Ok(Self { collection: folder.collection.generation(number), ..folder })
@@ -205,7 +207,7 @@ impl<P: Projection> Folder<P> {
         matches!(self.route, Route::Stream)
     }
 
-    /// Lifts, decodes and routes a page.
+    /// Upcasts, decodes and routes a page.
     pub(crate) fn route(&self, partition: Partition, page: Page) -> Routed<P::Event> {
         threads::blocking(|| self.route_here(partition, page))
     }
@@ -240,7 +242,7 @@ impl<P: Projection> Folder<P> {
         routed
     }
 
-    /// What an event is to the projection, whose code may panic: then it can't be decoded.
+    /// Runs the projection's code on an event. If the code panics, the event counts as undecodable.
     fn understand(
         &self,
         event: Event,
@@ -256,7 +258,7 @@ impl<P: Projection> Folder<P> {
         })
     }
 
-    /// An event that is decoded and belongs to no document yet.
+    /// Decodes an event, without routing it.
     fn decoded(&self, event: Event) -> Option<Step<P::Event>> {
         let bytes = event.data.as_str().len();
         let event = self.projection.upcast(event);
@@ -277,12 +279,12 @@ impl<P: Projection> Folder<P> {
         }))
     }
 
-    /// The documents an event belongs to, or why that can't be told.
+    /// Returns the documents an event belongs to, or the reason why it can't be routed.
     pub(crate) fn documents_of(&self, event: Event) -> Result<Ids, Error> {
         self.concern(event).unwrap_or_else(|| Ok(Ids::none()))
     }
 
-    /// The same; `None` if the projection passes it over.
+    /// Does the same, but returns `None` if the projection ignores the event.
     pub(super) fn concern(&self, event: Event) -> Option<Result<Ids, Error>> {
         Some(match threads::blocking(|| self.understand(event, Self::step))? {
             Step::Fold(_, ids, _) => Ok(ids),
@@ -290,7 +292,8 @@ impl<P: Projection> Folder<P> {
         })
     }
 
-    /// The documents that the rest of a page needs and that are not at hand, in order of need.
+    /// Returns the documents that the rest of a page needs and that are not in memory, in order of
+    /// need.
     pub(crate) fn missing(&self, desk: &Desk<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
         let mut seen = HashSet::with_hasher(RandomState::default());
         let mut missing = Vec::new();
@@ -309,8 +312,9 @@ impl<P: Projection> Folder<P> {
         missing
     }
 
-    /// The streams that the rest of a page needs to know about and that are not at hand: all, if some are parked; else those with an
-    /// event that can't be decoded.
+    /// Returns the streams that the rest of a page needs and that are not in memory. If some
+    /// streams are parked, that is every stream; else only those with an event that can't be
+    /// decoded.
     pub(crate) fn missing_streams(
         &self,
         desk: &Desk<P::Document>,
@@ -332,8 +336,8 @@ impl<P: Projection> Folder<P> {
             .collect()
     }
 
-    /// Folds a page into the documents at hand, as much of it as the portion says; whether that was all. Documents that
-    /// are not at hand are left alone.
+    /// Folds a portion of a page into the documents in memory, and returns whether the page is
+    /// done. Documents that are not in memory are left alone.
     pub(crate) fn apply(
         &self,
         desk: &mut Desk<P::Document>,
@@ -350,7 +354,8 @@ impl<P: Projection> Folder<P> {
         while page.taken < until {
             let (number, at) = (page.taken, Instant::now());
             let left = portion.time.saturating_sub(at - begun);
-            // Computed folds are taken however late it is: otherwise they would be computed again.
+            // Use computed folds even when the time is over: otherwise they would be computed
+            // again.
             if number > first && number >= is_computed && left.is_zero() {
                 break;
             }
@@ -378,7 +383,7 @@ impl<P: Projection> Folder<P> {
         done
     }
 
-    /// Folds an event into its documents. `computed` has the results that were computed ahead.
+    /// Folds an event into its documents. `computed` returns the results that were computed ahead.
     fn fold_into(
         &self,
         desk: &mut Desk<P::Document>,
@@ -402,7 +407,8 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// An event that can't be decoded or routed stops its document, or its stream where the route is not the stream.
+    /// Stops the document of an event that can't be decoded or routed. If the route is not the
+    /// stream, it stops the stream.
     fn set_aside(
         &self,
         desk: &mut Desk<P::Document>,
@@ -430,7 +436,7 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// The user's fold. A panic is a failure like any other.
+    /// Runs the user's fold. A panic counts as a failure.
     pub(super) fn fold(
         &self,
         document: Option<P::Document>,
@@ -440,7 +446,7 @@ impl<P: Projection> Folder<P> {
     }
 }
 
-/// Whether the event's stream is set aside at this place; if so the event waits with it.
+/// Returns whether the event's stream is parked at this place. If so, the event waits with it.
 fn waits<E>(streams: &mut Working<()>, place: Place<'_>, event: &Event<E>) -> bool {
     if streams.is_empty() {
         return false;

@@ -6,15 +6,15 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The largest value that is shown whole, in bytes of JSON.
+/// The largest value to show whole, in bytes of JSON.
 const VALUE: usize = 2_000;
-/// The length of the part that is shown of a larger one.
+/// The length of the excerpt of a larger value.
 const SHOWN: usize = 500;
-/// How much is shown before the place where two long texts begin to differ.
+/// The length of the text to show before the place where two long texts begin to differ.
 const CONTEXT: usize = 40;
-/// The most changes that are shown.
+/// The maximum number of changes to show.
 const MOST: usize = 100;
-/// The most bytes of all changes that are shown.
+/// The maximum size of all shown changes, in bytes.
 const BYTES: usize = 32 << 10;
 /// The longest path, in bytes.
 const PATH: usize = 300;
@@ -28,12 +28,13 @@ pub struct Change {
     pub before: Option<Value>,
     /// The value after, if there is one.
     pub after: Option<Value>,
-    /// Whether a value is too large to be shown. Then it is a string with the part in which the two differ.
+    /// `true` if a value is too large to show. It is then a string with the part where the two
+    /// differ.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }
 
-/// The changes from one document to another: the first of them, and the number of the others.
+/// The changes from one document to another: the first ones, and the number of the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Changes {
     pub(crate) shown: Vec<Change>,
@@ -55,7 +56,7 @@ struct Comparison<'v> {
     bytes: usize,
 }
 
-/// A step on the way into a document.
+/// A step of a path in a document.
 #[derive(Clone, Copy)]
 enum Step<'v> {
     Key(&'v str),
@@ -74,7 +75,7 @@ impl<'v> Comparison<'v> {
             }
             (Some(Value::Array(a)), Some(Value::Array(b))) => self.compare_lists(a, b),
             (before, after) if before == after => {}
-            // A value that came or went and is too large to be shown is shown by its parts.
+            // Show a large value that was added or removed by its parts.
             (None, Some(Value::Object(fields))) if !fields.is_empty() && !after.is_none_or(fits) => {
                 fields.iter().for_each(|(key, value)| self.within(Step::Key(key), None, Some(value)));
             }
@@ -97,7 +98,8 @@ impl<'v> Comparison<'v> {
         self.path.pop();
     }
 
-    /// Items that were only inserted or only removed are told as such. Otherwise items at the same place are compared.
+    /// Compares two lists. Items that were only inserted or only removed are shown as such.
+    /// Otherwise it compares items at the same index.
     fn compare_lists(&mut self, a: &'v [Value], b: &'v [Value]) {
         let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
         let (rest_a, rest_b) = (&a[same..], &b[same..]);
@@ -144,7 +146,7 @@ impl<'v> Comparison<'v> {
     }
 }
 
-/// The parts of two values that are worth showing: from a little before the place where they begin to differ.
+/// Returns excerpts of two values, from shortly before the place where they begin to differ.
 fn excerpts(before: Option<&Value>, after: Option<&Value>) -> (Option<Value>, Option<Value>) {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -183,14 +185,14 @@ impl io::Write for Counter {
     }
 }
 
-/// Whether a value is small enough to be shown whole. Reads no more of it than that takes.
+/// Returns whether a value is small enough to show whole. It stops reading at the limit.
 fn fits(value: &Value) -> bool {
     serde_json::to_writer(Counter { bytes: 0, most: VALUE }, value).is_ok()
 }
 
 fn size(value: &Value) -> usize {
     let mut counter = Counter { bytes: 0, most: usize::MAX };
-    // Nothing is beyond this bound.
+    // This counter has no limit to exceed.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.bytes
 }

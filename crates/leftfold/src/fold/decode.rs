@@ -1,5 +1,5 @@
-//! From a stored event to a projection's own type, by serde alone: the event's type picks the variant, its
-//! data fills it.
+//! Decoding of a stored event to a projection's own type, by serde alone: the event's type picks
+//! the variant, its data fills it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,13 +11,13 @@ use serde::de::{
 
 use crate::event::{Event, EventKind};
 
-/// What an event is to a projection.
+/// The result of decoding an event for a projection.
 pub(crate) enum Decoded<E> {
-    /// One it understands.
+    /// The projection understands it.
     Known(Event<E>),
-    /// One of a type it has no variant for.
+    /// The projection has no variant for its type.
     Ignored,
-    /// One whose data does not fit its type; the error names the field.
+    /// The data does not fit the type; the error names the field.
     Broken(Event, String),
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn decode<E: DeserializeOwned>(event: Event) -> Decoded<E> {
     }
 }
 
-/// Decodes once more, slower, to say which field is wrong.
+/// Decodes again, more slowly, to find the field that is wrong.
 fn locate<E: DeserializeOwned>(event: &Event) -> Option<String> {
     let mut json = serde_json::Deserializer::from_str(event.data.as_str());
     let mut track = serde_path_to_error::Track::new();
@@ -46,7 +46,7 @@ fn locate<E: DeserializeOwned>(event: &Event) -> Option<String> {
     Some(format!("can't decode {}: {place}: {error}", event.kind))
 }
 
-/// A deserializer that shows (type, data) as an enum, and to everything else the data alone.
+/// A deserializer that presents (type, data) as an enum, and the data alone to every other type.
 struct Tagged<'a, D> {
     kind: &'a EventKind,
     unknown: &'a Cell<bool>,
@@ -104,7 +104,7 @@ impl<'de, 'a, D: Deserializer<'de>> EnumAccess<'de> for Tagged<'a, D> {
 impl<'de, D: Deserializer<'de>> VariantAccess<'de> for Tagged<'_, D> {
     type Error = D::Error;
 
-    /// A variant without fields takes whatever data there is.
+    /// A variant without fields accepts any data.
     fn unit_variant(self) -> Result<(), D::Error> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Why a document is what it is: every event that made it, and what each changed.
+//! Explanation of a document: every event that made it, and the changes of each.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -17,18 +17,19 @@ use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Partition, Position};
 use crate::mark::Mark;
 
-/// What one event did to a document. Its size is bounded, however large the document is.
+/// The effect of one event on a document. Its size is bounded, however large the document is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explained {
     /// The event.
     #[serde(flatten)]
     pub event: Occurrence,
-    /// What it did.
+    /// The effect of the event.
     pub effect: Effect,
-    /// How many more fields it changed, which are not shown.
+    /// The number of further changed fields that are not shown.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
-    /// The size of the document after the event, in bytes of JSON, if it was folded and there is a document.
+    /// The size of the document after the event, in bytes of JSON, if it was folded and there is a
+    /// document.
     pub size: Option<u64>,
 }
 
@@ -37,15 +38,15 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What an event did.
+/// The effect of an event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// It changed these fields; none, if the document stayed as it was.
+    /// It changed these fields; none if the document stayed the same.
     Changed(Vec<Change>),
     /// It could not be folded.
     Failed(String),
-    /// It waits behind one that could not be folded, or has not been reached yet.
+    /// It waits behind an event that could not be folded, or has not been reached yet.
     Waiting,
 }
 
@@ -54,26 +55,27 @@ pub enum Effect {
 pub struct Explanation {
     /// The events, in order.
     pub events: Vec<Explained>,
-    /// Where the next part begins, if there is one.
+    /// The place where the next part begins, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<Cursor>,
 }
 
-/// A place in an explanation, to go on from.
+/// A place in an explanation, to continue from.
 ///
-/// An explanation ends where the log ended when it was begun, so that its parts fit together.
+/// An explanation ends at the end of the log when it began, so that its parts fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The last event that was told.
+    /// The last event that was shown.
     last: (Partition, Position),
-    /// Where the explanation ends.
+    /// The end of the explanation.
     through: Mark,
-    /// Whether an event failed, so that all that follow wait.
+    /// `true` if an event failed, so that all later ones wait.
     has_failed: bool,
 }
 
 impl fmt::Display for Cursor {
-    /// `partition:position~partition:position,…`: the last event, and the end in each partition.
+    /// Formats it as `partition:position~partition:position,…`: the last event, and the end in each
+    /// partition.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (partition, position) = self.last;
         write!(f, "{partition}:{position}{}", if self.has_failed { '!' } else { '~' })?;
@@ -114,19 +116,19 @@ impl Serialize for Cursor {
     }
 }
 
-/// How far an explanation came.
+/// The progress of an explanation.
 pub(crate) enum Explaining {
     /// Nothing was folded into such a document yet.
     NotThere,
-    /// All events were told.
+    /// All events were shown.
     Ended,
     /// There may be more.
     Stopped(Cursor),
 }
 
 impl<P: Projection> Folder<P> {
-    /// Tells the events of a document in order, up to a moment or until `tell` has heard enough. What comes before `after` is
-    /// folded and not told.
+    /// Passes the events of a document to `tell`, in order, up to a moment or until `tell` stops
+    /// it. Events up to `after` are folded but not passed on.
     pub(crate) async fn explain<S: Store>(
         &self,
         store: &S,
@@ -137,7 +139,7 @@ impl<P: Projection> Folder<P> {
     ) -> Result<Explaining> {
         let Some(mut through) = self.told_through(store, id).await? else { return Ok(Explaining::NotThere) };
         if let Some(cursor) = after {
-            // Nobody can ask for more than there is.
+            // A cursor can't extend beyond the folded events.
             through =
                 through.lanes().map(|(lane, at)| (lane.clone(), at.min(cursor.through.get(lane)))).collect();
         }
@@ -188,7 +190,7 @@ impl<P: Projection> Folder<P> {
 /// A document as text and as a value.
 type Shown = (String, Value);
 
-/// The document of a retelling.
+/// Returns the current document of a retelling.
 fn value<P: Projection>(retelling: &Retelling<'_, P>) -> Result<Option<Shown>, Error> {
     let Some(json) = retelling.body()? else { return Ok(None) };
     let value = json.to()?;

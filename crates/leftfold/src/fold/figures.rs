@@ -1,30 +1,31 @@
-//! What a process measures while it folds a projection, for those who watch it.
+//! Measurements of a process while it folds a projection, for monitoring.
 
 use std::time::Duration;
 
-/// How often values were as large as that.
+/// A histogram of values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// Of each bound those up to it that are above the one before, and at last those above all.
+    /// The number of values per bucket: above the previous bound, up to this one. The last bucket
+    /// has no bound.
     counts: Vec<u64>,
     sum: f64,
 }
 
 impl Histogram {
-    /// Creates an empty one with these upper bounds, in ascending order.
+    /// Creates an empty histogram with these upper bounds, in ascending order.
     pub fn new(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    /// Counts a value.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         let at = self.bounds.partition_point(|bound| *bound < value);
         self.counts[at] += 1;
         self.sum += value;
     }
 
-    /// Each bound, with how many values there were up to it.
+    /// Returns each bound with the number of values up to it.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let mut all = 0;
         self.bounds.iter().zip(&self.counts).map(move |(bound, count)| {
@@ -33,28 +34,28 @@ impl Histogram {
         })
     }
 
-    /// How many values there were.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// All values together.
+    /// Returns the sum of all values.
     pub fn sum(&self) -> f64 {
         self.sum
     }
 }
 
-/// What this process has measured since it began to fold a projection.
+/// The measurements since this process began to fold a projection.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Figures {
-    /// How long commits took, in seconds, with all that was repeated because its outcome was unknown.
+    /// The duration of commits, in seconds, including repetitions after an unknown outcome.
     pub commit_seconds: Histogram,
-    /// How many events a batch had.
+    /// The number of events per batch.
     pub batch_events: Histogram,
-    /// How many documents a batch wrote.
+    /// The number of documents written per batch.
     pub batch_documents: Histogram,
-    /// Applications of an event whose document was at hand.
+    /// Applications of an event whose document was in memory.
     pub cache_hits: u64,
     /// Documents that had to be loaded.
     pub cache_misses: u64,
@@ -76,14 +77,14 @@ impl Default for Figures {
 }
 
 impl Figures {
-    /// A batch was committed.
+    /// Records a commit.
     pub(super) fn committed(&mut self, events: u64, documents: usize, took: Duration) {
         self.commit_seconds.add(took.as_secs_f64());
         self.batch_events.add(float(events));
         self.batch_documents.add(float(documents as u64));
     }
 
-    /// So many applications needed a document, and so many documents had to be loaded for them.
+    /// Records the number of applications that needed a document, and of documents loaded for them.
     pub(super) fn looked_up(&mut self, needed: u64, loaded: u64) {
         self.cache_misses += loaded;
         self.cache_hits += needed.saturating_sub(loaded);

@@ -1,4 +1,4 @@
-//! The event that a projection is folding right now, for people who wonder why nothing moves.
+//! The event that a projection is folding right now, to diagnose slow folds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::event::{Partition, Position};
 /// The event that is being folded. Written by one thread, read by any.
 #[derive(Debug)]
 pub(crate) struct Folding {
-    /// The moment that the others count from.
+    /// The reference point of the other times.
     base: Instant,
     /// Microseconds from the base until the fold began, plus one; 0 between folds.
     since: AtomicU64,
@@ -26,7 +26,7 @@ impl Default for Folding {
 }
 
 impl Folding {
-    /// Tells that the fold of an event begins.
+    /// Records that the fold of an event begins.
     pub(super) fn begin(&self, partition: Partition, position: Position, now: Instant) {
         let since = now.saturating_duration_since(self.base).as_micros();
         self.partition.store(u64::from(partition.0), Ordering::Relaxed);
@@ -34,12 +34,12 @@ impl Folding {
         self.since.store(u64::try_from(since).map_or(u64::MAX, |since| since + 1), Ordering::Relaxed);
     }
 
-    /// Tells that nothing is being folded.
+    /// Records that nothing is being folded.
     pub(super) fn end(&self) {
         self.since.store(0, Ordering::Relaxed);
     }
 
-    /// The event that has been folded for longer than this, and for how long.
+    /// Returns the event whose fold has taken longer than this, and the time it took so far.
     pub(crate) fn longer_than(&self, time: Duration) -> Option<(Partition, Position, Duration)> {
         let since = self.since.load(Ordering::Relaxed).checked_sub(1)?;
         let took = self.base.elapsed().saturating_sub(Duration::from_micros(since));

@@ -1,7 +1,8 @@
-//! Mending: parked documents and streams are tried again, and documents folded anew, beside the running projector.
+//! Repair: retries parked documents and streams, and refolds documents, beside the running
+//! projector.
 //!
-//! Every step is a guarded write of single documents, so that it does not matter who else is at work: a document
-//! that the projector touched in between is simply mended again, from what it is then.
+//! Every step is a guarded write of single documents, so concurrent work does no harm. If the
+//! projector changes a document in between, the repair starts over from the changed document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,27 +21,27 @@ use crate::mark::{Lane, Mark};
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
 
-/// The lane in which a document's mark counts how often it was folded anew from its first event on, so that who
-/// computed from what it was before finds another mark.
+/// The lane of a document's mark that counts how often it was refolded from its first event. A
+/// writer that computed from the earlier document therefore finds another mark.
 const REFOLDED: &str = "refold";
 
-/// How many documents are folded anew in one reading of the log.
+/// The number of documents to refold in one read of the log.
 const AT_ONCE: usize = 500;
 
-/// What mending came to.
+/// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mended {
-    /// It is whole again; on a dry run, it would be.
+    /// The unit is repaired; on a dry run, it would be.
     Repaired,
-    /// It still fails, as this says.
+    /// The unit still fails, with this error.
     StillFailing(String),
-    /// There was nothing to mend.
+    /// There was nothing to repair.
     NotParked,
 }
 
 impl<P: Projection> Folder<P> {
-    /// Folds parked documents from their failing events on, in one reading of the log where they are not routed by
-    /// stream, and unparks them in one commit. `tell` hears what became of each.
+    /// Folds parked documents from their failing events on, and unparks them in one commit. If they
+    /// are not routed by stream, it reads the log once for all. `tell` receives the result of each.
     pub(crate) async fn retry_documents<S: Store>(
         &self,
         store: &S,
@@ -50,7 +51,7 @@ impl<P: Projection> Folder<P> {
         tell: &mut (dyn FnMut(DocumentId, Mended) + Send),
     ) -> Result<()> {
         let mut attempts = Attempts::new(env);
-        // What a write came to that may have come through unheard.
+        // The results of writes that may have succeeded without an answer.
         let mut before = BTreeMap::new();
         let mut left = ids;
         while !left.is_empty() {
@@ -80,7 +81,8 @@ impl<P: Projection> Folder<P> {
         Ok(())
     }
 
-    /// Parked documents, folded on from where they failed: what each comes to, and its write.
+    /// Folds parked documents on from their failing events, and returns the result and the write of
+    /// each.
     async fn retried<S: Store>(
         &self,
         store: &S,
@@ -91,7 +93,8 @@ impl<P: Projection> Folder<P> {
         let mut done = Mends::default();
         for (record, parked) in parked {
             let id = record.id;
-            // Whoever folded this event could decode it; to go on without it would lose it.
+            // An earlier worker could decode this event and folded it. Continuing without it would
+            // lose it.
             if let Some(stray) = &desk.stray {
                 done.push(id, Mended::StillFailing(stray.clone()), None);
                 continue;
@@ -109,7 +112,7 @@ impl<P: Projection> Folder<P> {
         Ok(done)
     }
 
-    /// A desk with parked documents, folded on from where they failed.
+    /// Returns a desk with parked documents, folded on from their failing events.
     async fn replayed<S: Store>(
         &self,
         store: &S,
@@ -126,7 +129,8 @@ impl<P: Projection> Folder<P> {
             return Ok(desk);
         }
         for (record, parked) in parked {
-            // Each stream is a reading of its own: what was read for the last is not what comes before this one.
+            // Each stream is read separately: the progress of the previous one does not apply to
+            // this one.
             desk.progress = parked.from.clone();
             let after = Revision(parked.revision.0.saturating_sub(1));
             let replay = self.replay_of(&record.id, after, Mark::default(), parked.through.clone(), store)?;
@@ -135,8 +139,8 @@ impl<P: Projection> Folder<P> {
         Ok(desk)
     }
 
-    /// Unparks a stream once all its events can be decoded: the documents that the events set aside belong to are
-    /// folded anew from their first event, since other streams have moved their marks on meanwhile.
+    /// Unparks a stream once all its events can be decoded. It refolds the documents of the waiting
+    /// events from their first event, because other streams have moved their marks on meanwhile.
     pub(crate) async fn retry_stream<S: Store>(
         &self,
         store: &S,
@@ -146,7 +150,7 @@ impl<P: Projection> Folder<P> {
     ) -> Result<Mended> {
         let (id, collection) = (DocumentId::from(stream), self.collection.streams());
         let mut attempts = Attempts::new(env);
-        // What a write came to that may have come through unheard.
+        // The result of a write that may have succeeded without an answer.
         let mut before = Mended::NotParked;
         loop {
             let Some(record) = one(store, &collection, &id).await? else { return Ok(before) };
@@ -177,14 +181,15 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// Marks a stream as being taken up again, so that from here on nobody folds a document anew without it: what a
-    /// document has folded stays folded, and the stream can be unparked once the last document has its events.
+    /// Marks a parked stream as being retried. From here on no worker refolds a document without
+    /// it. Folded events therefore stay folded, and the stream can be unparked once the last
+    /// document has its events.
     async fn take_up<S: Store>(&self, store: &S, row: Record, attempts: &mut Attempts) -> Result<()> {
         let mut header = row.header.clone();
         if let Some(parked) = &mut header.parked {
             parked.anew = true;
         }
-        // Who was faster is seen when the row is read again.
+        // If another writer was faster, the next read of the row shows it.
         self.wrote_stream(store, row, header, attempts).await.map(drop)
     }
 
@@ -201,8 +206,8 @@ impl<P: Projection> Folder<P> {
         Ok(attempts.committed(store, vec![changes], vec![row.id]).await?.is_empty())
     }
 
-    /// Folds one document anew from its first event, and swaps it in under guard. One whose fold fails is left as
-    /// it is.
+    /// Refolds one document from its first event and replaces it under guard. If the fold fails,
+    /// the document stays as it is.
     pub(crate) async fn refold<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Mended> {
         let mut attempts = Attempts::new(env);
         loop {
@@ -215,7 +220,8 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// The documents that the events of a parked stream belong to, or why one of these still can't be told.
+    /// Returns the documents that the events of a parked stream belong to, or the reason why one
+    /// event still can't be routed.
     async fn documents_waiting<S: Store>(
         &self,
         store: &S,
@@ -236,8 +242,9 @@ impl<P: Projection> Folder<P> {
         Ok(Ok(documents))
     }
 
-    /// Folds anew the documents of a stream that is set aside, as if it were not. Those that fail are parked, so that the
-    /// others need not wait. Answers with what keeps all of them from being mended, if something does.
+    /// Refolds the documents of a parked stream as if it were not parked. Documents that fail are
+    /// parked, so that the others need not wait. Returns the error that prevents the repair of all
+    /// of them, if any.
     async fn refold_all<S: Store>(
         &self,
         store: &S,
@@ -262,9 +269,10 @@ impl<P: Projection> Folder<P> {
         Ok(None)
     }
 
-    /// Documents folded anew from their first event: what each comes to, and its write. One that fails stays as it is,
-    /// with a write that parks it. Streams of theirs that are set aside and can be decoded by now are taken up, as
-    /// somebody who could do so earlier may have folded them already.
+    /// Refolds documents from their first event, and returns the result and the write of each. A
+    /// document whose fold fails stays as it is, with a write that parks it. Parked streams that
+    /// can be decoded by now are marked as being retried. An earlier worker that could decode them
+    /// may already have folded them.
     async fn refolded<S: Store>(
         &self,
         store: &S,
@@ -294,7 +302,7 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// Documents folded anew without the streams that are set aside, and these.
+    /// Refolds documents without the parked streams, and returns these streams too.
     async fn refolded_without<S: Store>(
         &self,
         store: &S,
@@ -304,7 +312,7 @@ impl<P: Projection> Folder<P> {
     ) -> Result<(Mends, Vec<Parked>)> {
         let taken_up = (release.is_some() || !planted(Bug::TakenUpIgnored)).then(Mark::default);
         let mut desk = Desk { taken_up, ..Desk::careful(Mark::default()) };
-        // The checkpoint first: what the projector commits from here on moves the documents' own marks.
+        // Read the checkpoint first: later commits of the projector move the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
         let mut stored = BTreeMap::new();
         for record in store.load_current(&self.collection, ids.to_vec()).await? {
@@ -331,7 +339,8 @@ impl<P: Projection> Folder<P> {
             loop {
                 let range = Replay::Range { from: desk.progress.clone(), through: through.clone() };
                 self.replay(store, env, &mut desk, range).await?;
-                // A stream that is being taken up again may wait with events beyond: who unparks it counts on them.
+                // A stream that is being retried may have waiting events beyond this point. The
+                // worker that unparks it relies on them being folded.
                 match &desk.taken_up {
                     Some(beyond) if !through.covers(beyond) => through.merge(beyond),
                     _ => break,
@@ -340,7 +349,8 @@ impl<P: Projection> Folder<P> {
         }
         let mut done = Mends::default();
         for id in ids {
-            // Whoever folded this event could decode it; to go on without it would lose it.
+            // An earlier worker could decode this event and folded it. Continuing without it would
+            // lose it.
             if let Some(stray) = &desk.stray {
                 done.push(id.clone(), Mended::StillFailing(stray.clone()), None);
                 continue;
@@ -357,7 +367,8 @@ impl<P: Projection> Folder<P> {
                     slot.park(1);
                     slot.write(id)
                 }
-                // Nothing ever happened to it. Where something did, a deleted document leaves its mark, too.
+                // No event ever concerned this document. Otherwise even a deleted document keeps
+                // its mark.
                 (None, None) if *slot.mark() == Mark::default() => None,
                 (None, record) => {
                     if let Some(record) = record {
@@ -380,18 +391,19 @@ impl<P: Projection> Folder<P> {
     }
 }
 
-/// What mending one document comes to, and the write that makes it so, if there is one.
+/// The result of repairing one document, and its write, if there is one.
 struct Mend {
     id: DocumentId,
     mended: Mended,
     write: Option<Write>,
 }
 
-/// What mending comes to.
+/// The result of repairing several documents.
 #[derive(Default)]
 struct Mends {
     documents: Vec<Mend>,
-    /// Which streams the documents were folded without, and how far: whoever takes such a stream up again must know.
+    /// The streams that the documents were folded without, and how far. A later retry of such a
+    /// stream needs to know.
     streams: Vec<Write>,
 }
 
@@ -401,8 +413,9 @@ impl Mends {
     }
 }
 
-/// From where to where the log is read for all of these together. What is read for one of them is presented to all, so
-/// each lane begins where the first of them left off: at its beginning for one that has folded nothing of it.
+/// Returns the range of the log to read for all of these together. Every document sees every event
+/// that is read. Each lane therefore begins at the lowest mark of any document, which is 0 if one
+/// has folded nothing of it.
 fn reading(parked: &[(Record, Box<Parked>)]) -> (Mark, Mark) {
     let mut through = Mark::default();
     for (_, parked) in parked {
@@ -414,7 +427,8 @@ fn reading(parked: &[(Record, Box<Parked>)]) -> (Mark, Mark) {
     (from, through)
 }
 
-/// A document that could not be folded anew keeps what it has folded so far, and waits to be folded anew.
+/// Parks a document that could not be refolded. It keeps its current content and waits to be
+/// refolded.
 fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
     let mut header = record.header.clone();
     let was = header.parked.take();
@@ -422,13 +436,14 @@ fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
     let (since, attempts) = same.map_or((failure.since, 1), |was| (was.since, was.attempts + 1));
     let through = through.lanes().filter(|(lane, _)| lane.partition().is_some());
     let through = through.map(|(lane, number)| (lane.clone(), number)).collect();
-    // Nothing can be said of what the body holds: streams that were set aside for it may be taken up by now.
+    // The content of the body is uncertain: streams that were parked for it may be under retry by
+    // now.
     let from = Mark::default();
     header.parked = Some(Box::new(Parked { since, attempts, from, through, anew: true, ..failure }));
     Write { expected: Some(record.header), record: Record { id: record.id, header, body: record.body } }
 }
 
-/// Guarded writes, tried again with growing patience.
+/// Guarded writes, retried with growing delays.
 struct Attempts(Box<dyn Iterator<Item = std::time::Duration> + Send>);
 
 impl Attempts {
@@ -436,8 +451,8 @@ impl Attempts {
         Self(Box::new(Backoff::default().limit(20).delays(env.random())))
     }
 
-    /// Writes what mending came to, and answers which documents must be mended again, since somebody else changed
-    /// something.
+    /// Writes the repaired documents. Returns the documents to repair again because another writer
+    /// changed something.
     async fn wrote<S: Store, P: Projection>(
         &mut self,
         store: &S,
@@ -454,7 +469,7 @@ impl Attempts {
         self.committed(store, vec![streams, documents], ids).await
     }
 
-    /// Writes, and answers with these ids if somebody else changed something.
+    /// Commits the changes. Returns the given ids if another writer changed something.
     async fn committed<S: Store>(
         &mut self,
         store: &S,
@@ -465,8 +480,8 @@ impl Attempts {
         let collection = changes.last().map(|changes| changes.collection.base().to_string());
         match store.commit(Arc::new(Commit { advance: None, changes })).await {
             Ok(Outcome::Applied) => return Ok(Vec::new()),
-            // A store without transactions has written those it does not name; one with them has written none.
-            // Mending once more what is whole does no harm.
+            // A store without transactions has written the documents it does not name; one with
+            // transactions has written none. Repairing a whole document again does no harm.
             Ok(Outcome::Conflict(_) | Outcome::Unknown(_)) => {}
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
@@ -482,7 +497,7 @@ impl Attempts {
     }
 }
 
-/// Those of the documents that are parked, with why, and the ids of the others.
+/// Splits documents into the parked ones, with the reasons, and the ids of the others.
 async fn parked_among<S: Store>(
     store: &S,
     collection: &Collection,
@@ -519,7 +534,7 @@ mod tests {
         Record { id: DocumentId::new("x").unwrap(), header: Header::default(), body: None }
     }
 
-    /// One that begins where another left off would lose what lies between.
+    /// A document that began where another left off would lose the events in between.
     #[test]
     fn what_is_read_for_several_begins_where_the_first_of_them_left_off() {
         let one = (record(), parked(&[(1, 6), (2, 10)], &[(1, 9)]).into());
@@ -531,7 +546,7 @@ mod tests {
         }
     }
 
-    /// Its body may hold any part of what came before: no waiting read may take it for an answer.
+    /// The body may hold any part of the earlier events, so no waiting read may accept it.
     #[test]
     fn one_that_could_not_be_folded_anew_answers_for_nothing() {
         let header = Header { mark: mark(&[(1, 9)]), parked: Some(parked(&[(1, 6)], &[(1, 9)]).into()) };

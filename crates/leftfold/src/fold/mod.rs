@@ -1,20 +1,20 @@
-//! Fold: the log becomes documents, by a pure function per projection.
+//! Fold: turns the log into documents, with a pure function per projection.
 //!
-//! | module | what it is for |
+//! | module | purpose |
 //! | --- | --- |
-//! | `projection` | what users write |
+//! | `projection` | the trait that users implement |
 //! | `decode` | from a stored event to a projection's own type |
-//! | `slot` | one document in memory, and what an event does to it |
-//! | `working` | the documents at hand: the batch's, and a bounded cache |
-//! | `batch` | the pure core: from (documents at hand, events) to (what to write, what failed, what waits) |
+//! | `slot` | one document in memory, and the effect of an event on it |
+//! | `working` | the documents in memory: the batch's, and a bounded cache |
+//! | `batch` | the pure core: from (documents, events) to (writes, failures, waiting events) |
 //! | `projector` | the shell that reads, calls the core and commits |
-//! | `replay` | reading the log again for documents that must be folded anew |
+//! | `replay` | reading the log again for documents that must be folded from the beginning |
 //! | `ahead` | folds of a page that a projection computes many at a time |
 //! | `threads` | threads for users' code, beside those of the runtime |
-//! | `status`, `figures` | how a projection is doing, and what was measured |
-//! | `retell`, `changes` | folding one document event by event, and what each event changed |
-//! | `explain`, `moment`, `absence` | why a document is what it is, was what it was, or is not there |
-//! | `verify` | whether what is stored is what the log folds to |
+//! | `status`, `figures` | the status of a projection, and its measurements |
+//! | `retell`, `changes` | folding one document event by event, and the changes of each event |
+//! | `explain`, `moment`, `absence` | why a document has its state, had it in the past, or is missing |
+//! | `verify` | compares the stored documents with a fold of the log |
 
 mod absence;
 mod ahead;

@@ -1,4 +1,4 @@
-//! A moment in the life of a document, for those who want to see it as it was.
+//! A moment in the life of a document, to inspect it as of then.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, Log};
 
-/// Up to when a document is looked at.
+/// The moment up to which a document is inspected.
 ///
-/// As text it is a revision, `cart-42@7`, or a time such as `2026-01-01T00:00:00Z`.
+/// Its text form is a revision, `cart-42@7`, or a time such as `2026-01-01T00:00:00Z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// Right after this revision of the stream that is named like the document.
+    /// Right after this revision of the stream with the document's name.
     Revision(Revision),
-    /// Right after this event of the log, whichever documents it belongs to. Between partitions there is no order, so for events of others its time
-    /// decides.
+    /// Right after this event of the log, whichever documents it belongs to. Partitions have no
+    /// common order, so for events of other partitions its time decides.
     Event(StreamId, Revision),
-    /// Before the first event, in each partition, that says it happened later.
+    /// Before the first event, in each partition, with a later time.
     Time(Timestamp),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// The same, as events can be compared with it.
+/// A moment in a form that events can be compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     Now,
@@ -92,7 +92,7 @@ impl Until {
         }
     }
 
-    /// Whether an event had happened by then.
+    /// Returns whether an event had happened by then.
     pub(crate) fn covers(self, event: &Occurrence) -> bool {
         match self {
             Self::Now => true,

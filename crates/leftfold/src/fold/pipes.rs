@@ -1,4 +1,4 @@
-//! What flows to and from the store beside the fold: pages of the log that are read ahead, and commits.
+//! Data flow between the store and the fold: pages of the log that are read ahead, and commits.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::log::Limit;
 use crate::mark::Mark;
 use crate::retry::Backoff;
 
-/// Reads the log on from a mark, page by page, and decodes it, one page ahead of who listens.
+/// Reads the log from a mark on, page by page, and decodes it, one page ahead of the receiver.
 pub(crate) async fn read_ahead<S: Store, P: Projection>(
     store: S,
     folder: Arc<Folder<P>>,
@@ -25,7 +25,7 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
     pages: mpsc::Sender<Result<Routed<P::Event>>>,
 ) {
     const FIRST_PAGE_BYTES: usize = 1 << 16;
-    /// Events take memory also if they have no data.
+    /// Events use memory even without data.
     const PAGE_EVENTS: usize = 10_000;
     let mut bytes = FIRST_PAGE_BYTES.min(page_bytes);
     loop {
@@ -38,7 +38,7 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
                 Err(error) => return drop(pages.send(Err(error)).await),
             };
             found = true;
-            // Far behind, larger pages cost less; near the head there is no need for them.
+            // Far behind the head, larger pages cost less; near it they are not needed.
             let is_far = page.more && budget.allowance(Use::Cache) > 0;
             bytes = if is_far { (bytes * 2).min(page_bytes) } else { FIRST_PAGE_BYTES.min(page_bytes) };
             cursor.advance(&partition.into(), page.through.0);
@@ -57,16 +57,18 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
     }
 }
 
-/// What became of a commit, with all doubt removed.
+/// The known outcome of a commit.
 pub(crate) enum Settled {
     Applied,
     Conflict(Conflict),
 }
 
-/// Commits, and repeats the same commit for as long as its outcome is unknown: that is harmless, since its guards
-/// hold at most once. If it had come through unseen, the repetition is a conflict, and the work begins anew from what
-/// is stored; to take a checkpoint that stands where it should for a sign of success would be wrong, since somebody
-/// else may have moved it there, with documents that are not those in memory.
+/// Commits, and repeats the same commit while its outcome is unknown. That is harmless, because its
+/// guards hold at most once.
+///
+/// If the commit was applied without an answer, the repetition is a conflict, and the work starts
+/// over from the store. A checkpoint at the expected mark would be no proof of success. Another
+/// worker may have moved it there, with other documents than those in memory.
 pub(crate) async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Settled> {
     let mut delays = Backoff::default().limit(8).delays(seed);
     loop {

@@ -1,4 +1,4 @@
-//! What users write: how events become documents.
+//! The trait that users implement to turn events into documents.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,8 +17,8 @@ use crate::event::{DocumentId, Event, EventKind};
 
 /// A pure function from events to documents.
 ///
-/// `fold` must depend on nothing but its arguments: it is called again after a crash, a conflict or a repair,
-/// and must come to the same document. [`testing::spec`](crate::testing::spec) checks that.
+/// `fold` must depend only on its arguments. It is called again after a crash, a conflict or a
+/// repair, and must return the same document. [`testing::spec`](crate::testing::spec) checks that.
 ///
 /// ```
 /// use leftfold::{Event, Projection, fold};
@@ -50,90 +50,95 @@ use crate::event::{DocumentId, Event, EventKind};
     note = "implement `leftfold::Projection`: name the event enum, the document type, and write `fold`"
 )]
 pub trait Projection: Send + Sync + 'static {
-    /// What it understands: usually a plain serde enum with one variant per event type (not a tagged one: the
-    /// type is the tag). Types it has no variant for are ignored. A type that is no enum is decoded from every
-    /// event's data.
+    /// The events it understands: usually a plain serde enum with one variant per event type. The
+    /// enum must not be tagged, because the type is the tag. Types without a variant are ignored. A
+    /// type that is not an enum is decoded from every event's data.
     type Event: DeserializeOwned + Send + 'static;
 
-    /// What it makes.
+    /// The document it produces.
     type Document: Serialize + DeserializeOwned + Send + 'static;
 
-    /// The name of the projection and of the collection it fills.
+    /// Returns the name of the projection and of the collection it fills.
     fn name(&self) -> &str;
 
-    /// The version of its code. Raise it when `fold`, `route` or `upcast` come to another document
-    /// from the same events.
+    /// Returns the version of its code. Increment it when `fold`, `route` or `upcast` produce
+    /// another document from the same events.
     ///
-    /// [`Status`](super::Status) then says that the documents have to be
-    /// [rebuilt](crate::App::rebuild). Until they are, readers see the old documents, and the new
-    /// code goes on with them.
+    /// [`Status`](super::Status) then says that the documents must be
+    /// [rebuilt](crate::App::rebuild). Until then, readers see the old documents, and the new code
+    /// continues with them.
     fn version(&self) -> u32 {
         1
     }
 
-    /// The text that identifies its code, and is stored with the documents; by default the version.
+    /// Returns the text that identifies its code and is stored with the documents; by default the
+    /// version.
     ///
-    /// Override it for code that can change without another version, such as a script that is
-    /// loaded from a file.
+    /// Override it for code that can change without a new version, such as a script loaded from a
+    /// file.
     fn fingerprint(&self) -> Cow<'_, str> {
         self.version().to_string().into()
     }
 
-    /// Which types of events it is about; others are ignored, whatever is in them. By default, those that [`Event`](Self::Event) has variants for.
+    /// Returns whether it is about events of this type; other events are ignored, whatever their
+    /// data. By default, [`Event`](Self::Event) alone decides: types without a variant are ignored.
     fn concerns(&self, kind: &EventKind) -> bool {
         let _ = kind;
         true
     }
 
-    /// Which documents an event belongs to; by default the one named like its stream.
+    /// Returns the rule for which documents an event belongs to; by default the one named like its
+    /// stream.
     fn route(&self) -> Route<Self::Event> {
         Route::Stream
     }
 
-    /// Lifts a stored event of an old shape to the current one, wherever events are read.
+    /// Converts a stored event of an old shape to the current one, wherever events are read.
     fn upcast(&self, event: Event) -> Event {
         event
     }
 
-    /// The next document. `None` means that there is none: before the first event, or after a delete.
+    /// Returns the next document. `None` means that there is none: before the first event, or after
+    /// a delete.
     fn fold(
         &self,
         document: Option<Self::Document>,
         event: &Event<Self::Event>,
     ) -> Result<Option<Self::Document>, Error>;
 
-    /// Folds and routes many events in one call, for projections whose code runs elsewhere, where each call costs.
-    /// `None`, the default, means that `fold` and `route` are called for each event.
+    /// Folds and routes many events in one call, for projections whose code runs elsewhere at a
+    /// cost per call. `None`, the default, means that `fold` and `route` are called for each event.
     fn bulk(&self) -> Option<&dyn Bulk<Self::Event, Self::Document>> {
         None
     }
 }
 
-/// Folds and routes of many events at a time. They must come to the same as one by one.
+/// Folding and routing of many events at a time. The results must be the same as one by one.
 pub trait Bulk<E, D> {
-    /// Routes events; one answer for each.
+    /// Routes events; returns one result for each.
     fn route(&self, events: &[&Event<E>]) -> Vec<Result<Ids, Invalid>>;
 
-    /// Folds events into documents, in order, and answers in order: for the first `least` of them, and for as many more as
-    /// fit into the time. The folds of a document that come after one that failed are answered with `None`.
+    /// Folds events into documents, in order, and returns the results in order. It folds the first
+    /// `least` events, and as many more as fit into the time. After a failed fold, the later folds
+    /// of the same document return `None`.
     fn fold(&self, folds: &[Upcoming<'_, E, D>], least: usize, time: Duration) -> Vec<Option<Folded<D>>>;
 }
 
 /// The result of a fold.
 pub type Folded<D> = Result<Option<D>, Error>;
 
-/// A fold that is about to happen.
+/// An upcoming fold.
 #[derive(Debug)]
 pub struct Upcoming<'a, E, D> {
     /// The document's id.
     pub id: &'a DocumentId,
-    /// The document before the first of its folds in the same call. Later ones take the result of the one before.
+    /// The document before its first fold in the same call. Later folds take the previous result.
     pub document: Option<&'a D>,
     /// The event.
     pub event: &'a Event<E>,
 }
 
-/// A shared projection is one.
+/// A shared projection is a projection.
 impl<P: Projection> Projection for Arc<P> {
     type Event = P::Event;
     type Document = P::Document;
@@ -175,12 +180,13 @@ impl<P: Projection> Projection for Arc<P> {
     }
 }
 
-/// Which documents an event belongs to.
+/// The rule for which documents an event belongs to.
 pub enum Route<E> {
-    /// The one named like the event's stream. An event that can't be decoded parks just that document.
+    /// The document named like the event's stream. An event that can't be decoded parks only that
+    /// document.
     Stream,
-    /// Those a function names. As an event that can't be decoded can't be routed either, it parks its stream
-    /// for this projection.
+    /// The documents that a function names. An event that can't be decoded can't be routed either,
+    /// so it parks its stream for this projection.
     By(RouteFn<E>),
 }
 
@@ -204,19 +210,19 @@ impl<E> Route<E> {
 pub struct Ids(SmallVec<[DocumentId; 1]>);
 
 impl Ids {
-    /// The event concerns no document.
+    /// Returns no ids: the event concerns no document.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The event concerns one document.
+    /// Returns the id of the one document that the event concerns.
     pub fn one(id: impl AsRef<str>) -> Result<Self, Invalid> {
         Self::many([id])
     }
 
-    /// The event concerns these documents.
+    /// Returns the ids of the documents that the event concerns.
     pub fn many(ids: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Invalid> {
-        // Few ids are compared with each other sooner than they are hashed.
+        // Comparing a few ids with each other is faster than hashing them.
         const FEW: usize = 16;
         let mut unique = SmallVec::<[DocumentId; 1]>::new();
         let mut seen = HashSet::with_hasher(RandomState::default());
@@ -247,7 +253,8 @@ impl Ids {
     }
 }
 
-/// Why an event could not be folded. Parks the document, after as many retries as the policy allows.
+/// The reason why an event could not be folded. It parks the document, after the retries that the
+/// policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     message: String,
@@ -255,17 +262,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// The event can't be folded as things are.
+    /// Creates an error that retrying does not fix.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: shortened(message.into()), transient: false }
     }
 
-    /// It may work if tried again.
+    /// Creates an error that a retry may fix.
     pub fn transient(message: impl Into<String>) -> Self {
         Self { message: shortened(message.into()), transient: true }
     }
 
-    /// Runs code of a projection. A panic is a failure like any other.
+    /// Runs code of a projection. A panic counts as a failure.
     pub(crate) fn catch<T>(what: &str, run: impl FnOnce() -> Result<T, Self>) -> Result<T, Self> {
         catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
             let said = panic.downcast_ref::<&str>().map(ToString::to_string);
@@ -274,13 +281,14 @@ impl Error {
         })
     }
 
-    /// Whether trying again may help.
+    /// Returns whether a retry may help.
     pub fn is_transient(&self) -> bool {
         self.transient
     }
 }
 
-/// Errors are stored with what they concern, and some quote what they complain of, however long it is.
+/// Shortens a message. Errors are stored with their documents, and some quote a value of any
+/// length.
 fn shortened(mut message: String) -> String {
     const MOST: usize = 2_000;
     if message.len() > MOST {

@@ -1,11 +1,12 @@
-//! The projector: folds the log into one projection's documents, for as long as it runs.
+//! The projector: folds the log into one projection's documents for as long as it runs.
 //!
-//! Reading and decoding, folding, and committing overlap: pages are read ahead by a task of their own, a batch
-//! is folded while the one before it is being committed. A batch ends where the log ends, at a bound in bytes or
-//! in time, or where a fold failed; each document it changed is then written once.
+//! Reading and decoding, folding, and committing overlap. A separate task reads pages ahead, and a
+//! batch is folded while the previous one is being committed. A batch ends at the end of the log,
+//! at a bound in bytes or in time, or at a failed fold. Each document it changed is then written
+//! once.
 //!
-//! **Invariant**: what is in memory is only ever ahead of the store by the batch in hand and the one in flight. On
-//! any doubt both are forgotten and the work goes on from the stored checkpoint.
+//! **Invariant**: memory is only ever ahead of the store by the current batch and the one in
+//! flight. On any doubt the projector discards both and continues from the stored checkpoint.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,25 +36,26 @@ use crate::planted::{Bug, planted};
 use crate::rebuild::frozen;
 use crate::retry::Backoff;
 
-/// How a projector works. The defaults suit most.
+/// The options of a projector. The defaults suit most projections.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// About how much memory the cache of documents may take, in bytes.
+    /// The approximate memory for the cache of documents, in bytes.
     pub cache_bytes: usize,
-    /// A batch ends when what it touched takes about so many bytes.
+    /// The approximate size at which a batch ends, in bytes of memory of the documents it touched.
     pub batch_bytes: usize,
-    /// A batch ends when it has been open for so long.
+    /// The time after which a batch ends.
     pub batch_time: Duration,
     /// The largest page read from the log, in bytes of data.
     pub page_bytes: usize,
-    /// How often a fold is tried again before its document is parked.
+    /// The retry policy of a failing fold before its document is parked.
     pub retry: Backoff,
-    /// Which failures of a fold are worth another try; by default those that say so.
+    /// Decides which fold errors to retry; by default the transient ones.
     pub should_retry: fn(&FoldError) -> bool,
-    /// How long a worker that went silent keeps others from taking its place. It is renewed after half of that.
+    /// The time after which a silent worker can be replaced. The worker renews its lease after half
+    /// of it.
     pub lease: Duration,
-    /// The memory budget of the process, in which caches and batches count. Where it is used up, caches are emptied,
-    /// and batches end early. Unlimited by default.
+    /// The memory budget of the process, which covers caches and batches. When it is used up,
+    /// caches are emptied and batches end early. Unlimited by default.
     pub budget: Budget,
 }
 
@@ -66,14 +68,14 @@ impl Default for Options {
             page_bytes: 1 << 19,
             retry: Backoff::default(),
             should_retry: FoldError::is_transient,
-            // A process that is killed is replaced within five seconds, and one that is idle sends few commands.
+            // A killed process is replaced within five seconds, and an idle one sends few commands.
             lease: Duration::from_secs(4),
             budget: Budget::unlimited(),
         }
     }
 }
 
-/// What others can see of a running projector.
+/// The observable state of a running projector.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulse {
     pub(crate) activity: Activity,
@@ -90,9 +92,9 @@ pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
 pub(crate) struct Projector<S, P: Projection> {
     pub(crate) store: S,
     pub(crate) folder: Arc<Folder<P>>,
-    /// The generation that it folds.
+    /// The generation to fold.
     pub(crate) number: u32,
-    /// Whether it does so only while that one is live.
+    /// `true` to fold only while that generation is live.
     pub(crate) only_live: bool,
     pub(crate) env: Arc<dyn Env>,
     pub(crate) options: Options,
@@ -102,41 +104,42 @@ pub(crate) struct Projector<S, P: Projection> {
 
 /// A batch that is being committed.
 struct InFlight {
-    /// What became of it, and how long that took.
+    /// The result of the commit, and its duration.
     task: JoinSet<Result<(Settled, Duration)>>,
     commit: Arc<Commit>,
     deltas: Vec<Delta>,
     batch: u64,
-    /// The same, as the streams that are set aside count them.
+    /// The number of the same batch in the cache of parked streams.
     stream_batch: u64,
-    /// The part of its tally that belongs to no single document.
+    /// The counters that belong to no single document.
     tally: Tally,
 }
 
-/// How long a page is folded before the run looks at everything else.
+/// The longest time to fold a page before the run checks everything else.
 const SLICE: Duration = Duration::from_millis(50);
-/// How long the projection's code may go on after the projector was told to stop.
+/// The time the projection's code may continue after a stop request.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// Why a run ended.
+/// The reason why a run ended.
 enum End {
     Stopped,
-    /// Somebody else does this work.
+    /// Another worker does this work.
     Replaced,
-    /// This generation is not to be folded, at least for now.
+    /// This generation must not be folded, at least for now.
     Frozen,
 }
 
-/// Why a projector has ended.
+/// The reason why a projector ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It was told to.
+    /// A stop request.
     Stopped,
-    /// Its generation's checkpoint is [frozen](crate::rebuild::frozen), or there is no such generation any more.
+    /// The checkpoint of the generation is [frozen](crate::rebuild::frozen), or the generation no
+    /// longer exists.
     Frozen,
 }
 
-/// How often the fold of one event was tried.
+/// The number of attempts to fold one event.
 struct Tries {
     partition: Partition,
     position: Position,
@@ -147,7 +150,7 @@ struct Tries {
 impl Tries {
     fn at(failure: &Parked, options: &Options, env: &dyn Env) -> Self {
         let delays = Box::new(options.retry.delays(env.random()));
-        // Once already, in the batch.
+        // The batch has already tried it once.
         Self { partition: failure.partition, position: failure.position, count: 1, delays }
     }
 }
@@ -157,17 +160,17 @@ struct Run<'a, S, P: Projection> {
     projector: &'a Projector<S, P>,
     pages: mpsc::Receiver<Result<Routed<P::Event>>>,
     desk: Desk<P::Document>,
-    /// A page of which a part is folded.
+    /// A partly folded page.
     page: Option<Routed<P::Event>>,
-    /// What documents that are kept, and those of the batch, take of the memory budget.
+    /// The shares of cached documents, and of the batch's documents, in the memory budget.
     kept: Share,
     in_hand: Share,
-    /// When the lease is to be renewed.
+    /// The time when the lease must be renewed.
     renewal: Instant,
-    /// What is stored.
+    /// The stored checkpoint.
     checkpoint: Checkpoint,
     in_flight: Option<InFlight>,
-    /// When the batch in hand was begun.
+    /// The time when the current batch began.
     begun: Option<Instant>,
     at_head: bool,
     some_streams_parked: bool,
@@ -177,8 +180,8 @@ struct Run<'a, S, P: Projection> {
 }
 
 impl<S: Store, P: Projection> Projector<S, P> {
-    /// Runs until told to stop, finishing the batch in hand, or until its generation is frozen. Nothing else ends it: where the
-    /// store fails it waits and goes on from the checkpoint.
+    /// Runs until told to stop, finishing the current batch, or until its generation is frozen.
+    /// Nothing else ends it: if the store fails, it waits and continues from the checkpoint.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) -> Ended {
         let patience =
             Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(15)).without_limit();
@@ -217,9 +220,9 @@ impl<S: Store, P: Projection> Projector<S, P> {
         ended
     }
 
-    /// Takes the lease, then works from the stored checkpoint on.
+    /// Claims the lease, then works from the stored checkpoint on.
     async fn work(&self, stop: &mut watch::Receiver<bool>) -> Result<End> {
-        /// How often one that stands by looks whether its generation is still wanted.
+        /// The interval at which a standby worker checks whether its generation is still wanted.
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         loop {
             if !self.is_wanted().await? {
@@ -227,14 +230,14 @@ impl<S: Store, P: Projection> Projector<S, P> {
             }
             let Claim::Theirs { ends_in } = self.claim().await? else { break };
             self.show(|pulse| pulse.activity = Activity::Standby);
-            // Not longer than a lease of our own: the clock that measures theirs may jump.
+            // Wait at most for one lease of our own: the clock that measures theirs may jump.
             let until = Instant::now() + ends_in.min(self.options.lease.max(LOOK_EVERY));
             while Instant::now() < until {
                 tokio::select! { biased;
                     () = stopped(stop) => return Ok(End::Stopped),
                     () = sleep_until(until.min(Instant::now() + LOOK_EVERY)) => {}
                 }
-                // Whoever has the lease may not notice for long that another generation is live.
+                // The lease holder may take long to notice that another generation is live.
                 if !self.is_wanted().await? {
                     return Ok(End::Frozen);
                 }
@@ -276,7 +279,8 @@ impl<S: Store, P: Projection> Projector<S, P> {
         run.go(stop).await
     }
 
-    /// Whether this generation is still to be folded: one that others switch from is not, and whoever folds it helps them.
+    /// Returns whether this generation should still be folded. During a switch the live one should
+    /// not: its worker helps to complete the switch instead.
     async fn is_wanted(&self) -> Result<bool> {
         let known = self.store.generations(&self.folder.collection.base()).await?;
         let is_live = known.live.number == self.number && known.switching.is_none();
@@ -303,8 +307,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             if Instant::now() >= self.renewal {
                 let is_ours = self.projector.claim().await? == Claim::Ours;
                 if !is_ours || !self.projector.is_wanted().await? {
-                    // What is done is handed in all the same: workers that are slower than their lease would else
-                    // replace each other for ever, and none would get on.
+                    // Commit the finished work anyway. Otherwise workers that are slower than their
+                    // lease would replace each other forever without progress.
                     self.finish().await?;
                     return Ok(End::Replaced);
                 }
@@ -331,11 +335,12 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
     }
 
-    /// Folds a part of a page into the batch in hand: as much as fits into a slice of time, so that a batch of slow folds ends
-    /// in time, too.
+    /// Folds part of a page into the current batch. It stops after a slice of time, so that a batch
+    /// of slow folds also ends in time.
     async fn fold(&mut self, mut page: Routed<P::Event>) -> Result<()> {
         let Projector { store, folder, env, .. } = self.projector;
-        // Also for the rest of a page: a commit in between may have dropped documents that it needs.
+        // The rest of a page needs this too: a commit in between may have evicted documents it
+        // needs.
         let missing = folder.missing(&self.desk, &page);
         if page.is_untouched() {
             let (needed, loaded) = (page.applications(), missing.len() as u64);
@@ -353,7 +358,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
         self.begun.get_or_insert_with(Instant::now);
         let (folder, now) = (Arc::clone(folder), env.now());
-        // In place nothing else runs while a slice is folded, so slices are small there.
+        // When code runs in place, nothing else runs during a slice, so slices are small there.
         let events = if threads::in_place() { 512 } else { usize::MAX };
         let (page, done) = self
             .on_desk(move |desk| {
@@ -362,19 +367,19 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 (page, done)
             })
             .await?;
-        // A batch is counted and never refused.
+        // The budget counts a batch but never refuses it.
         let _ = self.in_hand.resize(self.desk.documents.touched_bytes());
         self.at_head = done && !page.more;
         self.page = (!done).then_some(page);
         Ok(())
     }
 
-    /// Has the projection's code work on the desk, on a thread of its own.
+    /// Runs the projection's code on the desk, on a separate thread.
     async fn on_desk<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut Desk<P::Document>) -> T + Send + 'static,
     ) -> Result<T> {
-        // If the code does not come back, this run ends, and nobody misses the desk.
+        // If the code does not return, this run ends and the desk is not needed again.
         let mut desk = std::mem::replace(&mut self.desk, Desk::new(Mark::default(), 0));
         let work = threads::run(move || {
             let done = work(&mut desk);
@@ -385,8 +390,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         Ok(done)
     }
 
-    /// Waits for code of the projection that runs elsewhere. The lease is renewed meanwhile; once the projector is told to stop,
-    /// the code has a little time to come back.
+    /// Waits for code of the projection that runs on another thread, and renews the lease
+    /// meanwhile. After a stop request, the code has a short time to return.
     async fn contained<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let mut work = std::pin::pin!(work);
         let mut deadline = None;
@@ -402,7 +407,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                     return Err(Error::new(Kind::Stopped, message));
                 }
                 () = sleep_until(renewal) => {
-                    // The run itself claims once more when the code is back, and finds out if the lease is lost.
+                    // The run claims the lease again when the code is back, and notices then if it
+                    // is lost.
                     if let Err(error) = self.projector.claim().await {
                         tracing::debug!(projection = %self.projector.folder.collection, %error, "lease not renewed");
                     }
@@ -412,8 +418,9 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
     }
 
-    /// Whoever was ahead with a document may have set streams aside, and folded it without them. That was written before
-    /// the document, so that it is seen if it is looked for after the document is loaded.
+    /// Re-reads the parked streams if a loaded document is ahead of this worker. The worker that
+    /// wrote it may have parked streams and folded the document without them. It wrote the streams
+    /// before the document, so a read after loading the document finds them.
     fn look_at_streams_again(&mut self, ahead: bool) {
         if ahead && !self.projector.folder.routes_by_stream() && !planted(Bug::StreamsNotLookedAt) {
             self.some_streams_parked = true;
@@ -421,7 +428,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
     }
 
-    /// Ends the batch if it is time to. `false` means that somebody else does this work.
+    /// Ends the batch if it is due. Returns `false` if another worker does this work.
     async fn cut_if_due(&mut self) -> Result<bool> {
         let Some(begun) = self.begun else { return Ok(true) };
         let options = &self.projector.options;
@@ -433,7 +440,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         if due { self.cut().await } else { Ok(true) }
     }
 
-    /// Writes what is in hand and waits for it. A conflict brings it back into hand.
+    /// Writes the current batch and waits for the result. After a conflict the batch is current
+    /// again and is written again.
     async fn finish(&mut self) -> Result<bool> {
         loop {
             if self.begun.is_some() && !self.cut().await? || !self.wait().await? {
@@ -445,7 +453,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
     }
 
-    /// Ends the batch: repairs what failed, then hands its writes to the store.
+    /// Ends the batch: repairs failed folds, then passes the writes to the store.
     async fn cut(&mut self) -> Result<bool> {
         if !self.wait().await? {
             return Ok(false);
@@ -505,7 +513,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         Ok(true)
     }
 
-    /// Deals with what became of the batch in flight. `false` means that somebody else does this work.
+    /// Handles the result of the batch in flight. Returns `false` if another worker does this work.
     fn settled(&mut self, (settled, took): (Settled, Duration)) -> bool {
         let Some(InFlight { commit, deltas, batch, stream_batch, tally, .. }) = self.in_flight.take() else {
             return true;
@@ -523,13 +531,15 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             }
             Settled::Conflict(conflict) => {
                 let collection = &self.projector.folder.collection;
-                // Somebody else does this work, or this very commit came through unseen, or a stream was set aside
-                // in this batch and no longer is: rare enough to begin anew.
+                // Another worker does this work, or this commit was applied without an answer, or a
+                // stream that this batch parks was changed meanwhile. All are rare enough to start
+                // over.
                 if conflict.checkpoint || commit.changes.len() > 1 {
                     return false;
                 }
                 tracing::debug!(projection = %collection, documents = conflict.documents.len(), "conflict, folding anew");
-                // The batch becomes part of the one in hand again, and what somebody else changed is folded anew.
+                // The batch joins the current one again, and documents that another writer changed
+                // are folded again.
                 let writes = commit.changes.iter().filter(|changes| changes.collection == *collection);
                 let undone = writes.flat_map(|changes| &changes.writes);
                 let undone = undone.map(|write| (write.record.id.clone(), write.expected.clone()));
@@ -550,20 +560,21 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
     }
 
-    /// Counts what is kept in memory, and keeps less where there is no room for it.
+    /// Accounts for cached documents in the memory budget, and empties the cache if there is no
+    /// room.
     fn weigh(&mut self) {
         let documents = &mut self.desk.documents;
         let _ = self.in_hand.resize(documents.touched_bytes());
         if self.kept.resize(documents.bytes().saturating_sub(documents.touched_bytes())).is_err() {
             documents.forget();
             self.desk.streams.forget();
-            // What is left is about to be written.
+            // The remaining documents are about to be written.
             let _ = self.kept.resize(0);
         }
     }
 
-    /// Folds anew, from what is stored, the documents whose fold failed or that somebody else changed. A fold that
-    /// fails is tried again as the policy says, then its document is parked.
+    /// Folds documents again from their stored state if their fold failed or another writer changed
+    /// them. A failing fold is retried according to the policy, then its document is parked.
     async fn repair(&mut self) -> Result<()> {
         let Projector { store, folder, env, options, .. } = self.projector;
         let mut tries: HashMap<DocumentId, Tries> = HashMap::new();
@@ -639,7 +650,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     }
 }
 
-/// The page in hand, or else the next one.
+/// Returns the partly folded page, or else the next one.
 async fn next<E>(
     page: &mut Option<Routed<E>>,
     pages: &mut mpsc::Receiver<Result<Routed<E>>>,
@@ -661,7 +672,7 @@ async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<(Settled, Duration
     }
 }
 
-/// A panic ends the work as an error does: it begins anew.
+/// Turns a panic into an error, so that the work starts over.
 async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = std::pin::pin!(work);
     std::future::poll_fn(|context| {
@@ -674,7 +685,7 @@ async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that nobody is left who could say stop, which is as good.
+    // An error means that no sender is left to request a stop, which counts as a stop.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

@@ -1,4 +1,4 @@
-//! Reading the log again, in pages: for documents that must be folded anew.
+//! Reading the log again, in pages, for documents that must be folded again.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::log::{Limit, Log, Page};
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
 
-/// A part of the log to be read again.
+/// A part of the log to read again.
 #[derive(Debug)]
 pub(crate) enum Replay {
-    /// Of these partitions what comes after `from`, up to `through`.
+    /// The events of these partitions after `from`, up to `through`.
     Range { from: Mark, through: Mark },
-    /// Of this stream what comes after a revision, up to a position.
+    /// The events of this stream after a revision, up to a position.
     Stream { stream: StreamId, after: Revision, through: Position },
 }
 
 impl Replay {
-    /// The next page, or `None` at the end.
+    /// Returns the next page, or `None` at the end.
     pub(crate) async fn next(&mut self, log: &impl Log) -> Result<Option<(Partition, Page)>> {
         match self {
             Self::Range { from, through } => {
@@ -40,7 +40,7 @@ impl Replay {
                     return Err(crate::Error::new(Kind::Format, message));
                 }
                 from.advance(&partition.into(), page.through.0);
-                // What comes after the end was read and is not presented.
+                // Events after the end were read but must not be presented.
                 page.events.retain(|event| event.position <= end);
                 if !planted(Bug::ReplayTooFar) {
                     page.through = page.through.min(end);
@@ -63,7 +63,7 @@ impl Replay {
 }
 
 impl Replay {
-    /// Reads nothing more of a partition.
+    /// Skips the rest of a partition.
     pub(crate) fn leave(&mut self, partition: Partition) {
         match self {
             Self::Range { from, through } => from.advance(&partition.into(), through.position(partition).0),
@@ -73,7 +73,8 @@ impl Replay {
 }
 
 impl<P: Projection> Folder<P> {
-    /// The part of the log that holds all events of a document up to `through`, and `after` of its own stream.
+    /// Returns the part of the log with all events of a document up to `through`. If the document
+    /// is routed by stream, it has the events of its stream after `after`.
     pub(crate) fn replay_of(
         &self,
         id: &DocumentId,
@@ -90,7 +91,7 @@ impl<P: Projection> Folder<P> {
         Ok(Replay::Stream { stream, after, through })
     }
 
-    /// Folds a part of the log into what is on the desk, and nothing else.
+    /// Folds a part of the log into the documents on the desk only.
     pub(crate) async fn replay<S: Store>(
         &self,
         store: &S,
@@ -109,7 +110,7 @@ impl<P: Projection> Folder<P> {
         Ok(())
     }
 
-    /// Folds a page into what is on the desk, letting others work in between.
+    /// Folds a page into the documents on the desk, and yields to other tasks in between.
     pub(crate) async fn apply_all(
         &self,
         desk: &mut Desk<P::Document>,
@@ -122,8 +123,8 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// Puts these documents on the desk, as they are stored. Answers whether some have folded what was not presented
-    /// yet: then somebody else is, or was, ahead.
+    /// Loads the stored documents onto the desk. Returns whether some have folded events that were
+    /// not presented yet: then another worker is, or was, ahead.
     pub(crate) async fn load_documents<S: Store>(
         &self,
         store: &S,
@@ -136,7 +137,7 @@ impl<P: Projection> Folder<P> {
         Ok(ahead)
     }
 
-    /// Puts what is known about these streams on the desk.
+    /// Loads the state of these streams onto the desk.
     pub(crate) async fn load_streams<S: Store>(
         &self,
         store: &S,
@@ -157,14 +158,14 @@ impl<P: Projection> Folder<P> {
     }
 }
 
-/// Whether some of these have folded what was not presented yet.
+/// Returns whether some of these have folded events that were not presented yet.
 pub(crate) fn is_ahead(records: &[Record], progress: &Mark) -> bool {
     let lanes = records.iter().flat_map(|record| record.header.mark.lanes());
     lanes.into_iter().any(|(lane, at)| lane.partition().is_some() && at > progress.get(lane))
 }
 
 impl<D: DeserializeOwned> Desk<D> {
-    /// Puts documents on it as they are stored; those without a record are not there.
+    /// Puts stored documents on the desk; documents without a record are absent.
     pub(crate) fn place(&mut self, ids: Vec<DocumentId>, records: Vec<Record>) {
         for id in ids {
             self.documents.insert(id, Slot::absent());

@@ -1,4 +1,4 @@
-//! Folding one document again, event by event, for those who look at it.
+//! Folding one document again, event by event, for inspection.
 
 use std::vec;
 
@@ -14,10 +14,10 @@ use crate::event::{DocumentId, Partition, Revision, StreamId};
 use crate::json::Json;
 use crate::mark::Mark;
 
-/// After so many events others get a turn.
+/// The number of events after which other tasks get a turn.
 const AT_ONCE: u32 = 256;
 
-/// One document on its way from its first event on, up to a moment.
+/// One document that is being folded from its first event, up to a moment.
 pub(super) struct Retelling<'f, P: Projection> {
     folder: &'f Folder<P>,
     id: DocumentId,
@@ -25,9 +25,9 @@ pub(super) struct Retelling<'f, P: Projection> {
     replay: Replay,
     aside: Aside,
     page: Option<(Partition, vec::IntoIter<Step<P::Event>>)>,
-    /// The document after the last event. A fold that fails takes it away.
+    /// The document after the last event. A fold that fails consumes it.
     pub(super) document: Option<P::Document>,
-    /// Whether an event could not be folded. Then all others wait.
+    /// `true` if an event could not be folded. All later events then wait.
     pub(super) has_failed: bool,
     taken: u32,
 }
@@ -36,7 +36,7 @@ pub(super) struct Retelling<'f, P: Projection> {
 pub(super) enum Told {
     Folded,
     Failed(Error),
-    /// It waits behind one that failed, or with its stream.
+    /// It waits behind a failed event, or with its stream.
     Waiting,
 }
 
@@ -55,7 +55,7 @@ impl<'f, P: Projection> Retelling<'f, P> {
         Ok(Self { folder, id, until, replay, aside, page: None, document: None, has_failed: false, taken: 0 })
     }
 
-    /// Folds the next event of the document. `None` when there are no more.
+    /// Folds the next event of the document. Returns `None` at the end.
     pub(super) async fn next<S: Store>(&mut self, store: &S) -> Result<Option<(Occurrence, Told)>> {
         loop {
             self.taken += 1;
@@ -75,7 +75,7 @@ impl<'f, P: Projection> Retelling<'f, P> {
             let event = match &step {
                 Step::Fold(event, ids, _) if ids.as_slice().contains(&self.id) => Occurrence::of(event),
                 Step::Broken(event, _) if self.is_named(&event.stream) => Occurrence::of(event),
-                // Nobody can tell where it belongs: all of its stream waits.
+                // The event can't be routed, so its whole stream waits.
                 Step::Broken(event, _) if !self.folder.routes_by_stream() => {
                     self.aside.entry(event.stream.clone()).or_insert(event.position);
                     continue;
@@ -92,7 +92,7 @@ impl<'f, P: Projection> Retelling<'f, P> {
         }
     }
 
-    /// Whether events of a stream belong to the document by their stream's name.
+    /// Returns whether events of a stream belong to the document because of the stream's name.
     fn is_named(&self, stream: &StreamId) -> bool {
         self.folder.routes_by_stream() && stream.as_str() == self.id.as_str()
     }
@@ -115,14 +115,15 @@ impl<'f, P: Projection> Retelling<'f, P> {
         Told::Failed(failed)
     }
 
-    /// The document as it would be stored, or the reason why it can't be.
+    /// Returns the document as it would be stored, or the reason why it can't be.
     pub(super) fn body(&self) -> Result<Option<Json>, Error> {
         self.document.as_ref().map(body).transpose()
     }
 }
 
 impl<P: Projection> Folder<P> {
-    /// Up to where the events of a document can be told. `None` if nothing was folded into it yet.
+    /// Returns the mark up to which the events of a document can be shown. `None` if nothing was
+    /// folded into it yet.
     pub(super) async fn told_through<S: Store>(&self, store: &S, id: &DocumentId) -> Result<Option<Mark>> {
         let Some(record) = store.load(&self.collection, vec![id.clone()]).await?.pop() else {
             return Ok(None);
@@ -132,7 +133,8 @@ impl<P: Projection> Folder<P> {
         Ok(Some(through))
     }
 
-    /// A document as it was, by folding its events once. One that could not be folded any further is shown as it was before.
+    /// Returns a document as of a moment, by folding its events once. If an event can't be folded,
+    /// it returns the document before that event.
     pub(crate) async fn past<S: Store>(
         &self,
         store: &S,
@@ -152,7 +154,7 @@ impl<P: Projection> Folder<P> {
                 }
             }
             if retelling.has_failed {
-                // The fold that failed has taken the document: stop before it.
+                // The failed fold has consumed the document: stop before it.
                 most = folded;
                 continue;
             }
@@ -163,7 +165,7 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// The same for a document that can't be stored any more: the last body that could.
+    /// Does the same for a document that can no longer be stored: returns the last body that could.
     async fn past_body<S: Store>(
         &self,
         store: &S,

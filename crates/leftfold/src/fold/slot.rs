@@ -1,4 +1,4 @@
-//! One document in memory, and what an event does to it. Pure: no I/O, no clock.
+//! One document in memory, and the effect of an event on it. Pure: no I/O, no clock.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,19 +11,19 @@ use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
 use crate::planted::{Bug, planted};
 
-/// A document on its way from what is stored to what will be.
+/// A document between its stored state and the next write.
 #[derive(Debug)]
 pub(crate) struct Slot<D> {
     /// The header the next write must find.
     stored: Option<Header>,
-    /// What `state` has folded.
+    /// The events that `state` has folded.
     mark: Mark,
     state: State<D>,
-    /// Whether there is something to write.
+    /// `true` if there is something to write.
     dirty: bool,
-    /// What was counted since the last write was taken.
+    /// The counters since the last write.
     pub(crate) delta: Delta,
-    /// About how much memory it takes.
+    /// The approximate memory it uses.
     pub(crate) bytes: usize,
     /// The last batch that touched it.
     pub(crate) batch: u64,
@@ -33,26 +33,29 @@ pub(crate) struct Slot<D> {
 enum State<D> {
     /// Folded up to the mark.
     Whole(Option<D>),
-    /// Set aside; the body stays as it is.
+    /// Parked; the body stays as it is.
     Parked(Box<Parked>, Option<Json>),
-    /// The stored body is not of the projection's type, as the error says; the next event will fail.
+    /// The stored body does not deserialize to the projection's type, as the error says. The next
+    /// event will fail.
     Unreadable(Box<(Json, Error)>),
-    /// An event could not be folded, or the slot is not to be trusted: fold it anew from what is stored.
+    /// An event could not be folded, or the slot can't be trusted: fold it again from the stored
+    /// state.
     Lost(Box<Loss>),
 }
 
-/// Why a slot has to be folded anew.
+/// The reason why a slot must be folded again.
 #[derive(Debug)]
 pub(crate) struct Loss {
-    /// The event that failed, and what waits behind it; `None` if somebody else changed the document.
+    /// The event that failed, and the events waiting behind it; `None` if another writer changed
+    /// the document.
     pub(crate) failure: Option<Parked>,
-    /// What the fold said.
+    /// The error of the fold.
     pub(crate) error: Option<Error>,
-    /// The body before the failing event, where it is known.
+    /// The body before the failing event, if known.
     before: Option<Json>,
 }
 
-/// What was counted.
+/// Counters of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub(crate) applied: u64,
@@ -68,7 +71,7 @@ impl Delta {
     }
 }
 
-/// What became of one event and one document.
+/// The effect of one event on one document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Applied,
@@ -77,24 +80,24 @@ pub(crate) enum Effect {
     Failed,
 }
 
-/// Where in the log an event stands, and what was presented before it.
+/// The place of an event in the log, and the events that were presented before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) lane: &'a Lane,
     pub(crate) number: u64,
-    /// Up to where each lane was presented before this event.
+    /// The mark up to which each lane was presented before this event.
     pub(crate) before: &'a Mark,
     pub(crate) now: Timestamp,
 }
 
-/// About how much memory a document takes, by the length of its JSON: maps, strings and vectors take more than their
-/// text.
+/// Estimates the memory of a document from the length of its JSON: maps, strings and vectors take
+/// more than their text.
 fn memory(json: usize) -> usize {
     300 + 3 * json
 }
 
 impl<D> Slot<D> {
-    /// A document of which nothing is stored.
+    /// Creates a slot for a document that is not stored.
     pub(crate) fn absent() -> Self {
         Self {
             stored: None,
@@ -107,7 +110,7 @@ impl<D> Slot<D> {
         }
     }
 
-    /// What is stored, to be folded on.
+    /// Creates a slot from a stored record, to fold more events into.
     pub(crate) fn loaded(record: Record) -> Self
     where
         D: DeserializeOwned,
@@ -130,7 +133,7 @@ impl<D> Slot<D> {
         Self { mark: header.mark.clone(), stored: Some(header), state, bytes, ..Self::absent() }
     }
 
-    /// What is stored, with its parking forgotten, to try again what failed.
+    /// Creates a slot from a stored record as if it were not parked, to retry the failed event.
     pub(crate) fn released(mut record: Record) -> Self
     where
         D: DeserializeOwned,
@@ -140,12 +143,12 @@ impl<D> Slot<D> {
         Self { stored: Some(header), dirty: true, ..Self::loaded(record) }
     }
 
-    /// A document to be folded from its first event on, in place of what is stored.
+    /// Creates a slot to fold from the first event on, which replaces the stored document.
     pub(crate) fn refolded(stored: Option<Header>) -> Self {
         Self { stored, ..Self::absent() }
     }
 
-    /// What an event that can be decoded does.
+    /// Applies an event that can be decoded.
     pub(crate) fn fold<E>(
         &mut self,
         place: Place<'_>,
@@ -170,8 +173,8 @@ impl<D> Slot<D> {
             Ok(folded) => {
                 let nothing = was_nothing && folded.is_none();
                 *document = folded;
-                // Also where nothing was and nothing is: that there was nothing may have been read from a store that
-                // is behind, and only the guard of a write can tell.
+                // Write even if there was no document and still is none. The store may have been
+                // stale when it returned no document, and only the guard of a write detects that.
                 self.dirty |= !nothing || !planted(Bug::NothingUnwritten);
                 self.mark.advance(place.lane, place.number);
                 self.delta.applied += 1;
@@ -181,7 +184,7 @@ impl<D> Slot<D> {
         }
     }
 
-    /// The document, unless it is parked or has to be folded anew.
+    /// Returns the document, unless it is parked or must be folded again.
     pub(crate) fn document(&self) -> Option<&D> {
         match &self.state {
             State::Whole(document) => document.as_ref(),
@@ -189,12 +192,12 @@ impl<D> Slot<D> {
         }
     }
 
-    /// Whether an event at this place would be folded into its [document](Self::document).
+    /// Returns whether an event at this place would be folded into its [document](Self::document).
     pub(crate) fn would_fold(&self, lane: &Lane, number: u64) -> bool {
         matches!(self.state, State::Whole(_)) && self.mark.judge(lane, number) != Verdict::Skip
     }
 
-    /// What an event that can't be decoded does.
+    /// Applies an event that can't be decoded.
     pub(crate) fn fail<E>(&mut self, place: Place<'_>, event: &Event<E>, error: &Error) -> Effect
     where
         D: Serialize,
@@ -207,7 +210,7 @@ impl<D> Slot<D> {
         self.lose(place, event, error, before)
     }
 
-    /// What becomes of an event without folding it; `None` if it is to be folded.
+    /// Decides about an event without folding it; `None` if it must be folded.
     fn decided<E>(&mut self, place: Place<'_>, event: &Event<E>) -> Option<Effect> {
         match &self.state {
             State::Parked(..) | State::Lost(_) => Some(self.set_aside(place)),
@@ -242,7 +245,7 @@ impl<D> Slot<D> {
         Effect::Failed
     }
 
-    /// An event for a document or stream that is set aside waits too.
+    /// Sets aside an event for a parked document or stream.
     pub(crate) fn set_aside(&mut self, place: Place<'_>) -> Effect {
         let parked = match &mut self.state {
             State::Parked(parked, _) => &mut **parked,
@@ -267,7 +270,7 @@ impl<D> Slot<D> {
         Effect::SetAside
     }
 
-    /// Gives up on the failing event: the document waits until somebody retries it.
+    /// Gives up on the failing event: the document waits until an operator retries it.
     pub(crate) fn park(&mut self, attempts: u32) {
         if let State::Lost(loss) = &mut self.state
             && let Some(mut failure) = loss.failure.take()
@@ -280,14 +283,14 @@ impl<D> Slot<D> {
         }
     }
 
-    /// Forgets the folded document: somebody else changed the stored one.
+    /// Discards the folded document, because another writer changed the stored one.
     pub(crate) fn distrust(&mut self) {
         if !matches!(self.state, State::Lost(_)) {
             self.state = State::Lost(Box::new(Loss { failure: None, error: None, before: None }));
         }
     }
 
-    /// Why it has to be folded anew, if it has to.
+    /// Returns the reason why it must be folded again, if it must.
     pub(crate) fn loss(&self) -> Option<&Loss> {
         match &self.state {
             State::Lost(loss) => Some(loss),
@@ -325,8 +328,8 @@ impl<D> Slot<D> {
         self.dirty = true;
     }
 
-    /// Takes what is to be written; from here on the slot stands for what that write will leave. `None` if
-    /// the document can't be serialized, or is too large.
+    /// Takes the pending write. From here on the slot represents the state after that write. `None`
+    /// if the document can't be serialized, or is too large.
     pub(crate) fn write(&mut self, id: &DocumentId) -> Option<Write>
     where
         D: Serialize,
@@ -344,7 +347,7 @@ impl<D> Slot<D> {
         Some(Write { expected, record: Record { id: id.clone(), header, body } })
     }
 
-    /// Takes a write back that did not happen: it will be taken again.
+    /// Takes back a write that did not happen: it will be taken again.
     pub(crate) fn unwrite(&mut self, expected: Option<Header>, delta: Delta) {
         self.stored = expected;
         self.dirty = true;
@@ -352,12 +355,12 @@ impl<D> Slot<D> {
     }
 }
 
-/// A document as JSON.
+/// Serializes a document as JSON.
 fn text(document: &impl Serialize) -> Result<Json, Error> {
     Error::catch("writing the document as JSON", || Ok(Json::of(document)?))
 }
 
-/// What is stored of a document.
+/// Serializes a document as its stored body, within the limits.
 pub(super) fn body(document: &impl Serialize) -> Result<Json, Error> {
     let body = text(document)?;
     if let Err(fault) = body.ensure_strict_within(MAX_BODY_DEPTH) {

@@ -1,4 +1,4 @@
-//! How a projection is doing.
+//! The status of a projection.
 
 use std::fmt;
 
@@ -10,37 +10,37 @@ use super::figures::Figures;
 use crate::documents::{Generations, Tally};
 use crate::mark::Mark;
 
-/// What a worker does with a projection.
+/// The activity of a worker on a projection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activity {
     /// No worker of this process runs it.
     #[default]
     Stopped,
-    /// Another worker has it; this one stands by.
+    /// Another worker holds the lease; this one stands by.
     Standby,
-    /// It folds what is in the log.
+    /// It folds the backlog of the log.
     CatchingUp,
-    /// It has folded all there is and waits for more.
+    /// It has folded all events and waits for more.
     Live,
-    /// The store failed; it will try again.
+    /// The store failed; the worker will retry.
     Failing,
 }
 
-/// How a projection is doing.
+/// The status of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Status {
-    /// Its name.
+    /// The name of the projection.
     pub projection: String,
-    /// What this process does with it.
+    /// The activity of this process.
     pub activity: Activity,
-    /// Up to where it is folded, per partition.
+    /// The position up to which it has folded, per partition.
     pub position: Mark,
-    /// Where the log ends, per partition.
+    /// The last position of the log, per partition.
     pub head: Mark,
-    /// How many events it is behind.
+    /// The number of events it is behind.
     pub lag: u64,
-    /// Events folded per second by this process, lately.
+    /// The recent number of events folded per second by this process.
     pub events_per_second: f64,
     /// Documents that readers see.
     pub documents: u64,
@@ -48,33 +48,33 @@ pub struct Status {
     pub parked_documents: u64,
     /// Parked streams.
     pub parked_streams: u64,
-    /// The [fingerprint](super::Projection::fingerprint) of the code that this process has: its
-    /// version, unless it says otherwise.
+    /// The [fingerprint](super::Projection::fingerprint) of this process's code: its version,
+    /// unless overridden.
     pub version: String,
-    /// The version of the code that made the documents, and which generations of them there are.
+    /// The generations of the documents, with the versions of the code that built them.
     pub generations: Generations,
-    /// The documents were made by code of another version, and are not of this process's version until they are
-    /// [rebuilt](crate::App::rebuild).
+    /// `true` if code of another version built the documents. They match this process's version
+    /// only after they are [rebuilt](crate::App::rebuild).
     pub rebuild_needed: bool,
-    /// What was counted since it began, and the last thing that went wrong.
+    /// The counters since it began, and the last error.
     pub tally: Tally,
-    /// When the first event happened that is not folded yet; `None` if all are.
+    /// The time of the first event that is not folded yet; `None` if all are.
     pub behind_since: Option<Timestamp>,
-    /// Since when the first of what is parked is.
+    /// The time since when the longest-parked unit is parked.
     pub parked_since: Option<Timestamp>,
     /// The event that this process has been folding for more than a second, if there is one.
     pub folding: Option<SlowFold>,
-    /// What this process has measured.
+    /// The measurements of this process.
     #[serde(skip)]
     pub figures: Figures,
 }
 
-/// A fold that takes long.
+/// A slow fold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowFold {
     /// The event that is being folded.
     pub event: Occurrence,
-    /// For how many seconds.
+    /// The time it has taken so far, in seconds.
     pub seconds: u64,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for SlowFold {
     }
 }
 
-/// How many events lie between two marks.
+/// Returns the number of events between two marks.
 pub(crate) fn distance(from: &Mark, to: &Mark) -> u64 {
     to.lanes().map(|(lane, number)| number.saturating_sub(from.get(lane))).sum()
 }

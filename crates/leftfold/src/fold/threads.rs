@@ -1,11 +1,13 @@
-//! Threads for users' code. Folds, routes and decoding run here and never on the runtime's threads, which answer
-//! requests, renew leases and hear signals: code that is slow, or never returns, delays nothing else.
+//! Threads for users' code. Folds, routes and decoding run here and never on the runtime's threads,
+//! which answer requests, renew leases and receive signals. Code that is slow, or never returns,
+//! delays nothing else.
 //!
-//! Threads are started when all others are busy, and end when there is nothing to do for a while. They are not the
-//! runtime's own blocking threads, because a runtime that shuts down waits for those, and users' code may hang.
+//! The pool starts a thread when all others are busy, and a thread ends after some idle time. They
+//! are not the runtime's own blocking threads, because a runtime that shuts down waits for those,
+//! and users' code may hang.
 //!
-//! On a current-thread runtime the code runs in place: there is one thread, and a simulation that must be
-//! deterministic.
+//! On a current-thread runtime the code runs in place: there is only one thread, and simulations
+//! must be deterministic.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Kind, Result};
 
-/// How long a thread waits for work before it ends.
+/// The time a thread waits for work before it ends.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -34,22 +36,22 @@ struct Pool {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Threads that wait for a job.
+    /// The number of threads that wait for a job.
     idle: usize,
 }
 
-/// Whether users' code runs where it is called.
+/// Returns whether users' code runs on the calling thread.
 pub(crate) fn in_place() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)
 }
 
 thread_local! {
-    /// Whether this is one of the threads for users' code.
+    /// `true` on a thread of this pool.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs users' code here, after the runtime has given this thread's other work to another thread. For callers that wait
-/// for the code and nothing else: people who look at a document or mend it.
+/// Runs users' code here, after the runtime has moved this thread's other work to another thread.
+/// For callers that wait for nothing else, such as inspecting or repairing a document.
 pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
     let is_theirs = !IS_OURS.get()
         && Handle::try_current()
@@ -57,7 +59,7 @@ pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
     if is_theirs { tokio::task::block_in_place(work) } else { work() }
 }
 
-/// Runs users' code on a thread of its own.
+/// Runs users' code on a thread of the pool.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     if in_place() {
         return Ok(work());
@@ -67,7 +69,8 @@ pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
     receiver.await.map_err(|_| ended())
 }
 
-/// Drives a future that calls users' code on a thread of its own. Whoever drops this ends it at its next wait.
+/// Drives a future that calls users' code on a thread of the pool. Dropping this future ends it at
+/// its next wait.
 pub(crate) async fn drive<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T> {
     if in_place() {
         return Ok(work.await);
@@ -80,7 +83,7 @@ pub(crate) async fn drive<T: Send + 'static>(work: impl Future<Output = T> + Sen
                 () = sender.closed() => return,
                 done = work => done,
             };
-            // An error means that nobody waits any more.
+            // An error means that the caller no longer waits.
             let _ = sender.send(done);
         });
     }));
@@ -103,7 +106,8 @@ impl Pool {
         let started = thread::Builder::new().name("leftfold-fold".to_owned()).spawn(|| self.work());
         if let Err(error) = started {
             tracing::warn!(%error, "no thread for a projection's code, it waits for another to be done");
-            // Nobody may be left who would take it; then its sender is dropped, and the caller is told.
+            // If no thread is left to take the job, drop it with its sender, so that the caller
+            // gets an error.
             let mut state = self.lock();
             if state.idle == 0 {
                 state.jobs.pop_back();
@@ -129,7 +133,7 @@ impl Pool {
                 }
             };
             drop(state);
-            // Users' code is called where panics are caught; this is for the rest.
+            // Panics of users' code are caught where it is called; this catches the rest.
             let _ = catch_unwind(AssertUnwindSafe(job));
         }
     }

@@ -1,4 +1,5 @@
-//! Whether what is stored is what the log folds to. Folds plainly, without the caches, guards and batches of the projector.
+//! Verification: compares the stored documents with a fold of the log. It folds without the caches,
+//! guards and batches of the projector.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,59 +18,61 @@ use crate::event::{DocumentId, Event, Position, Revision, StreamId};
 use crate::json::Json;
 use crate::mark::Mark;
 
-/// Which documents are verified.
+/// The documents to verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
-    /// All, also those that should be there and are not: by reading the log once for each hundred thousand documents.
+    /// All documents, including missing ones. It reads the log once for each hundred thousand
+    /// documents.
     All,
-    /// So many, drawn by chance from those that readers see.
+    /// At most this many, drawn at random from those that readers see.
     Some(usize),
 }
 
-/// What a verification came to.
+/// The result of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// Documents that were folded anew and compared with what is stored.
+    /// Documents that were folded again and compared with the stored ones.
     pub checked: u64,
-    /// Those that are not what their events fold to.
+    /// Documents that differ from the fold of their events.
     pub differing: u64,
-    /// Those that were left out as they are parked, or have events of a parked stream.
+    /// Documents that were skipped because they are parked or have events of a parked stream.
     pub parked: u64,
-    /// Those that changed whenever they were looked at, so that nothing can be said.
+    /// Documents that changed at every attempt, so that they could not be verified.
     pub moving: u64,
 }
 
-/// A document that is not what its events fold to.
+/// A document that differs from the fold of its events.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Differing {
-    /// Its id.
+    /// The id of the document.
     pub id: DocumentId,
-    /// Whether a document is stored.
+    /// `true` if a document is stored.
     pub stored: bool,
-    /// Whether its events fold to a document.
+    /// `true` if its events fold to a document.
     pub folded: bool,
-    /// The fields that differ: as stored before, as folded after. Empty if its events can't be folded.
+    /// The fields that differ: the stored value is `before`, the folded one `after`. Empty if its
+    /// events can't be folded.
     pub changes: Vec<Change>,
-    /// How many more fields differ, which are not shown.
+    /// The number of further fields that differ and are not shown.
     pub left_out: u64,
-    /// Why its events can't be folded, if they can't.
+    /// The error, if its events can't be folded.
     pub error: Option<String>,
 }
 
-/// How many documents are folded in one reading of the log.
+/// The number of documents to fold in one read of the log.
 const SLICE: u64 = 100_000;
-/// How many documents are read at once.
+/// The number of documents to read at once.
 const PAGE: usize = 500;
-/// How often a document that changed meanwhile is looked at again.
+/// The number of attempts for a document that changed meanwhile.
 const LOOKS: u32 = 5;
 
-/// A document on its way from its first event on.
+/// A document that is being folded from its first event.
 struct Plain<D> {
-    /// Up to where its events count.
+    /// The mark up to which its events count.
     limit: Mark,
     document: Option<D>,
     error: Option<String>,
-    /// Events of it are set aside with their stream, so that nothing can be said.
+    /// `true` if some of its events wait with a parked stream, so that it can't be verified.
     is_aside: bool,
 }
 
@@ -90,11 +93,12 @@ impl<D: Serialize> Plain<D> {
 
 type Plains<D> = BTreeMap<DocumentId, Plain<D>>;
 
-/// Streams that are set aside, from where on.
+/// Parked streams, with the position from which on they are parked.
 pub(super) type Aside = BTreeMap<StreamId, Position>;
 
 impl<P: Projection> Folder<P> {
-    /// Folds documents from their first event on and compares them with what is stored. `tell` hears of each that differs.
+    /// Folds documents from their first event and compares them with the stored ones. `tell`
+    /// receives each that differs.
     pub(crate) async fn verify<S: Store>(
         &self,
         store: &S,
@@ -118,7 +122,7 @@ impl<P: Projection> Folder<P> {
         Ok(verified)
     }
 
-    /// So many documents, each as likely as any other.
+    /// Draws at most `most` documents, each with the same probability.
     async fn drawn<S: Store>(&self, store: &S, env: &dyn Env, most: usize) -> Result<Vec<DocumentId>> {
         let (mut drawn, mut seen, mut after) = (Vec::new(), 0_u64, None);
         loop {
@@ -138,7 +142,8 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// Verifies all documents whose ids are wanted, by reading the log once; then, exactly, those of which that could not tell.
+    /// Verifies all documents with wanted ids by reading the log once. Then it verifies exactly
+    /// those for which that was inconclusive.
     async fn verify_slice<S: Store>(
         &self,
         store: &S,
@@ -174,7 +179,7 @@ impl<P: Projection> Folder<P> {
                 }
             }
         }
-        // Those that no event belongs to.
+        // Add the stored documents that no event belongs to.
         let mut after = None;
         loop {
             let page = store.scan(&self.collection, after, PAGE).await?;
@@ -204,7 +209,7 @@ impl<P: Projection> Folder<P> {
                 records.extend(by_id(store.load_current(&self.collection, chunk.to_vec()).await?));
             }
             let limit = |id: &DocumentId| {
-                // One that is not there has not been made by any event up to the checkpoint.
+                // A document without a record was not created by any event up to the checkpoint.
                 records.get(id).map_or_else(|| through.clone(), |record| record.header.mark.clone())
             };
             let mut plains: Plains<P::Document> =
@@ -224,7 +229,8 @@ impl<P: Projection> Folder<P> {
                 }
             }
             ids = Vec::new();
-            // What is another one by now, or was folded without a stream that is taken up again, is looked at once more.
+            // Check a document again if its record changed meanwhile, for example by the retry of
+            // a parked stream.
             let mut doubtful = doubtful.into_iter();
             loop {
                 let chunk: Vec<_> = doubtful.by_ref().take(PAGE).collect();
@@ -272,7 +278,7 @@ impl<P: Projection> Folder<P> {
         let mut readings = Vec::new();
         if self.routes_by_stream() {
             for (id, plain) in plains.iter() {
-                // What has an id that no stream can have was made by no event.
+                // No event belongs to a document whose id is not a valid stream id.
                 if StreamId::new(id).is_ok() {
                     let (none, through) = (Mark::default(), plain.limit.clone());
                     readings.push(self.replay_of(id, Revision(0), none, through, store)?);
@@ -294,7 +300,8 @@ impl<P: Projection> Folder<P> {
         Ok(())
     }
 
-    /// Folds a page into these documents, and into others if `new` says up to where their events count.
+    /// Folds a page into these documents. It adds another document if `new` returns the mark up to
+    /// which its events count.
     fn fold_plainly(
         &self,
         page: &Routed<P::Event>,
@@ -323,7 +330,8 @@ impl<P: Projection> Folder<P> {
                         plain.error = Some(said(event, error));
                     }
                 }
-                // Nobody can tell where it belongs, so that nothing can be said of what else its stream belongs to.
+                // The event can't be routed, so any document of its stream is uncertain from here
+                // on.
                 Step::Broken(event, _) => {
                     aside.entry(event.stream.clone()).or_insert(event.position);
                 }
@@ -331,7 +339,7 @@ impl<P: Projection> Folder<P> {
         }
     }
 
-    /// Which streams are set aside.
+    /// Returns the parked streams.
     pub(super) async fn aside<S: Store>(&self, store: &S) -> Result<Aside> {
         let (mut aside, mut after) = (Aside::new(), None);
         loop {
@@ -344,7 +352,7 @@ impl<P: Projection> Folder<P> {
     }
 }
 
-/// The document, if this event counts for it.
+/// Returns the document if this event counts for it.
 fn counting<'a, D: Serialize, E>(
     plains: &'a mut Plains<D>,
     id: &DocumentId,
@@ -371,7 +379,7 @@ fn by_id(records: Vec<Record>) -> BTreeMap<DocumentId, Record> {
     records.into_iter().map(|record| (record.id.clone(), record)).collect()
 }
 
-/// The same for an id in any process.
+/// Hashes an id; the result is the same in every process.
 fn hash(id: &DocumentId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.as_str().hash(&mut hasher);

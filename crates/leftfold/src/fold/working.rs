@@ -1,4 +1,4 @@
-//! The documents at hand: those of the current batch, and a bounded cache of earlier ones.
+//! The documents in memory: those of the current batch, and a bounded cache of earlier ones.
 
 use std::collections::HashMap;
 use std::mem;
@@ -12,23 +12,24 @@ use crate::event::DocumentId;
 
 type Slots<D> = HashMap<DocumentId, Slot<D>, RandomState>;
 
-/// A set of slots. What the current batch touched stays; the rest is kept while there is room.
+/// A set of slots. Slots of the current batch stay; the others stay while there is room.
 #[derive(Debug)]
 pub(crate) struct Working<D> {
     recent: Slots<D>,
     older: Slots<D>,
-    /// What the current batch touched, in the order of first touch.
+    /// The documents of the current batch, in the order of first touch.
     touched: Vec<DocumentId>,
     recent_bytes: usize,
     older_bytes: usize,
     touched_bytes: usize,
     budget: usize,
     batch: u64,
-    /// Slots of later batches can't be dropped: what they stand for is not stored yet.
+    /// The last stored batch. Slots of later batches can't be dropped, because their documents are
+    /// not stored yet.
     settled: u64,
 }
 
-/// The writes of a batch, with what each counts for.
+/// The writes of a batch, with the counters of each.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
     pub(crate) writes: Vec<Write>,
@@ -45,7 +46,7 @@ impl Cut {
 }
 
 impl<D> Working<D> {
-    /// Keeps about so many bytes beyond the current batch.
+    /// Creates a set that keeps about `budget` bytes beyond the current batch.
     pub(crate) fn new(budget: usize) -> Self {
         Self {
             recent: Slots::default(),
@@ -60,12 +61,12 @@ impl<D> Working<D> {
         }
     }
 
-    /// About how many bytes the current batch has touched.
+    /// Returns the approximate size of the current batch, in bytes.
     pub(crate) fn touched_bytes(&self) -> usize {
         self.touched_bytes
     }
 
-    /// About how many bytes there are, of the current batch and of earlier ones.
+    /// Returns the approximate size of the current batch and of earlier ones, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.recent_bytes + self.older_bytes
     }
@@ -78,7 +79,7 @@ impl<D> Working<D> {
         self.recent.values().chain(self.older.values())
     }
 
-    /// Drops what can be loaded again: what was changed and is not stored yet can't.
+    /// Drops the slots that can be loaded again. Changed documents that are not stored yet stay.
     pub(crate) fn forget(&mut self) {
         let settled = self.settled;
         self.recent.retain(|_, slot| slot.is_dirty() || slot.batch > settled);
@@ -102,7 +103,7 @@ impl<D> Working<D> {
         self.recent.remove(id).or_else(|| self.older.remove(id))
     }
 
-    /// Puts a slot in place that was folded anew, as touched by the current batch.
+    /// Replaces a slot by a refolded one, as touched by the current batch.
     pub(crate) fn replace(&mut self, id: &DocumentId, slot: Slot<D>) {
         let touched = self.get(id).is_some_and(|old| old.batch == self.batch);
         self.insert(id.clone(), slot);
@@ -116,7 +117,7 @@ impl<D> Working<D> {
         self.recent.get(id).or_else(|| self.older.get(id))
     }
 
-    /// The slot, as touched by the current batch with so many bytes more.
+    /// Returns the slot, marked as touched by the current batch and grown by `bytes`.
     pub(crate) fn touch(&mut self, id: &DocumentId, bytes: usize) -> Option<&mut Slot<D>> {
         if !self.recent.contains_key(id) {
             let (id, slot) = self.older.remove_entry(id)?;
@@ -135,14 +136,14 @@ impl<D> Working<D> {
         Some(slot)
     }
 
-    /// The touched slots that have to be folded anew.
+    /// Returns the touched documents that must be folded again.
     pub(crate) fn lost(&self) -> Vec<DocumentId> {
         let lost = |id: &&DocumentId| self.recent.get(*id).is_some_and(|slot| slot.loss().is_some());
         self.touched.iter().filter(lost).cloned().collect()
     }
 
-    /// Ends the batch: takes the write of every touched document that has one. `Err` names those that can't be
-    /// serialized; they are marked as lost and the batch goes on.
+    /// Ends the batch: takes the pending write of every touched document. `Err` names those that
+    /// can't be serialized; they are marked as lost and the batch stays open.
     pub(crate) fn cut(&mut self) -> Result<Cut, Vec<DocumentId>>
     where
         D: Serialize,
@@ -171,7 +172,7 @@ impl<D> Working<D> {
         Ok(cut)
     }
 
-    /// Takes writes back that did not happen: their documents belong to the current batch again.
+    /// Takes back writes that did not happen: their documents belong to the current batch again.
     pub(crate) fn undo(&mut self, writes: impl IntoIterator<Item = ((DocumentId, Option<Header>), Delta)>) {
         for ((id, expected), delta) in writes {
             if let Some(slot) = self.touch(&id, 0) {
@@ -180,7 +181,7 @@ impl<D> Working<D> {
         }
     }
 
-    /// A batch is stored, and with it all before it: what they touched may be dropped when room is needed.
+    /// Records that a batch and all before it are stored. Their slots may be dropped to make room.
     pub(crate) fn settle(&mut self, batch: u64) {
         self.settled = batch;
         if self.recent_bytes > self.budget / 2 {
@@ -199,7 +200,7 @@ impl<D> Working<D> {
 mod tests {
     use super::*;
 
-    /// What is on its way to the store would be loaded as it was before.
+    /// A document with a pending write would be loaded in its old state.
     #[test]
     fn what_is_not_stored_yet_is_not_forgotten() {
         let mut working = Working::<()>::new(0);

@@ -1,4 +1,5 @@
-//! A serializer that refuses numbers that are none. JSON has no words for these, and `serde_json` writes `null` for them, which is another value.
+//! A serializer that rejects NaN and infinite numbers. JSON can't represent them, and `serde_json`
+//! writes `null` instead, which is another value.
 
 use std::fmt::Display;
 
@@ -7,7 +8,7 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// A value all of whose numbers must be finite.
+/// A value whose numbers must all be finite.
 pub(super) struct Finite<T>(pub(super) T);
 
 impl<T: Serialize + ?Sized> Serialize for Finite<&T> {
@@ -16,7 +17,7 @@ impl<T: Serialize + ?Sized> Serialize for Finite<&T> {
     }
 }
 
-/// Hands all on to another serializer, or to what that makes for the parts of a value.
+/// Forwards to another serializer, or to the serializers it creates for the parts of a value.
 struct Through<S>(S);
 
 macro_rules! hand_on {

@@ -1,4 +1,4 @@
-//! One set of rules for JSON that enters the system, so that every later reader can read it.
+//! One set of rules for JSON that enters the system, so that every later reader can parse it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -6,7 +6,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// The reason why a text breaks the rules of [`Json::strict`](super::Json::strict), and the place in it.
+/// The reason why a text breaks the rules of [`Json::strict`](super::Json::strict), and the place
+/// in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonFault {
     path: String,
@@ -14,15 +15,15 @@ pub struct JsonFault {
 }
 
 impl JsonFault {
-    /// The longest path that is shown, in characters.
+    /// The longest path to show, in characters.
     const LONGEST: usize = 200;
 
-    /// The place of the fault, such as `items[3].name`; empty for the whole text.
+    /// Returns the place of the fault, such as `items[3].name`; empty for the whole text.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The rule that the text breaks.
+    /// Returns the rule that the text breaks.
     pub fn reason(&self) -> &str {
         &self.reason
     }
@@ -40,7 +41,7 @@ impl fmt::Display for JsonFault {
 
 impl std::error::Error for JsonFault {}
 
-/// Checks a text in one pass. Only a text that fails is read again, to find the place.
+/// Checks a text in one pass. Only a text that fails is parsed again, to find the place.
 pub(super) fn check(json: &[u8], depth: usize) -> Result<(), JsonFault> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let checked = Strict { left: depth }.deserialize(&mut deserializer);
@@ -56,7 +57,7 @@ pub(super) fn check(json: &[u8], depth: usize) -> Result<(), JsonFault> {
     }
 }
 
-/// The path to the place where a text is refused.
+/// Returns the path to the place where a text is rejected.
 fn place(json: &[u8], depth: usize) -> String {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let mut track = serde_path_to_error::Track::new();
@@ -73,10 +74,10 @@ fn place(json: &[u8], depth: usize) -> String {
     }
 }
 
-/// Reads a JSON value and keeps nothing of it.
+/// Parses a JSON value without keeping it.
 #[derive(Clone, Copy)]
 struct Strict {
-    /// The levels of nesting that are still allowed.
+    /// The number of nesting levels still allowed.
     left: usize,
 }
 
@@ -274,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// A text that passes can be read by the parser that all other parts use.
+        /// The parser that all other parts use can parse a text that passes.
         #[test]
         fn what_passes_can_be_read(text in r#"[\[\]{}:,"\\ud8de0-9.eE+\-a ]{0,24}"#) {
             if let Ok(json) = Json::strict(&text) {

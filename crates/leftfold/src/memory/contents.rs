@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::event::DocumentId;
 use crate::react::{On, Plain};
 
-/// The guard and the operations of each document; what it is, is among the plain ones.
+/// The guard and the operations of each document; the bodies are among the plain documents.
 pub(super) type Kept = BTreeMap<(Plain, DocumentId), (Guard, Ids)>;
 
 impl super::State {

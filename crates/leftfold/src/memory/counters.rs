@@ -6,13 +6,13 @@ use super::Memory;
 use crate::error::Result;
 use crate::revision::{Counters, Draw, REMEMBERED_CLIENTS};
 
-/// What each counter has given out last, and to whom.
+/// The counters by name.
 pub(super) type Kept = HashMap<String, Count>;
 
 #[derive(Debug, Default)]
 pub(super) struct Count {
     last: u64,
-    /// The last wish of each client and what it got, those that drew last at the end.
+    /// The last request of each client and its answer; the most recent clients are at the end.
     clients: Vec<(String, u64, u64)>,
 }
 

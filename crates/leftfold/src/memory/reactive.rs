@@ -1,4 +1,4 @@
-//! What reactions need, in memory.
+//! The data of reactions, in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -17,21 +17,22 @@ use crate::react::{
     Suspicion, Task, TaskKey, Told, Wanted,
 };
 
-/// Tasks, and what is known of those who make and run them.
+/// Tasks, reactions and workers.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// The time of day when this was made, and when that was: from then on time passes as tokio says, which tests can pause.
+    /// The time of day at creation, and the instant of that. From then on time passes by tokio's
+    /// clock, which tests can pause.
     begun: (Timestamp, Instant),
     plain: HashMap<Plain, BTreeMap<DocumentId, Json>>,
     followed: BTreeSet<On>,
-    /// A document that was written or deleted; none where some may have been that are not named.
+    /// Documents that were written or deleted; `None` if any document may have changed.
     journal: Vec<(On, Option<DocumentId>)>,
-    /// How many entries of the journal are forgotten.
+    /// The number of journal entries that were dropped.
     forgotten: usize,
     tasks: BTreeMap<TaskKey, Task>,
     registered: BTreeMap<String, Registered>,
     leases: HashMap<String, Lease>,
-    /// The workers that have said that they are alive, and until when that holds.
+    /// The workers that sent a heartbeat, and the time until which it is valid.
     workers: BTreeMap<String, Timestamp>,
     places: HashMap<String, String>,
     stirs: u64,
@@ -63,21 +64,21 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// A document was written or deleted.
+    /// Records that a document was written or deleted.
     pub(super) fn wrote(&mut self, on: On, id: &DocumentId) {
         if self.followed.contains(&on) {
             self.journal.push((on, Some(id.clone())));
         }
     }
 
-    /// Any of these documents may be another one.
+    /// Records that any of these documents may have changed.
     pub(super) fn lost(&mut self, on: On) {
         if self.followed.contains(&on) {
             self.journal.push((on, None));
         }
     }
 
-    /// Writes or deletes a document that is no projection's.
+    /// Writes or deletes a document that belongs to no projection.
     pub(super) fn put_plain(&mut self, plain: &Plain, id: DocumentId, body: Option<Json>) {
         self.wrote(On::Plain(plain.clone()), &id);
         let documents = self.plain.entry(plain.clone()).or_default();
@@ -103,14 +104,16 @@ impl State {
 }
 
 impl Memory {
-    /// The same store, with another time of day from now on: for simulations, which must not depend on when they are run.
+    /// Returns the same store with another time of day from now on, for simulations, whose runs
+    /// must be reproducible.
     #[must_use]
     pub fn with_time(self, now: Timestamp) -> Self {
         self.state().reacting.begun = (now, Instant::now());
         self
     }
 
-    /// Writes a document of a collection that is no projection's, as any program might; without a body, deletes it.
+    /// Writes a document of a collection that belongs to no projection, as any process might.
+    /// Without a body, it deletes the document.
     pub fn write_plain(&self, plain: &Plain, id: DocumentId, body: Option<Json>) {
         {
             let mut state = self.state();
@@ -119,7 +122,7 @@ impl Memory {
         self.0.changed.notify_waiters();
     }
 
-    /// Forgets all changes so far: whoever was to hear of them has to compare.
+    /// Drops all changes so far: feeds that have not read them must compare.
     pub fn forget_changes(&self) {
         let mut state = self.state();
         let reacting = &mut state.reacting;

@@ -1,4 +1,4 @@
-//! What the sequencer keeps, in memory.
+//! The data of the sequencer, in memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -13,7 +13,7 @@ use crate::sequence::{
     Settlement, Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
 };
 
-/// Held events, what streams wait for, and conflicts.
+/// Held events, the waiting state of streams, and conflicts.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     held: BTreeMap<(StreamId, Revision), Held>,
@@ -26,7 +26,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// What is held of a stream, by revision.
+    /// Returns the held events of a stream, by revision.
     fn of<'a>(&'a self, stream: &StreamId) -> impl Iterator<Item = &'a Held> {
         let all = (stream.clone(), Revision(0))..=(stream.clone(), Revision(u64::MAX));
         self.held.range(all).map(|(_, held)| held)
@@ -44,7 +44,7 @@ impl State {
         self.event(Partition::of(stream, self.count()), places[at].1)
     }
 
-    /// Why a settlement can't be, if it can't.
+    /// Returns the reason why a settlement can't be applied, if there is one.
     fn hindrance(&self, settlement: &Settlement, after: &Totals) -> Option<Settled> {
         let Settlement { partition, steps, bounds, .. } = settlement;
         let moved = steps.iter().filter(|step| self.standing(&step.stream).seen() != step.seen);

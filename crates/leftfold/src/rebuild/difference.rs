@@ -1,4 +1,5 @@
-//! What a rebuild changes: the documents of two generations, compared at the same place in the log.
+//! The effect of a rebuild: the documents of two generations, compared at the same place in the
+//! log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,39 +15,39 @@ use crate::event::DocumentId;
 use crate::json::Json;
 use crate::mark::Mark;
 
-/// How the documents of a rebuild differ from the live ones.
+/// The difference between the documents of a rebuild and the live ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Difference {
     /// Documents that were compared, in either generation.
     pub compared: u64,
-    /// Those that are in both and are not the same.
+    /// Documents that exist in both generations and differ.
     pub differing: u64,
-    /// Those that are live and were not rebuilt.
+    /// Documents that exist only in the live generation.
     pub only_live: u64,
-    /// Those that were rebuilt and are not live.
+    /// Documents that exist only in the rebuild.
     pub only_rebuilt: u64,
-    /// Those that could not be compared, as they are parked in one of the generations.
+    /// Documents that could not be compared because they are parked in one of the generations.
     pub parked: u64,
-    /// Those that changed whenever they were looked at, so that they could not be compared.
+    /// Documents that changed at every attempt, so that they could not be compared.
     pub moving: u64,
-    /// Some that differ.
+    /// Samples of documents that differ.
     pub samples: Vec<Sampled>,
 }
 
 /// A document that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sampled {
-    /// Its id.
+    /// The id of the document.
     pub id: DocumentId,
-    /// What is live, if anything is.
+    /// The live document, if there is one.
     pub live: Option<Value>,
-    /// What was rebuilt, if anything was.
+    /// The rebuilt document, if there is one.
     pub rebuilt: Option<Value>,
 }
 
-/// How many documents are looked at together.
+/// The number of documents to compare at a time.
 const PAGE: usize = 500;
-/// How often one that has moved on is looked at again.
+/// The number of attempts for a document that changed meanwhile.
 const LOOKS: u32 = 6;
 
 /// Compares all documents of two generations.
@@ -67,7 +68,7 @@ pub(super) async fn compare<S: Documents>(
             }
             ids.extend(page.into_iter().map(|record| record.id));
         }
-        // Beyond the end of the shorter page, the other one has not been asked yet.
+        // Beyond the end of the shorter page, the other generation has not been read yet.
         let end = ends.into_iter().min();
         if let Some(end) = &end {
             ids.retain(|id| id <= end);
@@ -81,12 +82,12 @@ pub(super) async fn compare<S: Documents>(
 }
 
 impl Difference {
-    /// Whether all documents that were compared are the same.
+    /// Returns whether all compared documents are the same.
     pub fn is_none(&self) -> bool {
         self.differing + self.only_live + self.only_rebuilt == 0
     }
 
-    /// Compares these documents, and looks again at those that have moved on meanwhile.
+    /// Compares these documents, and retries those that changed meanwhile.
     async fn look<S: Documents>(
         &mut self,
         store: &S,
@@ -103,7 +104,8 @@ impl Difference {
                 sleep(Duration::from_millis(20 << look)).await;
             }
             let chunk: Vec<_> = std::mem::take(&mut ids).into_iter().collect();
-            // The checkpoints first: what has not moved beyond the earlier of them since is, in both generations, what it was there.
+            // Read the checkpoints first. A document that has not moved beyond the earlier one
+            // since then has the same state there in both generations.
             let (one, other) = (store.checkpoint(live).await?.mark, store.checkpoint(rebuilt).await?.mark);
             let place = earlier(&folded(&one), &folded(&other));
             let mut ours = records(store, live, &chunk).await?;
@@ -142,7 +144,7 @@ impl Difference {
         let value = |json: Option<Json>| json.map(|json| json.to()).transpose();
         let (live, rebuilt): (Option<Value>, Option<Value>) = (value(live)?, value(rebuilt)?);
         match (&live, &rebuilt) {
-            // The same in another order of its fields.
+            // The same fields in another order.
             (live, rebuilt) if live == rebuilt => return Ok(()),
             (Some(_), None) => self.only_live += 1,
             (None, Some(_)) => self.only_rebuilt += 1,
@@ -168,7 +170,7 @@ fn body(record: Option<Record>) -> Option<Json> {
     record.and_then(|record| record.body)
 }
 
-/// Up to where both are.
+/// Returns the mark that both have reached.
 fn earlier(one: &Mark, other: &Mark) -> Mark {
     one.lanes().map(|(lane, number)| (lane.clone(), number.min(other.get(lane)))).collect()
 }

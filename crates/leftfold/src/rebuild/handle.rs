@@ -1,4 +1,4 @@
-//! A rebuild in hand: how far it is, what it changes, and whether it is taken.
+//! The handle of a rebuild: its progress, its difference, and the decision to switch or cancel.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::fold::{SharedPulse, distance};
 use crate::mark::Mark;
 use crate::part::{Part, Setting};
 
-/// A rebuild that this process works on for as long as it has this handle. One that was dropped, or whose process died, is taken up
-/// where it was by the next [`App::rebuild`](crate::App::rebuild).
+/// A rebuild that this process works on while it holds this handle. If the handle is dropped or the
+/// process dies, the next [`App::rebuild`](crate::App::rebuild) resumes it.
 ///
 /// ```
 /// # use leftfold::{Event, Leftfold, Memory, Projection, fold};
@@ -68,31 +68,31 @@ impl<S> std::fmt::Debug for Rebuild<S> {
     }
 }
 
-/// How far a rebuild is.
+/// The progress of a rebuild.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Progress {
     /// The generation that is being built.
     pub generation: u32,
-    /// Events of the log that it has behind it.
+    /// The number of events it has processed.
     pub done: u64,
-    /// Events in the log now.
+    /// The number of events in the log now.
     pub total: u64,
-    /// Events folded per second by this process, lately.
+    /// The recent number of events folded per second by this process.
     pub events_per_second: f64,
-    /// How long it takes at this rate until it has caught up, if that can be told.
+    /// The estimated time until it has caught up, if known.
     pub remaining: Option<Duration>,
-    /// The last thing that went wrong.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
 impl<S: Store> Rebuild<S> {
-    /// How few events may be left when a rebuild counts as built.
+    /// The number of remaining events at which a rebuild counts as built.
     const NEAR: u64 = 1_000;
 
     pub(crate) async fn begin(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Result<Self> {
         let (store, name, fingerprint) = (&setting.store, part.collection(), part.fingerprint());
         if store.generations(name).await?.switching.is_some() {
-            // Somebody has begun to switch, and may be dead.
+            // Another process has begun to switch, and may be dead.
             let (_running, mut stop) = watch::channel(false);
             complete(&part, &setting, true, &mut stop).await?;
         }
@@ -111,12 +111,12 @@ impl<S: Store> Rebuild<S> {
         Ok(Self { part, setting, number, pulse, work, stop })
     }
 
-    /// The number of the generation that is being built.
+    /// Returns the number of the generation that is being built.
     pub fn generation(&self) -> u32 {
         self.number
     }
 
-    /// How far it is.
+    /// Returns the progress.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -151,7 +151,7 @@ impl<S: Store> Rebuild<S> {
             let is_near = distance(&at, &head) <= Self::NEAR;
             while !at.covers(&head) {
                 self.still_building().await?;
-                // Also whoever cancels it must be heard.
+                // Wake up regularly to notice a cancellation.
                 let advanced = tokio::time::timeout(Duration::from_secs(1), store.advanced(&generation, &at));
                 if let Ok(advanced) = advanced.await {
                     at = advanced?;
@@ -163,8 +163,9 @@ impl<S: Store> Rebuild<S> {
         }
     }
 
-    /// Compares all documents with the live ones, at the same place in the log, with at most so many samples. Nobody is held
-    /// up by that. It is best asked for when it is [built](Self::built): what is not yet folded would only count as moving.
+    /// Compares all documents with the live ones at the same place in the log, with at most
+    /// `samples` samples. It blocks no other work. Call it once the rebuild is
+    /// [built](Self::built): documents that are not folded yet would only count as moving.
     pub async fn difference(&self, samples: usize) -> Result<Difference> {
         let known = self.still_building().await?;
         let name = self.part.collection();
@@ -172,19 +173,21 @@ impl<S: Store> Rebuild<S> {
         compare(&self.setting.store, &live, &built, samples).await
     }
 
-    /// Makes it live. What was live is kept for an [undo](crate::App::undo), until the next rebuild. Reactions compare all
-    /// documents, and run for those that differ in what they watch.
+    /// Makes the rebuild live. The documents that were live are kept for an
+    /// [undo](crate::App::undo), until the next rebuild. Reactions compare all documents, and run
+    /// for those that differ in the fields they watch.
     ///
-    /// If this process dies meanwhile, others that fold this projection complete it.
+    /// If this process dies meanwhile, other workers of this projection complete the switch.
     pub async fn switch(mut self) -> Result<()> {
         self.still_building().await?;
-        // Whoever switches folds the rest, and those who fold what is live then need not wait for this lease to end.
+        // The switch folds the rest. Ending here releases the lease, so that the workers that fold
+        // this generation once it is live need not wait.
         self.end().await;
         switch(&self.part, &self.setting, self.number).await?;
         tidy(&self.setting.store, &*self.setting.env, self.part.collection()).await
     }
 
-    /// Builds it, and makes it live: all in one. Answers with what became another document.
+    /// Builds it and makes it live, in one call. Returns the difference.
     pub async fn finish(self, samples: usize) -> Result<Difference> {
         self.built().await?;
         let difference = self.difference(samples).await?;
@@ -192,13 +195,13 @@ impl<S: Store> Rebuild<S> {
         Ok(difference)
     }
 
-    /// Leaves it as it is, for the next [`App::rebuild`](crate::App::rebuild) to take up at once. Whoever only drops it keeps others waiting until
-    /// its lease ends.
+    /// Leaves it as it is, for the next [`App::rebuild`](crate::App::rebuild) to resume at once. If
+    /// the handle is only dropped, other processes wait until its lease ends.
     pub async fn leave(mut self) {
         self.end().await;
     }
 
-    /// Gives it up, and removes what was built.
+    /// Cancels the rebuild and deletes its documents.
     pub async fn cancel(mut self) -> Result<()> {
         self.end().await;
         let Setting { store, env, .. } = &self.setting;
@@ -230,7 +233,7 @@ impl<S: Store> Rebuild<S> {
         Err(Error::new(Kind::Conflict, message))
     }
 
-    /// Ends the work, at the end of the batch in hand.
+    /// Ends the work after the current batch.
     async fn end(&mut self) {
         self.stop.send_replace(true);
         while self.work.join_next().await.is_some() {}

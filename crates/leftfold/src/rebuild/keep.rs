@@ -1,4 +1,4 @@
-//! What a worker does all day: it folds the generation that is live.
+//! The main loop of a worker: it folds the live generation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::fold::{Activity, Ended, stopped};
 use crate::part::{Part, Setting};
 use crate::retry::Backoff;
 
-/// How often code that was replaced looks whether it is wanted again.
+/// The interval at which replaced code checks whether it is wanted again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Folds the live generation until told to stop, and goes over to another one when that becomes live.
+/// Folds the live generation until told to stop, and moves to another one when that becomes live.
 pub(crate) async fn keep<S: Store>(
     part: Arc<dyn Part<S>>,
     setting: Setting<S>,
@@ -52,7 +52,8 @@ pub(crate) async fn keep<S: Store>(
     part.show(|pulse| pulse.activity = Activity::Stopped);
 }
 
-/// Folds what is live for as long as it is. Answers how long to wait before the next look, if at all.
+/// Folds the live generation while it is live. Returns the time to wait before the next check, if
+/// any.
 async fn step<S: Store>(
     part: &Arc<dyn Part<S>>,
     setting: &Setting<S>,
@@ -76,13 +77,14 @@ async fn step<S: Store>(
     let folding = part.fold(setting.clone(), number, true, part.pulse().clone(), stop.clone());
     if folding.await? == Ended::Frozen {
         complete(part, setting, false, stop).await?;
-        // If whoever switched died at once, a store may have something left to do.
+        // If the process that switched died right afterwards, a store may have work left to do.
         setting.store.prepare(part.collection()).await?;
     }
     Ok(None)
 }
 
-/// Rebuilds a projection whose documents were made by code of another version, and switches to what it made.
+/// Rebuilds a projection whose documents were built by code of another version, and switches to the
+/// result.
 pub(crate) async fn rebuild_if_changed<S: Store>(part: Arc<dyn Part<S>>, setting: Setting<S>) {
     let patience =
         Backoff::default().first(Duration::from_secs(1)).most(Duration::from_mins(1)).without_limit();
@@ -107,7 +109,7 @@ pub(crate) async fn rebuild_if_changed<S: Store>(part: Arc<dyn Part<S>>, setting
     }
 }
 
-/// Removes generations that nobody needs any more, as far as that was begun.
+/// Deletes the generations that are marked for deletion.
 pub(crate) async fn tidy<S: Documents>(store: &S, env: &dyn Env, collection: &Collection) -> Result<()> {
     for number in store.generations(collection).await?.dropping {
         store.drop_generation(&collection.generation(number)).await?;

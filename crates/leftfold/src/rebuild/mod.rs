@@ -1,15 +1,17 @@
 //! Rebuilding a read model beside the live one, and switching to it.
 //!
-//! A [generation](crate::documents::Generations) is folded by the same projector as the live one, from the first event on, into
-//! records of its own: so it goes on after a crash at any point, and several may work on it. Readers see the live one until the
-//! switch, which is one compare-and-swap.
+//! The same projector that folds the live [generation](crate::documents::Generations) folds the new
+//! one, from the first event on, into separate records. It therefore survives a crash at any point,
+//! and several workers may share it. Readers see the live generation until the switch, which is one
+//! compare-and-swap.
 //!
-//! **Invariant**: what readers see never goes back. Before the switch the checkpoint of the live generation is *frozen*: a lane of its
-//! mark has the number of the switch, so that no batch of any worker, which begins with a step of the checkpoint, is committed any
-//! more. Then the other generation catches up with where the frozen one is, and only then it becomes live.
+//! **Invariant**: readers never see an older state. Before the switch the checkpoint of the live
+//! generation is *frozen*: a lane of its mark gets the number of the switch. Every batch begins
+//! with a step of the checkpoint, so no worker can commit one any more. Then the other generation
+//! catches up with the frozen one, and only then it becomes live.
 //!
-//! Nobody has to stay alive for that: a worker that meets a switch under way completes it, and thaws a checkpoint that is frozen
-//! for one that is over.
+//! No process has to survive for that. A worker that finds a switch under way completes it, and
+//! thaws a checkpoint that is frozen for a switch that is over.
 
 mod difference;
 mod handle;
@@ -30,8 +32,8 @@ use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::retry::Backoff;
 
-/// Changes what is known of a collection's generations, again and again where others were faster, and answers with what is
-/// known then. `next` answers with `None` if nothing is to be changed.
+/// Changes the generations of a collection, retrying if other writers were faster, and returns the
+/// result. `next` returns `None` if there is nothing to change.
 pub(crate) async fn change<S: Documents>(
     store: &S,
     env: &dyn Env,
@@ -46,7 +48,7 @@ pub(crate) async fn change<S: Documents>(
         let trouble = match store.put_generations(collection, known.revision, next.clone()).await {
             Ok(true) => return Ok(next),
             Ok(false) => None,
-            // It may have been kept: what is read next tells.
+            // The write may have succeeded: the next read shows it.
             Err(error) if error.is_transient() || error.is_unknown() => Some(error),
             Err(error) => return Err(error),
         };

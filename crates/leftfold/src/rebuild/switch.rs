@@ -1,4 +1,4 @@
-//! Switching from one generation to another, by whomever.
+//! Switching from one generation to another, by any worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::mark::{Lane, Mark};
 use crate::part::{Part, Setting};
 use crate::planted::{Bug, planted};
 
-/// The lane of a checkpoint's mark that has the ticket of the switch it is frozen for.
+/// The lane of a checkpoint's mark with the ticket of the switch it is frozen for.
 const FROZEN: &str = "frozen";
 
-/// The ticket of the switch that a checkpoint is frozen for, if it is.
+/// Returns the ticket of the switch that a checkpoint is frozen for, if it is.
 pub(crate) fn frozen(mark: &Mark) -> Option<u64> {
     Some(mark.get(&Lane::named(FROZEN))).filter(|ticket| *ticket > 0)
 }
 
-/// A checkpoint's mark, as far as it tells what is folded.
+/// Returns the part of a checkpoint's mark that says which events are folded.
 pub(super) fn folded(mark: &Mark) -> Mark {
     let lanes = mark.lanes().filter(|(lane, _)| lane.partition().is_some());
     lanes.map(|(lane, number)| (lane.clone(), number)).collect()
 }
 
-/// How long a switch to what code of another version has made is waited for, before it is called off.
+/// The time to wait for a switch to a generation of another code version, before withdrawing it.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Completes the switch that is under way, if there is one; else thaws the checkpoint of the live generation, if it is frozen. Ends early
-/// if told to stop.
+/// Completes the switch under way, if there is one; else thaws the checkpoint of the live
+/// generation, if it is frozen. Ends early if told to stop.
 ///
-/// Code that was not `asked` to switch does not fold what code of another version makes: it waits for others, and if there are none, calls
-/// the switch off.
+/// Code that was not `asked` to switch does not fold a generation of another version. It waits for
+/// other workers, and withdraws the switch if there are none.
 pub(crate) async fn complete<S: Store>(
     part: &Arc<dyn Part<S>>,
     setting: &Setting<S>,
@@ -48,7 +48,8 @@ pub(crate) async fn complete<S: Store>(
     let begun = Instant::now();
     while !*stop.borrow() {
         let live = name.generation(store.generations(name).await?.live.number);
-        // In this order: a switch that is over when the checkpoint is known to be frozen for it does not come back.
+        // Read in this order: if the checkpoint is frozen for a switch that is over by the second
+        // read, that switch does not come back.
         let checkpoint = store.checkpoint(&live).await?;
         let known = store.generations(name).await?;
         if live != name.generation(known.live.number) {
@@ -85,13 +86,15 @@ pub(crate) async fn complete<S: Store>(
                 }
             }
             Some(switching) => {
-                // One that is frozen for a later switch was seen before that one was heard of.
+                // If it is frozen for a later switch, this process has not heard of that switch
+                // yet.
                 if is_frozen.is_none_or(|other| other < switching.ticket) {
                     freeze(store, &live, &checkpoint, Some(switching.ticket)).await?;
                 }
             }
         }
-        // Whoever was faster, or a worker that goes on with the live one, has moved on by then.
+        // By then a faster worker, or one that continues with the live generation, has made
+        // progress.
         tokio::select! { biased;
             () = stopped(stop) => {}
             () = sleep(pause) => pause = (pause * 2).min(Duration::from_millis(200)),
@@ -100,7 +103,7 @@ pub(crate) async fn complete<S: Store>(
     Ok(())
 }
 
-/// Freezes a checkpoint, or thaws it, if it still is what it was read to be. Answers whether it was.
+/// Freezes or thaws a checkpoint if it is unchanged since it was read. Returns whether it was.
 async fn freeze<S: Documents>(
     store: &S,
     generation: &Collection,
@@ -119,7 +122,8 @@ async fn freeze<S: Documents>(
     }
 }
 
-/// Folds a generation that is not live until it is as far as this. `false` if told to stop before.
+/// Folds a generation that is not live until it has reached a mark. Returns `false` if told to stop
+/// before.
 pub(super) async fn catch_up<S: Store>(
     part: &Arc<dyn Part<S>>,
     setting: &Setting<S>,
@@ -152,7 +156,8 @@ pub(super) async fn catch_up<S: Store>(
     reached
 }
 
-/// Folds a generation that is not live, for as long as there is one and nobody says stop. One that was live before may be frozen.
+/// Folds a generation that is not live, until it is deleted or a stop is requested. A generation
+/// that was live before may be frozen.
 pub(super) async fn fold_beside<S: Store>(
     part: Arc<dyn Part<S>>,
     setting: Setting<S>,
@@ -217,7 +222,8 @@ pub(crate) async fn undo<S: Store>(part: &Arc<dyn Part<S>>, setting: &Setting<S>
     let mut known = store.generations(name).await?;
     let kept = known.kept.as_ref().map(|kept| kept.number);
     if known.switching.as_ref().is_some_and(|switching| Some(switching.to) != kept) {
-        // Somebody has begun to switch to a rebuild, and may be dead: that is what is undone.
+        // Another process has begun to switch to a rebuild, and may be dead. Complete that switch,
+        // then undo it.
         complete(part, setting, true, &mut stop).await?;
         known = store.generations(name).await?;
     }
@@ -227,7 +233,8 @@ pub(crate) async fn undo<S: Store>(part: &Arc<dyn Part<S>>, setting: &Setting<S>
         );
         return Err(Error::new(Kind::Invalid, message));
     };
-    // First without holding up what is live, so that little is left to do while it is frozen.
+    // Catch up first without blocking the live generation, so that little is left to do while it is
+    // frozen.
     let to = folded(&store.checkpoint(&name.generation(known.live.number)).await?.mark);
     if known.switching.is_none() {
         catch_up(part, setting, kept.number, &to, &mut stop).await?;

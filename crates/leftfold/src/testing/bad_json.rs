@@ -1,27 +1,27 @@
-//! JSON that no way in may let through, as one table for the tests of all ways.
+//! JSON that every entry point must reject, as one table for all their tests.
 
-/// A text that [`Json::strict`](crate::Json::strict) refuses, although many parsers take it.
+/// A text that [`Json::strict`](crate::Json::strict) rejects, although many parsers accept it.
 #[derive(Clone, Debug)]
 pub struct BadJson {
     /// The rule it breaks.
     pub name: &'static str,
     /// The text: an object.
     pub text: String,
-    /// The end of the path to the place; empty where the path says little.
+    /// The end of the path to the place; empty if the path says little.
     pub path: &'static str,
     /// A part of the reason.
     pub reason: &'static str,
 }
 
 impl BadJson {
-    /// Whether a refusal names the place and the reason.
+    /// Returns whether an error names the place and the reason.
     pub fn is_told(&self, refusal: &str) -> bool {
         let place = if self.path.is_empty() { String::new() } else { format!("{}`: ", self.path) };
         refusal.contains(&place) && refusal.contains(self.reason)
     }
 }
 
-/// Texts that break each of the rules, at least one for each.
+/// Returns texts that break the rules, at least one for each rule.
 pub fn bad_json() -> Vec<BadJson> {
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(1_000), "]".repeat(1_000));
     let digits = format!(r#"{{"a":{}}}"#, "9".repeat(400));

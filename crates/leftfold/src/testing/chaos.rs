@@ -1,4 +1,5 @@
-//! The same events in every way a projection may meet them: cut into batches, delivered again, after restarts.
+//! The same events in every way a projection may receive them: split into batches, redelivered,
+//! after restarts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +43,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// Every way to present so many events.
+/// Returns every way to present this many events.
 pub(super) fn ways(events: usize) -> impl Iterator<Item = Way> {
     let mut sizes: Vec<_> =
         [1, 2, 3, 5, 8, events].into_iter().filter(|size| (1..=events).contains(size)).collect();
@@ -55,7 +56,7 @@ pub(super) fn ways(events: usize) -> impl Iterator<Item = Way> {
     })
 }
 
-/// What is stored in the end, and which documents and streams are set aside.
+/// The documents stored in the end, and the parked documents and streams.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     documents: BTreeMap<DocumentId, Record>,
@@ -68,7 +69,7 @@ impl Shelf {
         self.documents.iter().filter_map(body).collect()
     }
 
-    /// The ids of parked documents and streams.
+    /// Returns the ids of parked documents and streams.
     pub(super) fn parked(&self) -> [Vec<&str>; 2] {
         [&self.documents, &self.streams].map(|records| {
             let parked = records.values().filter(|record| record.header.parked.is_some());
@@ -77,7 +78,7 @@ impl Shelf {
     }
 }
 
-/// Folds the events in this way, with the very code that folds in production.
+/// Folds the events in this way, with the same code as in production.
 pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Way) -> crate::Result<Shelf> {
     let folder = Folder::new(Arc::clone(projection))?;
     let mut shelf = Shelf::default();

@@ -1,6 +1,7 @@
-//! What every store must do, as one suite of tests that is written once and run on each of them.
+//! The requirements for every store, as one suite of tests that runs on each of them.
 //!
-//! [`conformance!`](crate::conformance) makes a test of each case, for a function that makes a fresh store:
+//! [`conformance!`](crate::conformance) creates a test of each case, for a function that creates an
+//! empty store:
 //!
 //! ```text
 //! async fn make(partitions: u16) -> (Sqlite, TempDir) { … }
@@ -37,20 +38,20 @@ pub use log::*;
 pub use reactive::*;
 pub use sequence::*;
 
-/// Whether a store writes a commit as one.
+/// The atomicity of a store's commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomic {
-    /// All of it or nothing.
+    /// A commit is written as a whole or not at all.
     Yes,
-    /// Each document on its own.
+    /// Each document is written on its own.
     No,
 }
 
-/// Makes one test of each case of the [suite](crate::testing::conformance).
+/// Creates one test of each case of the [suite](crate::testing::conformance).
 ///
-/// The function is called for each test with a number of partitions; it makes a fresh store and a guard, such as a
-/// temporary directory, that is kept until the test ends. For stores that don't write a commit as one, add
-/// `atomic: No`.
+/// The function is called for each test with a number of partitions. It creates an empty store and
+/// a guard, such as a temporary directory, that is kept until the test ends. For stores without
+/// atomic commits, add `atomic: No`.
 #[macro_export]
 macro_rules! conformance {
     ($make:path, partitions: $partitions:expr) => {
@@ -110,7 +111,7 @@ macro_rules! conformance {
     };
 }
 
-/// The same for what a store keeps for the [sequencer](crate::sequence).
+/// Does the same for the data of the [sequencer](crate::sequence).
 #[macro_export]
 macro_rules! conformance_of_sequences {
     ($make:path, partitions: $partitions:expr) => {
@@ -138,7 +139,7 @@ macro_rules! conformance_of_sequences {
     };
 }
 
-/// The same for what a store does for [reactions](crate::react).
+/// Does the same for the data of [reactions](crate::react).
 #[macro_export]
 macro_rules! conformance_of_reactive {
     ($make:path) => {
@@ -163,7 +164,8 @@ macro_rules! conformance_of_reactive {
     };
 }
 
-/// The same for [documents without events](crate::content). `reactive: No` is for stores that tell of no changes.
+/// Does the same for [documents without events](crate::content). `reactive: No` is for stores
+/// without a change feed.
 #[macro_export]
 macro_rules! conformance_of_contents {
     ($make:path) => {
@@ -187,7 +189,8 @@ macro_rules! conformance_of_contents {
     };
 }
 
-/// The same for [generations](crate::documents::Generations) of collections. `reactive: No` is for stores that tell of no changes.
+/// Does the same for [generations](crate::documents::Generations) of collections. `reactive: No` is
+/// for stores without a change feed.
 #[macro_export]
 macro_rules! conformance_of_generations {
     ($make:path, partitions: $partitions:expr) => {
@@ -207,7 +210,7 @@ macro_rules! conformance_of_generations {
     };
 }
 
-/// The same for [counters](crate::revision::Counters).
+/// Does the same for [counters](crate::revision::Counters).
 #[macro_export]
 macro_rules! conformance_of_counters {
     ($make:path) => {
@@ -215,12 +218,12 @@ macro_rules! conformance_of_counters {
     };
 }
 
-/// Fails if it takes far longer than it ever should.
+/// Fails if the future takes far longer than it ever should.
 async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(30), future).await.expect("it should long have happened")
 }
 
-/// Whether it is still not there after a moment.
+/// Returns whether the future is still pending after a moment.
 async fn waits(future: impl Future) -> bool {
     tokio::time::timeout(Duration::from_millis(30), future).await.is_err()
 }
@@ -233,7 +236,7 @@ fn json(text: &str) -> Json {
     Json::parse(text).unwrap()
 }
 
-/// An event whose data is its id.
+/// Creates an event whose data is its id.
 fn entry(id: &str) -> Entry {
     Entry {
         id: EventId::new(id).unwrap(),
@@ -244,7 +247,7 @@ fn entry(id: &str) -> Entry {
     }
 }
 
-/// Appends one event, whatever is there.
+/// Appends one event at any revision.
 async fn append(store: &impl Store, name: &str, id: &str) -> Token {
     store.append(stream(name), Expected::Any, vec![entry(id)]).await.unwrap().into_token()
 }

@@ -1,4 +1,5 @@
-//! The kit for tests: specifications of projections for users, the conformance suite for authors of stores.
+//! The test kit: specifications of projections for users, and the conformance suite for authors of
+//! stores.
 
 mod bad_json;
 mod chaos;

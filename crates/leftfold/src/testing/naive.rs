@@ -1,4 +1,4 @@
-//! The reference that everything else is compared with: the fold as one would write it on a whiteboard.
+//! The reference for all comparisons: the simplest possible fold.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,14 +7,14 @@ use crate::event::{DocumentId, Event, Position, StreamId};
 use crate::fold::{Decoded, Ids, Projection, Route, decode};
 use crate::json::Json;
 
-/// One event after the other, every document read from its JSON and written back.
+/// A fold of one event after the other that reads and writes every document as JSON.
 #[derive(Debug, Default)]
 pub(crate) struct Naive {
-    /// What there is.
+    /// The documents.
     pub(crate) documents: BTreeMap<DocumentId, Json>,
-    /// Which documents failed, at which event.
+    /// The parked documents, with the event at which they failed.
     pub(crate) parked: BTreeMap<DocumentId, Position>,
-    /// Which streams have an event that could not be routed.
+    /// The streams with an event that could not be routed.
     pub(crate) parked_streams: BTreeMap<StreamId, Position>,
     /// Every event that failed, with its error.
     pub(crate) failures: Vec<(Position, String)>,
@@ -83,7 +83,7 @@ impl Naive {
     }
 }
 
-/// The next body of a document, which must be one that can be read back.
+/// Returns the next body of a document, which must deserialize again.
 fn next<P: Projection>(
     projection: &P,
     body: Option<&Json>,

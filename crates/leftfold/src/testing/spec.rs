@@ -61,23 +61,23 @@ pub fn spec<P: Projection>(projection: P) -> Spec<P> {
 
 /// A projection with the events it is given, in the order of the log.
 ///
-/// Events take the way they take in production: they are encoded, lifted by `upcast` and decoded, types the
-/// projection does not know are ignored, and documents are kept as JSON. An event that fails parks its document
-/// (or its stream, where it can't be routed): that stays as it was, and later events leave it alone.
+/// Events are processed as in production: they are encoded, upcast and decoded, unknown types are
+/// ignored, and documents are kept as JSON. An event that fails parks its document, or its stream
+/// if it can't be routed. A parked document stays as it was, and later events do not change it.
 ///
-/// Every check panics with what was expected, what there is, and the events that led to it.
+/// Every check panics with the expectation, the actual result, and the events that led to it.
 #[derive(Debug)]
 pub struct Spec<P> {
     projection: Arc<P>,
     events: Vec<Event>,
     time: Timestamp,
-    /// The events that were said to fail.
+    /// The events that are expected to fail.
     failures: BTreeSet<Position>,
 }
 
 impl<P: Projection> Spec<P> {
-    /// The events given from here on happened at this time: a [`Timestamp`], or one as text, such as
-    /// `2026-03-01T09:30:00Z`. It is the first moment of 2026 until set.
+    /// Sets the time of the events given from here on: a [`Timestamp`], or its text, such as
+    /// `2026-03-01T09:30:00Z`. The default is the first moment of 2026.
     #[must_use]
     #[track_caller]
     pub fn at(mut self, time: impl Display) -> Self {
@@ -88,7 +88,7 @@ impl<P: Projection> Spec<P> {
         self
     }
 
-    /// These events of one stream come next in the log.
+    /// Adds the next events of the log, all of one stream.
     #[must_use]
     #[track_caller]
     pub fn given<E: Serialize>(
@@ -105,7 +105,8 @@ impl<P: Projection> Spec<P> {
         self
     }
 
-    /// Like [`given`](Self::given), for events with an id, a time, metadata or raw data of their own.
+    /// Does the same as [`given`](Self::given), for events with their own id, time, metadata or raw
+    /// data.
     #[must_use]
     #[track_caller]
     pub fn given_events(
@@ -119,21 +120,23 @@ impl<P: Projection> Spec<P> {
         self
     }
 
-    /// The document is this one: the projection's own type, or whatever serializes to the same JSON.
+    /// Checks that the document is this one: the projection's own type, or any value that
+    /// serializes to the same JSON.
     #[track_caller]
     pub fn then(self, id: impl AsRef<str>, expected: impl Serialize) -> Self {
         must(self.check(id.as_ref(), Some(&value(&expected))));
         self
     }
 
-    /// There is no such document: it never was, or it was deleted.
+    /// Checks that there is no such document: it never existed, or it was deleted.
     #[track_caller]
     pub fn then_nothing(self, id: impl AsRef<str>) -> Self {
         must(self.check(id.as_ref(), None));
         self
     }
 
-    /// Whether the document is this one, or there is none. Otherwise says what it is: for those who want to hear of it rather than to panic.
+    /// Checks that the document is this one, or that there is none. Returns the difference as an
+    /// error, for callers that do not want a panic.
     pub fn check(&self, id: &str, expected: Option<&Value>) -> Result<(), String> {
         match (self.bodies()?.get(id), expected) {
             (Some(actual), Some(expected)) => self.compare(&format!("document {id}"), expected, actual),
@@ -149,7 +152,7 @@ impl<P: Projection> Spec<P> {
         }
     }
 
-    /// These are all the documents there are.
+    /// Checks that these are all the documents.
     #[track_caller]
     pub fn then_only<I: AsRef<str>, D: Serialize>(self, expected: impl IntoIterator<Item = (I, D)>) -> Self {
         let expected: Value =
@@ -159,14 +162,16 @@ impl<P: Projection> Spec<P> {
         self
     }
 
-    /// The last event can't be decoded, routed or folded, and the error contains this text.
+    /// Checks that the last event can't be decoded, routed or folded, and that the error contains
+    /// this text.
     #[track_caller]
     pub fn then_fails(mut self, text: &str) -> Self {
         must(self.check_fails(text));
         self
     }
 
-    /// Whether the last event fails with an error that contains this text, which is then expected of it.
+    /// Checks that the last event fails with an error that contains this text, and marks it as
+    /// expected.
     pub fn check_fails(&mut self, text: &str) -> Result<(), String> {
         let name = self.projection.name();
         let Some(last) = self.events.last().map(|event| event.position) else {
@@ -187,23 +192,23 @@ impl<P: Projection> Spec<P> {
         Ok(())
     }
 
-    /// The documents as they are now, by id, for checks of your own.
+    /// Returns the current documents by id, for custom checks.
     #[track_caller]
     pub fn documents(&self) -> BTreeMap<String, P::Document> {
         let read = |body| serde_json::from_value(body).expect("the fold has read it back already");
         must(self.bodies()).into_iter().map(|(id, body)| (id, read(body))).collect()
     }
 
-    /// The contract of projections: whatever is delivered again, however the events are cut into batches, and wherever
-    /// the work is interrupted and taken up again, the documents are the same. Finds folds that depend on the time, on
-    /// chance or on what they did before, and documents that do not survive being stored.
+    /// Checks the contract of projections: the documents are the same for any redelivery, any split
+    /// into batches, and any interruption. It finds folds that depend on the time, on randomness or
+    /// on earlier calls, and documents that do not survive being stored.
     #[track_caller]
     pub fn holds_under_chaos(self) -> Self {
         must(self.check_chaos());
         self
     }
 
-    /// Whether the contract [holds under chaos](Self::holds_under_chaos).
+    /// Checks whether the contract [holds under chaos](Self::holds_under_chaos).
     pub fn check_chaos(&self) -> Result<(), String> {
         let naive = self.fold();
         let all = |documents: &BTreeMap<DocumentId, Json>| -> Value {
@@ -256,7 +261,7 @@ impl<P: Projection> Spec<P> {
         Naive::fold(&*self.projection, &self.events)
     }
 
-    /// The documents, unless an event failed of which that was not said.
+    /// Returns the documents, or an error if an event failed unexpectedly.
     fn bodies(&self) -> Result<BTreeMap<String, Value>, String> {
         let Naive { documents, failures, .. } = self.fold();
         let surprise = failures.iter().find(|(position, _)| !self.failures.contains(position));
@@ -278,7 +283,7 @@ impl<P: Projection> Spec<P> {
         Err(format!("{name}: {what} is not as expected\n\n{}{}", difference.trim_end(), self.story()))
     }
 
-    /// The events that led here, the last ones if they are many.
+    /// Returns the events that led here; only the last ones if there are many.
     fn story(&self) -> String {
         const SHOWN: usize = 30;
         let mut story = "\n\nafter these events:\n".to_owned();

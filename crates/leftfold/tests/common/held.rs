@@ -1,4 +1,5 @@
-//! A store whose calls can be held: one that has an answer does not give it until it is told to.
+//! A store whose calls can be held: a call that has its answer does not return until the test
+//! allows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +21,13 @@ pub(crate) struct Held {
     pub(crate) memory: Memory,
     pub(crate) holds_loads: Arc<AtomicBool>,
     pub(crate) holds_stirs: Arc<AtomicBool>,
-    /// What is saved is kept, and nobody is told.
+    /// Saves succeed, but their answers are lost.
     pub(crate) loses_answers: Arc<AtomicBool>,
-    /// Nothing gets through, as if the process stood still.
+    /// No call gets through, as if the process stood still.
     pub(crate) stands_still: Arc<AtomicBool>,
-    /// Somebody is held.
+    /// Notified when a call is held.
     pub(crate) waiting: Arc<Notify>,
-    /// Lets who is held go on.
+    /// Lets a held call continue.
     pub(crate) go_on: Arc<Notify>,
 }
 

@@ -1,4 +1,4 @@
-//! Projections and stores that tests of the engine share.
+//! Projections and stores that the engine's tests share.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -15,7 +15,7 @@ use leftfold::log::Limit;
 use leftfold::{App, Event, NewEvent, Position, Projection, Route, Store};
 use serde::{Deserialize, Serialize};
 
-/// Everything these tests need to happen. `to` names the documents, for projections that route by it.
+/// All events of these tests. `to` names the documents, for projections that route by it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Happened {
@@ -25,11 +25,11 @@ pub enum Happened {
     Cleared {
         to: Vec<String>,
     },
-    /// Can't be folded until mended.
+    /// Can't be folded until the code is fixed.
     Poison {
         to: Vec<String>,
     },
-    /// Panics until mended.
+    /// Panics until the code is fixed.
     Bomb {
         to: Vec<String>,
     },
@@ -55,13 +55,14 @@ pub fn noted(to: &[&str]) -> Happened {
     Happened::Noted { to: to.iter().map(ToString::to_string).collect() }
 }
 
-/// A document that remembers every event it has seen, in order: whatever is lost, doubled or swapped shows.
+/// A document that remembers every event it has seen, in order: lost, duplicate or swapped events
+/// show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     pub events: Vec<String>,
 }
 
-/// A switch between the code as it was and as it is mended.
+/// A switch between the broken and the fixed code.
 #[derive(Clone, Debug, Default)]
 pub struct Mended(Arc<AtomicBool>);
 
@@ -108,7 +109,7 @@ impl Projection for Notes {
         Route::by(|event: &Event<Happened>| Ids::many(event.data.to()))
     }
 
-    /// The mended code also understands what was garbled before.
+    /// The fixed code also understands events that were garbled.
     fn upcast(&self, mut event: Event) -> Event {
         if self.mended.is() && event.data.as_str().contains("garbled") {
             event.data = leftfold::Json::parse(&event.data.as_str().replace("garbled", "to")).unwrap();
@@ -138,7 +139,7 @@ impl Projection for Notes {
     }
 }
 
-/// An event whose data no code understands, until it is mended.
+/// Creates an event whose data no code understands until it is fixed.
 pub fn garbled(to: &[&str]) -> NewEvent {
     let data = leftfold::Json::of(&serde_json::json!({ "garbled": to })).unwrap();
     NewEvent::new("noted", data).unwrap()
@@ -160,7 +161,8 @@ pub async fn whole_log<S: Store>(store: &S) -> Vec<Event> {
     events
 }
 
-/// What every document must be when everything is mended, by the simplest code there is.
+/// Returns the documents as they must be once everything is fixed, computed by the simplest
+/// possible code.
 pub async fn expected<S: Store>(store: &S, by_stream: bool) -> BTreeMap<String, Vec<String>> {
     let mut documents: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for event in whole_log(store).await {
@@ -179,7 +181,7 @@ pub async fn expected<S: Store>(store: &S, by_stream: bool) -> BTreeMap<String, 
     documents
 }
 
-/// What is stored.
+/// Returns the stored documents.
 pub async fn stored<S: Store>(store: &S, collection: &str) -> BTreeMap<String, Vec<String>> {
     let collection = leftfold::Collection::new(collection).unwrap();
     let records = store.scan(&collection, None, usize::MAX >> 1).await.unwrap();
@@ -188,14 +190,14 @@ pub async fn stored<S: Store>(store: &S, collection: &str) -> BTreeMap<String, V
     records.iter().map(|record| (record.id.to_string(), seen(record))).collect()
 }
 
-/// Waits for all that is in the log. Fails if that takes far longer than it ever should, so that a worker which
-/// ended, or does the same for ever, is seen.
+/// Waits until everything in the log is folded. Fails if that takes far longer than it ever should,
+/// which reveals a worker that ended or loops.
 pub async fn caught_up<S: Store>(app: &App<S>) {
     let bound = std::time::Duration::from_mins(1);
     tokio::time::timeout(bound, app.caught_up()).await.expect("it should long have caught up").unwrap();
 }
 
-/// Waits for all that is in the log, then compares.
+/// Waits until everything in the log is folded, then compares.
 pub async fn assert_right<S: Store>(app: &App<S>, notes: &Notes, run: &str) {
     caught_up(app).await;
     let (stored, expected) =

@@ -1,5 +1,5 @@
-//! A store in memory that does what a test tells it to, just then: commits whose outcome can't be told, and other
-//! people's work between two calls.
+//! A store in memory that a test scripts: commits with an unknown outcome, and other writers' work
+//! between two calls.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -20,18 +20,18 @@ use leftfold::{
     Result, Revision, StreamId,
 };
 
-/// What happens to a commit.
+/// The fault of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its outcome can't be told; nothing is written.
+    /// The outcome is unknown; nothing is written.
     LostBefore,
-    /// Its outcome can't be told; it is written.
+    /// The outcome is unknown; the commit is written.
     LostAfter,
-    /// It fails for good; nothing is written.
+    /// The commit fails permanently; nothing is written.
     Refused,
 }
 
-/// Where other people's work can come in between.
+/// A call before which other writers' work can be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Load,
@@ -50,22 +50,22 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// The next commits fare like this, one after the other; those after them go well.
+    /// Scripts the faults of the next commits, in order; later commits succeed.
     pub fn fault(&self, faults: impl IntoIterator<Item = Fault>) {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    /// How many faults have not happened yet.
+    /// Returns the number of faults that have not happened yet.
     pub fn faults_left(&self) -> usize {
         self.faults.lock().unwrap().len()
     }
 
-    /// Does this before the next such call goes on, once.
+    /// Runs this once, before the next such call continues.
     pub fn before(&self, call: Call, hook: impl Future<Output = ()> + Send + 'static) {
         self.hooks.lock().unwrap().push((call, Box::pin(hook)));
     }
 
-    /// All commits that were tried.
+    /// Returns all attempted commits.
     pub fn commits(&self) -> Vec<Arc<Commit>> {
         self.commits.lock().unwrap().clone()
     }

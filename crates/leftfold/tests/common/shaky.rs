@@ -1,5 +1,5 @@
-//! A store that misbehaves as real ones do: outcomes that can't be told, writes that come through in part, one by
-//! one and without transactions, errors, and reads of what was true a moment ago.
+//! A store that misbehaves as real ones do: unknown outcomes, writes that are applied in part, one
+//! by one and without transactions, errors, and stale reads.
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "part of a test")]
 
 use std::collections::HashMap;
@@ -23,13 +23,13 @@ pub struct Shaky {
     pub inner: Memory,
     pub transactions: bool,
     dice: Arc<AtomicU64>,
-    /// What was true before, per document: given out now and then.
+    /// Earlier versions of each document, which loads return now and then.
     stale: Arc<Mutex<Past>>,
     pub calm: Arc<std::sync::atomic::AtomicBool>,
     pub unknowns: Arc<AtomicU64>,
-    /// How long a commit takes.
+    /// The duration of a commit.
     pub slow: Duration,
-    /// The next commit comes through, but nobody hears of it.
+    /// If set, the next commit succeeds but its answer is lost.
     pub deaf: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -47,7 +47,7 @@ impl Shaky {
         }
     }
 
-    /// One time in `n`, unless all is calm.
+    /// Returns `true` one time in `n`, unless all is calm.
     fn one_in(&self, n: u64) -> bool {
         let mut z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -64,7 +64,8 @@ impl Shaky {
         if self.one_in(50) { Err(Error::new(Kind::Unavailable, "can't reach it")) } else { Ok(()) }
     }
 
-    /// Each document under its own guard, then the checkpoint, as a store without transactions does.
+    /// Writes each document under its own guard, then the checkpoint, as a store without
+    /// transactions does.
     async fn one_by_one(&self, commit: &Commit) -> Result<Outcome> {
         let mut conflict = Conflict::default();
         for changes in &commit.changes {
@@ -93,7 +94,7 @@ impl Shaky {
     }
 }
 
-/// Time and chance that are the same for the same seed.
+/// Time and randomness that depend only on the seed.
 pub struct Seeded(pub AtomicU64);
 
 impl leftfold::Env for Seeded {
@@ -176,7 +177,7 @@ impl Documents for Shaky {
             return Ok(self.unknown());
         }
         if self.one_in(15) {
-            // Sometimes it comes through once more, later: a packet that was under way for long.
+            // Sometimes the commit arrives once more, later, like a delayed packet.
             if self.one_in(3) {
                 let (store, commit) = (self.inner.clone(), commit);
                 tokio::spawn(async move {

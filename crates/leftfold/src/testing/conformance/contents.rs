@@ -44,17 +44,18 @@ async fn stored(store: &impl Contents, name: &str) -> Option<Stored> {
     store.contents(&things(), vec![id(name)]).await.unwrap().pop()
 }
 
-/// A guard that was made from a text.
+/// Returns the text that a guard was created from.
 fn shown(guard: &Guard) -> String {
     String::from_utf8_lossy(guard.as_bytes()).into_owned()
 }
 
-/// What a document is, whatever the order of its fields.
+/// Returns the canonical form of a document, independent of the order of its fields.
 fn canonical(body: &Json) -> String {
     crate::content::canonical(body, &Counted::All).unwrap()
 }
 
-/// A write happens if the document has the guard that is expected, and says what is there otherwise.
+/// A write succeeds if the document has the expected guard; otherwise it returns the current
+/// document.
 pub async fn contents_are_guarded<S: Contents>(store: S) {
     store.prepare_contents(&things()).await.unwrap();
     store.prepare_contents(&things()).await.unwrap();
@@ -84,7 +85,7 @@ pub async fn contents_are_guarded<S: Contents>(store: S) {
     assert_eq!(ask(write("a", None, Some(("v1", r#"{"n":1}"#)))).await, Wrote::Written, "it is there anew");
 }
 
-/// Of many writes, each is answered by itself.
+/// Each of many writes gets its own answer.
 pub async fn many_contents_are_written_at_once<S: Contents>(store: S) {
     const MANY: usize = 300;
     store.prepare_contents(&things()).await.unwrap();
@@ -96,7 +97,7 @@ pub async fn many_contents_are_written_at_once<S: Contents>(store: S) {
         0 | 3 => write(&names[at], Some("v1"), Some(("v2", r#"{"n":2}"#))),
         1 => write(&names[at], None, Some(("v2", r#"{"n":2}"#))),
         2 => write(&names[at], Some("v0"), Some(("v2", r#"{"n":2}"#))),
-        // What is there already, as after an answer that was lost.
+        // The content is already stored, as after a lost answer.
         4 => write(&names[at], None, Some(("v1", r#"{"n":1}"#))),
         _ => write(&names[at], Some("v1"), None),
     };
@@ -121,7 +122,8 @@ pub async fn many_contents_are_written_at_once<S: Contents>(store: S) {
     assert_eq!(store.write_contents(&things(), [].into()).await.unwrap(), []);
 }
 
-/// What is written comes back with the same version, whatever it is, and operations do the same to it everywhere.
+/// Any content is read back with the same version, and operations have the same effect in every
+/// store.
 pub async fn contents_keep_their_versions<S: Contents>(store: S) {
     let bodies = [
         r"{}",
@@ -197,7 +199,7 @@ struct Thing {
     seen: i64,
 }
 
-/// An update is applied, was applied before, or conflicts; what does not count does not matter.
+/// An update is applied, was applied before, or conflicts; fields that do not count are ignored.
 pub async fn updates_name_what_they_were_made_from<S: Contents>(store: S) {
     let things = Versioned::<Thing, _>::new(store, THINGS).await.unwrap();
     let one = Thing { n: 1, seen: 0 };
@@ -236,7 +238,7 @@ pub async fn updates_name_what_they_were_made_from<S: Contents>(store: S) {
     );
 }
 
-/// Many who change one document lose nothing.
+/// Concurrent changes of one document lose nothing.
 pub async fn changes_are_retried<S: Contents>(store: S) {
     const WRITERS: i64 = 6;
     const EACH: i64 = 10;
@@ -262,7 +264,8 @@ pub async fn changes_are_retried<S: Contents>(store: S) {
     assert_eq!(things.get("a").await.unwrap(), None);
 }
 
-/// An operation is applied once, however often it comes, and not at all if it is too old to tell.
+/// An operation is applied once, however often it comes, and not at all if it is too old to be
+/// known.
 pub async fn operations_are_applied_once<S: Contents>(store: S) {
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body = json(r#"{"n":1,"list":["a","b","a"],"deep":{"n":0.5}}"#);
@@ -304,7 +307,7 @@ pub async fn operations_are_applied_once<S: Contents>(store: S) {
     assert!(both.contains(&&Operated::Applied) && both.contains(&&Operated::AlreadyApplied), "{operated:?}");
 }
 
-/// Of many that come together, each is judged by itself, and answered in its place.
+/// Each of many writes that come together is judged by itself, and answered in its place.
 pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
     const MANY: u64 = 600;
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
@@ -322,7 +325,8 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
         let Answer::Applied(version) = answer else { panic!("{answer:?}") };
         versions.push(version);
     }
-    // One was made from what is not there, one is there already, one is of a type that can't be increased, one of another.
+    // One update has an outdated version, one is already stored, one has a type that can't be
+    // incremented, one another type.
     let mut next: Vec<_> = (0..MANY).map(|number| json(&format!(r#"{{"n":{}}}"#, number * 2))).collect();
     next[300] = bodies[300].clone();
     next[400] = json(r#"{"n":true}"#);
@@ -334,7 +338,7 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
     for (number, answer) in things.write_all(updates).await.unwrap().into_iter().enumerate() {
         match number {
             200 => assert!(matches!(answer, Answer::Conflict(Some(_))), "{answer:?}"),
-            // It is written once more, or found to be the same.
+            // The content is written again, or found to be the same.
             300 => assert!(!matches!(answer, Answer::Conflict(_)), "{answer:?}"),
             _ => assert!(matches!(answer, Answer::Applied(_)), "{number}: {answer:?}"),
         }
@@ -343,7 +347,7 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
         let step = operation(id).increment("n", 10).unwrap();
         names.iter().map(|name| (self::id(name), step.clone())).collect()
     };
-    // The second is older than the first, and comes later.
+    // The second operation is older than the first, and comes later.
     for (number, is_again) in [(7, false), (5, false), (7, true), (5, true), (9, false)] {
         for (at, operated) in things.operate_all(increments(number)).await.unwrap().into_iter().enumerate() {
             match (at, is_again) {
@@ -366,7 +370,7 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
     }
 }
 
-/// What the document does not allow is refused, and leaves it as it is.
+/// An operation that the document does not allow is rejected, and changes nothing.
 pub async fn impossible_operations_change_nothing<S: Contents>(store: S) {
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body =
@@ -396,7 +400,8 @@ pub async fn impossible_operations_change_nothing<S: Contents>(store: S) {
     assert!(error.to_string().contains("no such document"), "{error}");
 }
 
-/// Operations of many at once, on the same and on different fields, all count, and once though each comes twice.
+/// Concurrent operations on the same and on different fields all count, and count once although
+/// each comes twice.
 pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
     const OPERATORS: u64 = 6;
     const EACH: u64 = 4;
@@ -423,7 +428,7 @@ pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
     assert_eq!(found["list"].as_array().unwrap().len() as u64, OPERATORS * EACH);
 }
 
-/// Operations change the version, and updates find what operations have led to.
+/// Operations change the version, and updates see the results of operations.
 pub async fn operations_and_updates_meet<S: Contents>(store: S) {
     let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
     let one = Thing { n: 1, seen: 0 };
@@ -443,7 +448,7 @@ pub async fn operations_and_updates_meet<S: Contents>(store: S) {
         Operated::AlreadyApplied,
         "an update forgets nothing"
     );
-    // Back to what it was: that is the content it was inserted with.
+    // Back to the content it was inserted with.
     things.operate("a", operation(2).increment("n", -2).unwrap()).await.unwrap();
     assert_eq!(things.insert("a", &one).await.unwrap(), Answer::AlreadyApplied(first));
     let guards = store.contents(&Plain::new(THINGS).unwrap(), vec![id("a")]).await.unwrap();
@@ -474,7 +479,7 @@ pub async fn operations_do_the_same_everywhere<S: Contents>(store: S) {
         json("9007199254740993"),
     ];
     let paths = ["i", "l", "d", "list", "in", "in.list", "in.n", "new", "in.new", "new.new", "list.a"];
-    // Numbers that look like chance, and are the same every time.
+    // Deterministic pseudo-random numbers.
     let mut chance = 7_u64;
     let mut draw = |below: usize| {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -507,7 +512,7 @@ pub async fn operations_do_the_same_everywhere<S: Contents>(store: S) {
     assert!(applied > 100, "{applied} were applied");
 }
 
-/// Whoever reacts to such documents sees them as they are, without what guards them.
+/// Reactions see such documents without their guards.
 pub async fn contents_are_reacted_to<S: Contents + Reactive>(store: S) {
     let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();

@@ -50,7 +50,7 @@ fn parked(number: u64) -> Parked {
     }
 }
 
-/// A document at a mark, with a body unless that is empty.
+/// Creates a document at a mark, without a body if `body` is empty.
 fn record(name: &str, number: u64, body: &str) -> Record {
     let body = (!body.is_empty()).then(|| json(body));
     Record { id: id(name), header: header(number), body }
@@ -90,7 +90,7 @@ fn conflict(outcome: Outcome) -> Conflict {
     conflict
 }
 
-/// A conflict of these documents alone.
+/// Returns a conflict of these documents alone.
 fn of(names: &[&str]) -> Conflict {
     Conflict { checkpoint: false, documents: names.iter().map(|name| (cart(), id(name))).collect() }
 }
@@ -102,7 +102,7 @@ async fn load(store: &impl Store, names: &[&str]) -> Vec<Record> {
     records
 }
 
-/// Loading brings what is there, once each, and nothing else.
+/// Loading returns the existing records once each, and nothing else.
 pub async fn what_is_missing_is_left_out<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     assert_eq!(load(&store, &["a", "b"]).await, []);
@@ -114,7 +114,7 @@ pub async fn what_is_missing_is_left_out<S: Store>(store: S) {
     applied(&commit(&store, None, vec![]).await);
 }
 
-/// Who expects no record writes only if there is none, not even one without a body.
+/// A write that expects no record succeeds only if there is none, not even one without a body.
 pub async fn an_insert_is_guarded<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let (first, gone) = (record("a", 1, "1"), record("gone", 1, ""));
@@ -126,7 +126,8 @@ pub async fn an_insert_is_guarded<S: Store>(store: S) {
     assert_eq!(load(&store, &["a", "gone"]).await, [first, gone]);
 }
 
-/// Who expects a header writes only if that is the one stored: same mark, same reason to be parked.
+/// A write that expects a header succeeds only if that header is stored: same mark, same parked
+/// state.
 pub async fn an_update_is_guarded<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let refused = commit(&store, None, vec![update(1, record("a", 2, "2"))]).await;
@@ -162,7 +163,7 @@ pub async fn an_update_is_guarded<S: Store>(store: S) {
     assert_eq!(load(&store, &["a"]).await, [record("a", 6, "1")]);
 }
 
-/// Ids, bodies, marks and reasons of whatever content come back as they were.
+/// Ids, bodies, marks and errors of any content come back unchanged.
 pub async fn documents_come_back_exactly<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let long = "ü".repeat(127);
@@ -195,7 +196,7 @@ pub async fn documents_come_back_exactly<S: Store>(store: S) {
     assert_eq!(store.scan(&cart(), None, 100).await.unwrap(), sorted);
 }
 
-/// Deleting leaves the record with its guard; readers see nothing.
+/// A delete leaves the record with its guard; readers see nothing.
 pub async fn a_deleted_document_keeps_its_mark<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     applied(&commit(&store, None, vec![insert(record("a", 1, "1")), insert(record("b", 1, "1"))]).await);
@@ -209,8 +210,8 @@ pub async fn a_deleted_document_keeps_its_mark<S: Store>(store: S) {
     assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 2, ..Counts::default() });
 }
 
-/// A commit with guards that don't hold names those documents, all of them and no others. Without transactions it does not
-/// go on to the next collection.
+/// A commit with failing guards names exactly those documents. Without transactions it does not
+/// continue with the next collection.
 pub async fn a_conflict_names_the_documents_that_fail<S: Store>(store: S, atomic: Atomic) {
     let other = Collection::new("other").unwrap();
     store.prepare(&cart()).await.unwrap();
@@ -251,7 +252,7 @@ pub async fn a_conflict_names_the_documents_that_fail<S: Store>(store: S, atomic
     }
 }
 
-/// A commit whose checkpoint is elsewhere does not move it, and where commits are atomic writes nothing.
+/// A commit whose checkpoint is elsewhere does not move it, and an atomic commit writes nothing.
 pub async fn a_checkpoint_moves_only_from_where_it_is<S: Store>(store: S, atomic: Atomic) {
     store.prepare(&cart()).await.unwrap();
     assert!(conflict(commit(&store, Some(step(1, 2)), vec![]).await).checkpoint, "it never ran");
@@ -271,7 +272,7 @@ pub async fn a_checkpoint_moves_only_from_where_it_is<S: Store>(store: S, atomic
     assert_eq!(store.checkpoint(&cart()).await.unwrap(), step(1, 2).to, "each projection has its own");
 }
 
-/// A commit that was applied and is repeated, because its answer was lost, changes nothing.
+/// A commit that was applied, and is repeated because its answer was lost, changes nothing.
 pub async fn a_repeated_commit_conflicts_and_changes_nothing<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let first = Arc::new(Commit {
@@ -304,7 +305,7 @@ pub async fn collections_are_apart<S: Store>(store: S) {
     }
 }
 
-/// A collection may be prepared any number of times, also at once.
+/// A collection may be prepared any number of times, also concurrently.
 pub async fn preparing_again_keeps_what_is_there<S: Store>(store: S) {
     let mut tasks = JoinSet::new();
     for _ in 0..6 {
@@ -317,7 +318,7 @@ pub async fn preparing_again_keeps_what_is_there<S: Store>(store: S) {
     assert_eq!(load(&store, &["a"]).await, [record("a", 1, "1")]);
 }
 
-/// Scanning brings what readers see, in the order of ids, page by page.
+/// A scan returns the documents that readers see, in the order of ids, page by page.
 pub async fn documents_are_scanned_in_order<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     assert_eq!(store.scan(&cart(), None, 9).await.unwrap(), []);
@@ -354,7 +355,7 @@ pub async fn documents_are_scanned_in_order<S: Store>(store: S) {
     assert_eq!(store.scan(&cart(), Some(id("aaa")), 1).await.unwrap(), [record("b", 1, "1")]);
 }
 
-/// Parked records are listed by id, with or without a body, until they are not parked any more.
+/// Parked records are listed by id, with or without a body, until they are unparked.
 pub async fn parked_documents_are_listed_and_counted<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let since = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
@@ -387,7 +388,7 @@ pub async fn parked_documents_are_listed_and_counted<S: Store>(store: S) {
     );
 }
 
-/// Marks of many lanes and full tallies come back as they were.
+/// Marks of many lanes and full tallies come back unchanged.
 pub async fn checkpoints_come_back_exactly<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     let lanes = (0..50).map(|number| (Lane::from(Partition(number)), u64::from(number) * 1_000));
@@ -412,7 +413,7 @@ pub async fn checkpoints_come_back_exactly<S: Store>(store: S) {
     assert_eq!(store.checkpoint(&cart()).await.unwrap(), back.to);
 }
 
-/// A wait ends when that projection's mark is another, and not before.
+/// A wait ends when that projection's mark changes, and not before.
 pub async fn waiting_for_a_checkpoint_ends_with_its_step<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     assert!(waits(store.advanced(&cart(), &Mark::default())).await, "it never ran");
@@ -432,7 +433,7 @@ pub async fn waiting_for_a_checkpoint_ends_with_its_step<S: Store>(store: S) {
     assert!(waits(store.advanced(&cart(), &mark(1))).await);
 }
 
-/// A step that comes just as somebody starts to wait for it is not missed, nor is one backwards.
+/// A step at the moment when a wait starts is not missed, and neither is a step backwards.
 pub async fn no_step_of_a_checkpoint_is_missed<S: Store>(store: S) {
     store.prepare(&cart()).await.unwrap();
     for round in 0..120 {
@@ -453,7 +454,7 @@ pub async fn no_step_of_a_checkpoint_is_missed<S: Store>(store: S) {
     }
 }
 
-/// One owner has the lease until it ends or is given back; renewing it is always possible.
+/// One owner holds the lease until it ends or is released; the owner can always renew it.
 pub async fn a_lease_is_claimed_renewed_released_and_ends<S: Store>(store: S) {
     let long = Duration::from_mins(10);
     let short = Duration::from_millis(40);
@@ -495,7 +496,8 @@ pub async fn a_lease_is_claimed_renewed_released_and_ends<S: Store>(store: S) {
     );
 }
 
-/// Many who read a document, add one and write it under guard count right, as long as they repeat on conflict.
+/// Concurrent guarded increments of one document are all counted, as long as each writer retries on
+/// conflict.
 pub async fn concurrent_guarded_writes_lose_nothing<S: Store>(store: S) {
     const TASKS: u64 = 8;
     const EACH: u64 = 10;

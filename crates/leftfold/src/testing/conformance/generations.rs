@@ -1,4 +1,4 @@
-//! The cases about generations: a collection that is rebuilt beside the live one, and takes its place.
+//! The cases about generations: a collection that is rebuilt beside the live one, and replaces it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ async fn fill(store: &impl Store, collection: &Collection, number: u64, records:
     assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
 }
 
-/// What is known when the first rebuild was switched to.
+/// Returns the generations in each step of the first rebuild and switch.
 fn rebuilt() -> [Generations; 3] {
     let building = Generations::default().building("2").unwrap();
     let switching = building.switching_to(1).unwrap();
@@ -52,14 +52,14 @@ fn rebuilt() -> [Generations; 3] {
     [building, switching, switched]
 }
 
-/// Puts what is known, one after the other.
+/// Stores these generations one after the other.
 async fn put(store: &impl Store, all: &[Generations]) {
     for next in all {
         assert!(store.put_generations(&carts(), next.revision - 1, next.clone()).await.unwrap());
     }
 }
 
-/// What is known of generations changes only from what was seen.
+/// Generations change only if they are still as seen.
 pub async fn generations_are_kept_under_guard(store: impl Store) {
     store.prepare(&carts()).await.unwrap();
     assert_eq!(store.generations(&carts()).await.unwrap(), Generations::default());
@@ -85,7 +85,7 @@ pub async fn generations_are_kept_under_guard(store: impl Store) {
     assert_eq!(store.generations(&others).await.unwrap(), Generations::default(), "each has its own");
 }
 
-/// A collection's name alone means the generation that is live, for all that can be read and written.
+/// A collection's name alone means the live generation, for all reads and writes.
 pub async fn a_name_alone_is_what_is_live(store: impl Store) {
     let (first, second) = (carts().generation(0), carts().generation(1));
     store.prepare(&carts()).await.unwrap();
@@ -120,21 +120,21 @@ pub async fn a_name_alone_is_what_is_live(store: impl Store) {
     put(&store, &[switching, switched.clone()]).await;
     assert_eq!(seen(&carts()).await, after);
     assert_eq!((seen(&first).await, seen(&second).await), (before, after.clone()));
-    // To write by the name alone is to write what is live.
+    // A write by the name alone goes to the live generation.
     let write = Write { expected: Some(record("b", 4, "{}").header), record: record("b", 6, r#"{"n":21}"#) };
     let changes = vec![Changes { collection: carts(), writes: vec![write] }];
     let outcome = store.commit(Arc::new(Commit { advance: None, changes })).await.unwrap();
     assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
     assert_eq!(seen(&second).await.1[0], r#"{"n":21}"#);
     assert_eq!(seen(&first).await.1[1], r#"{"n":2}"#);
-    // Leases are those of generations.
+    // Each generation has its own lease.
     let lease = Duration::from_mins(1);
     assert_eq!(store.claim(&second, "ann", lease).await.unwrap(), crate::documents::Claim::Ours);
     assert_eq!(store.claim(&first, "bob", lease).await.unwrap(), crate::documents::Claim::Ours);
     assert_ne!(store.claim(&carts(), "bob", lease).await.unwrap(), crate::documents::Claim::Ours);
     store.release(&carts(), "ann").await.unwrap();
     assert_eq!(store.claim(&second, "bob", lease).await.unwrap(), crate::documents::Claim::Ours);
-    // What is not live can be removed, also twice.
+    // A generation that is not live can be deleted, even twice.
     for _ in 0..2 {
         store.drop_generation(&first).await.unwrap();
         assert_eq!(store.checkpoint(&first).await.unwrap(), Checkpoint::default());
@@ -144,7 +144,7 @@ pub async fn a_name_alone_is_what_is_live(store: impl Store) {
     assert_eq!(seen(&carts()).await.1[1], r#"{"n":30}"#);
 }
 
-/// Who waits for a collection's checkpoint hears of a switch to a generation that is further.
+/// A wait for a collection's checkpoint ends with a switch to a generation that is further.
 pub async fn waiting_for_a_checkpoint_ends_with_a_switch(store: impl Store) {
     store.prepare(&carts()).await.unwrap();
     fill(&store, &carts(), 3, Vec::new()).await;
@@ -161,7 +161,7 @@ pub async fn waiting_for_a_checkpoint_ends_with_a_switch(store: impl Store) {
     assert_eq!(soon(waiting).await.unwrap().unwrap(), mark(5));
 }
 
-/// Whoever follows documents has to compare them when another generation becomes live.
+/// Followers of documents must compare them when another generation becomes live.
 pub async fn a_switch_loses_changes(store: impl Store + Reactive) {
     let on = On::Projection(carts());
     store.prepare(&carts()).await.unwrap();
@@ -169,7 +169,7 @@ pub async fn a_switch_loses_changes(store: impl Store + Reactive) {
     let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
     let place = match feed.next(10, Duration::ZERO).await.unwrap() {
         Told::Changes(changes) => changes.through,
-        // It may have been told before anything is followed.
+        // The loss may be reported before anything is followed.
         Told::Lost(_) => {
             feed = store.follow(vec![on.clone()], None).await.unwrap();
             let Told::Changes(changes) = feed.next(10, Duration::ZERO).await.unwrap() else { panic!("lost") };
@@ -203,7 +203,7 @@ pub async fn a_switch_loses_changes(store: impl Store + Reactive) {
     };
     assert!(!lost.is_empty());
     assert!(store.has_changes(vec![on.clone()], place).await.unwrap());
-    // From now on it is the other generation that is followed and read.
+    // From now on the feed follows and reads the other generation.
     let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
     let Told::Changes(_) = feed.next(10, Duration::ZERO).await.unwrap() else { panic!("lost again") };
     let found = store.current_documents(&on, vec![id("a"), id("b")], usize::MAX).await.unwrap();
@@ -230,7 +230,7 @@ struct Total {
     sum: u64,
 }
 
-/// Sums, of which the second version counts those twice that come to a stream with an even number.
+/// Sums, where the second version counts events of streams with an even number twice.
 #[derive(Clone)]
 struct Totals(u32);
 
@@ -258,7 +258,8 @@ async fn add(app: &App<impl Store>, stream: u64, by: u64) -> crate::Token {
     app.append(&format!("s{stream}"), [Happened::Added { by }]).await.unwrap()
 }
 
-/// A read model is rebuilt while events come in, compared, switched to and back; readers never see one that is half built.
+/// A read model is rebuilt while events come in, compared, switched to and back. Readers never see
+/// a half-built one.
 pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     let old = Leftfold::on(store.clone()).projection(Totals(1)).start().await.unwrap();
     for number in 0..60 {
@@ -269,7 +270,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     let app = Leftfold::on(store.clone()).projection(Totals(2)).start().await.unwrap();
     let status = app.status().await.unwrap().pop().unwrap();
     assert!(status.rebuild_needed && status.generations.live.version.as_deref() == Some("1"), "{status:?}");
-    // Somebody reads all the time: sums never shrink.
+    // A concurrent reader checks that sums never shrink.
     let done = Arc::new(AtomicBool::new(false));
     let reading = {
         let (app, done) = (app.clone(), Arc::clone(&done));
@@ -305,7 +306,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
         }
     })
     .await;
-    // All events of the first version were counted once; with the code there is, the later ones twice.
+    // The old code has counted all events once; the new code counts the later ones twice.
     assert_eq!((difference.compared, difference.differing, difference.samples.len()), (6, 3, 2));
     assert!(!difference.is_none() && difference.only_live + difference.only_rebuilt + difference.parked == 0);
     let sum = async |app: &App<_>, name: &str| app.get(Totals(2), name).await.unwrap().unwrap().sum;
@@ -315,7 +316,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     let status = app.status().await.unwrap().pop().unwrap();
     assert!(!status.rebuild_needed, "{status:?}");
     assert_eq!((status.documents, status.position.get(&Lane::named("frozen"))), (6, 0));
-    // It goes on, with what is live now.
+    // Folding continues with the live generation.
     let token = add(&app, 0, 100).await;
     let total = app.get(Totals(2), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total.unwrap().sum, 230);
@@ -323,7 +324,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     assert_eq!((verified.checked, verified.differing), (6, 0));
     done.store(true, Ordering::SeqCst);
     reading.await.unwrap();
-    // And back: what was kept catches up first.
+    // Undo: the kept generation catches up first.
     soon(app.undo("totals")).await.unwrap();
     assert_eq!((sum(&app, "s0").await, sum(&app, "s1").await), (220, 15));
     let token = add(&app, 1, 1).await;
@@ -337,7 +338,8 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     app.stop().await;
 }
 
-/// After a switch, reactions run for documents that differ in what they watch, and for no others.
+/// After a switch, reactions run for documents that differ in the fields they watch, and for no
+/// others.
 pub async fn what_a_rebuild_did_not_change_is_not_reacted_to(store: impl Store + Reactive) {
     let handled = Arc::new(Mutex::new(Vec::new()));
     let reaction = || {
@@ -372,7 +374,7 @@ pub async fn what_a_rebuild_did_not_change_is_not_reacted_to(store: impl Store +
     later.sort();
     let expected = [("s0", 2), ("s2", 2), ("s4", 2)].map(|(id, sum)| (id.to_owned(), sum));
     assert_eq!(later, expected);
-    // What is written from here on is followed.
+    // Later writes are followed.
     add(&app, 1, 5).await;
     app.caught_up().await.unwrap();
     soon(async {

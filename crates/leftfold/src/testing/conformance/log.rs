@@ -19,7 +19,7 @@ fn partitions(store: &impl Store) -> Vec<Partition> {
     (0..store.partitions()).map(Partition).collect()
 }
 
-/// The whole log, partition by partition.
+/// Returns the whole log, partition by partition.
 async fn everything(store: &impl Store) -> Vec<Event> {
     let mut events = Vec::new();
     for partition in partitions(store) {
@@ -36,7 +36,7 @@ fn ids(events: &[Event]) -> Vec<&str> {
     events.iter().map(|event| event.id.as_str()).collect()
 }
 
-/// Revisions count 1, 2, 3 … and what was appended is what is read.
+/// Revisions count 1, 2, 3 …, and events are read back as they were appended.
 pub async fn appended_events_are_numbered_and_read_back<S: Store>(store: S) {
     let mut first = entry("a");
     first.metadata = Some(json(r#"{"by":"ann"}"#));
@@ -67,7 +67,7 @@ pub async fn appended_events_are_numbered_and_read_back<S: Store>(store: S) {
     assert_eq!(everything(&store).await, events);
 }
 
-/// An append that expects another revision is refused, says so, and writes nothing.
+/// An append that expects another revision is rejected, names both revisions, and writes nothing.
 pub async fn a_wrong_expectation_names_both_revisions<S: Store>(store: S) {
     append(&store, "s", "a").await;
     for expected in [0, 2, 7] {
@@ -83,7 +83,8 @@ pub async fn a_wrong_expectation_names_both_revisions<S: Store>(store: S) {
     assert_eq!(ids(&everything(&store).await), ["a"]);
 }
 
-/// Repeating an append gives the first one's token, whatever it expects and whenever its events happened.
+/// A repeated append returns the first one's token, whatever revision it expects and whatever times
+/// its events have.
 pub async fn a_repeated_append_is_a_duplicate<S: Store>(store: S) {
     append(&store, "s", "before").await;
     let pair = || vec![entry("a"), entry("b")];
@@ -108,7 +109,7 @@ pub async fn a_repeated_append_is_a_duplicate<S: Store>(store: S) {
     assert_eq!(ids(&all_of(&store, "s").await), ["before", "a", "b", "after"]);
 }
 
-/// An id that another event has, in whatever stream, is refused, and nothing of the append is written.
+/// An id that another event has, in any stream, is rejected, and nothing of the append is written.
 pub async fn a_taken_id_is_refused<S: Store>(store: S) {
     let token = append(&store, "s", "a").await;
     let other = Entry { data: json("1"), ..entry("a") };
@@ -126,7 +127,7 @@ pub async fn a_taken_id_is_refused<S: Store>(store: S) {
     assert_eq!(ids(&everything(&store).await), ["a"]);
 }
 
-/// Events of which only some are there, or in another order, are no repetition.
+/// An append is no repetition if only some of its events are in the log, or in another order.
 pub async fn an_append_that_is_partly_there_is_refused<S: Store>(store: S) {
     store.append(stream("s"), Expected::Any, vec![entry("a"), entry("b"), entry("c")]).await.unwrap();
     for (some, first) in
@@ -139,7 +140,7 @@ pub async fn an_append_that_is_partly_there_is_refused<S: Store>(store: S) {
     assert_eq!(ids(&everything(&store).await), ["a", "b", "c"]);
 }
 
-/// An append without events, or with the same event twice, is a mistake.
+/// An append without events, or with the same event twice, is rejected.
 pub async fn an_empty_append_is_refused<S: Store>(store: S) {
     for entries in [vec![], vec![entry("a"), entry("a")]] {
         let error = store.append(stream("s"), Expected::Any, entries).await.unwrap_err();
@@ -148,7 +149,8 @@ pub async fn an_empty_append_is_refused<S: Store>(store: S) {
     assert!(everything(&store).await.is_empty());
 }
 
-/// Data and metadata are strict JSON, or nothing is appended. The same content that is known to be there comes back all the same.
+/// Data and metadata must be strict JSON, or nothing is appended. Content that is already stored is
+/// still read back.
 pub async fn json_that_breaks_a_rule_is_not_appended<S: Store>(store: S) {
     for bad in bad_json() {
         let broken = [
@@ -170,7 +172,7 @@ pub async fn json_that_breaks_a_rule_is_not_appended<S: Store>(store: S) {
     assert_eq!(all_of(&store, "s").await[0].data, old);
 }
 
-/// However many append to one stream at once, each event gets a revision of its own, and a batch stays together.
+/// Concurrent appends to one stream give each event its own revision, and keep a batch together.
 pub async fn concurrent_appends_get_each_revision_once<S: Store>(store: S) {
     const TASKS: usize = 24;
     const ROUNDS: usize = 10;
@@ -195,7 +197,8 @@ pub async fn concurrent_appends_get_each_revision_once<S: Store>(store: S) {
     assert!(events.is_sorted_by_key(|event| event.position));
 }
 
-/// Of many that expect the same revision one is accepted, and the others learn the new one.
+/// Of many appends that expect the same revision one is accepted, and the others learn the new
+/// revision.
 pub async fn one_of_many_equal_expectations_wins<S: Store>(store: S) {
     for round in 0..10 {
         let mut tasks = JoinSet::new();
@@ -216,7 +219,7 @@ pub async fn one_of_many_equal_expectations_wins<S: Store>(store: S) {
     assert_eq!(all_of(&store, "s").await.len(), 10);
 }
 
-/// Positions of a partition are all different, and each stream's follow its revisions.
+/// Positions of a partition are unique, and those of a stream follow its revisions.
 pub async fn concurrent_appends_to_many_streams_stay_in_order<S: Store>(store: S) {
     let mut tasks = JoinSet::new();
     for task in 0..40 {
@@ -243,7 +246,8 @@ pub async fn concurrent_appends_to_many_streams_stay_in_order<S: Store>(store: S
     assert!(streams.values().all(|revisions| *revisions == [1, 2, 3, 4, 5]), "{streams:?}");
 }
 
-/// Pages of any size put together are the whole, `through` is where each ends, and `more` tells if it's the last.
+/// Pages of any size add up to the whole, `through` is the end of each, and `more` says whether
+/// another follows.
 pub async fn pages_end_at_a_number_of_events<S: Store>(store: S) {
     for number in 0..7 {
         append(&store, "s", &format!("e{number}")).await;
@@ -305,7 +309,7 @@ pub async fn pages_end_at_a_number_of_bytes<S: Store>(store: S) {
     }
 }
 
-/// A stream is read from any revision on, up to a limit, and no other stream comes with it.
+/// A stream is read from any revision on, up to a limit, without events of other streams.
 pub async fn a_stream_is_read_in_pages<S: Store>(store: S) {
     for number in 1..=6 {
         append(&store, "s", &format!("s{number}")).await;
@@ -342,7 +346,8 @@ pub async fn heads_follow_appends<S: Store>(store: S) {
     assert_eq!(expected.lanes().count(), usize::from(store.partitions()), "all partitions are in use");
 }
 
-/// Readers that follow while many append see every event once and in order: nothing appears behind them.
+/// Readers that follow concurrent appends see every event once and in order: nothing appears behind
+/// them.
 pub async fn a_reader_skips_nothing<S: Store>(store: S) {
     const WRITERS: usize = 12;
     const EACH: usize = 25;
@@ -384,7 +389,7 @@ pub async fn a_reader_skips_nothing<S: Store>(store: S) {
     }
 }
 
-/// A wait ends with an append to any partition, and not without.
+/// A wait ends with an append to any partition, and not without one.
 pub async fn waiting_for_growth_ends_with_an_append<S: Store>(store: S) {
     assert!(waits(store.grown(&Mark::default())).await, "nothing was appended");
     for number in 0..8 {
@@ -402,7 +407,7 @@ pub async fn waiting_for_growth_ends_with_an_append<S: Store>(store: S) {
     assert!(waits(store.grown(&far)).await, "no partition is beyond that");
 }
 
-/// An append that comes just as somebody starts to wait is not missed.
+/// An append at the moment when a wait starts is not missed.
 pub async fn no_wake_up_is_lost<S: Store>(store: S) {
     for round in 0..150 {
         let before = store.heads().await.unwrap();
@@ -422,7 +427,7 @@ pub async fn no_wake_up_is_lost<S: Store>(store: S) {
     }
 }
 
-/// Calls that are dropped half-way leave the store as good as it was.
+/// Calls that are dropped half-way do no harm to the store.
 pub async fn a_cancelled_wait_hurts_nobody<S: Store>(store: S) {
     for round in 0..40 {
         let before = store.heads().await.unwrap();
@@ -443,7 +448,7 @@ pub async fn a_cancelled_wait_hurts_nobody<S: Store>(store: S) {
     }
 }
 
-/// Names and JSON with whatever characters come back byte for byte.
+/// Names and JSON with any characters come back byte for byte.
 pub async fn odd_names_and_content_come_back_as_they_were<S: Store>(store: S) {
     let long = "ü".repeat(127);
     let names =
@@ -481,7 +486,7 @@ pub async fn odd_names_and_content_come_back_as_they_were<S: Store>(store: S) {
     }
 }
 
-/// What one handle wrote another sees, and the first may go away.
+/// Writes of one handle are visible to another, even after the first is dropped.
 pub async fn clones_share_one_store<S: Store>(store: S) {
     let other = store.clone();
     append(&store, "s", "a").await;

@@ -31,7 +31,7 @@ fn id(name: &str) -> DocumentId {
     DocumentId::new(name).unwrap()
 }
 
-/// Writes documents of a projection, one commit each; no body is a deletion.
+/// Writes documents of a projection, one commit each; no body means a delete.
 async fn write<S: Store>(store: &S, documents: &[(&str, Option<&str>)]) {
     write_to(store, &carts(), documents).await;
 }
@@ -56,7 +56,7 @@ async fn prepared<S: Store + Reactive>(store: &S) {
     store.prepare_reactions(&[on()]).await.unwrap();
 }
 
-/// What a feed tells until all of these were named, and where it is then.
+/// Reads a feed until all of these documents were named, and returns its position then.
 async fn told<S: Reactive>(feed: &mut S::Feed, wanted: &[&str]) -> String {
     let wanted: BTreeSet<_> = wanted.iter().map(|name| id(name)).collect();
     let mut named = BTreeSet::new();
@@ -77,12 +77,12 @@ async fn told<S: Reactive>(feed: &mut S::Feed, wanted: &[&str]) -> String {
     .await
 }
 
-/// Whoever follows documents is told of each that is written or deleted, and can go on later from any place.
+/// A feed names each document that is written or deleted, and can resume from any position.
 pub async fn changes_are_told<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     write(&store, &[("before", Some("1"))]).await;
     let mut feed = store.follow(vec![on()], None).await.unwrap();
-    // From here on; a place is known even before anything has changed.
+    // The feed starts here; its position is known even before the first change.
     let begin = match feed.next(100, Duration::ZERO).await.unwrap() {
         Told::Changes(changes) => {
             assert!(changes.documents.is_empty(), "{changes:?}");
@@ -102,7 +102,7 @@ pub async fn changes_are_told<S: Store + Reactive>(store: S) {
     told::<S>(&mut later, &["b", "c"]).await;
 }
 
-/// Whether something has changed is not hidden by changes of other documents before it.
+/// Changes of other documents do not hide a later change.
 pub async fn changes_behind_those_of_others_are_seen<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let others = Collection::new("others").unwrap();
@@ -118,7 +118,7 @@ pub async fn changes_behind_those_of_others_are_seen<S: Store + Reactive>(store:
     assert!(store.has_changes(vec![on()], begin.through).await.unwrap());
 }
 
-/// A wait ends with a change, also if it began before; one that is given up loses nothing.
+/// A wait ends with a change, even one before the wait; a cancelled wait loses nothing.
 pub async fn a_waiting_feed_wakes_up<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let mut feed = store.follow(vec![on()], None).await.unwrap();
@@ -148,7 +148,7 @@ pub async fn many_changes_come_in_pieces<S: Store + Reactive>(store: S) {
     .await;
 }
 
-/// Documents are read as they are, and paged through by id.
+/// Documents are read in their current state, and paged through by id.
 pub async fn documents_are_read_and_paged<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     write(
@@ -181,7 +181,7 @@ pub async fn documents_are_read_and_paged<S: Store + Reactive>(store: S) {
     }
     assert_eq!(pages, [vec!["a".to_owned(), "b".to_owned()], vec!["d".to_owned()]]);
 
-    // Where there is room for little, they come one by one, all of them.
+    // With little room, all of them come one by one.
     let (mut left, mut one_by_one) = (ids(), Vec::new());
     while !left.is_empty() {
         let found = store.current_documents(&on(), left, 1).await.unwrap();
@@ -198,7 +198,7 @@ fn key(reaction: &str, document: &str) -> TaskKey {
     TaskKey { reaction: reaction.to_owned(), document: id(document) }
 }
 
-/// A time to the microsecond, so many seconds from a day on.
+/// Returns a time to the microsecond, this many seconds after a fixed day.
 fn at(second: i64) -> Timestamp {
     Timestamp::from_microsecond(1_800_000_000_000_000 + second * 1_000_000 + 7).unwrap()
 }
@@ -235,7 +235,8 @@ async fn insert<S: Reactive>(store: &S, tasks: Vec<Task>) {
     assert_eq!(refused, []);
 }
 
-/// A task is kept if it is what the change was computed from; all others of the same call are kept all the same.
+/// A task is saved if it is still the one the change was computed from. The other tasks of the same
+/// call are saved anyway.
 pub async fn tasks_are_guarded<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let first = task("mail", "a", 11);
@@ -272,7 +273,7 @@ pub async fn tasks_are_guarded<S: Store + Reactive>(store: S) {
     assert_eq!(store.save_tasks(Vec::new()).await.unwrap(), []);
 }
 
-/// As many as a large batch has.
+/// A save of as many tasks as a large batch has.
 pub async fn many_tasks_are_saved_at_once<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let many = || (0..3_000).map(|number| task("mail", &format!("d{number:04}"), number + 1));
@@ -300,7 +301,7 @@ fn registered(name: &str, version: u64) -> Registered {
     }
 }
 
-/// What can be claimed is what is due, open, not too new, and of a reaction that runs.
+/// A task can be claimed if it is due, open, not too new, and of a running reaction.
 pub async fn due_tasks_are_found<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
@@ -353,7 +354,7 @@ pub async fn due_tasks_are_found<S: Store + Reactive>(store: S) {
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), [("mail".to_owned(), 3)]);
 }
 
-/// What is to be looked at again is found when its time has come.
+/// Tasks are found for another check when its time has come.
 pub async fn tasks_to_check_are_found<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
@@ -430,7 +431,7 @@ pub async fn tasks_are_listed_and_counted<S: Store + Reactive>(store: S) {
     assert_eq!(depths.len(), 2);
 }
 
-/// What is known of reactions is kept under guard.
+/// Registrations of reactions are written under guard.
 pub async fn reactions_are_registered_under_guard<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     assert_eq!(store.registered().await.unwrap(), []);
@@ -451,7 +452,7 @@ pub async fn reactions_are_registered_under_guard<S: Store + Reactive>(store: S)
     assert_eq!(store.registered().await.unwrap(), [registered("audit", 1), changed]);
 }
 
-/// Suspects are found by their level alone. A claim that is lost is found whatever the level is.
+/// Suspects are found only by their level. A lost claim is found at any level.
 pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
@@ -505,7 +506,7 @@ pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
     assert!(suspects.values().all(|at| *at >= until), "{suspects:?}");
 }
 
-/// A worker is alive for as long as it said, and no longer.
+/// A worker counts as alive for as long as its heartbeat says.
 pub async fn workers_say_that_they_are_alive<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let living = async || store.living().await.unwrap();
@@ -523,7 +524,7 @@ pub async fn workers_say_that_they_are_alive<S: Store + Reactive>(store: S) {
     assert_eq!(living().await, ["one".to_owned()].into());
 }
 
-/// A lease has one owner; its number tells owners apart, and guards where a feed is.
+/// A lease has one owner. Its number identifies the owner, and guards the position of a feed.
 pub async fn leases_are_numbered_and_guard_places<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let hour = Duration::from_hours(1);
@@ -556,7 +557,7 @@ pub async fn leases_are_numbered_and_guard_places<S: Store + Reactive>(store: S)
     assert!(third > second, "it had ended");
     assert!(store.put_feed_place("carts", third, None).await.unwrap());
     assert_eq!(store.feed_place("carts").await.unwrap(), None);
-    // One of many gets it.
+    // Only one of many gets it.
     let all = (0..8).map(|owner| {
         let store = store.clone();
         async move { store.take_lease("new", &format!("o{owner}"), hour).await.unwrap() }
@@ -569,7 +570,7 @@ pub async fn leases_are_numbered_and_guard_places<S: Store + Reactive>(store: S)
     assert_eq!(taken, 1);
 }
 
-/// Who waits for tasks hears of a stir, whoever made it, and also if it came before.
+/// A worker that waits for tasks is woken by any process, even if the wake-up came before the wait.
 pub async fn who_waits_is_stirred<S: Store + Reactive>(store: S) {
     prepared(&store).await;
     let begin = store.stirred(u64::MAX, Duration::ZERO).await.unwrap();
@@ -584,8 +585,9 @@ pub async fn who_waits_is_stirred<S: Store + Reactive>(store: S) {
     assert_ne!(soon(store.stirred(heard, A_WHILE)).await.unwrap(), heard);
 }
 
-/// From documents to handlers, with a reactor: what matches is handled, what changes is handled again, two processes share the work, and what
-/// happens while nobody is there is made up for.
+/// From documents to handlers, with a reactor: matching documents are handled, and handled again
+/// when they change. Two processes share the work, and changes without a running process are
+/// handled later.
 pub async fn documents_are_reacted_to<S: Store + Reactive>(store: S) {
     let handled: Arc<Mutex<Vec<(String, u64)>>> = Arc::default();
     let reaction = || {

@@ -1,4 +1,4 @@
-//! The cases about what is held, what contradicts and what is rejected.
+//! The cases about held, conflicting and rejected deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,14 +50,14 @@ async fn totals(store: &impl Sequences) -> Totals {
     })
 }
 
-/// Nothing is held, and nothing is said to be.
+/// Asserts that nothing is held, and that the totals say so.
 async fn nothing_is_held(store: &impl Sequences) {
     assert_eq!(store.waiting(None, 10).await.unwrap(), []);
     let Totals { events, bytes, .. } = totals(store).await;
     assert_eq!((events, bytes), (0, 0));
 }
 
-/// A feed of many streams, each event twice, in an order that only the seed knows.
+/// Creates a feed of many streams, with each event twice, in an order that depends on the seed.
 fn feed(streams: u64, events: u64, seed: u64) -> Vec<Delivery> {
     let mut feed: Vec<_> = (0..streams)
         .flat_map(|name| (1..=events).map(move |revision| delivery(&format!("s{name}"), revision)))
@@ -72,7 +72,7 @@ fn feed(streams: u64, events: u64, seed: u64) -> Vec<Delivery> {
     feed
 }
 
-/// Whatever the order, the log ends up in order, and each is told the truth.
+/// The log ends up in order for any order of the feed, and every answer is true.
 pub async fn a_shuffled_feed_ends_up_in_order<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let mut told: BTreeMap<(StreamId, Revision), BTreeSet<String>> = BTreeMap::new();
@@ -118,7 +118,7 @@ pub async fn many_may_ingest_the_same_streams<S: Store + Sequences>(store: S) {
         let sequencer = Sequencer::new(store.clone());
         tasks.spawn(async move {
             for batch in feed(3, 15, seed).chunks(7) {
-                // Who is always too late comes again, as a broker would let it.
+                // A sequencer that is always too late retries, as a broker would redeliver.
                 loop {
                     match sequencer.ingest(Policy::Contiguous, batch.to_vec()).await {
                         Ok(_) => break,
@@ -141,7 +141,7 @@ pub async fn many_may_ingest_the_same_streams<S: Store + Sequences>(store: S) {
     nothing_is_held(&store).await;
 }
 
-/// What waits is shown, with what it waits for, and is read back as it came.
+/// Held events are listed with the revision they wait for, and are read back unchanged.
 pub async fn what_is_held_is_shown<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let mut odd = entry("odd");
@@ -171,7 +171,7 @@ pub async fn what_is_held_is_shown<S: Store + Sequences>(store: S) {
     assert_eq!((&found.held[..], found.logged.len()), (&page.held[1..], 0));
 }
 
-/// A page of what is held ends where the limit says, and shows at least two of each stream.
+/// A page of held events ends at the limit, and has at least two events of each stream.
 pub async fn held_events_are_read_in_pages<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let fed =
@@ -201,7 +201,7 @@ pub async fn a_long_run_is_released<S: Store + Sequences>(store: S) {
     assert_eq!(sequencer.counts().released, 5_000);
 }
 
-/// What other writers append is seen, and what waited for it is released.
+/// The sequencer sees events of other writers, and releases the events that waited for them.
 pub async fn what_is_appended_beside_is_not_waited_for<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     sequencer.ingest(Policy::Contiguous, vec![delivery("s", 2), delivery("s", 3)]).await.unwrap();
@@ -252,7 +252,7 @@ fn held(name: &str, revision: u64) -> Held {
     Held { stream: stream(name), revision, previous, since: time(5), entry: delivery(name, revision.0).entry }
 }
 
-/// Nothing is written from a view that is not true any more.
+/// Nothing is written from an outdated view.
 pub async fn a_step_is_guarded<S: Store + Sequences>(store: S) {
     let append = |last: u64, version| Step {
         append: vec![(Revision(last + 1), delivery("s", last + 1).entry)],
@@ -277,7 +277,7 @@ pub async fn a_step_is_guarded<S: Store + Sequences>(store: S) {
     moved(append(0, None)).await;
     moved(hold(None, 0, 7)).await;
     applied(hold(None, 1, 7)).await;
-    // Who did not see that something is held would not release it.
+    // A writer that did not see the held event would not release it.
     moved(append(1, None)).await;
     moved(hold(None, 1, 8)).await;
     moved(hold(Some(6), 1, 8)).await;
@@ -292,7 +292,7 @@ pub async fn a_step_is_guarded<S: Store + Sequences>(store: S) {
     nothing_is_held(&store).await;
 }
 
-/// One step of many that is not guarded takes the others with it.
+/// One step of many whose guard fails also rejects the others.
 pub async fn a_settlement_is_one<S: Store + Sequences>(store: S) {
     let partition = Partition::of(&stream("s"), store.partitions());
     let mut names = (0..100).map(|number| format!("s{number}"));
@@ -311,7 +311,7 @@ pub async fn a_settlement_is_one<S: Store + Sequences>(store: S) {
     assert_eq!(ids, [stream("s"), stream(&other)]);
 }
 
-/// An event whose id another one has is not appended, and who brought it is told.
+/// An event whose id is taken is not appended, and its sender gets a conflict.
 pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     store.append(stream("other"), Expected::Any, vec![entry("mine")]).await.unwrap();
     let mine = Arc::new(Entry { data: json("1"), ..entry("mine") });
@@ -324,7 +324,7 @@ pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     let answers = sequencer.ingest(Policy::Contiguous, vec![bad.clone(), delivery("t", 1)]).await.unwrap();
     assert_eq!(answers[0], Answer::Conflict(why.clone()));
     assert!(matches!(answers[1], Answer::Appended(_)), "others go on: {answers:?}");
-    // Held first, it is found out when it would be released.
+    // If it was held first, the conflict is found on its release.
     sequencer
         .ingest(Policy::Contiguous, vec![Delivery { revision: Some(Revision(2)), ..bad }])
         .await
@@ -338,7 +338,8 @@ pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     assert_eq!(standing(&store, "s").await.waiting.unwrap().events, 1, "what comes after it waits");
 }
 
-/// Of several events with the same id that come together, the first is taken, and the others are conflicts.
+/// If several events with the same id come together, the first is accepted and the others are
+/// conflicts.
 pub async fn an_id_that_comes_with_several_events_is_taken_once<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let same =
@@ -355,7 +356,7 @@ pub async fn an_id_that_comes_with_several_events_is_taken_once<S: Store + Seque
         matches!(answers[8..], [Answer::Appended(_), Answer::Conflict(_), Answer::Held { .. }]),
         "{answers:?}"
     );
-    // In one stream, and held there.
+    // The same in one stream, with held events.
     let twice = vec![same("v", 2), same("v", 3), delivery("v", 1)];
     let twice = twice.into_iter().map(|delivery| Delivery {
         entry: Arc::new(Entry { id: EventId::new("twice").unwrap(), ..(*delivery.entry).clone() }),
@@ -368,7 +369,7 @@ pub async fn an_id_that_comes_with_several_events_is_taken_once<S: Store + Seque
     assert_eq!(totals(&store).await.conflicts, 9);
 }
 
-/// Conflicts are kept once, shown, and resolved.
+/// Conflicts are kept once, listed, and resolved.
 pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let other = |id: &str| Delivery { entry: Arc::new(entry(id)), ..delivery("s", 1) };
@@ -404,7 +405,7 @@ pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(st
     assert!(!ids.contains("x") && ids.contains("y"), "what was decided is not asked again: {ids:?}");
 }
 
-/// More than may be kept is refused, and nothing of it is kept.
+/// Deliveries beyond the bounds are refused, and nothing of them is kept.
 pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     let count = u64::from(store.partitions());
     let limits = Limits { events: 3 * count, stream_events: 2, conflicts: count, ..Limits::default() };
@@ -419,7 +420,7 @@ pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     let near = (0..).map(|number| format!("n{number}"));
     let near: Vec<_> =
         near.filter(|name| Partition::of(&stream(name), store.partitions()) == partition).take(4).collect();
-    // Two that don't know of each other, so that only the store can tell.
+    // Two sequencers that do not know of each other, so that only the store can enforce the bound.
     let (one, two) = (sequencer(), sequencer());
     for each in [&one, &two] {
         each.ingest(Policy::Contiguous, vec![delivery(&near[3], 1)]).await.unwrap();
@@ -431,14 +432,14 @@ pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     }
     assert_eq!(finals, 1);
     assert_eq!(totals(&store).await.events, 3);
-    // What closes a gap is always welcome, and makes room.
+    // An event that closes a gap is always accepted, and makes room.
     one.ingest(Policy::Contiguous, vec![delivery("s", 1)]).await.unwrap();
     assert_eq!(revisions(&store, "s").await, [1, 2, 3]);
     assert_eq!(totals(&store).await.events, 1);
     let other = |id: &str| Delivery { entry: Arc::new(entry(id)), ..delivery("s", 1) };
     let answers = one.ingest(Policy::Contiguous, vec![other("x"), other("y")]).await.unwrap();
     assert_eq!(answers.iter().filter(|answer| answer.is_final()).count(), 1, "{answers:?}");
-    // What is held and contradicts stays where it is, as there is no room for it as a conflict.
+    // A held event that conflicts stays held, because there is no room for another conflict.
     one.ingest(Policy::Contiguous, vec![delivery("s", 5)]).await.unwrap();
     store.append(stream("s"), Expected::Any, vec![entry("other-4"), entry("other-5")]).await.unwrap();
     assert_eq!(soon(one.release(&stream("s"))).await.unwrap(), 0);
@@ -447,7 +448,7 @@ pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     assert!(matches!(answers[..], [Answer::Appended(_)]), "the stream goes on: {answers:?}");
 }
 
-/// What was skipped is remembered with its reason, and nothing waits for it any more.
+/// A skipped revision is recorded with its reason, and nothing waits for it any more.
 pub async fn what_is_skipped_is_remembered<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let fed = vec![delivery("s", 1), delivery("s", 4), delivery("s", 5), delivery("s", 9)];
@@ -469,7 +470,8 @@ pub async fn what_is_skipped_is_remembered<S: Store + Sequences>(store: S) {
     assert_eq!(refused.kind(), Kind::Invalid, "{refused}");
 }
 
-/// What all have done together is counted with what they did, and what changed nothing with the next thing that does.
+/// Counts of all sequencers are stored with their changes. Counts without a change are stored with
+/// the next change.
 pub async fn what_is_done_is_counted_once<S: Store + Sequences>(store: S) {
     let (first, second) = (Sequencer::new(store.clone()), Sequencer::new(store.clone()));
     let policy = Policy::Contiguous;
@@ -481,14 +483,14 @@ pub async fn what_is_done_is_counted_once<S: Store + Sequences>(store: S) {
     second.ingest(policy, vec![delivery("a", 2), delivery("b", 1)]).await.unwrap();
     let all = Counts { appended: 3, duplicates: 2, held: 2, released: 1, ..Counts::default() };
     assert_eq!(counted().await, all);
-    // What is refused by the store is not counted.
+    // A settlement that the store rejects is not counted.
     let moved = settlement(&store, vec![step("a", 1, None)]);
     let moved = Settlement { counts: all, ..(*moved).clone() };
     assert!(matches!(store.settle(Arc::new(moved)).await.unwrap(), Settled::Moved(_)));
     assert_eq!(counted().await, all);
 }
 
-/// Who brought an event that is held gets its token once it is in the log, and is told why it is not.
+/// The sender of a held event gets its token once it is in the log, or the reason why it is not.
 pub async fn an_event_is_waited_for<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let policy = Policy::Contiguous;
@@ -513,7 +515,7 @@ pub async fn an_event_is_waited_for<S: Store + Sequences>(store: S) {
     assert_eq!(sequencer.logged(&name, third, Duration::ZERO).await.unwrap(), token, "at once");
 }
 
-/// Streams that wait longest are asked for first, and none before its time.
+/// Streams that wait longest are resupplied first, and none before its time.
 pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S) {
     for (name, since, ask_at) in [("a", 30, 30), ("b", 10, 40), ("c", 20, 20)] {
         let held = Held { since: time(since), ..held(name, 2) };
@@ -531,7 +533,7 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
     assert_eq!(overdue(29, 40, 9).await, "b c");
     assert_eq!(overdue(30, 39, 9).await, "c a");
     assert_eq!(overdue(9, 99, 9).await, "");
-    // Clocks that are wrong by more than anybody would wait keep nothing waiting.
+    // A clock that is wrong by more than the longest wait does not block a stream.
     for (name, since, ask_at) in [("d", 101, 30), ("e", 30, 101)] {
         let held = Held { since: time(since), ..held(name, 2) };
         let waiting = Waiting { ask_at: time(ask_at), ..waiting(1, &held) };
@@ -541,7 +543,7 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
     assert_eq!(overdue(30, 30, 9).await, "c a e d");
 }
 
-/// Feeds whose revisions only grow, and feeds that have none.
+/// Feeds whose revisions only grow, and feeds without revisions.
 pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let fed = vec![delivery("p", 500), delivery("p", 100)];
@@ -566,7 +568,7 @@ pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     assert!(matches!(&answers[1], Answer::Appended(token) if token.revision == Revision(3)), "{answers:?}");
 }
 
-/// A delivery that is not strict JSON is refused by itself; others of the same batch are taken.
+/// A delivery that is not strict JSON is refused by itself; others of the same batch are accepted.
 pub async fn json_that_breaks_a_rule_is_not_ingested<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     for (bad, number) in bad_json().into_iter().zip(1..) {
@@ -589,7 +591,7 @@ pub async fn json_that_breaks_a_rule_is_not_ingested<S: Store + Sequences>(store
     nothing_is_held(&store).await;
 }
 
-/// Numbers are given out once each, without a gap, and a wish that is repeated gets the same.
+/// Each number is returned once, without gaps, and a repeated request gets the same numbers.
 pub async fn counters_count<S: Store + Counters>(store: S) {
     let draw = |counter: &str, client: &str, request, count| Draw {
         counter: counter.to_owned(),
@@ -624,14 +626,14 @@ pub async fn counters_count<S: Store + Counters>(store: S) {
         assert_eq!(blocks.next().await.unwrap().0, expected);
     }
     assert_eq!(Counter::gapless(store.clone(), "c").unwrap().next().await.unwrap().0, 401);
-    // Those that drew long ago are forgotten, and none that drew of late.
+    // Clients that drew long ago are dropped, but no recent ones.
     for client in 0..=REMEMBERED_CLIENTS {
         store.draw(draw("d", &client.to_string(), 1, 1)).await.unwrap();
     }
     assert_eq!(store.draw(draw("d", "1", 1, 1)).await.unwrap(), 2);
 }
 
-/// Messages that are no events are kept once, with their bytes, and not without bound.
+/// Messages that are not events are kept once, with their bytes, up to a bound.
 pub async fn rejected_messages_are_kept_until_they_are_forgotten<S: Store + Sequences>(store: S) {
     let rejected = |content: &[u8]| Rejected {
         source: "orders".to_owned(),

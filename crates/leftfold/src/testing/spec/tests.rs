@@ -53,7 +53,7 @@ impl Projection for Balances {
     }
 }
 
-/// Like [`Balances`], with the account's stream as its document.
+/// A projection like [`Balances`], with the account's stream as its document.
 struct Statements;
 
 impl Projection for Statements {
@@ -251,7 +251,7 @@ fn what_can_not_be_given_is_named() {
     assert_snapshot!(message(|| spec(Balances).at("yesterday")), @"yesterday is no time such as 2026-03-01T09:30:00Z: failed to parse four digit integer as year: invalid digit, expected 0-9 but got y");
 }
 
-/// A field that is written but can't be read: tests that keep documents in memory would not see it.
+/// A field that can be written but not read: tests that keep documents in memory would miss it.
 #[test]
 fn documents_must_survive_json() {
     #[derive(Serialize, Deserialize)]
@@ -309,7 +309,7 @@ mod chaos {
 
     use super::*;
 
-    /// A projection whose fold is whatever a test makes it.
+    /// A projection with the fold that a test gives it.
     struct Made<D>(fn(Option<D>, &Event<Account>) -> Option<D>);
 
     impl<D: Serialize + serde::de::DeserializeOwned + Send + 'static> Projection for Made<D> {
