@@ -1,4 +1,5 @@
-//! MongoDB does what every store must do: a replica set with transactions, a standalone server without.
+//! The conformance tests of stores: a replica set with transactions, and a standalone server
+//! without.
 
 mod common;
 
