@@ -49,7 +49,8 @@ impl Identity {
                 Err(Failure::new(Kind::Unavailable, advice, report))
             }
             (None, Some(found)) => {
-                // The first id found is the right one: no other check can have seen an older log.
+                // If another check was faster, its id counts: the earliest one found is the right
+                // one.
                 let _ = self.log_id.set(found);
                 Ok(())
             }
