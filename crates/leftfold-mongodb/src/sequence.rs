@@ -240,8 +240,8 @@ impl Base {
         Ok(all)
     }
 
-    /// Returns the lowest held events of streams. Pages fill up in stream order; once the limit is
-    /// reached, the other streams get the fewest events.
+    /// Returns the lowest held events of streams. Pages fill up in stream order until the limit;
+    /// each stream after that gets only a few events.
     async fn pages(
         &self,
         streams: &BTreeSet<StreamId>,

@@ -100,13 +100,13 @@ impl Sqlite {
     /// Its tables, indexes and triggers have names that begin with `leftfold_`; each projection
     /// also has a view with its own name.
     ///
-    /// - The file is switched to the journal mode WAL, and must be on a local disk. All programs
-    ///   that use it need SQLite 3.37 or newer, as Leftfold's tables are `STRICT`.
-    /// - Its text encoding must be UTF-8, SQLite's default. Any page size and `auto_vacuum` will
-    ///   do.
+    /// - Leftfold switches the file to the journal mode WAL, so it must be on a local disk. All
+    ///   programs that use it need SQLite 3.37 or newer, because Leftfold's tables are `STRICT`.
+    /// - Its text encoding must be UTF-8, SQLite's default. Any page size and `auto_vacuum` mode
+    ///   works.
     /// - In a file that Leftfold creates, `application_id` and `user_version` are Leftfold's. An
-    ///   application that keeps numbers of its own there, as tools for migrations do, creates the
-    ///   file before Leftfold opens it.
+    ///   application with its own numbers there, such as a migration tool's, must create the file
+    ///   before Leftfold opens it.
     ///
     /// # Errors
     ///

@@ -21,7 +21,7 @@ use crate::Options;
 use crate::error::Failure;
 use crate::identity::Identity;
 
-/// "LFLD", in the header of the files that Leftfold creates.
+/// The text "LFLD", in the header of files that Leftfold creates.
 const APPLICATION_ID: i64 = 0x4C46_4C44;
 /// The storage format. It increases when older versions can't read the data of newer ones.
 pub(crate) const FORMAT: u32 = 5;

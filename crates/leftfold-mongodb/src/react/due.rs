@@ -182,7 +182,7 @@ struct Glance {
     now: Timestamp,
     /// The registered reactions, by name.
     known: HashMap<String, Registered>,
-    /// The first due times, by their subject.
+    /// The earliest times, by the label that [`first_of`] gives them.
     firsts: HashMap<String, Timestamp>,
     /// The first due suspects.
     suspects: Vec<FirstSuspect>,

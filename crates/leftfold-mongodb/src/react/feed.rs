@@ -259,8 +259,8 @@ impl MongoFeed {
         }
     }
 
-    /// Records the document of a change. After some changes the feed is lost, because others can't
-    /// be told.
+    /// Records the document of a change. A drop, a rename or an unreadable change loses the feed,
+    /// because the changed documents are unknown.
     fn note(&mut self, change: &RawDocument, changes: &mut Changes) {
         match self.source.read(change) {
             Ok(Noted::Document(on, id)) => {

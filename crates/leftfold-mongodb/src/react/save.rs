@@ -67,15 +67,15 @@ impl Base {
         let (ours, others): (Vec<_>, Vec<_>) =
             to_update.into_iter().partition(|(key, version)| stored.get(key) == Some(version));
         refused.extend(others.into_iter().map(|(key, _)| key.clone()));
-        // An earlier attempt made some of these very updates, and they can't be told apart. The
-        // caller reads the tasks again and sees that they are stored.
+        // An earlier attempt made some of these very updates, and the reply does not show which.
+        // The caller reads the tasks again and sees that they are stored.
         if updated < ours.len() {
             refused.extend(ours.into_iter().map(|(key, _)| key.clone()));
         }
         let (there, gone): (Vec<_>, Vec<_>) = to_delete.into_iter().partition(|key| stored.contains_key(key));
         refused.extend(there.into_iter().cloned());
-        // Some tasks were deleted before, and they can't be told apart. The caller reads again and
-        // sees that nothing is left to do.
+        // Some tasks were deleted before, and the reply does not show which. The caller reads again
+        // and sees that nothing is left to do.
         if deleted < gone.len() {
             refused.extend(gone.into_iter().cloned());
         }

@@ -29,7 +29,7 @@ pub struct SqliteFeed {
     schema: Option<i64>,
 }
 
-/// The result of a look at the journal.
+/// The result of reading the journal.
 enum Look {
     Page(Page, i64),
     /// Triggers are missing, so some changes are not recorded.
