@@ -1,13 +1,16 @@
 //! Appending: the appends of concurrent callers to a partition share a transaction.
 //!
-//! A task for each partition takes what has come in meanwhile, gives out revisions and positions, and writes the head and
-//! all events in one transaction. It does not look first whether an event is there already: the unique indexes tell,
-//! and only then it looks. Revisions are remembered; as streams only grow, one that is too low shows as a taken one.
-//! That is not so where revisions were left out: what comes after one that is too low may be free, and behind others. The
-//! head says whether its partition has such streams, and then it is looked where they are before anything is written.
+//! One task per partition takes all queued requests, assigns revisions and positions, and writes
+//! the head and all events in one transaction. It does not check first whether an event exists: the
+//! unique indexes report that, and only then the task reads. The task caches the last revision of
+//! each stream. Streams only grow, so a cached revision that is too low collides with a stored one.
 //!
-//! An outcome that can't be told is found out: the same events are written again, which fails if they are there, and
-//! has to wait for the head if their transaction is still open.
+//! That does not hold for streams that skip revisions: the revision after a stale one may be free,
+//! yet lie before stored ones. The head records whether its partition has such streams. If it does,
+//! the transaction reads their last revisions before it writes.
+//!
+//! To resolve an unknown outcome, the task writes the same events again. That write fails if they
+//! are stored, and waits for the head if their transaction is still open.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,23 +33,23 @@ use crate::schema::{EVENTS, HEADS};
 use crate::transaction::{Ended, Step, Work};
 use crate::{Base, patiently};
 
-/// How many appends may wait before callers do.
+/// The number of appends that may queue before callers have to wait.
 const QUEUE: usize = 1_024;
-/// How much is written at once, at most, unless a single append is larger.
+/// The largest group in one transaction, unless a single append is larger.
 const GROUP_EVENTS: usize = 5_000;
 const GROUP_BYTES: usize = 4 << 20;
-/// The longest that a transaction waits for callers who are on their way.
+/// The longest time that a transaction waits for more callers.
 const GATHER: Duration = Duration::from_millis(2);
-/// So many are not worth waiting for.
+/// The number of missing callers that is not worth waiting for.
 const FEW: usize = 4;
-/// How many revisions are remembered.
+/// The number of cached revisions.
 const REMEMBERED: usize = 100_000;
-/// How long an outcome that can't be told is looked into.
+/// The time within which an append is retried after conflicts or unknown outcomes.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 const DOING: &str = "append to the log in";
 
-/// The tasks that append, one for each partition, started when they are first needed.
+/// The tasks that append, one per partition. Each starts on first use.
 pub(crate) struct Appenders(Vec<Mutex<Option<mpsc::Sender<Request>>>>);
 
 struct Request {
@@ -54,7 +57,7 @@ struct Request {
     expected: Expected,
     entries: Vec<Entry>,
     answer: oneshot::Sender<Result<Appended, AppendError>>,
-    /// A transaction with it ended in a way that can't be told.
+    /// `true` if a transaction with this request had an unknown outcome.
     unsure: bool,
 }
 
@@ -103,25 +106,26 @@ impl Appenders {
 struct Appender {
     base: Arc<Base>,
     partition: Partition,
-    /// What streams were at when they were last seen. They may have grown since.
+    /// The last revision seen of each stream. Streams may have grown since.
     revisions: HashMap<StreamId, i64>,
-    /// Whether all streams that were not known of late were new ones. The next are then not asked for: if one is there
-    /// already, its first revision is taken.
+    /// `true` if all recently unknown streams turned out to be new. The appender then assumes the
+    /// next unknown stream is new too. If it exists, its first revision is taken, and the insert
+    /// fails.
     only_new: bool,
 }
 
-/// What is written in one transaction.
+/// The requests of one transaction.
 struct Group {
     requests: Vec<Request>,
-    /// The revision of the first event of each.
+    /// The revision of the first event of each request.
     first: Vec<i64>,
     events: i64,
 }
 
 enum Wrote {
-    /// The events are there; this is the position of the last.
+    /// All events are stored; the number is the position of the last one.
     All(i64),
-    /// An event id or a revision is taken.
+    /// An event id or a revision is already taken.
     Taken,
 }
 
@@ -130,8 +134,9 @@ impl Appender {
         let (mut last_count, mut last_took) = (0, Duration::ZERO);
         while let Some(first) = requests.recv().await {
             let begun = Instant::now();
-            // Callers who were answered a moment ago tend to come back at once: to wait for as many as there were, for
-            // less than half the time of a transaction, saves one for the rest.
+            // Callers that were just answered tend to come back at once. Waiting for as many
+            // callers as last time, for less than half a transaction's duration, saves a
+            // transaction.
             let patience = begun + GATHER.min(last_took / 2);
             let mut waiting = vec![first];
             let (mut events, mut bytes) = size(&waiting[0]);
@@ -155,12 +160,12 @@ impl Appender {
         }
     }
 
-    /// Answers all of these.
+    /// Answers all of these requests.
     async fn append(&mut self, mut waiting: Vec<Request>) {
         let begun = Instant::now();
         let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(100));
         let mut delays = backoff.without_limit().delays(System.random());
-        // Whether to look at what is stored before anything is written.
+        // Set after a conflict or an unknown outcome: read the stored state before writing.
         let mut look = false;
         while !waiting.is_empty() {
             if let Err(failure) = self.judge(&mut waiting, look).await {
@@ -205,7 +210,8 @@ impl Appender {
         }
     }
 
-    /// Answers those that can be answered without writing anything: they are there already, or expect another revision.
+    /// Answers the requests that need no write: duplicates, and requests that expect another
+    /// revision.
     async fn judge(&mut self, waiting: &mut Vec<Request>, look: bool) -> Result<(), Failure> {
         let mut seen = HashSet::new();
         let unknown = waiting.iter().map(|request| &request.stream);
@@ -227,12 +233,14 @@ impl Appender {
         if suspects.is_empty() {
             return Ok(());
         }
-        // Nobody is refused, or written to the log again, because of a read that does not show everything yet.
+        // A read that is behind must neither refuse a request nor cause an event to be written
+        // twice.
         if let Err(failure) = patiently(self.base.catch_up()).await {
             self.fail(suspects, &failure);
             return Ok(());
         }
-        // The events before the revisions: what is found there is not beyond what the streams are then said to be at.
+        // Read the events before the revisions: then no event found lies beyond the revision
+        // learned for its stream.
         let ids = suspects.iter().flat_map(|request| &request.entries).map(|entry| entry.id.as_str());
         let stored = patiently(self.stored(ids.collect())).await;
         let streams: HashSet<_> = suspects.iter().map(|request| request.stream.clone()).collect();
@@ -256,12 +264,12 @@ impl Appender {
                     welcome.push(request);
                     continue;
                 }
-                // It was we who wrote it.
+                // An earlier attempt of this request wrote it.
                 Ok(Some(token)) if request.unsure => Ok(Appended::New(token)),
                 Ok(Some(token)) => Ok(Appended::Duplicate(token)),
                 Err(error) => Err(error),
             };
-            // Who no longer waits needs no answer.
+            // The caller may have stopped waiting.
             let _ = request.answer.send(answer);
         }
         waiting.splice(0..0, welcome);
@@ -272,8 +280,8 @@ impl Appender {
         self.revisions.get(stream).is_some_and(|known| known.unsigned_abs() == revision.0)
     }
 
-    /// Those that can be written together, and those that must wait for them: who writes to a stream what expects a
-    /// revision, and who brings an event that is among these already.
+    /// Splits the requests into a group to write now and the ones to write later. A request waits
+    /// if its expected revision does not match yet, or if the group already has one of its events.
     fn group(&self, waiting: Vec<Request>) -> (Group, Vec<Request>) {
         let mut group = Group { requests: Vec::new(), first: Vec::new(), events: 0 };
         let mut later = Vec::new();
@@ -287,7 +295,7 @@ impl Appender {
                 Expected::Revision(expected) => expected.0 == current.unsigned_abs(),
             };
             let is_twin = request.entries.iter().any(|entry| ids.contains(&entry.id));
-            // What comes after one that waits would overtake it.
+            // A request must not overtake an earlier one to the same stream.
             let overtakes = later.iter().any(|other: &Request| other.stream == request.stream);
             if !is_at || is_twin || overtakes {
                 later.push(request);
@@ -303,14 +311,14 @@ impl Appender {
         (group, later)
     }
 
-    /// Moves the head and puts the events behind it, in one transaction.
+    /// Advances the head and inserts the events, in one transaction.
     async fn write(&self, group: &Group) -> Result<Ended<Wrote>, Failure> {
         point!("append");
         let _turn = self.base.turn(self.partition).await;
         self.base.transact(Insert { base: &self.base, partition: self.partition, group }).await
     }
 
-    /// Tells everybody where their events are.
+    /// Tells each caller the position of its events.
     fn answer(&mut self, group: Group, last: i64) {
         let mut position = (last - group.events).unsigned_abs();
         for (request, first) in group.requests.into_iter().zip(group.first) {
@@ -324,7 +332,7 @@ impl Appender {
                 partition: self.partition,
                 position: Position(position),
             };
-            // Who no longer waits needs no answer.
+            // The caller may have stopped waiting.
             let _ = request.answer.send(Ok(Appended::New(token)));
         }
         let head: Mark = [(self.partition.into(), last.unsigned_abs())].into_iter().collect();
@@ -340,7 +348,7 @@ impl Appender {
         }
     }
 
-    /// Finds out what streams are at, in one query.
+    /// Reads the last revisions of streams, in one query.
     async fn learn(&mut self, streams: Vec<StreamId>) -> Result<(), Failure> {
         if streams.is_empty() {
             return Ok(());
@@ -352,7 +360,7 @@ impl Appender {
         Ok(())
     }
 
-    /// The events that have these ids.
+    /// Returns the stored events with these ids.
     async fn stored(&self, ids: Vec<&str>) -> Result<HashMap<String, Event>, Failure> {
         let found = self.base.events_with(ids).await?;
         Ok(found.into_iter().map(|event| (event.id.to_string(), event)).collect())
@@ -415,7 +423,7 @@ impl Work for Insert<'_> {
 }
 
 impl Insert<'_> {
-    /// Whether each stream is where its first request believes it to be.
+    /// Returns whether each stream is at the revision that its first request assumes.
     async fn is_last(&self, session: &mut ClientSession) -> Result<bool, Failure> {
         let mut believed: HashMap<&StreamId, i64> = HashMap::new();
         for (request, first) in self.group.requests.iter().zip(&self.group.first) {
@@ -427,7 +435,7 @@ impl Insert<'_> {
     }
 }
 
-/// How many events and bytes an append has.
+/// Returns the number of events and of bytes of an append.
 fn size(request: &Request) -> (usize, usize) {
     let bytes = |entry: &Entry| {
         entry.data.as_str().len()

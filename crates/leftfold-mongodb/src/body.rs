@@ -1,11 +1,12 @@
 //! Bodies: from JSON text to the fields of a BSON document, and back.
 //!
-//! People query documents as they always did, so a body's fields stand at the top level, with BSON's own types. JSON
-//! can say more than BSON holds: numbers of any length, fields named `_id`, nesting without end. What BSON can't
-//! hold is left out or rounded, and then the exact text is kept beside it: **a body always comes back as it went in.**
+//! A body's fields are stored at the top level, with BSON's own types, so that they can be queried
+//! like any document. JSON allows more than BSON: numbers of any length, fields named `_id`,
+//! unlimited nesting. The encoder drops or rounds values that BSON can't hold, and then also stores
+//! the exact text: **a body always comes back as it went in.**
 //!
-//! An object that is extended JSON, `{"$date": …}` or `{"$oid": …}`, becomes the BSON type it names. That is how the
-//! driver's own types, `bson::DateTime` among them, are serialized.
+//! An extended JSON object, `{"$date": …}` or `{"$oid": …}`, becomes the BSON type it names. The
+//! driver's own types, for example `bson::DateTime`, are serialized this way.
 
 use std::fmt::Write as _;
 
@@ -16,23 +17,23 @@ use leftfold::Json;
 
 use crate::error::Failure;
 
-/// Deeper nesting is left out: servers refuse documents not much deeper than this.
+/// The deepest nesting that is encoded: servers refuse documents that are only slightly deeper.
 const MAX_DEPTH: usize = 90;
 
-/// The field that holds a body which is no object.
+/// The field that holds a body that is not an object.
 pub(crate) const BARE: &str = "value";
 
 /// A body in BSON.
 pub(crate) struct Encoded {
-    /// The elements of a BSON document, one after the other.
+    /// The elements of a BSON document, concatenated.
     pub(crate) elements: Vec<u8>,
-    /// Whether it is not an object, so that it is the only element, [`BARE`].
+    /// `true` if the body is not an object: its only element is then [`BARE`].
     pub(crate) bare: bool,
-    /// Whether these elements alone give the same text back.
+    /// `true` if the elements alone reproduce the text.
     pub(crate) exact: bool,
 }
 
-/// The BSON elements of a body that stands beside a field of ours with this name.
+/// Encodes a body as BSON elements. `ours` is the field reserved for Leftfold beside it.
 pub(crate) fn encode(body: &Json, ours: &str) -> Result<Encoded, Failure> {
     let text = body.as_str();
     let mut writer =
@@ -49,7 +50,8 @@ pub(crate) fn encode(body: &Json, ours: &str) -> Result<Encoded, Failure> {
     }
 }
 
-/// The text of a body that was stored without it, beside a field of ours with this name.
+/// Reconstructs the text of a body that is stored as BSON only. `ours` is the field reserved for
+/// Leftfold beside it.
 pub(crate) fn decode(document: &RawDocument, ours: &str, bare: bool) -> Result<Json, Failure> {
     let mut out = String::with_capacity(document.as_bytes().len());
     if bare {
@@ -61,25 +63,25 @@ pub(crate) fn decode(document: &RawDocument, ours: &str, bare: bool) -> Result<J
     Ok(Json::stored(out))
 }
 
-/// How values are written that JSON has no type for.
+/// The notation of values that JSON has no type for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// As bodies of projections are: numbers as JSON's own, all others so that their types are kept.
+    /// The notation of projection bodies: plain JSON numbers; every other value keeps its type.
     Stored,
-    /// Relaxed extended JSON: what is easy to read.
+    /// Relaxed extended JSON, which is easy to read.
     Relaxed,
-    /// Canonical extended JSON: every type is kept, that of numbers as well.
+    /// Canonical extended JSON, which keeps every type, also of numbers.
     Canonical,
 }
 
-/// A value as JSON text, its fields in their order.
+/// Returns a value as JSON text, with its fields in order.
 pub(crate) fn text(value: RawBsonRef<'_>, style: Style) -> Result<String, Failure> {
     let mut out = String::new();
     write(&mut out, value, style)?;
     Ok(out)
 }
 
-/// The value that a text of extended JSON stands for, its fields in their order. `None` if it is no such text.
+/// Parses extended JSON, with its fields in order. Returns `None` if the text is not valid.
 pub(crate) fn value(text: &str) -> Option<Bson> {
     serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
     let mut writer = Writer { text, at: 0, out: vec![0; 4], exact: true };
@@ -93,7 +95,7 @@ pub(crate) fn value(text: &str) -> Option<Bson> {
     Bson::try_from(document.get("v").ok()??).ok()
 }
 
-/// Walks along a JSON text, which is known to be valid, and writes BSON. `None` means that it was not.
+/// Walks along a valid JSON text and writes BSON. Its methods return `None` if the text is invalid.
 struct Writer<'a> {
     text: &'a str,
     at: usize,
@@ -106,12 +108,12 @@ impl<'a> Writer<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    /// Goes past what it must be.
+    /// Consumes the expected byte.
     fn expect(&mut self, byte: u8) -> Option<()> {
         (self.peek()? == byte).then(|| self.at += 1)
     }
 
-    /// Goes past spaces, which BSON does not keep.
+    /// Skips whitespace, which BSON does not keep.
     fn space(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
             self.at += 1;
@@ -119,12 +121,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The elements of an object that is the whole body.
+    /// Writes the elements of the object that is the whole body.
     fn top(&mut self, ours: &str) -> Option<()> {
         self.object(1, |key| key != "_id" && key != ours && !key.starts_with('$'))
     }
 
-    /// The elements of an object. Fields that can't be kept are left out.
+    /// Writes the elements of an object. Omits fields that BSON can't hold.
     fn object(&mut self, depth: usize, fits: impl Fn(&str) -> bool) -> Option<()> {
         self.expect(b'{')?;
         self.space();
@@ -172,7 +174,7 @@ impl<'a> Writer<'a> {
         None
     }
 
-    /// One element: its type, its name, its value.
+    /// Writes one element: its type, its name and its value.
     fn element(&mut self, key: &[u8], depth: usize) -> Option<()> {
         match self.peek()? {
             b'{' if self.is_extended() => {
@@ -212,7 +214,7 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// An object or an array, with its length in front.
+    /// Writes an object or an array, preceded by its length.
     fn nested(&mut self, of: ElementType, key: &[u8], depth: usize) -> Option<()> {
         let begin = self.out.len();
         self.name(of, key);
@@ -229,12 +231,14 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Whether an object begins here whose first field has a name that only extended JSON and MongoDB use.
+    /// Returns whether an object starts here whose first field name begins with `$`, as in extended
+    /// JSON and MongoDB operators.
     fn is_extended(&self) -> bool {
         self.text[self.at..].starts_with("{\"$")
     }
 
-    /// An object that stands for a value of a BSON type. `None`, and nothing is written, if it does not.
+    /// Writes an object that stands for a BSON value. Returns `None` and writes nothing if it does
+    /// not.
     fn extended(&mut self, key: &[u8]) -> Option<()> {
         let mut values = serde_json::Deserializer::from_str(&self.text[self.at..]).into_iter();
         let value: serde_json::Value = values.next()?.ok()?;
@@ -245,7 +249,7 @@ impl<'a> Writer<'a> {
         let mut document = RawDocumentBuf::new();
         document.append(bson::raw::cstr!("v"), bson::RawBson::try_from(value).ok()?);
         let bytes = document.as_bytes();
-        // Between the length in front and the zero at the end: the type, "v", zero, the value.
+        // The bytes between the length and the final zero are: the type, "v", zero, the value.
         let (of, value) = (*bytes.get(4)?, bytes.get(7..bytes.len() - 1)?);
         self.out.push(of);
         self.out.extend_from_slice(key);
@@ -256,7 +260,7 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// A string, without its quotes and escapes.
+    /// Reads a string, without its quotes and escapes.
     fn string(&mut self) -> Option<std::borrow::Cow<'a, str>> {
         self.expect(b'"')?;
         let (text, begin) = (self.text, self.at);
@@ -276,7 +280,7 @@ impl<'a> Writer<'a> {
             return Some(text[begin..self.at - 1].into());
         }
         let quoted = &text[begin - 1..self.at];
-        // Half of a surrogate pair is valid JSON and no text.
+        // An unpaired surrogate is valid in JSON but is not valid text.
         let plain = serde_json::from_str::<String>(quoted).unwrap_or_default();
         self.exact &= serde_json::to_string(&plain).is_ok_and(|again| again == quoted);
         Some(plain.into())
@@ -326,7 +330,7 @@ fn write(out: &mut String, value: RawBsonRef<'_>, style: Style) -> Result<(), Fa
         RawBsonRef::Double(number) if number.is_finite() => {
             let number =
                 serde_json::to_string(&number).map_err(|error| Failure::damaged(error.to_string()))?;
-            // The driver's library writes the smallest numbers as if they were to be relaxed.
+            // The `bson` crate writes the smallest numbers in the relaxed notation.
             if is_plain { out.push_str(&number) } else { write!(out, r#"{{"$numberDouble":"{number}"}}"#)? }
         }
         RawBsonRef::Document(document) => write_object(out, document, style, |_| true)?,
@@ -352,7 +356,7 @@ fn write(out: &mut String, value: RawBsonRef<'_>, style: Style) -> Result<(), Fa
     Ok(())
 }
 
-/// Writes the fields that are wanted as a JSON object.
+/// Writes the wanted fields as a JSON object.
 fn write_object(
     out: &mut String,
     document: &RawDocument,

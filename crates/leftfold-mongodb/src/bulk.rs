@@ -1,6 +1,6 @@
 //! Many guarded writes in one command.
 //!
-//! A command tells how many of its guards held, not which.
+//! A reply gives the number of guards that held, but not which ones.
 
 use bson::raw::cstr;
 use bson::{Document, RawArrayBuf, RawDocumentBuf};
@@ -9,11 +9,11 @@ use mongodb::error::ErrorKind;
 
 use crate::error::{DUPLICATE_KEY, Failure, is_duplicate};
 
-/// A command is a BSON document itself, and may not be larger than one.
+/// The size limits of a command, which is itself a BSON document.
 const COMMAND_BYTES: usize = 12 << 20;
 const COMMAND_STATEMENTS: usize = 50_000;
 
-/// What a command does with its statements.
+/// The operation of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Verb {
     Insert,
@@ -21,7 +21,7 @@ pub(crate) enum Verb {
     Delete,
 }
 
-/// Insertions, or updates, or deletions, that go in one command.
+/// The statements of one command: inserts, updates or deletes.
 #[derive(Default)]
 pub(crate) struct Statements {
     list: RawArrayBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
-    /// Puts a statement into the last of these commands, or into another one if that is full.
+    /// Adds a statement to the last command, or to a new one if that is full.
     pub(crate) fn push(commands: &mut Vec<Self>, statement: RawDocumentBuf) {
         let bytes = statement.as_bytes().len() + 64;
         let is_full = |last: &Self| last.count == COMMAND_STATEMENTS || last.bytes + bytes > COMMAND_BYTES;
@@ -44,12 +44,12 @@ impl Statements {
         }
     }
 
-    /// How many statements there are.
+    /// Returns the number of statements.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The command, as it is sent in a transaction.
+    /// Returns the command for use inside a transaction.
     pub(crate) fn command(&self, verb: Verb, collection: &str) -> RawDocumentBuf {
         let (name, list) = match verb {
             Verb::Insert => (cstr!("insert"), cstr!("documents")),
@@ -63,7 +63,7 @@ impl Statements {
         command
     }
 
-    /// The command, as it is sent by itself.
+    /// Returns the command for use outside a transaction, with its own write concern.
     pub(crate) fn durable_command(&self, verb: Verb, collection: &str) -> RawDocumentBuf {
         let mut command = self.command(verb, collection);
         let concern = bson::rawdoc! { "w": "majority", "j": true, "wtimeout": 10_000 };
@@ -72,7 +72,7 @@ impl Statements {
     }
 }
 
-/// How many guards of a command held. What went wrong beyond that is in the reply, too.
+/// Returns the number of guards that held, or the first error in the reply.
 pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
     let first = |field: &str| reply.get_array(field).ok().and_then(|list| list.first()?.as_document());
     if let Some(error) = first("writeErrors").or(reply.get_document("writeConcernError").ok()) {
@@ -86,15 +86,15 @@ pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
     Ok(reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
 }
 
-/// What a command's reply says: how many guards held, and by the places of statements what was to be inserted and is there already, and what the
-/// server refused to do for other reasons.
+/// A parsed reply: the number of guards that held, the indexes of inserts whose document exists,
+/// and the statements refused for other reasons.
 pub(crate) struct Said {
     pub(crate) held: usize,
     pub(crate) there: Vec<usize>,
     pub(crate) refused: Vec<(usize, Failure)>,
 }
 
-/// Reads a reply of which each statement counts by itself.
+/// Parses a reply whose statements succeed or fail one by one.
 pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
     let code = |error: &Document| error.get_i32("code").unwrap_or(0);
     let failure = |error: &Document| {
@@ -113,7 +113,7 @@ pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
     Ok(Said { held, there, refused })
 }
 
-/// Which of what was to be inserted is there already, by their places. `None` if something else went wrong.
+/// Returns the indexes of the inserts whose document exists. `None` if any other error occurred.
 pub(crate) fn duplicates(error: &mongodb::error::Error) -> Option<Vec<usize>> {
     match &*error.kind {
         ErrorKind::InsertMany(error) if error.write_concern_error.is_none() => {

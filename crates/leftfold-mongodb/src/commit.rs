@@ -1,10 +1,12 @@
 //! Commits: guarded writes in bulk.
 //!
-//! With transactions, a commit is one: first the checkpoint, moved from where it must be, then every document under
-//! its own guard, or nothing. Without, the documents are written first, each by itself, and the checkpoint last.
+//! With transactions, a commit is atomic: it moves the checkpoint from its expected mark, then
+//! writes every document under its own guard, or writes nothing. Without transactions, it writes
+//! the documents first, each by itself, and the checkpoint last.
 //!
-//! A bulk write tells how many guards held, not which. If not all did, one query for each collection finds those
-//! that did not: by their headers, or, where the others are written by then, by the number that every write leaves.
+//! A bulk write reports how many guards held, not which ones. If some failed, one query per
+//! collection finds them. It compares headers, or, without transactions, the number that each write
+//! leaves in `_fold.by`.
 
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ struct Bulk {
     updates: Vec<Statements>,
 }
 
-/// What guards said, in a transaction.
+/// The result of the guards in a transaction.
 enum Guards {
     Held,
     Checkpoint,
@@ -66,7 +68,8 @@ impl Base {
             if conflict.checkpoint || !conflict.documents.is_empty() {
                 return Ok(Outcome::Conflict(conflict));
             }
-            // A transaction meets all that is written, a read finds what a majority has: soon that is the same.
+            // A transaction sees every write; a read sees only majority-committed ones. They agree
+            // soon.
             let Some(delay) = delays.next() else {
                 let report =
                     "somebody else has changed documents, and a majority of servers does not have it";
@@ -76,7 +79,7 @@ impl Base {
         }
     }
 
-    /// What was in the way, as far as reads can tell.
+    /// Finds the conflict that made guards fail, as far as reads show it.
     async fn conflict(&self, commit: &Commit, guards: &Guards) -> Result<Conflict, Failure> {
         if let (Guards::Checkpoint, Some(advance)) = (guards, &commit.advance) {
             let checkpoint = self.checkpoint(&advance.projection).await?.mark != advance.from;
@@ -87,7 +90,8 @@ impl Base {
         Ok(Conflict { checkpoint: false, documents: self.differing(&commit.changes, differs).await? })
     }
 
-    /// Writes each document by itself, collection after collection, and the checkpoint if all guards held.
+    /// Writes each document by itself, one collection after the other. Then writes the checkpoint
+    /// if all guards held.
     async fn commit_one_by_one(&self, commit: &Commit, bulks: &[Bulk], by: i64) -> Result<Outcome, Failure> {
         let mut sent = false;
         match patiently(self.write_one_by_one(commit, bulks, by, &mut sent)).await {
@@ -145,7 +149,8 @@ impl Base {
         Ok(None)
     }
 
-    /// Moves a checkpoint, if it is where it must be. One that is not there stands at the beginning.
+    /// Moves a checkpoint if it is at the expected mark. A missing checkpoint counts as the initial
+    /// mark.
     async fn step(&self, advance: &Advance, session: Option<&mut ClientSession>) -> Result<bool, Failure> {
         let Advance { projection, from, to } = advance;
         let tally = serde_json::to_string(&to.tally).map_err(|error| Failure::damaged(error.to_string()))?;
@@ -164,7 +169,7 @@ impl Base {
         }
     }
 
-    /// The documents that are not as they should be.
+    /// Returns the documents that differ from the expectation.
     async fn differing(
         &self,
         changes: &[Changes],
@@ -183,7 +188,7 @@ impl Base {
     }
 }
 
-/// A whole commit, in a transaction.
+/// A whole commit, as the work of a transaction.
 struct WriteAll<'a> {
     base: &'a Base,
     advance: Option<&'a Advance>,
@@ -239,7 +244,7 @@ fn bulk(changes: &Changes, by: Option<i64>) -> Result<Bulk, Failure> {
         let mut guard = RawDocumentBuf::new();
         guard.append(cstr!("_id"), record.id.as_str());
         guard.append(cstr!("_fold.mark"), mark);
-        // Equal to null is what is not there.
+        // A query for null matches a missing field.
         guard.append(cstr!("_fold.parked"), parked.map_or(RawBson::Null, RawBson::String));
         let mut update = RawDocumentBuf::new();
         update.append(cstr!("q"), guard);

@@ -1,5 +1,5 @@
-//! Counters: one document for each, which also remembers what its clients drew last. A draw is one update of it, so that
-//! counters need no transactions.
+//! Counters: one document each, which also stores the last draw of each client. A draw is a single
+//! update, so counters need no transactions.
 
 use bson::{Document, doc};
 use leftfold::Result;
@@ -34,7 +34,7 @@ impl Base {
             "last": { "$add": [last, count] },
             "draws": { "$slice": [{ "$concatArrays": [[answer], others] }, most] },
         };
-        // A wish that was answered before changes nothing.
+        // A repeated request changes nothing.
         let update = [doc! { "$replaceWith": { "$cond": [
             { "$gt": [{ "$size": answered }, 0] },
             "$$ROOT",
@@ -45,7 +45,7 @@ impl Base {
             let update = counters.find_one_and_update(doc! { "_id": &draw.counter }, update.to_vec());
             match update.upsert(true).return_document(ReturnDocument::After).await {
                 Ok(stored) => break stored,
-                // Somebody else has made it at the same time.
+                // Another client created the counter at the same time.
                 Err(error) if is_duplicate(&error) => {}
                 Err(error) => return Err(error.into()),
             }

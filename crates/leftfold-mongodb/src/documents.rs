@@ -1,6 +1,6 @@
-//! Documents: a collection of records for each projection, and a view with the projection's name for people who query
-//! it. Deleted documents stay behind the view, so that every record is guarded by itself, with or without
-//! transactions.
+//! Documents: each projection has a collection of records, and a view with the projection's name
+//! for queries. Deleted documents remain as records that the view hides. So every record has its
+//! own guard, with or without transactions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Documents for Mongo {
         let commit = patiently(base.named_all(commit)).await.map_err(failed)?;
         let mut outcome = base.commit(&commit).await.map_err(failed)?;
         if let Outcome::Conflict(conflict) = &mut outcome {
-            // Collections are called as they were in the question.
+            // Report collections under the names that the caller used.
             for (collection, _) in &mut conflict.documents {
                 let mut names = asked.changes.iter().zip(&commit.changes);
                 if let Some((asked, _)) = names.find(|(_, named)| named.collection == *collection) {
@@ -124,14 +124,15 @@ impl Documents for Mongo {
             if mark != *from && mark.covers(from) {
                 return Ok(mark);
             }
-            // Where the board is told of every step, the next one comes to it.
+            // If the board receives every step, it also receives the next one: there is no need to
+            // read.
             if !(is_told && mark == *from) {
                 let at = self.checkpoint(&named).await?.mark;
                 if at != *from {
                     return Ok(at);
                 }
             }
-            // The board outlives the wait, as this handle does.
+            // The wait can't fail: this handle keeps the board alive.
             let is_news =
                 |known: &Known| known.checkpoint(&stored).1 != changes || known.switches() != switches;
             let _ = known.wait_for(is_news).await;
@@ -158,7 +159,8 @@ impl Documents for Mongo {
     async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
         let base = &self.inner.base;
         let doing = "keep the generations of a collection in";
-        // The view has to follow: who may not change it must not even begin, or people would go on seeing what was there before.
+        // The view has to follow the switch. Refuse a switch if the user may not change the view,
+        // because readers would keep seeing the old generation.
         if next.switching.is_some() {
             schema::may_change_view(base, &collection.base()).await?;
         }
@@ -177,7 +179,7 @@ impl Documents for Mongo {
 }
 
 impl Mongo {
-    /// The records that fit, by id.
+    /// Returns the matching records, ordered by id.
     async fn list(
         &self,
         collection: &Collection,
@@ -200,7 +202,8 @@ impl Base {
         self.db.collection(&records(collection))
     }
 
-    /// At most so many records and bytes of bodies, by id, and whether there may be more.
+    /// Returns records ordered by id, up to a number of records and of body bytes, and whether
+    /// there may be more.
     async fn find(
         &self,
         collection: &Collection,
@@ -208,7 +211,7 @@ impl Base {
         limit: usize,
         bytes: usize,
     ) -> Result<(Vec<Record>, bool), Failure> {
-        // For MongoDB, none is no limit.
+        // MongoDB treats a limit of 0 as no limit.
         if limit == 0 {
             return Ok((Vec::new(), true));
         }
@@ -228,7 +231,7 @@ impl Base {
         Ok((list, is_full))
     }
 
-    /// What guards those of these records that are there, and which write they are from.
+    /// Returns the headers of the existing records, and the number of the write each comes from.
     pub(crate) async fn headers(
         &self,
         collection: &Collection,
@@ -255,16 +258,18 @@ impl Base {
                 self.records(collection).count_documents(filter).hint(Hint::Name(index.to_owned())).await;
             Ok(counted?)
         };
-        // The index of ids and the small partial indexes: no document is read.
+        // These counts use the `_id` index and the small partial indexes: the server reads no
+        // documents.
         let gone = count(doc! { "_fold.gone": { "$exists": true } }, GONE_INDEX).await?;
         let all = count(doc! {}, "_id_").await?;
         let (parked, parked_since) = self.count_parked(collection).await?;
         Ok(Counts { documents: all.saturating_sub(gone), parked, parked_since })
     }
 
-    /// How many are parked, and since when the first is.
+    /// Returns the number of parked records, and the time since when the oldest is parked.
     async fn count_parked(&self, collection: &Collection) -> Result<(u64, Option<Timestamp>), Failure> {
-        // What is parked is kept as JSON. Within texts of it a quotation mark has a backslash before it, so that nothing else looks like this.
+        // `_fold.parked` is JSON text. Inside its strings every quotation mark is escaped, so only
+        // the real field matches.
         let said = doc! { "$regexFind": { "input": "$_fold.parked", "regex": r#"[{,]"since":"([^"]*)""# } };
         let since = doc! { "$first": { "$getField": { "field": "captures", "input": said } } };
         let group = doc! { "_id": Bson::Null, "parked": { "$sum": 1_i64 }, "since": { "$min": since } };
@@ -289,7 +294,7 @@ impl Base {
     }
 }
 
-/// A checkpoint as it was stored.
+/// Decodes a stored checkpoint.
 pub(crate) fn checkpoint(stored: &RawDocument) -> Result<Checkpoint, Failure> {
     let read = |error: serde_json::Error| Failure::damaged(error.to_string());
     Ok(Checkpoint {

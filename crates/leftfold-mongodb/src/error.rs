@@ -1,4 +1,4 @@
-//! What MongoDB reports, in Leftfold's words: what was being done, in which database, and what to do about it.
+//! MongoDB errors in Leftfold's terms: the failed operation, the database, and the advice.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use mongodb::error::{
     ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT, WriteFailure,
 };
 
-/// A failure before it is known what it made impossible. Cloned where one failure hits a whole group.
+/// A failure that does not name the operation yet. It is cloned if it affects a whole group.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: Kind,
     advice: &'static str,
     report: String,
-    /// Whether the same transaction may succeed if it is run again, as it has written nothing.
+    /// `true` if the transaction wrote nothing and may succeed if it is run again.
     repeatable: bool,
 }
 
 const DAMAGED: &str =
     "the database is damaged, or another program has changed it: keep a copy, and put back a backup";
 
-/// Codes of servers that are not, or no longer, the primary, that shut down, or that can't be heard.
+/// Error codes of servers that are not the primary, shut down, or can't be reached.
 const UNAVAILABLE: [i32; 13] = [6, 7, 50, 89, 91, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
-/// Somebody else writes the same documents.
+/// The code of a conflict with another writer of the same documents.
 const WRITE_CONFLICT: i32 = 112;
 pub(crate) const DUPLICATE_KEY: i32 = 11_000;
 const AGAIN: &str = "try again; if it stays, look at the server's log";
@@ -32,25 +32,25 @@ impl Failure {
         Self { kind, advice, report: report.into(), repeatable: false }
     }
 
-    /// What is stored can't be read back.
+    /// Creates the failure for stored data that can't be read.
     pub(crate) fn damaged(report: impl Into<String>) -> Self {
         Self::new(Kind::Format, DAMAGED, report)
     }
 
-    /// What a server says of one statement among others.
+    /// Creates the failure for a server's error about one statement of a command.
     pub(crate) fn reported(code: i32, message: &str) -> Self {
         let (kind, advice, report) = judge_code(code, message.to_owned());
         Self::new(kind, advice, report)
     }
 
-    /// The server does not answer at all.
+    /// Creates the failure for a server that does not answer.
     pub(crate) fn silent() -> Self {
         let advice = "check that the server runs and can be reached; try again";
         let failure = Self::new(Kind::Unavailable, advice, "the server has not answered for too long");
         Self { repeatable: true, ..failure }
     }
 
-    /// The same failure, at a moment after which nobody can tell whether the write happened.
+    /// Returns the same failure with an unknown outcome: the write may have happened.
     pub(crate) fn unknown(self) -> Self {
         let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
         Self { kind: Kind::Unknown, advice, ..self }
@@ -60,24 +60,24 @@ impl Failure {
         self.kind
     }
 
-    /// What was found, without what to do.
+    /// Returns the report without the advice.
     pub(crate) fn report(&self) -> &str {
         &self.report
     }
 
-    /// Whether the transaction that met it has written nothing and may be run again.
+    /// Returns whether the transaction wrote nothing and may be run again.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.repeatable
     }
 
-    /// Says what could not be done, and in which database.
+    /// Converts into an error that names the operation and the database.
     pub(crate) fn to_error(&self, doing: &str, place: &str) -> Error {
         let Self { kind, advice, report, .. } = self;
         Error::new(*kind, format!("could not {doing} {place}: {report}; {advice}"))
     }
 }
 
-/// What a failure says, with what the driver said as its source.
+/// The text of a failure, with the driver's error as its source.
 #[derive(Debug)]
 struct Reported {
     text: String,
@@ -96,8 +96,8 @@ impl std::error::Error for Reported {
     }
 }
 
-/// Says what could not be done, with the driver's own error as the source: its labels tell whether a transaction may be run
-/// again.
+/// Converts into an error that names the operation, with the driver's error as its source. The
+/// labels of that error tell whether a transaction may be run again.
 pub(crate) fn sourced(source: mongodb::error::Error, doing: &str, place: &str) -> Error {
     let Failure { kind, advice, report, .. } = source.clone().into();
     let reported = Reported { text: format!("{report}; {advice}"), source };
@@ -115,7 +115,7 @@ impl From<mongodb::error::Error> for Failure {
 }
 
 fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
-    // What the driver knows of its own errors inside is of no use to anybody.
+    // Remove the driver's empty debug fields from the message.
     let report = error.kind.to_string().replace(", labels: {}, source: None, server response: None", "");
     match &*error.kind {
         ErrorKind::Authentication { message, .. } => {
@@ -151,7 +151,7 @@ fn judge_code(code: i32, message: String) -> (Kind, &'static str, String) {
     (kind, advice, message)
 }
 
-/// The code and the message of what a server reported.
+/// Returns the code and the message that a server reported.
 pub(crate) fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
     match &*error.kind {
         ErrorKind::Command(error) => Some((error.code, format!("{} ({})", error.message, error.code_name))),
@@ -166,7 +166,7 @@ pub(crate) fn code(error: &mongodb::error::Error) -> Option<(i32, String)> {
     }
 }
 
-/// Whether what was to be inserted is there already.
+/// Returns whether an insert failed because the document exists.
 pub(crate) fn is_duplicate(error: &mongodb::error::Error) -> bool {
     code(error).is_some_and(|(code, _)| code == DUPLICATE_KEY)
 }

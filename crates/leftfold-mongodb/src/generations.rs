@@ -1,8 +1,9 @@
-//! Generations of a collection: which records its name stands for.
+//! Generations of a collection: the set of records that its name stands for.
 //!
-//! A document in `leftfold.generations` says which generation is live, and is changed by compare-and-swap alone. The view that people read
-//! follows at once after it; if the process dies in between, whoever prepares the collection next has it follow. It never shows what is
-//! half built, and what it showed before is kept until then.
+//! A document in `leftfold.generations` names the live generation and changes only by
+//! compare-and-swap. The view follows right after the change. If the process dies in between, the
+//! next process that prepares the collection updates the view. The view never shows a partly built
+//! generation: it shows the previous one until it changes.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ use crate::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::{CHECKPOINTS, GENERATIONS, LEASES, make_view, records};
 
-/// What is stored of a collection's generations.
+/// The stored state of a collection's generations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stand {
-    /// The generation that is live.
+    /// The live generation.
     pub(crate) live: u32,
-    /// How often another one became live.
+    /// The number of switches so far.
     pub(crate) switches: i64,
 }
 
@@ -34,7 +35,7 @@ impl Stand {
 }
 
 impl Base {
-    /// What is known of a collection's generations.
+    /// Reads the generations of a collection.
     pub(crate) async fn generations(&self, collection: &Collection) -> Result<Generations, Failure> {
         let found = self.stored_generations(collection, None).await?;
         let Some(found) = found else { return Ok(Generations::default()) };
@@ -56,13 +57,13 @@ impl Base {
         })
     }
 
-    /// Which generation of a collection is live.
+    /// Reads which generation of a collection is live.
     pub(crate) async fn stand(&self, collection: &Collection) -> Result<Stand, Failure> {
         let found = self.stored_generations(collection, None).await?;
         found.as_ref().map_or_else(|| Ok(Stand::default()), Stand::read)
     }
 
-    /// The same collection, with the generation that it stands for named.
+    /// Returns the collection with an explicit generation: the live one if it names none.
     pub(crate) async fn named(&self, collection: &Collection) -> Result<Collection, Failure> {
         if collection.names_generation() {
             return Ok(collection.clone());
@@ -70,7 +71,7 @@ impl Base {
         Ok(collection.generation(self.stand(collection).await?.live))
     }
 
-    /// The same in a transaction.
+    /// Does the same as [`Base::named`] in a transaction, always with the live generation.
     pub(crate) async fn named_in(
         &self,
         session: &mut ClientSession,
@@ -81,7 +82,7 @@ impl Base {
         Ok(collection.generation(stand.live))
     }
 
-    /// The same commit, with all generations named.
+    /// Returns the commit with explicit generations.
     pub(crate) async fn named_all(&self, commit: Arc<Commit>) -> Result<Arc<Commit>, Failure> {
         let names = commit.changes.iter().map(|changes| &changes.collection);
         if names.chain(commit.advance.iter().map(|step| &step.projection)).all(Collection::names_generation) {
@@ -98,7 +99,7 @@ impl Base {
         Ok(Arc::new(Commit { advance, changes }))
     }
 
-    /// Keeps what is known of a collection's generations, if it has the revision that was seen.
+    /// Stores the generations of a collection, if their revision is still `seen`.
     pub(crate) async fn put_generations(
         &self,
         collection: &Collection,
@@ -130,7 +131,7 @@ impl Base {
         }
     }
 
-    /// Removes a generation that is not live.
+    /// Deletes a generation that is not live.
     pub(crate) async fn drop_generation(&self, generation: &Collection) -> Result<()> {
         let doing = "remove a generation of a collection in";
         let live = self.run(doing, self.named(&generation.base())).await?;
@@ -142,11 +143,11 @@ impl Base {
             );
             return Err(refused.to_error(doing, &self.place));
         }
-        // Nobody may be shown what is gone.
+        // The view must not show a deleted generation.
         make_view(self, &generation.base()).await?;
         let stored = generation.stored(0);
         let remove = async {
-            // Its checkpoint first: nobody folds it from here on.
+            // Delete the checkpoint first, so that no worker folds the generation any more.
             for name in [CHECKPOINTS, LEASES] {
                 let own = self.db.collection::<Document>(name);
                 own.delete_one(doc! { "_id": stored.as_str() }).await?;

@@ -1,6 +1,6 @@
-//! The indexes, each defined once: for those who make them, for those who ask by them, and for the doctor, who looks whether they are there.
+//! The indexes, each defined once: for creation, for query hints, and for the doctor's check.
 //!
-//! Questions name the index that answers them, so that one that is missing is an error, and never a search through everything.
+//! Queries name their index. A missing index is then an error instead of a collection scan.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ use crate::error::Failure;
 use crate::react::closed;
 use crate::schema::{CONFLICTS, HELD, SEQUENCES};
 
-/// The events of a stream.
+/// The events of a stream, by revision.
 pub(crate) const STREAM_INDEX: &str = "leftfold_stream_revision";
 /// Events by id.
 pub(crate) const ID_INDEX: &str = "leftfold_id";
 /// Held events by stream and revision.
 pub(crate) const HELD_INDEX: &str = "leftfold_held";
-/// Streams for which something is held, by id, and by how long they wait.
+/// Streams with held events, by id and by waiting time.
 pub(crate) const WAITING_INDEX: &str = "leftfold_waiting";
 pub(crate) const OVERDUE_INDEX: &str = "leftfold_overdue";
-/// Conflicts that nobody has decided.
+/// Conflicts without a resolution.
 pub(crate) const OPEN_INDEX: &str = "leftfold_open";
 /// Tasks that can be due, by reaction and time.
 pub(crate) const DUE_INDEX: &str = "leftfold_due";
-/// Suspects that wait, by reaction, level and time.
+/// Waiting suspects, by reaction, level and time.
 const SUSPECT_INDEX: &str = "leftfold_suspects";
-/// Tasks whose documents are to be looked at, by reaction and time.
+/// Tasks whose documents need a check, by reaction and time.
 const CHECK_INDEX: &str = "leftfold_check";
 /// Tasks that have ended, by state.
 pub(crate) const CLOSED_INDEX: &str = "leftfold_closed";
-/// Records that are parked, and those that readers do not see.
+/// Parked records, and records hidden from readers.
 pub(crate) const PARKED_INDEX: &str = "leftfold_parked";
 pub(crate) const GONE_INDEX: &str = "leftfold_gone";
 
-/// Those that the log depends on: without them an event could be in it twice.
+/// Returns the unique indexes that the log depends on: they prevent duplicate events.
 pub(crate) fn of_the_log() -> [IndexModel; 2] {
     [(doc! { "stream": 1, "revision": -1 }, STREAM_INDEX), (doc! { "id": 1 }, ID_INDEX)].map(
         |(keys, name)| {
@@ -46,7 +46,7 @@ pub(crate) fn of_the_log() -> [IndexModel; 2] {
     )
 }
 
-/// Those of what the sequencer keeps, by collection.
+/// Returns the indexes of the sequencer, with their collections.
 pub(crate) fn of_sequences() -> [(&'static str, IndexModel); 4] {
     let held = doc! { "events": { "$gt": 0 } };
     [
@@ -57,10 +57,10 @@ pub(crate) fn of_sequences() -> [(&'static str, IndexModel); 4] {
     ]
 }
 
-/// Those of tasks.
+/// Returns the indexes of tasks.
 pub(crate) fn of_tasks() -> [IndexModel; 4] {
     [
-        // Which tasks are due; `open` are those that can be.
+        // Due tasks. `open` marks the tasks that can be due.
         index(
             DUE_INDEX,
             doc! { "_id.reaction": 1, "due": 1, "needs": 1, "state": 1, "open": 1 },
@@ -71,13 +71,13 @@ pub(crate) fn of_tasks() -> [IndexModel; 4] {
             doc! { "_id.reaction": 1, "suspicion": 1, "due": 1, "needs": 1 },
             Some(doc! { "suspicion": { "$exists": true } }),
         ),
-        // Whose documents are to be looked at.
+        // Tasks whose documents need a check.
         index(
             CHECK_INDEX,
             doc! { "_id.reaction": 1, "check_at": 1 },
             Some(doc! { "check_at": { "$exists": true } }),
         ),
-        // How many have ended in which state, and which. The others are open: they go through several states, of which this index need not know.
+        // Ended tasks, by state. Open tasks change state often, so the index leaves them out.
         index(
             CLOSED_INDEX,
             doc! { "state": 1, "_id.reaction": 1, "_id.document": 1 },
@@ -86,14 +86,14 @@ pub(crate) fn of_tasks() -> [IndexModel; 4] {
     ]
 }
 
-/// The one that has the server delete the heartbeats of workers that are long dead.
+/// Returns the index by which the server deletes the heartbeats of dead workers after a day.
 pub(crate) fn of_workers() -> IndexModel {
     const DAY: Duration = Duration::from_hours(24);
     let options = IndexOptions::builder().name("leftfold_dead".to_owned()).expire_after(DAY).build();
     IndexModel::builder().keys(doc! { "until": 1 }).options(options).build()
 }
 
-/// Those of the records of a collection.
+/// Returns the indexes of a collection's records.
 pub(crate) fn of_records() -> [IndexModel; 2] {
     [(PARKED_INDEX, "_fold.parked"), (GONE_INDEX, "_fold.gone")]
         .map(|(name, field)| index(name, doc! { field: 1 }, Some(doc! { field: { "$exists": true } })))
@@ -105,7 +105,7 @@ fn index(name: &str, keys: Document, partial: Option<Document>) -> IndexModel {
     IndexModel::builder().keys(keys).options(options).build()
 }
 
-/// The indexes that a collection has; none if it is not there.
+/// Returns the indexes of a collection, or none if the collection does not exist.
 pub(crate) async fn there(db: &Database, collection: &str) -> Result<Vec<IndexModel>, Failure> {
     const NO_COLLECTION: i32 = 26;
     let mut cursor = match db.collection::<Document>(collection).list_indexes().await {
@@ -122,7 +122,7 @@ pub(crate) async fn there(db: &Database, collection: &str) -> Result<Vec<IndexMo
     Ok(found)
 }
 
-/// Whether an index serves as another would, whatever its name.
+/// Returns whether two indexes are equivalent, regardless of their names.
 pub(crate) fn is_same(one: &IndexModel, other: &IndexModel) -> bool {
     let unique =
         |index: &IndexModel| index.options.as_ref().is_some_and(|options| options.unique == Some(true));
@@ -130,12 +130,13 @@ pub(crate) fn is_same(one: &IndexModel, other: &IndexModel) -> bool {
     same_keys(&one.keys, &other.keys) && unique(one) == unique(other) && partial(one) == partial(other)
 }
 
-/// What an index is called.
+/// Returns the name of an index.
 pub(crate) fn name(index: &IndexModel) -> &str {
     index.options.as_ref().and_then(|options| options.name.as_deref()).unwrap_or_default()
 }
 
-/// What to do where an index of the log is missing: nobody makes it by itself, as events may be there twice by now.
+/// Returns the advice for a missing index of the log. Leftfold does not create it by itself,
+/// because duplicate events may already exist.
 pub(crate) fn make_by_hand(collection: &str, index: &IndexModel) -> String {
     format!(
         "stop all that append, and make it: db.getCollection(\"{collection}\").createIndex({}, {{ unique: true, name: \
@@ -145,7 +146,7 @@ pub(crate) fn make_by_hand(collection: &str, index: &IndexModel) -> String {
     )
 }
 
-/// Whether both name the same fields in the same directions, whatever the width of the numbers.
+/// Returns whether both name the same fields in the same directions, regardless of the number type.
 fn same_keys(one: &Document, other: &Document) -> bool {
     let keys = |document: &Document| -> Vec<(String, Option<i64>)> {
         let direction = |value: &Bson| match value {

@@ -1,7 +1,8 @@
-//! Leases: who works on a projection, by the server's clock. They avoid double work; nothing depends on them.
+//! Leases: the worker that holds a projection, by the server's clock. They avoid duplicate work;
+//! correctness does not depend on them.
 //!
-//! They are apart from the checkpoints, so that renewing one never gets in the way of a transaction that moves the
-//! other.
+//! Leases are separate from checkpoints, so that a renewal never conflicts with a transaction that
+//! moves a checkpoint.
 
 use std::time::Duration;
 
@@ -14,8 +15,8 @@ use crate::Base;
 use crate::error::Failure;
 use crate::schema::LEASES;
 
-/// Whether a lease ends when it can end. One that ends later than its length allows is from before the server's clock was set back, and has
-/// ended: whoever has it takes it again.
+/// Returns the condition that a lease ends within its length. A lease that ends later was written
+/// before the server's clock was set back. It counts as expired, and its holder claims it again.
 pub(crate) fn not_far_off() -> Document {
     const SLACK: i64 = 1_000;
     const YEAR: i64 = 365 * 24 * 3_600 * 1_000;

@@ -1,7 +1,7 @@
 //! Leftfold's log and documents in a MongoDB database.
 //!
-//! The log needs a replica set (one member will do), since it is written in transactions. Documents are also kept on a
-//! standalone server: each is guarded by itself.
+//! The log needs a replica set (one member is enough), because it is written in transactions.
+//! Documents also work on a standalone server: each document has its own guard.
 //!
 //! ```no_run
 //! use leftfold::Leftfold;
@@ -14,16 +14,16 @@
 //! # }
 //! ```
 //!
-//! What is stored is there for any program to read. Each collection is a view with the collection's name, in which a
-//! body's fields stand at the top level and `_fold` says what the document has folded:
+//! Any program can read the stored documents. Each collection is a view with the collection's name.
+//! The view shows the fields of a body at the top level and the document's mark under `_fold`:
 //!
 //! ```text
 //! shop> db.cart_details.find({ status: "Confirmed" })
 //! [ { _id: 'cart-42', client: 'ann', status: 'Confirmed', _fold: { mark: '{"0":17}' } } ]
 //! ```
 //!
-//! Behind the view `cart_details` are the records, in `leftfold.docs.cart_details`: there is where indexes for your
-//! queries go, and where deleted documents leave their marks.
+//! The records behind the view `cart_details` are in `leftfold.docs.cart_details`. Create indexes
+//! for your queries there. Deleted documents leave their marks there too.
 
 #[macro_use]
 mod points;
@@ -67,7 +67,8 @@ use crate::watch::Board;
 
 pub use crate::react::{InTransaction, MongoFeed, is_repeatable};
 
-/// A MongoDB database that holds the log and the documents. Cloning gives another handle to the same store.
+/// A MongoDB database that holds the log and the documents. Cloning gives another handle to the
+/// same store.
 #[derive(Clone)]
 pub struct Mongo {
     inner: Arc<Inner>,
@@ -79,63 +80,64 @@ struct Inner {
     appenders: Appenders,
 }
 
-/// The connection, and what is known of the server.
+/// The connection, and the properties of the server.
 pub(crate) struct Base {
     client: Client,
     db: Database,
-    /// The name under which the server knows this program.
+    /// The name under which the server knows this process.
     app: String,
-    /// The database and the servers, for errors: without user and password.
+    /// The database and the servers, for error messages: without user and password.
     place: String,
     way: Way,
-    /// How many partitions the log has. `None` where there can be no log.
+    /// The number of partitions of the log. `None` if the server can't hold a log.
     partitions: Option<u16>,
     board: Arc<Board>,
-    /// Who writes to a partition. Those of one process come one after the other, as they would only be in each other's way;
-    /// for all others there is the head.
+    /// One lock per partition. Writers of one process take turns, because they would only conflict
+    /// with each other. The partition's head orders writers of different processes.
     turns: Vec<tokio::sync::Mutex<()>>,
-    /// The election of the primary that is known to show all that was acknowledged before it.
+    /// The election id of the last primary known to show every write acknowledged before it.
     caught_up: Mutex<Option<ObjectId>>,
-    /// The store's time, as this process knows it, …
+    /// The store's time as this process knows it.
     steady: Mutex<Steady>,
-    /// … the latest that others have come to, in microseconds, …
+    /// The latest time that other processes have reported, in microseconds.
     time_kept: Mutex<Option<i64>>,
-    /// … and the moment from which on what has elapsed is counted.
+    /// The origin of the elapsed time that `steady` measures.
     begun: Instant,
 }
 
-/// How the servers are reached.
+/// The network path to the servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Way {
-    /// They are all on this machine.
+    /// `true` if all servers are on this machine.
     is_local: bool,
     is_encrypted: bool,
 }
 
 impl Mongo {
-    /// Connects to the database that the URL names, `leftfold` if it names none, and makes what is missing there.
+    /// Connects to the database that the URL names, or `leftfold` if it names none. Creates missing
+    /// collections and indexes.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::options().connect(url).await
     }
 
-    /// What can be chosen when connecting.
+    /// Returns the default connection options.
     pub fn options() -> Options {
         Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES, existing: false, untouched: false }
     }
 
-    /// The database, for queries of your own.
+    /// Returns the database, for queries of your own.
     pub fn database(&self) -> &Database {
         &self.inner.base.db
     }
 }
 
 impl Base {
-    /// Whether a commit is written as one.
+    /// Returns whether the server has transactions, so that a commit is atomic.
     pub(crate) fn has_transactions(&self) -> bool {
         self.partitions.is_some()
     }
 
-    /// Waits until nobody else in this process writes to a partition.
+    /// Waits until no other task of this process writes to the partition.
     pub(crate) async fn turn(&self, partition: Partition) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         match self.turns.get(usize::from(partition.0)) {
             Some(turn) => Some(turn.lock().await),
@@ -143,7 +145,7 @@ impl Base {
         }
     }
 
-    /// Does something, for not longer than a server that is alive can take. An error says what could not be done here.
+    /// Runs an operation with a timeout. The error names the operation and the database.
     pub(crate) async fn run<T>(
         &self,
         doing: &str,
@@ -153,23 +155,23 @@ impl Base {
     }
 }
 
-/// Waits for a server, but not for ever: one that stands still, with its connections open, would never answer.
+/// Runs an operation with a timeout: a server that hangs with open connections never answers.
 pub(crate) async fn patiently<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(Failure::silent()))
 }
 
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long connecting is tried again after failures that may pass.
+/// The time within which connecting is retried after transient failures.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// So many that a server need not keep a cursor open for what is at most this long.
+/// Returns a batch size that fits the whole result, so that the server need not keep a cursor open.
 pub(crate) fn batch(count: usize) -> u32 {
     u32::try_from(count.saturating_add(1)).map_or(MAX_BATCH, |count| count.min(MAX_BATCH))
 }
 
 const MAX_BATCH: u32 = 1_000_000;
 
-/// How many are asked for at once: a query is a BSON document itself, and may not be larger than one.
+/// The largest number of ids in one query: a query is a BSON document, with the size limit of one.
 pub(crate) const MAX_IDS: usize = 20_000;
 
 impl fmt::Debug for Mongo {
@@ -178,7 +180,7 @@ impl fmt::Debug for Mongo {
     }
 }
 
-/// What can be chosen when connecting.
+/// The options of a connection.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until a connection is made with them"]
 pub struct Options {
@@ -189,40 +191,45 @@ pub struct Options {
 }
 
 impl Options {
-    /// How many partitions the log has: 1 to 1,024. Fixed when the log is made, 1 if not named then. More of them let
-    /// more processes append at the same time, and projections be spread over more workers.
+    /// Sets the number of partitions of the log, from 1 to 1,024. It is fixed when the log is
+    /// created; the default is 1. With more partitions, more processes append at the same time and
+    /// more workers share a projection.
     pub fn partitions(mut self, partitions: u16) -> Self {
         self.partitions = Some(partitions);
         self
     }
 
-    /// The largest data, and the largest metadata, that an event may have: 1 MiB if not set, 7 MiB at most.
+    /// Sets the size limit of an event's data, and of its metadata: 1 MiB by default, at most 7
+    /// MiB.
     pub fn max_event_bytes(mut self, bytes: usize) -> Self {
         self.max_event_bytes = bytes;
         self
     }
 
-    /// Connects only where there is a log already, and makes none: for programs that look at what others have written.
+    /// Connects only to an existing log and creates none: for programs that inspect a log written
+    /// by others.
     pub fn existing(mut self) -> Self {
         self.existing = true;
         self
     }
 
-    /// Connects only where there is a log already, or can be none, and makes nothing at all: for the
-    /// [doctor](leftfold::Leftfold::doctor), so that it finds what is missing.
+    /// Connects only to an existing log, or to a server that can't hold one, and creates nothing:
+    /// for the [doctor](leftfold::Leftfold::doctor), which reports missing collections and indexes.
     pub fn untouched(mut self) -> Self {
         (self.existing, self.untouched) = (true, true);
         self
     }
 
-    /// Connects to the database that the URL names, `leftfold` if it names none, and makes what is missing there.
+    /// Connects to the database that the URL names, or `leftfold` if it names none. Creates missing
+    /// collections and indexes.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Mongo> {
         let begun = Instant::now();
         let backoff = Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(1));
         let mut delays = backoff.without_limit().delays(System.random());
         let base = loop {
             match schema::connect(url.as_ref(), &self).await {
-                // An election, say. A server that can't be reached has used up this time already.
+                // For example an election. The driver has already waited this long for a server it
+                // can't reach.
                 Err(error) if error.is_transient() && begun.elapsed() < CONNECT_WITHIN => {
                     sleep(delays.next().unwrap_or_default()).await;
                 }

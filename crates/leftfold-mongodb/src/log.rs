@@ -1,8 +1,9 @@
-//! Reading the log: one document per event, whose `_id` is its partition and its position.
+//! Reading the log: one document per event, with the partition and the position as its `_id`.
 //!
-//! A partition is thus one contiguous range of the index that every collection has. Positions are given in the
-//! transaction that moves the partition's head, 1, 2, 3 … without gaps: whoever moves a head has seen the move before,
-//! so that commit order is position order and a reader never finds a new event behind the last one it has read.
+//! A partition is thus a contiguous range of the `_id` index. The transaction that moves a
+//! partition's head also assigns the positions: 1, 2, 3 … without gaps. A transaction can move a
+//! head only after the previous move, so commit order is position order. A reader never misses an
+//! event that appears later at a lower position.
 
 use std::collections::HashMap;
 use std::sync::PoisonError;
@@ -76,7 +77,7 @@ impl Log for Mongo {
             if !events.is_empty() {
                 return Ok(events);
             }
-            // That something acknowledged is not there is never said.
+            // Never report an acknowledged event as missing: catch up and read again.
             base.catch_up().await?;
             Ok(base.take(limit, STREAM_INDEX, next).await?.0)
         };
@@ -86,7 +87,7 @@ impl Log for Mongo {
     async fn grown(&self, beyond: &Mark) -> Result<()> {
         let base = self.logged()?;
         let (_waiting, mut known) = base.wait(Scope::All);
-        // The board outlives the wait, as this handle does.
+        // The wait can't fail: this handle keeps the board alive.
         let _ = known.wait_for(|known| known.is_beyond(beyond)).await;
         Ok(())
     }
@@ -110,7 +111,7 @@ impl Append for Mongo {
 }
 
 impl Mongo {
-    /// The database, if it can hold a log.
+    /// Returns the database if it can hold a log.
     pub(crate) fn logged(&self) -> Result<&std::sync::Arc<Base>> {
         let base = &self.inner.base;
         if base.has_transactions() {
@@ -120,7 +121,7 @@ impl Mongo {
     }
 }
 
-/// Where there are no transactions, there is no log.
+/// Creates the error for a server that can't hold a log because it has no transactions.
 pub(crate) fn no_transactions(place: &str) -> Error {
     let message = format!(
         "could not use a log in {place}: a log is written in transactions, and this server is no replica set; start it \
@@ -130,7 +131,7 @@ pub(crate) fn no_transactions(place: &str) -> Error {
 }
 
 impl Base {
-    /// The last position of each partition.
+    /// Returns the last position of each partition.
     pub(crate) async fn heads(&self) -> Result<Mark, Failure> {
         let mut heads = self.db.collection::<RawDocumentBuf>(HEADS).find(doc! {}).await?;
         let mut mark = Mark::default();
@@ -141,9 +142,9 @@ impl Base {
         Ok(mark)
     }
 
-    /// Waits until reads find all that was acknowledged before. A primary that was elected a moment ago does not know yet
-    /// how much of it a majority has, and shows less. Each is asked to make sure of it once: that takes a write of its
-    /// own, and who mends documents beside workers must be quick.
+    /// Waits until reads show every acknowledged write. A newly elected primary does not know yet
+    /// which writes a majority has, and shows fewer. This runs one linearizable read per primary,
+    /// because that read costs a write. Repairing documents beside workers must stay fast.
     pub(crate) async fn catch_up(&self) -> Result<(), Failure> {
         let hello = self.client.database("admin").run_command(doc! { "hello": 1 }).await?;
         let elected = hello.get_object_id("electionId").ok();
@@ -158,8 +159,8 @@ impl Base {
         Ok(())
     }
 
-    /// Reads what may not be older than what this process knows already: again, if meanwhile a primary was elected, which may
-    /// have shown less than the one before.
+    /// Runs a read that must not be older than what this process already knows. Repeats it after an
+    /// election, because the new primary may have shown less than its predecessor.
     pub(crate) async fn read_surely<T, F>(&self, read: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
@@ -171,7 +172,7 @@ impl Base {
         if before.is_some() && election() == before { Ok(found) } else { read().await }
     }
 
-    /// The last revision of each of these streams that is in the log.
+    /// Returns the last revision in the log of each of these streams.
     pub(crate) async fn last_revisions(&self, streams: &[&str]) -> Result<HashMap<StreamId, i64>, Failure> {
         let mut last = HashMap::new();
         for streams in streams.chunks(MAX_IDS) {
@@ -185,7 +186,7 @@ impl Base {
         Ok(last)
     }
 
-    /// The same, as a transaction sees it.
+    /// Does the same as [`Base::last_revisions`] inside a transaction.
     pub(crate) async fn last_revisions_in(
         &self,
         session: &mut ClientSession,
@@ -203,7 +204,7 @@ impl Base {
         Ok(last)
     }
 
-    /// What the log has under these ids.
+    /// Returns the events in the log with these ids.
     pub(crate) async fn events_with(&self, ids: Vec<&str>) -> Result<Vec<Event>, Failure> {
         let events = self.db.collection::<RawDocumentBuf>(EVENTS);
         let mut all = Vec::new();
@@ -216,14 +217,15 @@ impl Base {
         Ok(all)
     }
 
-    /// Events up to the limit, and whether it was what ended them. `next` says what comes after an event.
+    /// Reads events up to the limit, and returns whether the limit ended the page. `next` gives the
+    /// query for the events after an event.
     async fn take(
         &self,
         limit: Limit,
         hint: &str,
         next: impl Fn(Option<&Event>) -> (Document, Document),
     ) -> Result<(Vec<Event>, bool), Failure> {
-        /// How much of the limit an event took of late. Only how many are asked for at once depends on it.
+        /// The average size of recent events. It only determines how many are requested at once.
         static USUAL: AtomicUsize = AtomicUsize::new(100);
         let stored_events = self.db.collection::<RawDocumentBuf>(EVENTS);
         let wanted = limit.events.max(1).saturating_add(1);
@@ -232,7 +234,8 @@ impl Base {
         loop {
             let (filter, sort) = next(events.last());
             let room = limit.bytes.saturating_sub(bytes) / USUAL.load(Ordering::Relaxed);
-            // Some more than should fit: to ask again costs more than a few that are left over.
+            // Request a few more than should fit: a second query costs more than a few unused
+            // events.
             let count = (room + room / 8 + 2).min(wanted - events.len());
             let find = stored_events.find(filter).sort(sort);
             let find = find.limit(i64::try_from(count).unwrap_or(i64::MAX));
@@ -259,7 +262,8 @@ impl Base {
     }
 }
 
-/// The index has the last revision of each stream first: nothing else is read.
+/// Builds the pipeline for last revisions. The index lists each stream's last revision first, so
+/// the server reads nothing else.
 fn last_of(streams: &[&str]) -> [Document; 3] {
     [
         doc! { "$match": { "stream": { "$in": streams } } },
@@ -272,7 +276,7 @@ fn last_revision(stored: &RawDocument) -> Result<(StreamId, i64), Failure> {
     Ok((StreamId::stored(stored.get_str("_id")?), stored.get_i64("revision")?))
 }
 
-/// Numbers in BSON are signed.
+/// Converts a number to BSON, where numbers are signed.
 fn storable(what: &'static str, number: u64) -> Result<i64, Invalid> {
     i64::try_from(number)
         .map_err(|_| Invalid::new(what, &number.to_string(), format!("a number up to {}", i64::MAX)))
@@ -286,26 +290,27 @@ fn place(event: &Event) -> i64 {
     place_of(event.partition, i64::try_from(event.position.0).unwrap_or(LAST_POSITION))
 }
 
-/// A partition and its last position.
+/// Decodes a partition and its last position.
 pub(crate) fn head(stored: &RawDocument) -> Result<(Partition, u64), Failure> {
     let partition =
         u16::try_from(stored.get_i32("_id")?).map_err(|error| Failure::damaged(error.to_string()))?;
     Ok((Partition(partition), stored.get_i64("position")?.unsigned_abs()))
 }
 
-/// Whether there are positions left behind the last of so many events.
+/// Returns whether the position still fits into a partition.
 pub(crate) fn has_room(last: i64) -> bool {
     last <= LAST_POSITION
 }
 
-/// An event as it is stored.
+/// Encodes an event for storage.
 pub(crate) fn encode(place: i64, stream: &StreamId, revision: i64, entry: &Entry) -> RawDocumentBuf {
     let mut event = bson::rawdoc! { "_id": place, "stream": stream.as_str(), "revision": revision };
     append_entry(&mut event, entry);
     event
 }
 
-/// Adds what makes up an event. Dates in BSON count milliseconds; what is left of a microsecond stands beside it.
+/// Appends the fields of an event. BSON dates count milliseconds, so a separate field holds the
+/// remaining microseconds.
 pub(crate) fn append_entry(document: &mut RawDocumentBuf, entry: &Entry) {
     let micros = entry.time.as_microsecond();
     document.append(cstr!("id"), entry.id.as_str());
@@ -325,7 +330,7 @@ fn missing() -> Failure {
     Failure::damaged("an event lacks a field")
 }
 
-/// The fields of an event that is stored, in the log or elsewhere.
+/// The fields of a stored event, in the log or elsewhere.
 #[derive(Default)]
 struct Fields<'a> {
     place: Option<i64>,
@@ -370,17 +375,17 @@ impl Fields<'_> {
     }
 }
 
-/// A time, from its microseconds.
+/// Converts microseconds into a time.
 pub(crate) fn time(micros: i64) -> Result<jiff::Timestamp, Failure> {
     jiff::Timestamp::from_microsecond(micros).map_err(|error| Failure::damaged(error.to_string()))
 }
 
-/// What makes up an event, as it was stored.
+/// Decodes the entry of a stored event.
 pub(crate) fn entry(stored: &RawDocument) -> Result<Entry, Failure> {
     fields(stored)?.entry()
 }
 
-/// An event as it was stored.
+/// Decodes a stored event.
 pub(crate) fn event(stored: &RawDocument) -> Result<Event, Failure> {
     let fields = fields(stored)?;
     let place = fields.place.ok_or_else(missing)?;

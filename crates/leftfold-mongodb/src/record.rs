@@ -1,12 +1,19 @@
-//! Records: one BSON document each, with the body's fields at the top level and everything else under `_fold`.
+//! Records: one BSON document each, with the body's fields at the top level and the rest under
+//! `_fold`.
 //!
 //! ```text
 //! { _id: "cart-42", status: "Opened", …, _fold: { mark: '{"0":17}' } }
 //! ```
 //!
-//! `mark` and `parked` are the JSON text of a header's two parts, of which there is only one for each value, so that
-//! comparing texts compares headers. `gone` says that readers see nothing; `bare` that the body is no object and stands in
-//! `value`; `json` is the body's text where its fields alone would not give it back. Without transactions, `by` tells which write it is from.
+//! `_fold` has these fields:
+//!
+//! - `mark` and `parked` are the JSON text of the two parts of a header. Each value has exactly one
+//!   text, so comparing texts compares headers.
+//! - `gone` means that readers see nothing.
+//! - `bare` means that the body is not an object and is stored in `value`.
+//! - `json` is the body's text, if its fields alone do not reproduce it.
+//! - `by` is the number of the write that the record comes from. It exists only without
+//!   transactions.
 
 use bson::raw::cstr;
 use bson::{RawBson, RawDocument, RawDocumentBuf};
@@ -16,22 +23,22 @@ use leftfold::{DocumentId, Json};
 use crate::body::{self, Encoded};
 use crate::error::Failure;
 
-/// The largest record. A guarded write of it, as one command, stays below what servers accept.
+/// The largest record. A guarded write of it, as one command, stays below the server's limit.
 pub(crate) const MAX_RECORD_BYTES: usize = (16 << 20) - (64 << 10);
-/// What a header, an id and the rest of `_fold` need at most.
+/// The most bytes that a header, an id and the rest of `_fold` need.
 pub(crate) const MAX_HEADER_BYTES: usize = 32 << 10;
-/// The field that holds what is ours.
+/// The field reserved for Leftfold.
 const FOLD: &str = "_fold";
 
-/// The texts of a header.
+/// Returns the texts of a header: the mark and the parked state.
 pub(crate) fn guard(header: &Header) -> Result<(String, Option<String>), Failure> {
     let parked = header.parked.as_ref().map(serde_json::to_string).transpose();
     let parked = parked.map_err(|error| Failure::damaged(error.to_string()))?;
     Ok((header.mark.to_string(), parked))
 }
 
-/// A record as it is stored, with the number of the write it is from, if it is to be told from others. A body that is too
-/// large in BSON is kept as text alone.
+/// Encodes a record, with the number of its write if writes must be distinguishable. A body that is
+/// too large as BSON is stored as text only.
 pub(crate) fn encode(record: &Record, by: Option<i64>) -> Result<RawDocumentBuf, Failure> {
     let mut body = record.body.as_ref().map(|body| body::encode(body, FOLD)).transpose()?;
     let (mark, parked) = guard(&record.header)?;
@@ -70,7 +77,7 @@ pub(crate) fn encode(record: &Record, by: Option<i64>) -> Result<RawDocumentBuf,
     Ok(RawDocumentBuf::from_bytes(bytes)?)
 }
 
-/// A record as it was stored.
+/// Decodes a stored record.
 pub(crate) fn decode(stored: &RawDocument) -> Result<Record, Failure> {
     let id = stored.get_str("_id")?;
     let fold = fold(stored)?;
@@ -82,14 +89,14 @@ pub(crate) fn decode(stored: &RawDocument) -> Result<Record, Failure> {
     Ok(Record { id: DocumentId::stored(id), header: header(fold)?, body })
 }
 
-/// The id and the header of a record, and which write it is from.
+/// Decodes the id and the header of a record, and the number of its write.
 pub(crate) fn decode_header(stored: &RawDocument) -> Result<(DocumentId, (Header, Option<i64>)), Failure> {
     let fold = fold(stored)?;
     let by = fold.get("by")?.and_then(bson::RawBsonRef::as_i64);
     Ok((DocumentId::stored(stored.get_str("_id")?), (header(fold)?, by)))
 }
 
-/// What is ours in a document.
+/// Returns the `_fold` field of a document.
 fn fold(stored: &RawDocument) -> Result<&RawDocument, Failure> {
     stored.get("_fold")?.and_then(bson::RawBsonRef::as_document).ok_or_else(|| {
         let id = stored.get("_id").ok().flatten().map(RawBson::from);

@@ -1,7 +1,8 @@
-//! The database: how it is reached, checked and set up.
+//! The database: connecting to it, checking it and setting it up.
 //!
-//! Everything of ours has a name that begins with `leftfold.`; only views have the names that users gave to their
-//! projections. What is there already is checked before anything is written, and what is not ours is never touched.
+//! Leftfold's collections have names that begin with `leftfold.`; only views use the names that
+//! users gave to projections. Existing collections are checked before anything is written. Leftfold
+//! never touches collections of others.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,13 +22,13 @@ use crate::transaction::durable;
 use crate::watch::Board;
 use crate::{Base, Options, Way, indexes, patiently};
 
-/// Raised when an older program could not read what a newer one writes.
+/// The storage format. It increases when older versions can't read the data of newer ones.
 pub(crate) const FORMAT: i32 = 1;
-/// The most partitions a log can have.
+/// The largest number of partitions of a log.
 const MAX_PARTITIONS: u16 = 1_024;
-/// An event with its data and its metadata must fit into a document of 16 MiB.
+/// The size limit of an event's data, and of its metadata: both must fit into a 16 MiB document.
 const MAX_EVENT_BYTES: usize = 7 << 20;
-/// MongoDB 6.0.
+/// The wire version of MongoDB 6.0.
 const OLDEST_WIRE_VERSION: i32 = 17;
 
 pub(crate) const EVENTS: &str = "leftfold.events";
@@ -49,13 +50,15 @@ pub(crate) const FEEDS: &str = "leftfold.feeds";
 pub(crate) const WORKERS: &str = "leftfold.workers";
 pub(crate) const STIRS: &str = "leftfold.stirs";
 
-/// What everybody writes who keeps rejected messages, so that they are counted one after the other.
+/// The document that every writer of rejected messages updates, so that they count them one after
+/// the other.
 pub(crate) const REJECTING: &str = "rejected";
 
-/// What a view leaves out.
+/// The field that hides a record from a view.
 const VISIBLE: &str = "_fold.gone";
 
-/// Where the records of a generation are. Those of the first one are where they are of a collection that was never rebuilt.
+/// Returns the collection that holds the records of a generation. The first generation uses the
+/// name without a number.
 pub(crate) fn records(generation: &Collection) -> String {
     let stored = generation.stored(0);
     match stored.belongs_to() {
@@ -64,7 +67,7 @@ pub(crate) fn records(generation: &Collection) -> String {
     }
 }
 
-/// Connects, checks the server, and makes the log if there is none.
+/// Connects, checks the server, and creates the log if there is none.
 pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     if let Some(wanted) = options.partitions
         && !(1..=MAX_PARTITIONS).contains(&wanted)
@@ -89,7 +92,7 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     let client = Client::with_options(client_options).map_err(|error| failed(error.into()))?;
     let transactions = check_server(&client, &place).await?;
     let db = client.database_with_options(&name, database_options(transactions));
-    // Who only looks may also look at a server that can't have a log.
+    // The doctor also inspects servers that can't hold a log.
     if options.existing && (transactions || !options.untouched) {
         check_existing(&db, transactions, &place).await?;
     }
@@ -124,18 +127,18 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     })
 }
 
-/// Whether a server is on this machine, as far as its address tells.
+/// Returns whether a server is on this machine, judging by its address.
 fn is_local(address: &ServerAddress) -> bool {
     match address {
         ServerAddress::Tcp { host, .. } => {
             host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
         }
-        // A socket in the file system.
+        // A Unix socket.
         _ => true,
     }
 }
 
-/// What the URL says, and what it leaves open. It may hold a password, so it is in no error.
+/// Parses the URL and fills in defaults. The URL may hold a password, so errors must not show it.
 async fn understand(url: &str) -> Result<ClientOptions> {
     let mut options = ClientOptions::parse(url).await.map_err(|error| {
         if matches!(&*error.kind, ErrorKind::DnsResolve { .. }) {
@@ -162,17 +165,18 @@ async fn understand(url: &str) -> Result<ClientOptions> {
     Ok(options)
 }
 
-/// How everything is read and written, whatever the URL says: with less, a failover loses what was acknowledged.
+/// Returns the read and write concerns of all operations, regardless of the URL. With weaker ones,
+/// a failover loses acknowledged writes.
 fn database_options(transactions: bool) -> DatabaseOptions {
     let mut options = DatabaseOptions::default();
-    // A standalone server has no majority; what it has written it does not take back.
+    // A standalone server has no majority, and never rolls back a write.
     options.read_concern = Some(if transactions { ReadConcern::majority() } else { ReadConcern::local() });
     options.write_concern = Some(durable());
     options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     options
 }
 
-/// Whether the server is one we can work with, and whether it has transactions.
+/// Checks that the server is supported, and returns whether it has transactions.
 async fn check_server(client: &Client, place: &str) -> Result<bool> {
     let failed = |error: mongodb::error::Error| Failure::from(error).to_error("connect to", place);
     let admin = client.database("admin");
@@ -190,7 +194,7 @@ fn judge_server(hello: &Document, info: &Document, place: &str) -> Result<bool> 
     Ok(hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid"))
 }
 
-/// Says so if there is no log yet.
+/// Fails if there is no log yet.
 async fn check_existing(db: &Database, transactions: bool, place: &str) -> Result<()> {
     if !transactions {
         return Err(no_transactions(place));
@@ -207,14 +211,14 @@ async fn check_existing(db: &Database, transactions: bool, place: &str) -> Resul
     Err(Error::new(Kind::Store, message))
 }
 
-/// The number of partitions of the log that is there, as far as it can be read.
+/// Returns the number of partitions of the existing log. Fails if it can't be read.
 async fn stored_partitions(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16> {
     let failed = |error: mongodb::error::Error| Failure::from(error).to_error("look for a log in", place);
     let meta = db.collection::<Document>(META).find_one(doc! { "_id": "log" }).await.map_err(failed)?;
     check_meta(&meta.unwrap_or_default(), wanted, place)
 }
 
-/// Makes the log, or checks the one that is there. Answers with its number of partitions.
+/// Creates the log, or checks the existing one. Returns its number of partitions.
 async fn make_log(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16> {
     let failed = |failure: Failure| failure.to_error("set up the log in", place);
     let metas = db.collection::<Document>(META);
@@ -233,7 +237,7 @@ async fn make_log(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16
     }
 }
 
-/// The number of partitions of a log that this program can use, if it has as many as wanted.
+/// Checks the format of a log and its number of partitions, and returns that number.
 fn check_meta(meta: &Document, wanted: Option<u16>, place: &str) -> Result<u16> {
     let format = meta.get_i32("format").unwrap_or(0);
     if format != FORMAT {
@@ -260,7 +264,8 @@ fn check_meta(meta: &Document, wanted: Option<u16>, place: &str) -> Result<u16> 
     }
 }
 
-/// Makes all collections and indexes of a log, and at last says that it is there.
+/// Creates all collections and indexes of a log. The document that declares the log is written
+/// last.
 async fn make_tables(db: &Database, partitions: u16) -> Result<(), Failure> {
     for name in [EVENTS, HEADS, META] {
         create(db, name).await?;
@@ -277,12 +282,13 @@ async fn make_tables(db: &Database, partitions: u16) -> Result<(), Failure> {
     let meta = doc! { "_id": "log", "format": FORMAT, "partitions": i32::from(partitions) };
     match metas.insert_one(meta).await {
         Err(error) if !is_duplicate(&error) => Err(error.into()),
-        // Another process may have been faster, with another number: what is stored is read next.
+        // Another process may have been faster, with another number of partitions. The caller reads
+        // the stored number next.
         _ => Ok(()),
     }
 }
 
-/// Makes what the sequencer keeps, if it is not there.
+/// Creates the sequencer's collections and indexes if they are missing.
 async fn make_sequences(db: &Database) -> Result<(), Failure> {
     for (collection, index) in indexes::of_sequences() {
         db.collection::<Document>(collection).create_index(index).await?;
@@ -293,7 +299,7 @@ async fn make_sequences(db: &Database) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Without these indexes an event could be in the log twice.
+/// Checks the unique indexes of the log. Without them it could hold an event twice.
 async fn check_indexes(db: &Database, place: &str) -> Result<()> {
     let found = indexes::there(db, EVENTS).await;
     let found = found.map_err(|failure| failure.to_error("look at the indexes in", place))?;
@@ -311,7 +317,7 @@ async fn check_indexes(db: &Database, place: &str) -> Result<()> {
     Ok(())
 }
 
-/// Makes a collection, if it is not there.
+/// Creates a collection if it does not exist.
 pub(crate) async fn create(db: &Database, name: &str) -> Result<(), Failure> {
     const EXISTS: i32 = 48;
     match db.create_collection(name).await {
@@ -323,7 +329,7 @@ pub(crate) async fn create(db: &Database, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Makes the records of a collection, their indexes, and the view that has the collection's name.
+/// Creates the records of a collection, their indexes, and the view with the collection's name.
 pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> {
     let failed =
         |failure: Failure| failure.to_error(&format!("make collection {collection} in"), &base.place);
@@ -340,12 +346,13 @@ pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> 
     make_view(base, collection).await
 }
 
-/// What a view shows of the records.
+/// Returns the pipeline of a view, which leaves out hidden records.
 pub(crate) fn visible() -> Vec<Document> {
     vec![doc! { "$match": { VISIBLE: { "$exists": false } } }]
 }
 
-/// Makes the view of what is live, unless it is there; one of another generation is made to show this one. Where something else has its name, says so.
+/// Creates the view of the live generation, or redirects a view of another generation. Fails if
+/// something else has that name.
 pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
     let failed = |error: mongodb::error::Error| {
         Failure::from(error).to_error(&format!("make view {collection} in"), &base.place)
@@ -381,7 +388,8 @@ pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()
     Err(Error::new(Kind::Conflict, message))
 }
 
-/// Makes sure that the view of what is live can be changed, by having it show what it shows.
+/// Checks that the user may change the view of the live generation, by setting it to its current
+/// definition.
 pub(crate) async fn may_change_view(base: &Base, collection: &Collection) -> Result<()> {
     let doing = format!("change view {collection} in");
     let records = records(&base.run(&doing, base.named(collection)).await?);

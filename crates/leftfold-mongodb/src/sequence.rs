@@ -1,12 +1,15 @@
-//! What the sequencer keeps: held events, what their streams wait for, conflicts and rejected messages.
+//! The sequencer's storage: held events, the waiting state of their streams, conflicts and rejected
+//! messages.
 //!
-//! All that has a place in a stream has it in its `_id`: `{ stream, revision }`, of which there is one, and which sorts as
-//! it should. How much a partition keeps is counted in its head.
+//! The `_id` of everything at a place in a stream is `{ stream, revision }`: it is unique and sorts
+//! in stream order. A partition's head counts how much the partition holds.
 //!
-//! Reads find what a majority has. Where a stream is may be a moment old, as settling tells; what is found, or held, at
-//! a place may not, as it is taken together with what was read before.
+//! Reads return majority-committed data. A stream's last revision may be slightly old, because
+//! settling checks it. Events found or held at a place may not be, because the caller combines them
+//! with earlier reads.
 //!
-//! The futures of what takes several commands are large, and boxed: those of callers would be as large.
+//! Futures of operations with several commands are boxed: otherwise they would enlarge the futures
+//! of all callers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,11 +35,12 @@ use crate::log::{append_entry, entry, event, time};
 use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, REJECTED, SEQUENCES, SKIPPED};
 use crate::{Base, MAX_IDS, Mongo, batch};
 
-/// The field of a head that tells what was done.
+/// The field of a head that counts the operations done.
 pub(crate) const COUNTS: &str = "counts";
-/// How many streams are asked for at once where each takes a part of the query.
+/// The number of streams per query if each needs its own clause.
 const MAX_PARTS: usize = 200;
-/// The least to be read of a stream: the two that a page has at least, and one that tells whether there are more.
+/// The fewest events to read of a stream: a page has at least two, and one more shows whether there
+/// are others.
 const LEAST: usize = 3;
 
 impl Sequences for Mongo {
@@ -77,7 +81,7 @@ impl Sequences for Mongo {
     async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
         let base = self.logged()?;
         let [since, now, end] = [due.since, due.now, due.end].map(Timestamp::as_microsecond);
-        // Two ranges of the index, each with all that the index asks for.
+        // Two ranges of the index, each with the index's full filter expression.
         let ranges = [doc! { "$lte": since }, doc! { "$gt": end }].map(|range| {
             doc! {
                 "events": { "$gt": 0 },
@@ -156,7 +160,7 @@ impl Base {
         Ok(Survey { streams: streams.into_iter().map(standing).collect(), totals, counts })
     }
 
-    /// What those of these streams wait for that do.
+    /// Returns the waiting states of these streams. Streams that do not wait are left out.
     async fn waiting_of(&self, streams: &[&str]) -> Result<BTreeMap<StreamId, Waiting>, Failure> {
         let sequences = self.db.collection::<RawDocumentBuf>(SEQUENCES);
         let mut all = BTreeMap::new();
@@ -170,7 +174,7 @@ impl Base {
         Ok(all)
     }
 
-    /// What each partition keeps, and what was done in all of them.
+    /// Returns the totals of each partition, and the counts of all partitions.
     async fn totals(&self) -> Result<(BTreeMap<Partition, Totals>, Counts), Failure> {
         let heads = self.db.collection::<RawDocumentBuf>(HEADS);
         let mut heads = heads.find(doc! {}).batch_size(batch(usize::from(u16::MAX))).await?;
@@ -196,7 +200,7 @@ impl Base {
         Ok(Found { logged, held })
     }
 
-    /// What the log has at these places.
+    /// Returns the events in the log at these places.
     async fn events_at(&self, places: &[(StreamId, Revision)]) -> Result<Vec<Event>, Failure> {
         let events = self.db.collection::<RawDocumentBuf>(EVENTS);
         let mut streams: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
@@ -221,7 +225,7 @@ impl Base {
         }
     }
 
-    /// What is held at these places.
+    /// Returns the held events at these places.
     async fn held_at(&self, places: &[(StreamId, Revision)]) -> Result<Vec<Held>, Failure> {
         let events = self.db.collection::<RawDocumentBuf>(HELD);
         let mut all = Vec::new();
@@ -236,7 +240,8 @@ impl Base {
         Ok(all)
     }
 
-    /// The lowest held events of streams: by stream as long as there is room, and then the least of each of the others.
+    /// Returns the lowest held events of streams. Pages fill up in stream order until the limit;
+    /// each stream after that gets only a few events.
     async fn pages(
         &self,
         streams: &BTreeSet<StreamId>,
@@ -264,7 +269,8 @@ impl Base {
         Ok(streams.iter().map(page).collect())
     }
 
-    /// Held events by stream and revision, up to the first that is beyond the limit, and its stream.
+    /// Returns held events by stream and revision up to the limit, and the stream of the first
+    /// event beyond it.
     async fn lowest(
         &self,
         streams: &[&str],
@@ -292,7 +298,7 @@ impl Base {
         Ok((lists, None))
     }
 
-    /// The least that is to be known of what is held of each of these streams.
+    /// Returns the first few held events of each of these streams.
     async fn least(&self, streams: &[&str]) -> Result<Vec<Held>, Failure> {
         let events = self.db.collection::<RawDocumentBuf>(HELD);
         let mut all = Vec::new();
@@ -319,7 +325,7 @@ impl Base {
         Ok(all)
     }
 
-    /// Streams that wait, and where they are.
+    /// Returns waiting streams with their states.
     async fn standings(
         &self,
         filter: Document,
@@ -337,7 +343,7 @@ impl Base {
         Ok(found.into_iter().map(standing).collect())
     }
 
-    /// At most so many of what fits, in this order.
+    /// Returns the matching documents in this order, up to the limit.
     async fn list<T>(
         &self,
         collection: &str,
@@ -347,7 +353,7 @@ impl Base {
         limit: usize,
         decode: impl Fn(&RawDocument) -> Result<T, Failure>,
     ) -> Result<Vec<T>, Failure> {
-        // For MongoDB, none is no limit.
+        // MongoDB treats a limit of 0 as no limit.
         if limit == 0 {
             return Ok(Vec::new());
         }
@@ -363,24 +369,24 @@ impl Base {
     }
 }
 
-/// Numbers here were checked when they came: none is too large.
+/// Converts a number for storage. It was checked on arrival, so it always fits.
 pub(crate) fn stored(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The place of an event in its stream.
+/// Returns the key of an event's place in its stream.
 pub(crate) fn key(stream: &StreamId, revision: Revision) -> Document {
     doc! { "stream": stream.as_str(), "revision": stored(revision.0) }
 }
 
-/// The same with what tells conflicts at one place apart.
+/// Returns the key of a conflict: its place, and an id that distinguishes conflicts at one place.
 pub(crate) fn key_of_conflict(conflict: &Conflict) -> Document {
     let mut key = key(&conflict.stream, conflict.revision);
     key.insert("conflict", conflict.id());
     key
 }
 
-/// Text of what is kept as JSON.
+/// Serializes a value to JSON text.
 pub(crate) fn text(value: &impl Serialize) -> Result<String, Failure> {
     to_string(value).map_err(|error| Failure::damaged(error.to_string()))
 }
@@ -393,7 +399,7 @@ fn number(stored: &RawDocument, field: &str) -> Result<u64, Failure> {
     Ok(stored.get_i64(field)?.unsigned_abs())
 }
 
-/// What a partition keeps, as its head says. What is not there is none.
+/// Reads a partition's totals from its head. Missing fields count as 0.
 pub(crate) fn totals(head: &RawDocument) -> Result<Totals, Failure> {
     let total = |field: &str| -> Result<u64, Failure> {
         let total = head.get(field)?.and_then(RawBsonRef::as_i64).unwrap_or(0);
@@ -402,7 +408,7 @@ pub(crate) fn totals(head: &RawDocument) -> Result<Totals, Failure> {
     Ok(Totals { events: total("held")?, bytes: total("held_bytes")?, conflicts: total("conflicts")? })
 }
 
-/// What was done in a partition, as its head says.
+/// Reads a partition's counts from its head.
 fn counts(head: &RawDocument) -> Result<Counts, Failure> {
     let Some(counts) = head.get(COUNTS)?.and_then(RawBsonRef::as_document) else {
         return Ok(Counts::default());

@@ -1,8 +1,9 @@
-//! Settling: what streams append, hold and let go of, in one transaction behind their guards.
+//! Settling: appending, holding and releasing the events of streams, in one guarded transaction.
 //!
-//! A settlement moves the head of its partition first, as an append does. So whoever settles or appends there has seen all
-//! that was written before, and what is read in the transaction stays true until its end: where streams are, what they wait
-//! for, and how much is kept. However many streams there are, the number of commands is the same.
+//! A settlement first moves the head of its partition, as an append does. So it sees all earlier
+//! writes of appends and settlements there. Its reads stay true until the transaction ends: the
+//! revisions of streams, their waiting states, and the totals. The number of commands does not
+//! depend on the number of streams.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -41,7 +42,7 @@ impl Base {
             Verdict::Applied { last, before } => (last, before),
             Verdict::Full => return Ok(Settled::Full),
             Verdict::Moved(moved) => {
-                // Who looks again shall find more than a primary shows that was just elected.
+                // The caller reads again, and must see more than a newly elected primary shows.
                 let _ = patiently(self.catch_up()).await;
                 return Ok(Settled::Moved(moved));
             }
@@ -54,7 +55,7 @@ impl Base {
         Ok(Settled::Applied { before: Position(before.unsigned_abs()) })
     }
 
-    /// What was in the way of new events, as far as reads can tell.
+    /// Finds the events that are already taken, as far as reads show them.
     async fn taken(&self, settlement: &Settlement) -> Result<Settled, Failure> {
         let appended = settlement.steps.iter().flat_map(|step| &step.append);
         let ids: Vec<_> = appended.map(|(_, entry)| &entry.id).collect();
@@ -62,18 +63,19 @@ impl Base {
         let found = patiently(self.events_with(ids.iter().map(|id| id.as_str()).collect())).await?;
         let found: BTreeSet<_> = found.into_iter().map(|event| event.id).collect();
         let mut seen = BTreeSet::new();
-        // One that is there twice in the settlement itself is taken, too.
+        // An event that occurs twice in the settlement itself is taken, too.
         let taken = ids.into_iter().filter(|id| !seen.insert(*id) || found.contains(*id));
         let taken: Vec<_> = taken.cloned().collect();
         if !taken.is_empty() {
             return Ok(Settled::Taken(taken));
         }
-        // A transaction meets all that is written, a read finds what a majority has: soon that is the same.
+        // A transaction sees every write; a read sees only majority-committed ones. They agree
+        // soon.
         let appending = settlement.steps.iter().filter(|step| !step.append.is_empty());
         Ok(Settled::Moved(appending.map(|step| step.stream.clone()).collect()))
     }
 
-    /// Keeps a decision with its conflict, or removes the conflict.
+    /// Stores the resolution of a conflict, or deletes the conflict.
     pub(crate) async fn resolve(
         &self,
         partition: Partition,
@@ -91,7 +93,7 @@ impl Base {
         }
     }
 
-    /// Keeps messages that are no events, if there are then not too many.
+    /// Stores rejected messages, unless there would be too many.
     pub(crate) async fn reject(&self, rejected: Vec<Rejected>) -> Result<()> {
         let rejected = rejected.into_iter().map(|rejected| (rejected.id(), rejected)).collect();
         let failed = |failure: Failure| failure.to_error("keep a rejected message in", &self.place);
@@ -103,15 +105,15 @@ impl Base {
     }
 }
 
-/// What a settlement comes to.
+/// The result of a settlement.
 enum Verdict {
-    /// The positions of the last event, and before the first.
+    /// All is written: the position of the last event, and the position before the first.
     Applied { last: i64, before: i64 },
-    /// These streams are not where they were seen.
+    /// These streams have changed since the caller read them.
     Moved(Vec<StreamId>),
-    /// Something that was to be appended is there already.
+    /// An event to be appended already exists.
     Taken,
-    /// It would keep too much.
+    /// The settlement would exceed the bounds.
     Full,
 }
 
@@ -120,7 +122,7 @@ struct Settle<'a> {
     settlement: &'a Settlement,
 }
 
-/// What a stream waits for, as far as it is needed here.
+/// The stored waiting state of a stream, as far as settling needs it.
 #[derive(Clone, Copy)]
 struct Kept {
     version: u64,
@@ -128,7 +130,7 @@ struct Kept {
     bytes: u64,
 }
 
-/// By how much what a partition keeps grows or shrinks.
+/// The change of a partition's totals.
 #[derive(Default)]
 struct Change {
     events: i64,
@@ -172,7 +174,8 @@ impl Work for Settle<'_> {
 }
 
 impl Settle<'_> {
-    /// Makes room for the events, and gets in the way of all others who write to the partition.
+    /// Reserves positions for the events. The update conflicts with all other writers of the
+    /// partition.
     async fn move_head(&self, session: &mut ClientSession) -> Result<RawDocumentBuf, Failure> {
         let Settlement { partition, steps, counts, .. } = self.settlement;
         let events = count(steps.iter().map(|step| step.append.len()).sum());
@@ -201,7 +204,7 @@ impl Settle<'_> {
         self.settlement.steps.iter().map(|step| step.stream.as_str()).collect()
     }
 
-    /// What the streams wait for.
+    /// Reads the waiting states of the streams.
     async fn kept(&self, session: &mut ClientSession) -> Result<HashMap<StreamId, Kept>, Failure> {
         let sequences = self.base.db.collection::<RawDocumentBuf>(SEQUENCES);
         let mut all = HashMap::new();
@@ -220,8 +223,9 @@ impl Settle<'_> {
         Ok(all)
     }
 
-    /// The streams that are not where they were seen. Also those that would be left with events that nothing tells of: they
-    /// were computed from a page that did not show all.
+    /// Returns the streams that have changed since the caller read them. This includes streams that
+    /// would keep held events outside their waiting state: their step was computed from an
+    /// incomplete page.
     async fn moved(
         &self,
         session: &mut ClientSession,
@@ -242,7 +246,7 @@ impl Settle<'_> {
         Ok(moved.map(|step| step.stream.clone()).collect())
     }
 
-    /// The conflicts that are not kept yet.
+    /// Returns the conflicts that are not stored yet.
     async fn new_conflicts(&self, session: &mut ClientSession) -> Result<Vec<RawDocumentBuf>, Failure> {
         let conflicts = self.settlement.conflicts.iter();
         let mut new: BTreeMap<_, _> = conflicts.map(|conflict| (conflict.id(), conflict)).collect();
@@ -253,7 +257,7 @@ impl Settle<'_> {
         new.into_values().map(encode_conflict).collect()
     }
 
-    /// Puts the events behind the head. Answers whether none of them was there.
+    /// Inserts the events after the head. Returns `false` if one of them exists.
     async fn append(&self, session: &mut ClientSession, before: i64) -> Result<bool, Failure> {
         let Settlement { partition, steps, .. } = self.settlement;
         let mut place = place_of(*partition, before);
@@ -267,7 +271,8 @@ impl Settle<'_> {
         self.base.insert(session, EVENTS, events).await
     }
 
-    /// Lets go of held events, and holds others. Answers with streams of which something else is held than was seen.
+    /// Deletes released events and inserts held ones. Returns the streams whose held events have
+    /// changed since the caller read them.
     async fn hold(&self, session: &mut ClientSession) -> Result<Vec<StreamId>, Failure> {
         let steps = &self.settlement.steps;
         let unhold = |step: &sequence::Step| -> Vec<_> {
@@ -288,7 +293,8 @@ impl Settle<'_> {
         Ok(holding.map(|step| step.stream.clone()).collect())
     }
 
-    /// Writes what the streams wait for. To put all in anew is far quicker than to change each of them.
+    /// Writes the waiting states of the streams. Deleting and inserting all of them is far faster
+    /// than updating each.
     async fn wait(&self, session: &mut ClientSession) -> Result<(), Failure> {
         let steps = &self.settlement.steps;
         let there = steps.iter().filter(|step| step.seen.version.is_some());
@@ -302,7 +308,7 @@ impl Settle<'_> {
         self.base.insert_new(session, SEQUENCES, waiting).await
     }
 
-    /// Keeps conflicts and what was skipped, and counts.
+    /// Stores conflicts and skipped revisions, and updates the totals.
     async fn keep(
         &self,
         session: &mut ClientSession,
@@ -322,7 +328,7 @@ impl Settle<'_> {
 }
 
 impl Base {
-    /// Inserts all, unless one of them is there, in a transaction. Answers whether none was.
+    /// Inserts all documents in a transaction. Returns `false` if one of them exists.
     async fn insert(
         &self,
         session: &mut ClientSession,
@@ -340,7 +346,7 @@ impl Base {
         }
     }
 
-    /// Inserts what was looked for and is not there, in a transaction.
+    /// Inserts documents that an earlier read in the transaction did not find.
     async fn insert_new(
         &self,
         session: &mut ClientSession,
@@ -353,7 +359,7 @@ impl Base {
         Err(Failure::damaged(format!("something in {collection} is there and was not found")))
     }
 
-    /// The ids of those of these documents that are there, as a transaction sees it.
+    /// Returns the ids of the documents that exist, as the transaction sees them.
     async fn present(
         &self,
         session: &mut ClientSession,
@@ -372,7 +378,7 @@ impl Base {
         Ok(all)
     }
 
-    /// Changes what a partition says to keep.
+    /// Updates a partition's totals.
     async fn count_kept(
         &self,
         session: &mut ClientSession,
@@ -396,7 +402,7 @@ impl Base {
 }
 
 impl Change {
-    /// What there was, with the change.
+    /// Applies the change to totals.
     fn of(&self, before: &Totals) -> Totals {
         Totals {
             events: before.events.saturating_add_signed(self.events),
@@ -406,7 +412,7 @@ impl Change {
     }
 }
 
-/// By how much more is kept afterwards. What streams wait for tells how much they hold.
+/// Computes the change of the totals. Waiting states give the number of held events and bytes.
 fn change(steps: &[sequence::Step], kept: &HashMap<StreamId, Kept>, conflicts: usize) -> Change {
     let mut change = Change { conflicts: count(conflicts), ..Change::default() };
     for sequence::Step { stream, waiting, .. } in steps {
@@ -418,7 +424,7 @@ fn change(steps: &[sequence::Step], kept: &HashMap<StreamId, Kept>, conflicts: u
     change
 }
 
-/// Whether revisions are left out before or between what is appended.
+/// Returns whether a step skips revisions before or between the appended events.
 fn has_gaps(step: &sequence::Step) -> bool {
     let before = [step.seen.last].into_iter().chain(step.append.iter().map(|(revision, _)| *revision));
     before.zip(&step.append).any(|(before, (revision, _))| before.0.checked_add(1) != Some(revision.0))

@@ -1,9 +1,9 @@
-//! Transactions: a loop of our own around them, since the driver's tries for two minutes and does not tell apart what
-//! must be told apart.
+//! Transactions, with a retry loop of our own: the driver's loop retries for two minutes and does
+//! not separate unknown outcomes from failures.
 //!
-//! A process that dies or stands still in the middle of a transaction leaves it open, and what it has written stays
-//! blocked for others until the server ends it: after a minute. Whoever runs into it for longer than a moment looks
-//! for such transactions and ends them. That is always safe: who owned one runs it again.
+//! A process that dies or hangs in the middle of a transaction leaves it open. Its writes block
+//! others until the server aborts it after a minute. A blocked writer looks for such transactions
+//! and aborts them. That is always safe: the owner runs its transaction again.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,34 +17,34 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::error::Failure;
 use crate::{Base, patiently};
 
-/// How long a transaction is run again and again.
+/// The time within which a transaction is retried.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long a commit is asked for again.
+/// The time within which a commit is retried.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(6);
-/// A transaction in which nothing has happened for so long has lost its owner, or might as well have.
+/// The idle time after which a transaction counts as abandoned.
 const FORSAKEN: Duration = Duration::from_secs(1);
-/// How often those who are in each other's way look for such transactions.
+/// The interval at which blocked writers look for abandoned transactions.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// What a transaction's work comes to.
+/// The decision at the end of a transaction's work.
 pub(crate) enum Step<T> {
-    /// It is to be committed.
+    /// Commit the transaction.
     Keep(T),
-    /// Nothing is to be written.
+    /// Abort the transaction.
     CallOff(T),
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 pub(crate) enum Ended<T> {
-    /// It is stored, durably.
+    /// The writes are stored durably.
     Committed(T),
     /// Nothing was written.
     CalledOff(T),
-    /// It can't be told.
+    /// The outcome is unknown.
     Unknown(Failure),
 }
 
-/// What is done in a transaction, maybe more than once.
+/// The work of a transaction. It may run more than once.
 pub(crate) trait Work: Sync {
     type Answer: Send;
 
@@ -54,7 +54,8 @@ pub(crate) trait Work: Sync {
     ) -> impl Future<Output = Result<Step<Self::Answer>, Failure>> + Send;
 }
 
-/// The write concern of everything that is written: with less, a failover loses what was acknowledged.
+/// Returns the write concern of all writes. With a weaker one, a failover loses acknowledged
+/// writes.
 pub(crate) fn durable() -> WriteConcern {
     let mut concern = WriteConcern::majority();
     concern.journal = Some(true);
@@ -63,7 +64,8 @@ pub(crate) fn durable() -> WriteConcern {
 }
 
 impl Base {
-    /// Runs work in a transaction, again where others were in the way. `Err` means that nothing was written.
+    /// Runs work in a transaction and retries it after conflicts. `Err` means that nothing was
+    /// written.
     pub(crate) async fn transact<W: Work>(&self, work: W) -> Result<Ended<W::Answer>, Failure> {
         let begun = Instant::now();
         let backoff = Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(100));
@@ -87,7 +89,7 @@ impl Base {
         }
     }
 
-    /// Runs work in a transaction, but not again. `Err` means that nothing was written.
+    /// Runs work in a transaction without retries. `Err` means that nothing was written.
     pub(crate) async fn transact_once<W: Work>(&self, work: &W) -> Result<Ended<W::Answer>, Failure> {
         let mut session = self.client.start_session().causal_consistency(false).await?;
         session
@@ -98,7 +100,7 @@ impl Base {
             .await?;
         match patiently(work.run(&mut session)).await? {
             Step::CallOff(answer) => {
-                // What is not ended here ends when the session is dropped.
+                // If the abort fails, dropping the session aborts the transaction.
                 let _ = session.abort_transaction().await;
                 Ok(Ended::CalledOff(answer))
             }
@@ -110,8 +112,8 @@ impl Base {
         }
     }
 
-    /// Waits for a write that is not in a transaction. One that a program has left open, as it died, would hold it up for as long as the server
-    /// lets it be: such are ended.
+    /// Waits for a write outside a transaction. A dead process may have left a transaction open
+    /// that blocks the write: this aborts such transactions.
     pub(crate) async fn unblocked<T>(&self, write: impl Future<Output = T>) -> T {
         let mut write = std::pin::pin!(write);
         loop {
@@ -124,7 +126,7 @@ impl Base {
         }
     }
 
-    /// Ends transactions of programs like this one in which nothing happens any more.
+    /// Aborts idle transactions of processes with the same application name.
     async fn end_forsaken(&self) -> Result<(), Failure> {
         let admin = self.client.database("admin");
         let idle = i64::try_from(FORSAKEN.as_micros()).unwrap_or(i64::MAX);
@@ -153,7 +155,7 @@ enum Committed {
     Unknown(Failure),
 }
 
-/// Asks for the commit until it is known what became of it, or patience ends.
+/// Repeats the commit until its outcome is known or the time is up.
 async fn commit(session: &mut ClientSession) -> Committed {
     let begun = Instant::now();
     let backoff = Backoff::default().first(Duration::from_millis(20)).most(Duration::from_millis(500));

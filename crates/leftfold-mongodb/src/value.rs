@@ -1,11 +1,11 @@
-//! Values of filters and their documents, from BSON and to BSON.
+//! Conversion between BSON and the values of filters and their documents.
 
 use bson::oid::ObjectId;
 use bson::{Binary, Bson, DateTime, Document, JavaScriptCodeWithScope, Regex, Timestamp};
 use leftfold::Invalid;
 use leftfold::react::{Fields, Value};
 
-/// The same value.
+/// Converts a BSON value.
 pub fn from_bson(bson: Bson) -> Value {
     match bson {
         Bson::Double(number) => Value::Double(number),
@@ -29,7 +29,7 @@ pub fn from_bson(bson: Bson) -> Value {
         Bson::Undefined => Value::Undefined,
         Bson::MaxKey => Value::MaxKey,
         Bson::MinKey => Value::MinKey,
-        // What their parts are is said in extended JSON alone.
+        // Only extended JSON gives access to the parts of these types.
         Bson::Decimal128(_) | Bson::DbPointer(_) => bson.into_canonical_extjson().into(),
     }
 }
@@ -38,7 +38,8 @@ fn fields(document: Document) -> Fields {
     document.into_iter().map(|(name, value)| (name, from_bson(value))).collect()
 }
 
-/// The same value. Refused is what BSON has no place for: the character zero in a regular expression.
+/// Converts a value to BSON. Fails if BSON can't hold it: a regular expression with a zero
+/// character.
 pub fn to_bson(value: Value) -> Result<Bson, Invalid> {
     let invalid = |value: &Value| Invalid::new("value", &value.to_string(), "what BSON can hold");
     Ok(match value {

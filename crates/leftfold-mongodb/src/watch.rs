@@ -1,10 +1,12 @@
-//! The board: what the last commits reached, for those who wait for more.
+//! The board: the latest known commits, for tasks that wait for newer ones.
 //!
-//! Commits of this process are put up at once. Those of other processes come through a change stream, which is open only while somebody waits, or did
-//! a moment ago: on the number of stirs alone while only those wait who run tasks, which is cheaper for the server; on the heads and the checkpoints as
-//! well once somebody waits for these. Where it fails, as on a standalone server, all are read again and again instead.
+//! Commits of this process are published at once. Commits of other processes arrive through a
+//! change stream. It is open only while a task waits, and for a moment after. While only runners
+//! wait, it covers just the wake-up counter, which is cheaper for the server. Otherwise it also
+//! covers the heads and the checkpoints. Where a change stream fails, as on a standalone server,
+//! the watcher polls instead.
 //!
-//! **No wake-up is lost**: the stream is opened first and then all is read, so that whatever is not in what was read
+//! **No wake-up is lost**: the watcher opens the stream before it reads. Whatever the read misses
 //! comes through the stream.
 
 use std::collections::{HashMap, VecDeque};
@@ -23,81 +25,83 @@ use crate::error::Failure;
 use crate::schema::{CHECKPOINTS, GENERATIONS, HEADS, STIRS};
 use crate::{Base, patiently};
 
-/// How long the server keeps an idle stream waiting: what an idle store costs is one command in this time.
+/// The longest time that the server keeps an idle stream waiting. An idle store costs one command
+/// per interval.
 const AWAIT: Duration = Duration::from_secs(10);
-/// A server that does not even say that nothing happened is gone.
+/// The time after which a server that does not even report an empty result counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
-/// How long the stream stays open when nobody waits any more.
+/// The time that the stream stays open after the last wait.
 const LINGER: Duration = Duration::from_secs(10);
-/// How often is looked where there is no stream: often after something happened, seldom when nothing does.
+/// The polling intervals: short after a change, long when nothing happens.
 const SHORTEST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(500);
-/// How long after a failure the stream is tried again.
+/// The delay before the stream is tried again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How many of its own moves a process recognises when the change stream tells them again.
+/// The number of its own moves that a process recognizes in the change stream.
 const ECHOES: usize = 64;
 
-/// What is known to be committed. Others may have gone further.
+/// The known commits. Other processes may be further.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     heads: Mark,
     checkpoints: HashMap<Collection, Stand>,
     partitions: u16,
-    /// How often those who run tasks were stirred.
+    /// The number of wake-ups of runners.
     stirs: u64,
-    /// How often it was heard that other generations may be live.
+    /// The number of times that the live generations may have changed.
     switches: u64,
-    /// What is live of what, as it was last read.
+    /// The live generation of each collection, as last read.
     live: Vec<(String, i64)>,
-    /// What comes through the change stream, every step that others take.
+    /// The scope that the change stream covers: it reports every step of other processes there.
     told: Option<Scope>,
 }
 
-/// What somebody waits for.
+/// The subject of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
-    /// That those who run tasks are stirred.
+    /// Wake-ups of runners.
     Stirs,
-    /// That, and commits of events and documents.
+    /// Wake-ups, and commits of events and documents.
     All,
 }
 
-/// Where a checkpoint is.
+/// The known state of a checkpoint.
 #[derive(Debug, Default)]
 struct Stand {
     mark: Mark,
-    /// How often it was seen to change.
+    /// The number of observed changes.
     changes: u64,
-    /// How often this process has put it up.
+    /// The number of times that this process has published it.
     published: u64,
-    /// What this process has put up and the change stream has not yet told again.
+    /// The marks that this process has published and the change stream has not reported yet.
     echoes: VecDeque<Mark>,
 }
 
 impl Known {
-    /// Whether some partition's head is beyond the mark.
+    /// Returns whether some partition's head is beyond the mark.
     pub(crate) fn is_beyond(&self, mark: &Mark) -> bool {
         let is_beyond = |partition| self.heads.position(partition) > mark.position(partition);
         (0..self.partitions).map(Partition).any(is_beyond)
     }
 
-    /// How often those who run tasks were stirred, at least.
+    /// Returns the number of wake-ups of runners, at least.
     pub(crate) fn stirs(&self) -> u64 {
         self.stirs
     }
 
-    /// How often it was heard that other generations may be live.
+    /// Returns the number of times that the live generations may have changed.
     pub(crate) fn switches(&self) -> u64 {
         self.switches
     }
 
-    /// Whether whatever is not here yet will come by itself.
+    /// Returns whether the change stream covers the scope, so that every further step arrives by
+    /// itself.
     pub(crate) fn is_told(&self, scope: Scope) -> bool {
         self.told >= Some(scope)
     }
 
-    /// Where a checkpoint is known to be, and how often it was seen to change.
+    /// Returns the known mark of a checkpoint, and the number of its observed changes.
     pub(crate) fn checkpoint(&self, projection: &Collection) -> (Mark, u64) {
         self.checkpoints
             .get(projection)
@@ -108,7 +112,7 @@ impl Known {
 pub(crate) struct Board {
     known: watch::Sender<Known>,
     waiting: Mutex<Waiting>,
-    /// Somebody came.
+    /// Rings when a task starts to wait.
     bell: Notify,
 }
 
@@ -116,7 +120,7 @@ pub(crate) struct Board {
 struct Waiting {
     for_stirs: usize,
     for_all: usize,
-    /// The task that looks for commits of others.
+    /// The task that watches for commits of other processes.
     watcher: Option<AbortHandle>,
 }
 
@@ -126,7 +130,7 @@ impl Board {
         Self { known: watch::Sender::new(known), waiting: Mutex::default(), bell: Notify::new() }
     }
 
-    /// Puts up where heads are, at least. Answers whether that is news.
+    /// Publishes a lower bound of the heads. Returns whether it is news.
     pub(crate) fn grew(&self, heads: &Mark) -> bool {
         self.known.send_if_modified(|known| {
             let news = !known.heads.covers(heads);
@@ -135,7 +139,7 @@ impl Board {
         })
     }
 
-    /// Puts up how often those who run tasks were stirred, at least. Answers whether that is news.
+    /// Publishes a lower bound of the number of wake-ups. Returns whether it is news.
     pub(crate) fn stirred(&self, stirs: u64) -> bool {
         self.known.send_if_modified(|known| {
             let news = known.stirs < stirs;
@@ -144,12 +148,12 @@ impl Board {
         })
     }
 
-    /// Puts up that other generations may be live.
+    /// Publishes that the live generations may have changed.
     pub(crate) fn switched(&self) {
         self.known.send_modify(|known| known.switches += 1);
     }
 
-    /// Puts up what was read to be live. Answers whether that is news.
+    /// Publishes the live generations that were read. Returns whether they are news.
     fn lives(&self, live: Vec<(String, i64)>) -> bool {
         self.known.send_if_modified(|known| {
             let news = known.live != live;
@@ -161,7 +165,7 @@ impl Board {
         })
     }
 
-    /// Puts up where this process has moved a checkpoint.
+    /// Publishes a checkpoint that this process has moved.
     pub(crate) fn moved(&self, projection: &Collection, mark: &Mark) {
         self.known.send_modify(|known| {
             let stand = known.checkpoints.entry(projection.clone()).or_default();
@@ -175,7 +179,7 @@ impl Board {
         });
     }
 
-    /// Puts up where the change stream says that a checkpoint was moved, by whomever.
+    /// Publishes a checkpoint move from the change stream, unless this process made it.
     fn told(&self, projection: &Collection, mark: &Mark) {
         self.known.send_if_modified(|known| {
             let stand = known.checkpoints.entry(projection.clone()).or_default();
@@ -189,14 +193,14 @@ impl Board {
         });
     }
 
-    /// How often this process has put up each checkpoint.
+    /// Returns the number of times that this process has published each checkpoint.
     fn published(&self) -> HashMap<Collection, u64> {
         let known = self.known.borrow();
         known.checkpoints.iter().map(|(projection, stand)| (projection.clone(), stand.published)).collect()
     }
 
-    /// Puts up where checkpoints were read to be, but for those that this process has moved meanwhile. Answers whether
-    /// there is news.
+    /// Publishes checkpoints that were read, except those that this process has moved meanwhile.
+    /// Returns whether there is news.
     fn found(&self, checkpoints: Vec<(Collection, Mark)>, published: &HashMap<Collection, u64>) -> bool {
         self.known.send_if_modified(|known| {
             let mut news = false;
@@ -213,7 +217,7 @@ impl Board {
         })
     }
 
-    /// Of what every step that others take will be put up.
+    /// Sets the scope that the change stream covers.
     fn is_told(&self, told: Option<Scope>) {
         self.known.send_if_modified(|known| {
             known.told = told;
@@ -225,7 +229,7 @@ impl Board {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is waited for, if anything is.
+    /// Returns the widest scope that tasks wait for, if any.
     fn awaited(&self) -> Option<Scope> {
         let waiting = self.lock();
         match (waiting.for_stirs, waiting.for_all) {
@@ -235,7 +239,7 @@ impl Board {
         }
     }
 
-    /// Waits until more is waited for than this.
+    /// Waits until a task waits for a wider scope.
     async fn wanted_beyond(&self, scope: Scope) {
         while self.awaited() <= Some(scope) {
             self.bell.notified().await;
@@ -252,7 +256,7 @@ impl Waiting {
     }
 }
 
-/// Somebody waits.
+/// The registration of a waiting task. Dropping it ends the wait.
 pub(crate) struct Guard {
     board: Arc<Board>,
     scope: Scope,
@@ -265,11 +269,11 @@ impl Drop for Guard {
 }
 
 impl Base {
-    /// Starts to wait. Until the guard is dropped, what other processes do is looked for.
+    /// Starts a wait. Until the guard is dropped, the watcher follows other processes.
     pub(crate) fn wait(self: &Arc<Self>, scope: Scope) -> (Guard, watch::Receiver<Known>) {
         let mut waiting = self.board.lock();
         *waiting.waiters(scope) += 1;
-        // It may have ended with the runtime it was started in.
+        // The watcher may have ended with the runtime that started it.
         if waiting.watcher.as_ref().is_none_or(AbortHandle::is_finished) {
             let watcher = tokio::spawn(watch(Arc::downgrade(self), Arc::clone(&self.board)));
             waiting.watcher = Some(watcher.abort_handle());
@@ -279,7 +283,8 @@ impl Base {
         (Guard { board: Arc::clone(&self.board), scope }, self.board.known.subscribe())
     }
 
-    /// Reads all heads, checkpoints and stirs, and puts them up. Answers whether there is news.
+    /// Reads all heads, checkpoints, wake-ups and generations, and publishes them. Returns whether
+    /// there is news.
     async fn look(&self) -> Result<bool, Failure> {
         let mut news = false;
         if self.has_transactions() {
@@ -306,7 +311,7 @@ impl Base {
         Ok(self.board.found(checkpoints, &published) || news)
     }
 
-    /// A stream of all changes from now on.
+    /// Opens a stream of all changes from now on.
     async fn changes(&self, scope: Scope) -> Result<ChangeStream<Document>, Failure> {
         let told = doc! { "$project": {
             "documentKey": 1,
@@ -327,7 +332,7 @@ impl Base {
         Ok(changes.max_await_time(AWAIT).await?.with_type())
     }
 
-    /// Puts up what a change tells.
+    /// Publishes a change.
     fn see(&self, change: &Document) {
         if let Ok(stirs) = change.get_i64("stirs") {
             self.board.stirred(stirs.unsigned_abs());
@@ -350,7 +355,7 @@ impl Base {
     }
 }
 
-/// Looks for commits of others while somebody waits, until the store is gone.
+/// Watches for commits of other processes while a task waits, until the store is dropped.
 async fn watch(store: Weak<Base>, board: Arc<Board>) {
     let mut failed_at: Option<Instant> = None;
     loop {
@@ -358,7 +363,7 @@ async fn watch(store: Weak<Base>, board: Arc<Board>) {
             if let Some(scope) = board.awaited() {
                 break scope;
             }
-            // Woken now and then to see whether the store is gone.
+            // The timeout lets the loop notice that the store was dropped.
             let _ = timeout(LINGER, board.bell.notified()).await;
             if store.strong_count() == 0 {
                 return;
@@ -369,7 +374,7 @@ async fn watch(store: Weak<Base>, board: Arc<Board>) {
         let watched = if streams { follow(base, scope).await } else { poll(base).await };
         board.is_told(None);
         if let Err(failure) = watched {
-            // Those who wait are still woken by this process; the next look tries again.
+            // Commits of this process still wake the waiting tasks; the next round tries again.
             tracing::warn!(?failure, "could not watch for commits of others; looking for them instead");
             failed_at = Some(Instant::now());
             sleep(SHORTEST).await;
@@ -377,9 +382,10 @@ async fn watch(store: Weak<Base>, board: Arc<Board>) {
     }
 }
 
-/// Follows a change stream until it fails, or nobody waits any more, or somebody waits for more.
+/// Follows a change stream until it fails, no task waits any more, or a task waits for a wider
+/// scope.
 async fn follow(base: Arc<Base>, scope: Scope) -> Result<(), Failure> {
-    // What was put up before the stream is open it will never tell.
+    // The stream does not report moves published before it opened.
     base.board.known.send_if_modified(|known| {
         known.checkpoints.values_mut().for_each(|stand| stand.echoes.clear());
         false
@@ -398,7 +404,7 @@ async fn follow(base: Arc<Base>, scope: Scope) -> Result<(), Failure> {
         let Ok(next) = next else { return Err(Failure::silent()) };
         let Some(base) = store.upgrade() else { return Ok(()) };
         next?.iter().for_each(|change| base.see(change));
-        // What is watched was dropped; another stream tells what comes in its place.
+        // A watched collection was dropped: open another stream for its replacement.
         if !changes.is_alive() {
             return Ok(());
         }
@@ -410,7 +416,7 @@ async fn follow(base: Arc<Base>, scope: Scope) -> Result<(), Failure> {
     }
 }
 
-/// Looks again and again for as long as a stream is not to be tried, or until nobody waits any more.
+/// Polls until it is time to try the stream again, or until no task waits any more.
 async fn poll(base: Arc<Base>) -> Result<(), Failure> {
     let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
     drop(base);

@@ -1,4 +1,4 @@
-//! Reactions on plain collections, and tasks that are completed in a transaction of their handler's own.
+//! Reactions on plain collections, and tasks completed in a transaction of their handler.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -50,7 +50,7 @@ async fn start(store: &Mongo, reaction: Reaction, worker: &str) -> Reacting<Mong
     Reactor::on(store.clone()).worker(worker).reaction(reaction).start().await.unwrap()
 }
 
-/// Books a payment and completes the task, both or none.
+/// Books a payment and completes the task in one transaction.
 async fn book(store: Mongo, ctx: Context<Order>, commits: bool) -> Result<(), HandlerError> {
     let mut session = store.database().client().start_session().await?;
     session.start_transaction().await?;
@@ -105,7 +105,8 @@ async fn what_was_written_and_that_it_is_done_become_true_together() {
     reacting.stop(Duration::from_secs(5)).await;
 }
 
-/// A worker that slept through the end of its claim, while another did its work, can't do it a second time.
+/// A worker that sleeps past the end of its claim, while another worker does its task, can't do it
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_taken_over_can_not_complete() {
     let store = store().await;
@@ -147,7 +148,8 @@ async fn who_was_taken_over_can_not_complete() {
     second.stop(Duration::from_secs(5)).await;
 }
 
-/// A process that dies between completing its task and its commit leaves a transaction that holds up all who want the task.
+/// A process that dies between completing its task and its commit leaves a transaction open. That
+/// transaction blocks every other worker that wants the task.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_was_left_open_does_not_hold_up_the_next() {
     let store = store().await;
@@ -185,13 +187,13 @@ async fn a_transaction_that_was_left_open_does_not_hold_up_the_next() {
     second.stop(Duration::from_secs(5)).await;
 }
 
-/// A commit that was made and not heard of is not made again, and one that was not made is.
+/// A commit that succeeded without a reply is not repeated, and one that failed is.
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_whose_outcome_is_not_known_count_once() {
     let server = Server::replica_set(1).await.unwrap();
     let store = Mongo::connect(server.url()).await.unwrap();
     let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
-    // What was begun and is not committed stands in the way of others until the server ends it.
+    // An open transaction blocks others until the server aborts it.
     let soon_ended = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": 1 };
     server.command(0, soon_ended).await.unwrap();
     let not_made = doc! { "errorCode": 1 };
@@ -219,7 +221,7 @@ async fn commits_whose_outcome_is_not_known_count_once() {
     reacting.stop(Duration::from_secs(5)).await;
 }
 
-/// Transactions that are in each other's way are run again by the loop that the documentation shows.
+/// The documented loop runs conflicting transactions again.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_in_each_others_way_are_repeated() {
     let store = store().await;
@@ -257,7 +259,8 @@ async fn transactions_in_each_others_way_are_repeated() {
     reacting.stop(Duration::from_secs(5)).await;
 }
 
-/// Adds an order to the sum of all, and completes its task, both or none. Before it writes, it waits for the other.
+/// Adds an order to the total and completes its task, in one transaction. Waits for the other
+/// handler before it writes.
 async fn add_up(
     ctx: &Context<Order>,
     store: &Mongo,
@@ -276,7 +279,7 @@ async fn add_up(
     Ok(())
 }
 
-/// Ids of any type, documents that any program wrote, before and while it runs.
+/// Covers ids of any type, and documents that any program writes before and during the run.
 #[tokio::test(flavor = "multi_thread")]
 async fn plain_collections_are_reacted_to() {
     let store = store().await;

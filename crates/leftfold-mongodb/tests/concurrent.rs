@@ -1,5 +1,5 @@
-//! Many processes append, transactions are called off and others are slow: readers skip nothing, and everything that was
-//! acknowledged is there once, in order.
+//! Many processes append while transactions are aborted or slow. Readers skip no event, and every
+//! acknowledged event is stored once, in order.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -36,7 +36,7 @@ fn entry(id: &str) -> Entry {
     }
 }
 
-/// Not a test of its own: what the other processes run.
+/// Not a test of its own: the code of the other processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writer() {
     let (Ok(url), Ok(name)) = (std::env::var("LEFTFOLD_WRITER_URL"), std::env::var("LEFTFOLD_WRITER")) else {
@@ -64,7 +64,7 @@ async fn futures_of<T>(tasks: Vec<tokio::task::JoinHandle<T>>) -> Vec<T> {
     done
 }
 
-/// An append as one of ours, up to its end, which is somebody else's business.
+/// Starts an append like the store's own, and leaves the end of the transaction to the caller.
 async fn begin(store: &Mongo, session: &mut ClientSession, id: &str) -> mongodb::error::Result<()> {
     session.start_transaction().await?;
     let heads = store.database().collection::<Document>("leftfold.heads");
@@ -82,7 +82,7 @@ async fn begin(store: &Mongo, session: &mut ClientSession, id: &str) -> mongodb:
     Ok(())
 }
 
-/// Calls off half of its transactions, and ends the others only after others had time to come.
+/// Aborts half of its transactions, and delays the others so that more writers arrive.
 async fn meddle(store: Mongo) -> usize {
     let mut committed = 0;
     let mut tries = 0;
@@ -96,7 +96,7 @@ async fn meddle(store: Mongo) -> usize {
             session.abort_transaction().await.unwrap();
             continue;
         }
-        // Not waiting for anything: being slow is the point.
+        // The delay itself is the point of this test.
         tokio::time::sleep(Duration::from_millis(150)).await;
         if session.commit_transaction().await.is_ok() {
             committed += 1;
@@ -105,7 +105,7 @@ async fn meddle(store: Mongo) -> usize {
     committed
 }
 
-/// Reads a partition as it grows, until it has so many events.
+/// Reads all partitions as they grow, up to the final mark.
 async fn follow(store: &Mongo, mut done: tokio::sync::watch::Receiver<Option<Mark>>) -> Vec<Event> {
     let mut events = Vec::new();
     let mut at = Mark::default();
@@ -205,8 +205,8 @@ async fn append(store: &Mongo, stream: &str, id: &str) -> u64 {
     store.append(stream, Expected::Any, vec![entry(id)]).await.unwrap().into_token().revision.0
 }
 
-/// Who remembers a stream at 1 while another process has put 500 there must not write 2 behind it: that revision is
-/// free, and no index tells.
+/// A process has a stream cached at 1 while another process wrote revision 500. It must not write
+/// 2: that revision is free, and no index reports the error.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_appended_behind_revisions_that_others_left_out() {
     let url = REPLICA_SET.url().await;
@@ -228,7 +228,7 @@ async fn nothing_is_appended_behind_revisions_that_others_left_out() {
     assert_eq!(events.iter().map(|event| event.revision.0).collect::<Vec<_>>(), [1, 500]);
 }
 
-/// The same while all go on at once: in the order of the log, revisions only grow.
+/// The same with concurrent writers: in log order, revisions only grow.
 #[tokio::test(flavor = "multi_thread")]
 async fn revisions_only_grow_while_some_leave_some_out() {
     let url = REPLICA_SET.url().await;
@@ -270,7 +270,7 @@ async fn revisions_only_grow_while_some_leave_some_out() {
     assert_eq!((appended, page.more), (80, false));
 }
 
-/// The bound holds for all together.
+/// The bound holds for all processes together.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_more_messages_are_rejected_than_may_be_whoever_rejects_them() {
     let rejected = |number: u64| Rejected {

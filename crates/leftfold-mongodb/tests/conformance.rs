@@ -1,4 +1,5 @@
-//! MongoDB does what every store must do: a replica set with transactions, a standalone server without.
+//! The conformance tests of stores: a replica set with transactions, and a standalone server
+//! without.
 
 mod common;
 
@@ -10,7 +11,7 @@ async fn replica_set(partitions: u16) -> (Mongo, Guard) {
     REPLICA_SET.guarded(Mongo::options().partitions(partitions)).await
 }
 
-/// A standalone server holds no log.
+/// Pairs a standalone server with a log in memory, because it can't hold a log.
 async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, Guard) {
     let (documents, guard) = STANDALONE.guarded(Mongo::options()).await;
     (Apart { log: Memory::new(partitions), documents }, guard)

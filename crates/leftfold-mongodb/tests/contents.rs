@@ -1,4 +1,5 @@
-//! Documents without events: what is stored of them, which others read, and that an answer that was lost changes nothing.
+//! Documents without events: their stored form, which other programs read, and idempotency after
+//! lost replies.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -55,7 +56,7 @@ async fn inserted(things: &Versioned<Json, Mongo>, name: &str, body: &str) -> Ve
     version
 }
 
-/// Others query fields as they always did, and find everything of Leftfold's in one field.
+/// Other programs can query the fields, and all of Leftfold's own data is in one field.
 #[tokio::test(flavor = "multi_thread")]
 async fn fields_stand_at_the_top_level() {
     let store = REPLICA_SET.store(Mongo::options()).await;
@@ -83,7 +84,7 @@ async fn fields_stand_at_the_top_level() {
     assert!(matches!(content.remove("guard"), Some(Bson::Binary(guard)) if guard.bytes.len() == 8));
     assert_eq!(*content, doc! { "by": by, "operations": [7_i64, 9_i64], "last": 9_i64 });
     stored.remove("_content");
-    // Narrow numbers stay narrow.
+    // 32-bit numbers stay 32-bit.
     let expected = doc! { "_id": "shoes", "price": 3_900, "at": at, "in": { "n": 8 }, "tags": ["new"] };
     assert_eq!(stored, expected);
 
@@ -101,7 +102,8 @@ async fn fields_stand_at_the_top_level() {
     assert_eq!(stored, doc! { "_id": "shoes", "only": 1 });
 }
 
-/// What can't stand at the top level is kept as text, too, until it is gone.
+/// A body with fields that can't be stored at the top level also has its text, until those fields
+/// are gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn odd_documents_have_their_text_beside_them() {
     let store = STANDALONE.store(Mongo::options()).await;
@@ -122,14 +124,14 @@ async fn odd_documents_have_their_text_beside_them() {
         panic!("refused")
     };
     assert!(!raw(&store, "a").await.get_document("_content").unwrap().contains_key("json"));
-    // An increment that an update of the server would make infinite.
+    // The server's own update would turn this increment into infinity.
     inserted(&things, "huge", r#"{"n":1.7e308}"#).await;
     let error = things.operate("huge", operation(1).increment("n", 1e308).unwrap()).await.unwrap_err();
     assert!(error.to_string().contains("within its range"), "{error}");
     things.operate("huge", operation(1).increment("n", -1e308).unwrap()).await.unwrap();
 }
 
-/// Ids are what reactions see: those of other types than strings are given as JSON.
+/// Ids have the same form as in reactions: types other than strings are given as JSON.
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_stand_for_values_of_any_type() {
     let store = REPLICA_SET.store(Mongo::options()).await;
@@ -166,7 +168,7 @@ async fn ids_stand_for_values_of_any_type() {
     }
 }
 
-/// What others have written is not touched, and views can't be written to.
+/// Documents of other programs are not touched, and views can't be written.
 #[tokio::test(flavor = "multi_thread")]
 async fn documents_of_others_are_left_alone() {
     let store = REPLICA_SET.store(Mongo::options()).await;
@@ -188,7 +190,7 @@ async fn documents_of_others_are_left_alone() {
     assert!(error.to_string().contains("it is a view"), "{error}");
 }
 
-/// A collection whose documents are kept in the order of their `_id` has no index of that name.
+/// A clustered collection, which is stored in `_id` order, has no index named `_id_`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clustered_collection_will_do() {
     let store = REPLICA_SET.store(Mongo::options()).await;
@@ -205,7 +207,7 @@ async fn a_clustered_collection_will_do() {
     assert_eq!(raw(&store, "a").await.get_i32("n").unwrap(), 41);
 }
 
-/// How many commands that read or write the server has run.
+/// Returns the number of read and write commands that the server has run.
 async fn commands(server: &Server) -> i64 {
     let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
     let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
@@ -234,11 +236,12 @@ async fn what_holds_takes_one_command() {
         let operated = store.operate(&things(), operations.collect()).await.unwrap();
         assert_eq!(operated, vec![Operated::Applied; count]);
     }
-    // Six, and a query for the one that was there already, once it was inserted and once it had another guard.
+    // Six commands, plus one query for each of the two refused writes: the existing document and
+    // the changed guard.
     assert_eq!(commands(&server).await - before, 8);
 }
 
-/// Answers that are lost: what is asked again is not done again.
+/// Replies get lost: a repeated request is not carried out twice.
 #[tokio::test]
 async fn what_is_repeated_is_done_once() {
     let server = Server::replica_set(1).await.unwrap();
@@ -276,7 +279,7 @@ async fn what_is_repeated_is_done_once() {
     proxy.lose_replies_to("delete", 1);
     assert_eq!(soon(things.delete("a", version)).await.unwrap(), Answer::AlreadyApplied(version));
 
-    // Nobody knows whether a majority will have it.
+    // The server does not report whether a majority has the write.
     let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
     for (number, (command, write)) in [
         ("insert", write("b", None, Some(("v1", r#"{"n":1}"#)))),
@@ -290,7 +293,7 @@ async fn what_is_repeated_is_done_once() {
         let error = others.write_contents(&self::things(), [write].into()).await.unwrap_err();
         assert!(error.is_unknown(), "{command}: {error}");
         heal(&server).await;
-        // The majority of one has it, a moment later.
+        // The majority of one member has it a moment later.
         let expected = [Some("v1"), Some("v2"), None][number].map(|guard| Guard::stored(guard.as_bytes()));
         let is_there = async || found(&others, "b").await.map(|stored| stored.guard) == expected;
         soon(async { while !is_there().await {} }).await;

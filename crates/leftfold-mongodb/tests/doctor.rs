@@ -1,4 +1,5 @@
-//! What the doctor finds on real servers: each fault is made as somebody would make it by hand.
+//! The doctor's findings on real servers. Each test makes a fault the way an operator could by
+//! hand.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -28,7 +29,7 @@ impl Projection for Counted {
     }
 }
 
-/// A database that was used for all there is.
+/// Opens a database that has used every feature.
 async fn used(url: &str) -> Mongo {
     let store = Mongo::connect(url).await.unwrap();
     Leftfold::on(store.clone()).projection(Counted).open().await.unwrap();
@@ -36,7 +37,7 @@ async fn used(url: &str) -> Mongo {
     store
 }
 
-/// All that is said of a database as it is found.
+/// Returns all findings about a database in its current state.
 async fn examined(url: &str) -> Vec<Finding> {
     let store = Mongo::options().untouched().connect(url).await.unwrap();
     Leftfold::on(store).projection(Counted).doctor().await.unwrap()
@@ -86,7 +87,7 @@ async fn an_index_that_is_missing_or_changed_is_found() {
         let indexed = store.database().collection::<Document>(collection);
         indexed.drop_index(index).await.unwrap();
         let subject = format!("{index} of {collection}");
-        // Whoever runs finds it, too, and whoever looks makes nothing.
+        // A running process finds it too, and the doctor creates nothing.
         for findings in [examined(&url).await, examined(&url).await, store.examine().await.unwrap()] {
             let missing = of(&findings, &subject);
             assert_eq!(missing.severity, Severity::Wrong);
@@ -131,7 +132,7 @@ async fn a_standalone_server_is_told_what_it_can_not_do() {
     let findings = Mongo::connect(&url).await.unwrap().examine().await.unwrap();
     assert_eq!(worst(&findings), Severity::Warning, "{findings:#?}");
     assert!(of(&findings, "replica set").advice.as_ref().unwrap().contains("rs.initiate()"));
-    // Of an application it is said that there is no log.
+    // For an application, the doctor reports the missing log.
     let findings = examined(&url).await;
     let log = of(&findings, "the log");
     assert!(log.severity == Severity::Wrong && log.advice.as_ref().unwrap().contains("--replSet"), "{log}");

@@ -1,5 +1,5 @@
-//! A replica set whose primary dies or stands still while events are appended and folded: what was acknowledged is
-//! there, once and in order, and the work goes on without anybody's help.
+//! A replica set whose primary dies or hangs while events are appended and folded. Acknowledged
+//! events are stored once and in order, and the work goes on without help.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -28,7 +28,7 @@ enum Happened {
     Noted { number: u64 },
 }
 
-/// A document that lists what it has seen.
+/// A document that lists the events it has folded.
 struct Lists;
 
 impl Projection for Lists {
@@ -45,7 +45,8 @@ impl Projection for Lists {
     }
 }
 
-/// Appends one event after the other until told to stop, repeating what can't be told. Answers with how many.
+/// Appends one event after the other until stopped, and repeats appends with an unknown outcome.
+/// Returns the number of events.
 async fn append(
     app: App<Mongo>,
     stream: &'static str,
@@ -81,7 +82,8 @@ fn delivery(stream: &str, revision: u64) -> Delivery {
     Delivery { stream, revision: Some(Revision(revision)), previous: None, entry: Arc::new(entry) }
 }
 
-/// Delivers events of a stream, later ones first and some of them twice, until told to stop. Answers with how many.
+/// Delivers events of a stream until stopped, out of order and some of them twice. Returns the
+/// number of events.
 async fn feed(store: Mongo, stream: &'static str, stop: watch::Receiver<bool>) -> u64 {
     let sequencer = Sequencer::new(store);
     let mut number = 0;
@@ -104,7 +106,7 @@ async fn feed(store: Mongo, stream: &'static str, stop: watch::Receiver<bool>) -
     number
 }
 
-/// Waits until so many more events were appended: the set works again.
+/// Waits for a few more appends, which show that the set works again.
 async fn goes_on(done: &mut watch::Receiver<u64>) {
     let more = *done.borrow() + 5;
     let waiting = done.wait_for(|done| *done >= more);
@@ -151,7 +153,8 @@ async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
     app.stop().await;
 }
 
-/// A new primary learns only after a while how much of what it has a majority has, and shows less until then.
+/// A new primary learns only after a while which of its writes a majority has, and shows fewer
+/// until then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged() {
     let server = Server::replica_set(3).await.unwrap();

@@ -1,4 +1,4 @@
-//! Documents that reactions follow: ids of all types, places that are lost, servers that have trouble, and wake-ups.
+//! Documents that reactions follow: ids of all types, lost places, server failures, and wake-ups.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -35,7 +35,8 @@ async fn insert(store: &Mongo, collection: &str, documents: Vec<Document>) {
     store.database().collection::<Document>(collection).insert_many(documents).await.unwrap();
 }
 
-/// All documents that a feed names until it has named these, and where it is then. Panics if it is lost.
+/// Reads the feed until it has named exactly these documents, and returns its place. Panics if the
+/// feed is lost.
 async fn told(feed: &mut MongoFeed, wanted: &[&str]) -> String {
     let wanted: BTreeSet<_> = wanted.iter().map(|text| DocumentId::stored(text)).collect();
     let mut named = BTreeSet::new();
@@ -52,7 +53,7 @@ async fn told(feed: &mut MongoFeed, wanted: &[&str]) -> String {
     .await
 }
 
-/// Why a feed is lost, told again whenever it is asked.
+/// Returns the reason why a feed is lost, and checks that the feed repeats it.
 async fn lost(feed: &mut MongoFeed) -> String {
     soon(async {
         loop {
@@ -72,7 +73,7 @@ async fn documents_of_any_program_are_followed_read_and_paged() {
     assert_eq!(store.page_of_ids(&on, None, 9).await.unwrap(), [], "it is not there yet");
     assert_eq!(store.page_of_ids(&on, Some(id("a")), 9).await.unwrap(), []);
     let oid = ObjectId::parse_str("0123456789abcdef01234567").unwrap();
-    // In MongoDB's order of types, and each with the text of its id.
+    // All types in MongoDB's sort order, each with the text of its id.
     let all: Vec<(Bson, &str)> = vec![
         (Bson::MinKey, r#"{"$minKey":1}"#),
         (Bson::Null, "null"),
@@ -111,7 +112,7 @@ async fn documents_of_any_program_are_followed_read_and_paged() {
         assert_eq!(body["n"], id.as_str());
     }
 
-    // Whatever is done to them is told.
+    // The feed reports every kind of change.
     let orders = store.database().collection::<Document>("orders");
     let body = doc! { "z": 1_i64, "at": DateTime::from_millis(1_700_000_000_123), "by": oid, "a": [1.5, Bson::Null] };
     orders.replace_one(doc! { "_id": oid }, body).await.unwrap();
@@ -123,14 +124,14 @@ async fn documents_of_any_program_are_followed_read_and_paged() {
     let text = r#"{"_id":{"$oid":"0123456789abcdef01234567"},"z":1,"at":{"$date":"2023-11-14T22:13:20.123Z"},"by":{"$oid":"0123456789abcdef01234567"},"a":[1.5,null]}"#;
     let [FoundDocument { id: found, body: Ok(body) }] = &found[..] else { panic!("{found:?}") };
     assert_eq!((found, body.json()), (&id(of_oid), &Json::parse(text).unwrap()));
-    // Filters see the types that the server has.
+    // Filters see the server's types.
     assert_eq!(
         body.value().unwrap().get("z").map(ToString::to_string),
         Some(r#"{"$numberLong":"1"}"#.to_owned())
     );
 }
 
-/// An id that is longer than what people may type.
+/// Covers an id longer than users may enter.
 #[tokio::test]
 async fn documents_with_long_ids_are_followed_and_read() {
     let on = plain("pages");
@@ -143,7 +144,8 @@ async fn documents_with_long_ids_are_followed_and_read() {
     assert_eq!((found.len(), found[0].id.as_str()), (1, long.as_str()));
 }
 
-/// Somebody adds a reaction to another collection, or takes one away, and goes on from where the feed was.
+/// An operator adds a reaction to another collection, or removes one, and the feed continues at its
+/// place.
 #[tokio::test]
 async fn a_place_is_good_for_other_collections_than_it_was_made_with() {
     let store = prepared(&[]).await;
@@ -160,7 +162,8 @@ async fn a_place_is_good_for_other_collections_than_it_was_made_with() {
     told(&mut store.follow(vec![other], Some(place)).await.unwrap(), &["b", "d"]).await;
 }
 
-/// Who only hears of others' changes gets on all the same: what is behind a place is looked at once.
+/// A feed without matching changes still advances, so that the server scans other changes only
+/// once.
 #[tokio::test]
 async fn a_place_moves_on_when_nothing_matches() {
     let store = prepared(&[]).await;
@@ -184,7 +187,7 @@ async fn a_place_moves_on_when_nothing_matches() {
     told(&mut store.follow(vec![plain("quiet")], Some(moved)).await.unwrap(), &["a"]).await;
 }
 
-/// Each feed tells all that is written after its first change, whenever it was opened.
+/// Each feed reports all changes after its first one, no matter when it was opened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_feed_that_is_opened_amid_changes_leaves_none_out() {
     let store = prepared(&[]).await;
@@ -224,10 +227,10 @@ async fn a_place_that_the_server_does_not_know_is_lost() {
     let mut feed = store.follow(on(), None).await.unwrap();
     insert(&store, "orders", vec![doc! { "_id": "a" }]).await;
     let place = told(&mut feed, &["a"]).await;
-    // A place begins with the seconds since 1970; these are long ago.
+    // A place begins with the seconds since 1970; this time is long ago.
     let (begin, rest) = place.split_once("\"82").unwrap();
     let old = format!("{begin}\"825F000000{}", &rest[8..]);
-    // Behind them is a number within the second: another one than that of the change.
+    // The number within the second follows: use another one than the change has.
     let increment = if &rest[8..16] == "00000001" { "00000002" } else { "00000001" };
     let other = format!("{begin}\"82{}{increment}{}", &rest[..8], &rest[16..]);
     let made_up = [r#"{"_data":"8263"}"#, r#"{"_data":"nonsense"}"#, "{}", "5"];
@@ -265,21 +268,22 @@ async fn a_collection_that_is_dropped_or_renamed_is_lost() {
         insert(&store, "orders", vec![doc! { "_id": "c" }]).await;
         let why = lost(&mut feed).await;
         assert!(why.contains(says), "{why}");
-        // Also for who was not there when it happened.
+        // A feed opened after the event is lost, too.
         let mut later = store.follow(vec![plain("orders")], Some(begin.through)).await.unwrap();
         assert_eq!(lost(&mut later).await, why);
         for name in ["orders", "others"] {
             database.collection::<Document>(name).drop().await.unwrap();
         }
     }
-    // What happens to others is of no interest.
+    // Events in other collections do not matter.
     let mut feed = store.follow(vec![plain("orders")], None).await.unwrap();
     database.collection::<Document>("gone").drop().await.unwrap();
     insert(&store, "orders", vec![doc! { "_id": "d" }]).await;
     told(&mut feed, &["d"]).await;
 }
 
-/// A server of its own, as what is made to fail there would hurt others; a store in it, and one that has the trouble.
+/// Starts a server for one test, because its failpoints would disturb other tests. Returns it with
+/// a healthy store and one that hits the failpoints.
 async fn fragile() -> (Server, Mongo, Mongo) {
     let server = Server::replica_set(1).await.unwrap();
     let store = Mongo::connect(server.url()).await.unwrap();
@@ -296,7 +300,7 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
     for trouble in [doc! { "errorCode": 262 }, doc! { "closeConnection": true }, doc! { "errorCode": 6 }] {
         let mut trouble = trouble;
         trouble.insert("appName", "hurt");
-        // For a few times it is over soon enough, for long it is told.
+        // The feed recovers from a few failures, and reports many.
         for times in [1, 3, 100_000] {
             let command = failing(&["getMore", "aggregate"], doc! { "times": times }, trouble.clone());
             server.fail_point(command).await.unwrap();
@@ -304,7 +308,7 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
             let name = format!("d{number}");
             insert(&store, "orders", vec![doc! { "_id": &name }]).await;
             if times > 3 {
-                // What is under way may still be answered.
+                // A pending request may still succeed.
                 let mut waits = 0;
                 let error = soon(async {
                     loop {
@@ -341,7 +345,7 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
             heal(&server).await;
         }
     }
-    // A server that has forgotten what comes next says so at any time.
+    // A server that has lost its history can report that at any time.
     let forgotten = doc! { "errorCode": 286, "appName": "hurt" };
     server.fail_point(failing(&["getMore", "aggregate"], doc! { "times": 1 }, forgotten)).await.unwrap();
     insert(&store, "orders", vec![doc! { "_id": "last" }]).await;
@@ -356,14 +360,14 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
     heal(&server).await;
 }
 
-/// How many commands of these kinds the server has run.
+/// Returns the number of commands of these kinds that the server has run.
 async fn commands(server: &Server, names: &[&str]) -> i64 {
     let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
     let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
     names.iter().map(|name| run.get_document(name).unwrap().get_i64("total").unwrap()).sum()
 }
 
-/// Waits are no polling: not for changes, and not for stirs, which are heard from another process all the same.
+/// Waiting for changes or wake-ups does not poll, and wake-ups from another process still arrive.
 #[tokio::test]
 async fn who_waits_asks_seldom_and_is_woken_at_once() {
     let (server, store, other) = fragile().await;

@@ -1,6 +1,7 @@
-//! Filters and watched paths mean what they mean to MongoDB: each is asked of both, on documents of any shape.
+//! Filters and watched paths behave as in MongoDB: the tests compare both on documents of any
+//! shape.
 //!
-//! `LEFTFOLD_FILTERS` says how many filters are tried, `LEFTFOLD_SEED` from which seed on.
+//! `LEFTFOLD_FILTERS` sets the number of filters, `LEFTFOLD_SEED` the first seed.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -19,7 +20,7 @@ use mongodb::Collection;
 use random::Random;
 
 const DOCUMENTS: i32 = 300;
-/// Documents are made anew after so many filters.
+/// The number of filters after which new documents are generated.
 const ROUND: u64 = 1_000;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -33,7 +34,7 @@ fn document(value: &Value) -> Document {
     }
 }
 
-/// A collection of documents, and these as they come back.
+/// Creates a collection of documents, and returns it with the documents as read back.
 async fn collection(made: impl Iterator<Item = Value>) -> (Collection<Document>, Vec<Value>) {
     let store = STANDALONE.store(Mongo::options()).await;
     let collection = store.database().collection::<Document>("any");
@@ -60,7 +61,7 @@ fn id(document: &Value) -> String {
     document.get("_id").unwrap().to_string()
 }
 
-/// What is refused here and not there, as the documentation of [`Filter`] says.
+/// Returns whether the documentation of [`Filter`] lists this refusal as a difference to MongoDB.
 fn documented(refused: &str) -> bool {
     [
         "a name that does not begin with $",
@@ -73,7 +74,7 @@ fn documented(refused: &str) -> bool {
     .any(|reason| refused.contains(reason))
 }
 
-/// What came of asking both.
+/// The results of the comparisons.
 #[derive(Default)]
 struct Tally {
     compared: usize,
@@ -182,7 +183,7 @@ async fn watched_paths_give_what_mongodb_projects() {
         let paths = match (Paths::new(list.clone()), there) {
             (Ok(paths), Ok(there)) => Some((paths, there)),
             (Err(_), Err(_)) => None,
-            // A document that says what to project has each path once.
+            // A projection document can have each path only once.
             (Err(_), Ok(_)) if projection.len() < list.len() => None,
             (here, there) => panic!("seed {seed}: {list:?}: here {here:?}, MongoDB {there:?}"),
         };
@@ -196,7 +197,8 @@ async fn watched_paths_give_what_mongodb_projects() {
     eprintln!("{compared} projections compared");
 }
 
-/// A value of each type, as reactions read it: from the server through the store to the filter.
+/// Covers a value of each type on its way to a reaction's filter: from the server through the
+/// store.
 #[tokio::test]
 async fn reactions_see_the_types_that_documents_have() {
     let store = REPLICA_SET.store(Mongo::options()).await;
@@ -223,7 +225,7 @@ async fn reactions_see_the_types_that_documents_have() {
         Bson::Decimal128("1".parse().unwrap()),
         Bson::MinKey,
         Bson::MaxKey,
-        // Objects that only look like one of these types.
+        // Objects that only look like extended JSON.
         doc! { "$date": "1970-01-01T00:00:01Z" }.into(),
         doc! { "$oid": oid.to_hex() }.into(),
         doc! { "$numberLong": "1" }.into(),
@@ -260,7 +262,7 @@ async fn reactions_see_the_types_that_documents_have() {
         "number",
     ];
     let mut filters: Vec<Document> = types.iter().map(|name| doc! { "v": { "$type": *name } }).collect();
-    // Servers refuse to compare with some of them.
+    // Servers refuse to compare with some of the types.
     let compared =
         values.iter().filter(|value| !matches!(value, Bson::Undefined | Bson::RegularExpression(_)));
     filters.extend(compared.map(|value| doc! { "v": { "$eq": value.clone() } }));
@@ -268,7 +270,8 @@ async fn reactions_see_the_types_that_documents_have() {
     let now: Timestamp = "1970-01-01T00:00:01Z".parse().unwrap();
     for query in filters {
         let filter: Filter = from_bson(query.clone().into()).to_string().parse().unwrap();
-        // Only what both read alike is compared: a query that names an object like a date is a date here.
+        // Compare only queries that both sides read alike: here, an object that looks like a date
+        // is a date.
         if from_bson(query.clone().into()) != filter.to_query(now) {
             continue;
         }

@@ -1,6 +1,7 @@
-//! Planning takes memory for some documents at a time, however large they are.
+//! Planning reads a few documents at a time, so its memory use is bounded for large documents.
 //!
-//! Before, 500 documents were read at once, whatever their size. This file has one test, since it looks at the memory of its process.
+//! An earlier version read 500 documents at once, whatever their size. This file has a single test,
+//! because it measures the memory of its process.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -17,7 +18,7 @@ use serde::Deserialize;
 
 const DOCUMENTS: usize = 20;
 const BYTES: usize = 8_000_000;
-/// Some documents in each of their forms: as they come, as JSON, as values.
+/// The memory limit: a few documents in each form, which are BSON, JSON and values.
 const MOST_MIB: u64 = 150;
 
 #[derive(Deserialize)]
@@ -25,7 +26,7 @@ struct Picture {
     title: String,
 }
 
-/// The most memory that this process ever had.
+/// Returns the peak memory of this process.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

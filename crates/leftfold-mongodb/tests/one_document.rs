@@ -1,7 +1,9 @@
-//! One document never stops another: not by its size, its depth, its id, its bytes, or what its handler says.
+//! One document never blocks another: not by its size, depth, id or bytes, nor by its handler's
+//! result.
 //!
-//! Before, a document of 13 MB made a task that MongoDB refused, and one with invalid UTF-8 could not be read; the whole batch was tried
-//! again for ever, and no reaction to that collection ran any more.
+//! In an earlier version, a 13 MB document made a task that MongoDB refused, and a document with
+//! invalid UTF-8 could not be read. The reactor retried the whole batch forever, and no reaction to
+//! that collection ran any more.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -31,12 +33,12 @@ fn paid(id: impl Into<Bson>, more: impl Into<Bson>) -> Document {
     doc! { "_id": id, "status": "paid", "more": more }
 }
 
-/// An object in an object, and so on.
+/// Builds nested objects.
 fn nested(depth: usize) -> Document {
     (0..depth).fold(doc! {}, |inner, _| doc! { "a": inner })
 }
 
-/// A document whose text is no UTF-8. Servers take it.
+/// Builds a document with invalid UTF-8, which servers accept.
 fn garbled(id: &str) -> RawDocumentBuf {
     let mut document = RawDocumentBuf::new();
     document.append(cstr!("_id"), id);
@@ -48,7 +50,7 @@ fn garbled(id: &str) -> RawDocumentBuf {
     RawDocumentBuf::from_bytes(bytes).unwrap()
 }
 
-/// Handles what is read, and notes its id.
+/// Builds a reaction that records the ids of its documents.
 fn noting(handled: &Handled, name: &str, narrow: bool) -> Reaction {
     let handled = Arc::clone(handled);
     let draft = Reaction::on_plain::<Order>("orders", name);
@@ -86,7 +88,7 @@ async fn whatever_a_document_is_others_are_handled() {
     let (all, narrow) = (Handled::default(), Handled::default());
     let reactor = Reactor::on(store.clone()).worker("one").reaction(noting(&all, "all", false));
     let reacting = reactor.reaction(noting(&narrow, "narrow", true)).start().await.unwrap();
-    // Some are met by the comparison, the others by the feed.
+    // The comparison finds some documents, and the feed the others.
     orders.insert_one(paid("b-lines", "\n".repeat(9_000_000))).await.unwrap();
     orders.insert_one(paid("c-deep", nested(130))).await.unwrap();
     orders.insert_one(paid(Bson::MaxKey, 1)).await.unwrap();
@@ -106,7 +108,7 @@ async fn whatever_a_document_is_others_are_handled() {
     let kept = task(&reacting, "all", "a-binary").await.watched;
     assert!(kept.as_str().len() < 200, "{kept:?}");
 
-    // What is kept as a hash is seen to change all the same, and what is mended is handled.
+    // A change is detected even if only a hash is stored, and a repaired document is handled.
     all.lock().unwrap().clear();
     orders.replace_one(doc! { "_id": "a-binary" }, paid("a-binary", binary(13_000_001))).await.unwrap();
     orders.replace_one(doc! { "_id": "d-garbled" }, paid("d-garbled", 1)).await.unwrap();

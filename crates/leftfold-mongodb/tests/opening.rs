@@ -1,4 +1,5 @@
-//! What is checked when a database is opened, what the errors say, and that nothing of others is touched.
+//! The checks when a database is opened, the error messages, and that data of others stays
+//! untouched.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -56,11 +57,11 @@ async fn a_url_that_makes_no_sense_is_explained_without_its_password() {
     }
 }
 
-/// An election while somebody connects is waited for.
+/// Connecting waits for an election.
 #[tokio::test]
 async fn what_passes_is_tried_again() {
     let server = Server::replica_set(1).await.unwrap();
-    // More often than the driver tries by itself.
+    // More failures than the driver retries by itself.
     let stepped_down = doc! { "errorCode": 189, "errorLabels": ["RetryableWriteError"] };
     server.fail_point(failing(&["find", "create"], doc! { "times": 5 }, stepped_down)).await.unwrap();
     let connected = Mongo::connect(server.url().replacen("/?", "/shop?", 1)).await;
@@ -104,7 +105,7 @@ async fn rights_and_passwords_are_checked_and_never_shown() {
         assert!(!text.contains("s3cret") && !text.contains("s3kret"), "{text}");
     }
 
-    // What `readWrite` gives is enough for everything but rebuilds.
+    // The role `readWrite` is enough for everything except rebuilds.
     let store = Mongo::connect(url("writer", "s3cret")).await.unwrap();
     store.prepare(&cart()).await.unwrap();
     store.append(StreamId::new("s").unwrap(), Expected::NONE, vec![entry("e")]).await.unwrap();
@@ -162,7 +163,7 @@ async fn a_log_without_its_indexes_is_not_opened() {
         assert!(error.to_string().contains("createIndex("), "{error}");
         assert!(error.to_string().contains(index), "{error}");
 
-        // An index that is not unique is no help.
+        // An index that is not unique does not count.
         let keys = if index == "leftfold_id" {
             doc! { "id": 1 }
         } else {
@@ -180,7 +181,7 @@ async fn a_log_without_its_indexes_is_not_opened() {
     }
 }
 
-/// A log that was made before there was a sequencer.
+/// A log from before the sequencer existed.
 #[tokio::test]
 async fn what_the_sequencer_needs_is_made_where_it_is_missing() {
     let url = REPLICA_SET.url().await;

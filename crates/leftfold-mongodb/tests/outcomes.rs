@@ -1,5 +1,4 @@
-//! Outcomes that can't be told, transactions that were left open, and servers that answer with errors: what is
-//! promised holds all the same.
+//! Unknown outcomes, abandoned transactions and server errors: the guarantees hold all the same.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -40,7 +39,7 @@ fn entry(id: &str) -> Entry {
     }
 }
 
-/// A step of the checkpoint and of one document, from a number to the next.
+/// Builds a commit that moves the checkpoint and one document from a number to the next.
 fn commit(from: u64) -> Arc<Commit> {
     let header = |number| Header { mark: mark(number), parked: None };
     let record = Record {
@@ -64,13 +63,14 @@ async fn assert_at(store: &Mongo, number: u64) {
     assert_eq!(store.checkpoint(&cart()).await.unwrap().mark, mark(number));
 }
 
-/// The ids in the log, in order.
+/// Returns the event ids in the log, in order.
 async fn logged(store: &Mongo) -> Vec<String> {
     let page = store.read(Partition(0), leftfold::Position(0), Limit::default()).await.unwrap();
     page.events.iter().map(|event| event.id.to_string()).collect()
 }
 
-/// A server of its own, as what is made to fail there would hurt others, and a store in it.
+/// Starts a server for one test, because its failpoints would disturb other tests, and opens a
+/// store on it.
 async fn fragile() -> (Server, Mongo) {
     let server = Server::replica_set(1).await.unwrap();
     let store = Mongo::connect(server.url()).await.unwrap();
@@ -106,11 +106,12 @@ async fn what_the_server_says_to_repeat_is_repeated() {
     assert_eq!(logged(&store).await.len(), 7);
 }
 
-/// Appends to a stream what comes after `number`, lets go of what is held, and holds the one after next.
+/// Builds a settlement that appends the event after `number`, releases the held event, and holds
+/// the one after next.
 fn settlement(number: u64) -> Arc<Settlement> {
     let stream = StreamId::new("s").unwrap();
     let revision = Revision(number + 3);
-    // Each a little longer, so that how much is kept changes.
+    // Each event is a little longer, so that the totals change.
     let data = Json::of(&"x".repeat(usize::try_from(number).unwrap())).unwrap();
     let entry = Arc::new(Entry { data, ..entry(&format!("h{number}")) });
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -140,7 +141,7 @@ fn settlement(number: u64) -> Arc<Settlement> {
     Arc::new(Settlement { steps: vec![step], bounds, ..Settlement::default() })
 }
 
-/// So many settlements were written, each once.
+/// Checks that this many settlements were written, each once.
 async fn assert_settled(store: &Mongo, number: u64) {
     let stream = StreamId::new("s").unwrap();
     let Survey { streams, totals, .. } = store.survey(vec![stream.clone()]).await.unwrap();
@@ -180,7 +181,7 @@ async fn a_settlement_that_the_server_says_to_repeat_is_repeated() {
         server.fail_point(failing(&[command], doc! { "times": 1 }, refused)).await.unwrap();
         let settled = store.settle(settlement(done)).await;
         heal(&server).await;
-        // A commit that is refused with an error that says nothing may have happened, and is asked for again.
+        // A commit that fails with an error without labels may have happened, and is repeated.
         if command == "commitTransaction" {
             assert!(matches!(settled, Ok(Settled::Applied { .. } | Settled::Unknown(_))), "{settled:?}");
         } else {
@@ -190,7 +191,7 @@ async fn a_settlement_that_the_server_says_to_repeat_is_repeated() {
     }
 }
 
-/// How many commands of these kinds the server has run.
+/// Returns the number of commands of these kinds that the server has run.
 async fn commands(server: &Server) -> i64 {
     let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
     let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
@@ -220,12 +221,12 @@ async fn many_streams_are_settled_with_as_few_commands_as_one() {
         }
     }
     let (one, many) = counts.split_at(3);
-    // The server runs some of its own now and then.
+    // The server itself runs a few commands now and then.
     assert!(one.iter().zip(many).all(|(one, many)| *many <= one + 3), "{one:?} {many:?}");
     assert!(one.iter().all(|count| *count <= 20), "{one:?}");
 }
 
-/// Streams for which there is no room on a page show the least that they must.
+/// Streams that do not fit on a page show at least a few events.
 #[tokio::test]
 async fn pages_of_many_streams_show_something_of_each() {
     let (_server, store) = fragile().await;
@@ -258,7 +259,8 @@ async fn pages_of_many_streams_show_something_of_each() {
     }
 }
 
-/// What can't be told is settled anew from what is stored then, and ends up there once.
+/// A settlement with an unknown outcome is computed again from the stored state, and is written
+/// once.
 #[tokio::test]
 async fn a_settlement_that_can_not_be_told_is_unknown_and_harmless_to_repeat() {
     let (server, store) = fragile().await;
@@ -291,7 +293,7 @@ async fn a_settlement_that_can_not_be_told_is_unknown_and_harmless_to_repeat() {
     assert_eq!(logged(&store).await, ["e0", "t1", "t2", "t3"]);
 }
 
-/// The write concern error that a server gives while too few members answer comes without any label.
+/// While too few members answer, the server's write concern error has no label.
 #[tokio::test]
 async fn a_write_that_no_majority_acknowledges_is_unknown_and_never_taken_for_done() {
     let (server, store) = fragile().await;
@@ -318,7 +320,7 @@ async fn what_is_refused_is_not_written() {
     assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Applied));
 }
 
-/// The reply to a commit is lost on its way, once or for as long as anybody is ready to wait.
+/// The reply to a commit gets lost, once or until the caller gives up.
 #[tokio::test]
 async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
     let (server, direct) = fragile().await;
@@ -339,7 +341,7 @@ async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
     let appended = soon(store.append(stream.clone(), Expected::NONE, vec![entry("e1")])).await.unwrap();
     assert!(matches!(appended, Appended::New(_)), "{appended:?}");
 
-    // So many are lost that the whole append is done again: it finds itself in the log.
+    // So many replies get lost that the whole append is repeated: it finds its events in the log.
     proxy.lose_replies_to("commitTransaction", 40);
     let expected = Expected::Revision(Revision(1));
     let appended = soon(store.append(stream.clone(), expected, vec![entry("e2"), entry("e3")])).await;
@@ -354,8 +356,8 @@ async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
     assert_eq!(logged(&direct).await, ["e1", "e2", "e3"]);
 }
 
-/// A process that dies in a transaction leaves it open; the server itself would end it after a minute, longer than
-/// anybody waits here.
+/// A process that dies in a transaction leaves it open. The server would abort it after a minute,
+/// which is longer than any wait here.
 #[tokio::test]
 async fn a_transaction_that_was_left_open_is_ended() {
     let (server, store) = fragile().await;
@@ -385,7 +387,7 @@ async fn a_transaction_that_was_left_open_is_ended() {
     assert_eq!(logged(&store).await, ["e1"]);
 }
 
-/// Where the change stream fails, those who wait are woken all the same, if a little later.
+/// If the change stream fails, polling still wakes the waiting tasks, slightly later.
 #[tokio::test]
 async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
     let (server, store) = fragile().await;
@@ -407,8 +409,8 @@ async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
     }
 }
 
-/// A transaction meets all that is written, a read finds what a majority has. Who is in the way is found out once both
-/// are the same.
+/// A transaction sees every write; a read sees only majority-committed ones. The conflict is found
+/// once both agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_names_its_document_even_if_reads_do_not_show_it_yet() {
     let (server, store) = fragile().await;
@@ -440,7 +442,7 @@ async fn a_conflict_names_its_document_even_if_reads_do_not_show_it_yet() {
     assert_eq!(conflict.documents, [(cart(), DocumentId::new("a").unwrap())]);
 }
 
-/// How many transactions were called off.
+/// Returns the number of aborted transactions.
 async fn called_off(server: &Server) -> i64 {
     let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
     status.get_document("transactions").unwrap().get_i64("totalAborted").unwrap()

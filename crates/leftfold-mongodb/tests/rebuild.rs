@@ -1,4 +1,4 @@
-//! Rebuilds in a database that several use, and what people who read it directly see of them.
+//! Rebuilds in a database shared by several processes, as seen by programs that read it directly.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -27,7 +27,7 @@ struct Total {
     sum: u64,
 }
 
-/// Sums, times the version of its code.
+/// A projection of sums, multiplied by the version of its code.
 struct Totals(u32);
 
 impl Projection for Totals {
@@ -52,7 +52,7 @@ async fn start(store: &Mongo, version: u32) -> App<Mongo> {
     Leftfold::on(store.clone()).projection(Totals(version)).start().await.unwrap()
 }
 
-/// What people see who read the view: the sum of all totals.
+/// Returns the sum of all totals, as read from the view.
 async fn sum(store: &Mongo) -> i64 {
     let view = store.database().collection::<Document>("totals");
     let pipeline = [doc! { "$group": { "_id": null, "sum": { "$sum": { "$toLong": "$sum" } } } }];
@@ -79,7 +79,7 @@ async fn the_view_follows_what_is_live() {
     assert_eq!(sum(&store).await, 60, "what is built is not seen");
     rebuild.switch().await.unwrap();
     assert_eq!(sum(&store).await, 120);
-    // The other has old code: it stands by, reads what is live, and may append.
+    // The other process has old code: it stands by, reads the live generation, and may append.
     let token = old.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
     let total = old.get(Totals(1), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total, Some(Total { sum: 30 }));
@@ -94,7 +94,8 @@ async fn the_view_follows_what_is_live() {
     new.stop().await;
 }
 
-/// The process that switched died before the view followed: whoever prepares the collection has it follow.
+/// The process that switched died before it changed the view. The next process that prepares the
+/// collection changes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_that_was_left_behind_follows() {
     let (store, _guard) = REPLICA_SET.guarded(Mongo::options()).await;
@@ -112,7 +113,7 @@ async fn a_view_that_was_left_behind_follows() {
     app.stop().await;
 }
 
-/// Else the switch would be made, and those who read the view would go on seeing what was there before.
+/// Otherwise the switch would happen, but readers of the view would keep seeing the old generation.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_change_the_view_does_not_begin_to_switch() {
     let server = Server::with_access_control().await.unwrap();

@@ -1,5 +1,5 @@
-//! What is stored, field by field: others read it, and later versions must. And that MongoDB finds what is asked for
-//! through the indexes that were made for it.
+//! The stored form, field by field, because other programs and later versions read it. Also checks
+//! that MongoDB uses the indexes made for its queries.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -30,7 +30,7 @@ enum Visit {
     Stumbled,
 }
 
-/// A document with a type of BSON's own in it.
+/// A document with a BSON type in it.
 #[derive(Debug, Default, PartialEq, Deserialize, Serialize)]
 struct Visitor {
     since: Option<DateTime>,
@@ -65,7 +65,7 @@ impl Projection for Visitors {
 
 const BEGAN: i64 = 1_767_225_600_123;
 
-/// Visits of three: one looks, one leaves, one stumbles.
+/// Appends the visits of three visitors: one looks, one leaves, one stumbles.
 async fn visits(store: impl Store) {
     let app = Leftfold::on(store).projection(Visitors).start().await.unwrap();
     let visits = [
@@ -87,7 +87,7 @@ async fn visits(store: impl Store) {
     app.stop().await;
 }
 
-/// Everything in a collection, by id, without what is different each time.
+/// Returns all documents of a collection by id, without values that differ between runs.
 async fn all(store: &Mongo, collection: &str) -> Vec<Document> {
     let mut found = store
         .database()
@@ -158,7 +158,8 @@ fn entry(id: &str) -> Arc<Entry> {
     })
 }
 
-/// One of everything: held events, conflicts with and without a decision, skipped revisions, a rejected message.
+/// Stores one of everything: held events, conflicts with and without a resolution, skipped
+/// revisions, a rejected message.
 async fn settle(store: &Mongo) {
     let stream = StreamId::new("ann").unwrap();
     let hold = [7, 9].map(|revision| Held {
@@ -250,7 +251,7 @@ async fn people_query_documents_as_they_always_did() {
     assert!(visitors.delete_many(doc! {}).await.is_err(), "a view is not written to");
 }
 
-/// The stages of a plan, from the outermost on.
+/// Collects the stages of a query plan, from the outermost on.
 fn stages(plan: &Document, found: &mut Vec<String>) {
     for (key, value) in plan {
         match value {

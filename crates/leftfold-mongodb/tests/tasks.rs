@@ -1,4 +1,5 @@
-//! Tasks: what finding and keeping them costs, outcomes that can't be told, transactions of users, and what is stored.
+//! Tasks: the cost of finding and saving them, unknown outcomes, users' transactions, and the
+//! stored form.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -56,7 +57,7 @@ fn task(document: &str, version: u64) -> Task {
     }
 }
 
-/// A server whose clock was set back by six hours: due times and leases are those from before.
+/// A server whose clock was set back by six hours: due times and leases date from before that.
 #[tokio::test]
 async fn a_clock_that_was_set_back_delays_nothing() {
     let url = REPLICA_SET.url().await;
@@ -70,7 +71,7 @@ async fn a_clock_that_was_set_back_delays_nothing() {
     let claim = async |owner| store.claim(&collection, owner, LEASE).await.unwrap();
     assert_eq!(claim("before").await, Claim::Ours);
     assert!(matches!(claim("after").await, Claim::Theirs { .. }));
-    // All that is stored is as it would be if the clock had been six hours ahead.
+    // Set the stored times as if the clock had been six hours ahead.
     let later = |time: Timestamp| bson::DateTime::from_millis(time.as_millisecond());
     for (name, until) in [("leftfold.feeds", "feed"), ("leftfold.leases", "notes")] {
         let ahead = doc! { "until": later(now + hours + minute), "time": (now + hours).as_microsecond() };
@@ -103,7 +104,7 @@ async fn versions(store: &Mongo) -> Vec<u64> {
     all.iter().map(|task| task.version).collect()
 }
 
-/// All values of a field, however deep.
+/// Collects all values of a field at any depth.
 fn values<'a>(document: &'a Document, field: &str, found: &mut Vec<&'a Bson>) {
     for (name, value) in document {
         if name == field {
@@ -119,7 +120,7 @@ fn values<'a>(document: &'a Document, field: &str, found: &mut Vec<&'a Bson>) {
     }
 }
 
-/// What a call has cost, by the server's own word, and how the server ran the commands it sent.
+/// The cost of a call as the server reports it, and the execution of its commands.
 struct Cost {
     keys: i64,
     documents: i64,
@@ -184,7 +185,7 @@ async fn register(store: &Mongo, name: &str) {
     assert!(store.register(None, registered).await.unwrap());
 }
 
-/// Nine thousand are done, nine hundred are for later, a hundred are due.
+/// 9,000 tasks are done, 900 are due later, and 100 are due now.
 #[tokio::test]
 async fn due_tasks_are_found_without_a_look_at_others() {
     let store = prepared().await;
@@ -230,14 +231,15 @@ async fn due_tasks_are_found_without_a_look_at_others() {
     assert!(!cost_of_checks.stages.contains("SORT"), "{:?}", cost_of_checks.stages);
     assert_eq!(cost_of_checks.indexes, BTreeSet::from(["leftfold_check".to_owned()]));
 
-    // Tasks are counted without a look at any of them.
+    // Counting tasks reads none of them.
     let (depths, cost_of_depths) = cost(&store, "leftfold.tasks", store.task_depths()).await;
     let depths = depths.unwrap();
     assert_eq!(depths["mail"].states, [(State::Pending, 1_000), (State::Done, 9_000)].into());
     assert_eq!(depths["mail"].oldest_due, later(-9_901));
     assert_eq!(cost_of_depths.documents, 0);
 
-    // A page of those that have ended, or of a document, is found where it is; one of those that are open, among these.
+    // A page of ended tasks, or of one document's tasks, starts at its place in an index. A page of
+    // open tasks scans the open ones.
     let query = Query { reaction: Some("mail".to_owned()), states: vec![State::Pending], ..Query::default() };
     let after = Some(key("d05000"));
     let list = store.list_tasks(query.clone(), after.clone(), 10);
@@ -255,7 +257,7 @@ async fn due_tasks_are_found_without_a_look_at_others() {
     assert!(cost_of_page.keys < 5 && !cost_of_page.stages.contains("SORT"), "{} keys", cost_of_page.keys);
 }
 
-/// Pages of each kind of list go on where the last one ended, whatever it ended with.
+/// Pages of each kind of list continue after the last entry of the previous one.
 #[tokio::test]
 async fn every_list_is_paged_by_reaction_and_document() {
     let store = prepared().await;
@@ -293,7 +295,8 @@ async fn every_list_is_paged_by_reaction_and_document() {
     }
 }
 
-/// A server of its own, as what is made to fail there would hurt others, and a store in it.
+/// Starts a server for one test, because its failpoints would disturb other tests, and opens a
+/// store on it.
 async fn fragile() -> (Server, Mongo) {
     let server = Server::replica_set(1).await.unwrap();
     let store = Mongo::connect(server.url()).await.unwrap();
@@ -301,7 +304,7 @@ async fn fragile() -> (Server, Mongo) {
     (server, store)
 }
 
-/// How many commands of these kinds the server has run.
+/// Returns the number of commands of these kinds that the server has run.
 async fn commands(server: &Server) -> i64 {
     let status = server.command(0, doc! { "serverStatus": 1 }).await.unwrap();
     let run = status.get_document("metrics").unwrap().get_document("commands").unwrap();
@@ -314,7 +317,7 @@ async fn many_changes_take_as_few_commands_as_one() {
     let (server, store) = fragile().await;
     insert(&store, (0..2_000).map(|number| task(&format!("d{number}"), number + 1))).await;
     let name = |number: u64| format!("d{number}");
-    // Of each kind one half is refused.
+    // Half of each kind is refused.
     let changes = (0..2_000).map(|number| match number % 4 {
         0 => Change::Insert(task(
             &format!("{}{number}", if number % 8 == 0 { "d" } else { "new" }),
@@ -330,11 +333,12 @@ async fn many_changes_take_as_few_commands_as_one() {
     let expected: BTreeSet<_> =
         (0..2_000_u64).filter(|n| matches!(n % 8, 0..3)).map(|n| key(&name(n))).collect();
     assert_eq!(refused.into_iter().collect::<BTreeSet<_>>(), expected);
-    // The server runs some of its own now and then.
+    // The server itself runs a few commands now and then.
     assert!(run <= 4 + 3, "{run} commands");
 }
 
-/// What is sent and not acknowledged may have been written; whoever looks again sees it, and the same again is refused.
+/// A change without acknowledgement may have been written. Reading again shows it, and repeating it
+/// is refused.
 #[tokio::test]
 async fn changes_whose_outcome_can_not_be_told_are_errors_and_harmless_to_repeat() {
     let (server, store) = fragile().await;
@@ -354,7 +358,7 @@ async fn changes_whose_outcome_can_not_be_told_are_errors_and_harmless_to_repeat
         assert_eq!(store.save_tasks(vec![change]).await.unwrap(), [key("a")], "{command}");
         assert_eq!(versions(&store).await, after, "{command}");
     }
-    // A server that does not do it at all can't be told from one that did.
+    // A server that did nothing looks the same as one that did.
     insert(&store, [task("b", 1)].into_iter()).await;
     let dead = doc! { "closeConnection": true };
     server.fail_point(failing(&["update"], doc! { "times": 1 }, dead)).await.unwrap();
@@ -374,7 +378,7 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     let on = On::Plain(Plain::new("orders").unwrap());
     let five = DocumentId::new(r#"{"$numberInt":"5"}"#).unwrap();
     let mut session = store.database().client().start_session().await.unwrap();
-    // Called off, then committed.
+    // First aborted, then committed.
     for is_kept in [false, true] {
         session.start_transaction().await.unwrap();
         let change = doc! { "$inc": { "n": 1 } };
@@ -405,7 +409,7 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     let all = store.list_tasks(Query::default(), None, 9).await.unwrap();
     assert_eq!(all, [task("a", 2), task("b", 3)]);
 
-    // Somebody else is faster: the transaction is to be run again, and the driver's labels say so.
+    // Another writer is faster: the transaction must be run again, as the driver's labels say.
     session.start_transaction().await.unwrap();
     store.task_in(&mut session, &key("a")).await.unwrap();
     assert_eq!(store.save_tasks(vec![Change::Update(2, task("a", 5))]).await.unwrap(), []);
@@ -415,7 +419,7 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     assert!(source.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR));
 }
 
-/// What is stored is read by later versions: this must not change without a new format.
+/// Later versions read the stored form: it must not change without a new format.
 #[tokio::test]
 async fn what_is_stored_stays_as_it_is() {
     let store = prepared().await;

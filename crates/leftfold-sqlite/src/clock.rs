@@ -1,6 +1,7 @@
-//! The store's time: [`Steady`], read from the machine's clocks and kept in the file.
+//! The store's time: [`Steady`], read from the machine's clocks and stored in the file.
 //!
-//! Leases and due times are compared with it. Each lease keeps it in the same transaction, and nobody reads a time before the one that is kept.
+//! Leases and due times are compared with it. Each lease stores it in the same transaction, and no
+//! process reads an earlier time than the stored one.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,10 @@ use crate::error::Failure;
 
 /// The clocks of a machine.
 pub trait Clock: Send + Sync + 'static {
-    /// The time of day. It may be set to any other time.
+    /// Returns the time of day. It may be set to any other time.
     fn now(&self) -> Timestamp;
 
-    /// The time since some moment, which nobody can set.
+    /// Returns the time since an arbitrary origin, which can't be set.
     fn elapsed(&self) -> Duration;
 }
 
@@ -69,7 +70,7 @@ impl StoreClock {
         reading
     }
 
-    /// Makes the time known to a connection.
+    /// Registers the functions that read the time on a connection.
     pub(crate) fn install(self: &Arc<Self>, connection: &Connection) -> rusqlite::Result<()> {
         let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
         let this = Arc::clone(self);
@@ -85,7 +86,7 @@ impl StoreClock {
     }
 }
 
-/// The time in a file.
+/// Reads the store's time in a file.
 pub(crate) fn read(connection: &Connection) -> Result<Reading, Failure> {
     let sql = "SELECT leftfold_clock((SELECT value FROM leftfold_meta WHERE key = 'clock'))";
     let text: String = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
@@ -93,12 +94,12 @@ pub(crate) fn read(connection: &Connection) -> Result<Reading, Failure> {
     Ok(Reading { time, wall })
 }
 
-/// The same in microseconds.
+/// Reads the store's time in microseconds.
 pub(crate) fn now(connection: &Connection) -> Result<i64, Failure> {
     Ok(read(connection)?.time)
 }
 
-/// The last step of the machine's clock that a process has seen and kept.
+/// Returns the last stored step of the machine's clock.
 pub(crate) fn step(connection: &Connection) -> Result<Option<Step>, Failure> {
     let sql = "SELECT value FROM leftfold_meta WHERE key = 'clock_step'";
     let text: Option<String> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
@@ -110,7 +111,7 @@ fn two(text: &str) -> Option<(i64, i64)> {
     Some((one.parse().ok()?, other.parse().ok()?))
 }
 
-/// Reads the time and keeps it in the file, with the last step if there was one.
+/// Reads the time and stores it in the file, with the last step if there was one.
 pub(crate) fn keep(connection: &Connection) -> Result<i64, Failure> {
     let reading = read(connection)?;
     let sql = "INSERT INTO leftfold_meta VALUES ('clock', ?1) ON CONFLICT (key) DO UPDATE SET value = excluded.value";

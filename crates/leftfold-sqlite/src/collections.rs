@@ -1,7 +1,8 @@
-//! Collections as tables: how they are named and made.
+//! Collections as tables: their names and definitions.
 //!
-//! The table of a collection is `leftfold_<name>_1`, that of a later generation of it `leftfold_<name>~<number>_1`. Readers have a view with the collection's own name, which
-//! shows the documents that are there: `SELECT id, body ->> '$.status' FROM cart_details`.
+//! The table of a collection is `leftfold_<name>_1`; the table of a later generation is
+//! `leftfold_<name>~<number>_1`. Readers use a view with the collection's own name, which shows the
+//! existing documents: `SELECT id, body ->> '$.status' FROM cart_details`.
 
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -10,7 +11,8 @@ use crate::error::Failure;
 use crate::generations;
 use crate::writer::{Ran, Tx, Work};
 
-/// The table of a [stored](Collection::stored) collection, quoted. Names of collections hold no quotes.
+/// Returns the quoted table name of a [stored](Collection::stored) collection. Names of collections
+/// contain no quotes.
 pub(crate) fn table(collection: &Collection) -> String {
     format!("\"{}\"", table_name(collection))
 }
@@ -19,7 +21,7 @@ fn table_name(collection: &Collection) -> String {
     format!("leftfold_{collection}_1")
 }
 
-/// Makes a collection's table and view, and the table of its hidden collection.
+/// Creates a collection's table and view, and the table of its hidden collection.
 pub(crate) struct Prepare(pub(crate) Collection);
 
 impl Work for Prepare {
@@ -41,7 +43,7 @@ impl Work for Prepare {
     }
 }
 
-/// Makes what is not there yet.
+/// Creates the tables and the view if they are missing.
 pub(crate) fn make(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
     check_name(collection)?;
     let stored = generations::stored(connection, collection)?;
@@ -81,7 +83,7 @@ fn make_table(connection: &Connection, collection: &Collection) -> Result<(), Fa
     Ok(())
 }
 
-/// How a collection's table and its indexes are made, by name.
+/// Returns the statements that create a collection's table and its indexes, with their names.
 pub(crate) fn statements(collection: &Collection) -> [(String, String); 3] {
     let name = table_name(collection);
     let index = |what: &str, filter: &str| {
@@ -93,12 +95,12 @@ pub(crate) fn statements(collection: &Collection) -> [(String, String); 3] {
         "CREATE TABLE \"{name}\" (\n  id TEXT PRIMARY KEY NOT NULL,\n  body TEXT,\n  mark TEXT NOT NULL,\n  \
          parked TEXT\n) STRICT"
     );
-    // The index on rows without a body is what makes counting the others cheap.
+    // The index on rows without a body makes counting the other rows cheap.
     [(name.clone(), table), index("parked", "parked IS NOT NULL"), index("absent", "body IS NULL")]
 }
 
-/// Has the view show the generation that is live. A view that another program has made stays, and
-/// is reported.
+/// Redirects the view to the live generation. A view that another program created stays, and is
+/// reported.
 pub(crate) fn switch_view(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
     let begins = format!("{}\"leftfold_", view_of(collection));
     if let Some((_, Some(stored))) = find(connection, collection.as_str())?
@@ -122,19 +124,19 @@ fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Fai
     }
 }
 
-/// How the view is made that shows the generation that is live.
+/// Returns the statement that creates the view of the live generation.
 pub(crate) fn view(connection: &Connection, collection: &Collection) -> Result<String, Failure> {
     let table = table(&generations::stored(connection, collection)?);
     Ok(format!("{}{table} WHERE body IS NOT NULL", view_of(collection)))
 }
 
-/// The statement that makes a view, up to the table that it shows.
+/// Returns the statement that creates a view, up to its table.
 fn view_of(collection: &Collection) -> String {
     format!("CREATE VIEW \"{collection}\" AS SELECT id, body, mark FROM ")
 }
 
 /// Returns the table, view or index with this name, as SQLite compares names, and its statement.
-/// Triggers have names of their own.
+/// Triggers have a separate namespace.
 fn find(connection: &Connection, name: &str) -> Result<Option<(String, Option<String>)>, Failure> {
     let sql = "SELECT name, sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type <> 'trigger'";
     Ok(connection.prepare_cached(sql)?.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)

@@ -1,8 +1,9 @@
-//! Documents that are written without events: a table of their own for each collection, with the collection's name.
+//! Documents written without events: each collection has a table with its name.
 //!
-//! A row has the document's `id` and `body`, which any program may read and reactions follow, the `guard` of its next write, and the ids of the
-//! `operations` that it remembers, eight bytes each, in order. Writes are guarded statements, and operations are carried out by the
-//! statement that writes; what is there is only read where a guard did not hold.
+//! A row has the document's `id` and `body`, which any program may read and reactions follow. It
+//! also has the `guard` of its next write and the ids of the remembered `operations`, eight bytes
+//! each, in order. Writes are guarded statements, and the statement that writes also carries out
+//! operations. The store reads a row only if a guard did not hold.
 
 mod operating;
 
@@ -25,7 +26,7 @@ const OTHER_TABLE: &str =
     "name another collection, or rename the table: what is in it was not written by Leftfold";
 
 impl Contents for Sqlite {
-    /// All that come together share a commit; it is only that writing should begin early.
+    /// Concurrent pieces share a commit; small pieces only let writing begin early.
     const PIECE: usize = 50;
 
     async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
@@ -60,7 +61,7 @@ impl Contents for Sqlite {
     }
 }
 
-/// A document as it is in the file.
+/// Reads a document from the file.
 fn find(file: &Connection, collection: &Plain, id: DocumentId) -> Result<Option<Stored>, Failure> {
     let sql = format!("SELECT body, guard, operations FROM \"{}\" WHERE id = ?1", collection.as_str());
     let mut statement = file.prepare_cached(&sql)?;
@@ -125,7 +126,7 @@ struct WriteWork {
     writes: Arc<[Write]>,
 }
 
-/// The statements of many writes, each prepared when it is needed first.
+/// The statements of many writes, each prepared on first use.
 struct Writes<'c> {
     connection: &'c Connection,
     collection: &'c Plain,
@@ -139,7 +140,7 @@ impl<'c> Writes<'c> {
         Self { connection, collection, insert: None, update: None, delete: None }
     }
 
-    /// Makes a write, if its guard holds. Answers whether it did.
+    /// Makes a write if its guard holds. Returns whether it did.
     fn write(&mut self, write: &Write) -> Result<bool, Failure> {
         let (connection, table, id) = (self.connection, self.collection.as_str(), write.id.as_str());
         let written = match (&write.expected, &write.to) {
@@ -163,14 +164,14 @@ impl<'c> Writes<'c> {
                 })?;
                 delete.execute((id, expected.as_bytes()))?
             }
-            // It must not be there, and is not to be: there is nothing to write.
+            // The write expects no document and writes none: there is nothing to do.
             (None, None) => return Ok(find(connection, self.collection, write.id.clone())?.is_none()),
         };
         Ok(written == 1)
     }
 }
 
-/// A statement that may have been prepared before.
+/// Returns a statement, and prepares it on first use.
 fn prepared<'s, 'c>(
     connection: &'c Connection,
     kept: &'s mut Option<CachedStatement<'c>>,
@@ -192,7 +193,7 @@ impl Work for WriteWork {
         bodies.map(|(_, body)| body.as_str().len()).sum()
     }
 
-    /// Each write counts by itself.
+    /// Each write succeeds or fails by itself.
     fn has_steps(&self) -> bool {
         false
     }
@@ -200,7 +201,8 @@ impl Work for WriteWork {
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let mut wrote = Vec::with_capacity(self.writes.len());
         let mut writes = Writes::new(tx.connection, &self.collection);
-        // Also if one fails: those before it stay, and who follows the collection must hear of them.
+        // Set this even if a write fails: earlier writes stay, and followers of the collection must
+        // see them.
         tx.wrote_documents = true;
         for write in &*self.writes {
             let written = writes.write(write).and_then(|has_written| {
@@ -229,14 +231,15 @@ impl Work for OperateWork {
 
     const DOING: &'static str = "apply operations in";
 
-    /// Each operation counts by itself.
+    /// Each operation succeeds or fails by itself.
     fn has_steps(&self) -> bool {
         false
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let mut statement = Operating::statement(tx.connection, self.collection.as_str())?;
-        // Also if one fails: those before it stay, and who follows the collection must hear of them.
+        // Set this even if an operation fails: earlier ones stay, and followers of the collection
+        // must see them.
         tx.wrote_documents = true;
         Ok(Ran::Keep(Ok(tx.operating.run(&mut statement, &self.operations)?)))
     }

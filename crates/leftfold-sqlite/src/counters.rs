@@ -1,4 +1,4 @@
-//! Counters: one row for each, and one for each client that drew from it of late.
+//! Counters: one row each, and one row for each client that recently drew from it.
 
 use leftfold::revision::{Counters, Draw, REMEMBERED_CLIENTS};
 use leftfold::{Error, Result};

@@ -1,5 +1,4 @@
-//! What the doctor is told of a file: how it is set up, whether it is whole, whether all that belongs in it is there, and whether there is
-//! room for more.
+//! The doctor's view of a file: its settings, its integrity, its tables, and the free space.
 
 mod file;
 mod tables;
@@ -17,10 +16,12 @@ use crate::error::Failure;
 use crate::schema::{self, FORMAT};
 use crate::writer::{Ran, Tx, Work};
 
-/// A file that is larger is not read as a whole: that would take too long while others wait for the answer.
+/// The largest file that is checked for damage: reading a larger one takes too long while a caller
+/// waits.
 const CHECKED_BYTES: u64 = 512 << 20;
 
-/// A file that is larger than 512 MiB is not checked for damage, as all of it would have to be read: the finding says how to do it.
+/// A file larger than 512 MiB is not checked for damage, because that reads the whole file. The
+/// finding tells how to run the check.
 impl Examine for Sqlite {
     async fn examine(&self) -> Result<Vec<Finding>> {
         let readers = &self.inner.readers;
@@ -59,7 +60,7 @@ impl Examine for Sqlite {
     }
 }
 
-/// Says so if the machine's clock was set back, or lately set at all.
+/// Judges the store's time: warns if the machine's clock was set back, or was recently set at all.
 fn time(now: Reading, step: Option<Step>) -> Finding {
     const SUBJECT: &str = "the store's time";
     const AHEAD: Duration = Duration::from_secs(1);
@@ -88,7 +89,7 @@ fn time(now: Reading, step: Option<Step>) -> Finding {
     }
 }
 
-/// How the connection that writes is set up.
+/// The settings of the writing connection.
 #[derive(Debug)]
 struct Settings {
     journal_mode: String,
@@ -96,7 +97,7 @@ struct Settings {
     format: u32,
 }
 
-/// Asks the thread that writes, which also shows that it can.
+/// Reads the settings in the writing thread, which also shows that it can write.
 struct SettingsWork;
 
 impl Work for SettingsWork {
@@ -125,7 +126,7 @@ impl Work for SettingsWork {
 impl Settings {
     fn judged(&self) -> [Finding; 3] {
         const WAL: &str = "wal";
-        /// FULL; beyond it is EXTRA.
+        /// The value of FULL; a higher one is EXTRA.
         const FULL: i64 = 2;
         let Self { journal_mode, synchronous, format } = self;
         let again = "another program has changed it; stop all that use the file, and open it again";
@@ -151,7 +152,7 @@ impl Settings {
     }
 }
 
-/// How many pages a file has.
+/// The numbers of pages in a file.
 #[derive(Clone, Copy, Debug)]
 struct Pages {
     bytes_each: u64,
@@ -176,7 +177,7 @@ impl Pages {
         self.all * self.bytes_each
     }
 
-    /// Says so if most of a large file holds nothing.
+    /// Returns a notice if most pages of a large file are free.
     fn judged(self) -> Option<Finding> {
         const LARGE: u64 = 64 << 20;
         let free = self.free * self.bytes_each;
@@ -194,8 +195,8 @@ fn quick_check(file: &Connection) -> Vec<String> {
     const MOST: i64 = 5;
     match check(file, &MOST.to_string()) {
         Ok(found) => found,
-        // The tables of an application may need functions that only the application has: only
-        // Leftfold's are checked then.
+        // The application's tables may need functions that only the application has. Then check
+        // only Leftfold's tables.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
             own_tables(file).unwrap_or_else(|error| vec![error.to_string()])
         }

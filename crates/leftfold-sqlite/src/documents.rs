@@ -1,8 +1,9 @@
-//! Documents: a table for each collection, and a view with the collection's name for people who query it.
+//! Documents: each collection has a table, and a view with the collection's name for queries.
 //!
-//! A commit is one transaction: first the checkpoint, moved from where it must be, then every document, each
-//! under its own guard. Marks are stored as their JSON text, of which there is only one for each mark, so
-//! that comparing texts compares marks. Rows are never deleted: one without a body remembers its mark.
+//! A commit is one transaction: it moves the checkpoint from its expected mark, then writes every
+//! document under its own guard. Marks are stored as JSON text. Each mark has exactly one text, so
+//! comparing texts compares marks. Rows are never deleted: a row without a body still stores its
+//! mark.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -90,7 +91,8 @@ impl Documents for Sqlite {
             .readers
             .read("count documents in", move |file| {
                 let table = table(&stored(file, &collection)?);
-                // The index of ids and the small partial indexes: no document is read.
+                // These counts use the index of ids and the small partial indexes: SQLite reads no
+                // documents.
                 let sql = format!(
                     "SELECT (SELECT count(*) FROM {table}) - (SELECT count(*) FROM {table} WHERE body IS NULL), \
                      count(*), min(parked ->> '$.since') FROM {table} WHERE parked IS NOT NULL"
@@ -125,7 +127,7 @@ impl Documents for Sqlite {
     async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
         let (_waiting, mut known) = self.inner.board.wait()?;
         loop {
-            // Another generation that becomes live changes the schema.
+            // A switch to another generation changes the schema.
             let schema = known.borrow_and_update().schema;
             let name = projection.clone();
             let read = move |file: &Connection| stored(file, &name);
@@ -139,7 +141,7 @@ impl Documents for Sqlite {
             if at != *from {
                 return Ok(at);
             }
-            // The board outlives the wait, as this handle does.
+            // The wait can't fail: this handle keeps the board alive.
             let changes =
                 |marks: &HashMap<_, (_, u64)>| marks.get(&stored).map_or(0, |(_, changes)| *changes);
             let _ = known.wait_for(|known| changes(&known.marks) != seen || known.schema != schema).await;
@@ -172,7 +174,8 @@ impl Documents for Sqlite {
 }
 
 impl Sqlite {
-    /// The records in which a column is set, by id, and whether there may be more than a limit let through.
+    /// Returns the records in which a column is set, by id, and whether there may be more beyond
+    /// the limits.
     async fn list(
         &self,
         collection: &Collection,
@@ -191,7 +194,7 @@ impl Sqlite {
                     table(&stored(file, &collection)?)
                 );
                 let mut statement = file.prepare_cached(&sql)?;
-                // No id is empty, so all of them come after that.
+                // No id is empty, so all ids sort after the empty text.
                 let mut rows =
                     statement.query(params![after.as_ref().map_or("", DocumentId::as_str), most])?;
                 let (mut records, mut left) = (Vec::new(), bytes);
@@ -253,7 +256,8 @@ impl Work for CommitWork {
     }
 }
 
-/// Moves a checkpoint, if it is where it must be. One that is not there stands at the beginning.
+/// Moves a checkpoint if it is at the expected mark. A missing checkpoint counts as the initial
+/// mark.
 fn step(connection: &Connection, advance: &Advance) -> Result<bool, Failure> {
     let sql = if advance.from == Mark::default() {
         "INSERT INTO leftfold_checkpoints (projection, mark, tally) VALUES (?1, ?2, ?3) \
@@ -267,7 +271,7 @@ fn step(connection: &Connection, advance: &Advance) -> Result<bool, Failure> {
     Ok(connection.prepare_cached(sql)?.execute(values)? == 1)
 }
 
-/// Writes each document whose guard holds and notes those whose guard does not.
+/// Writes each document whose guard holds, and records the others as conflicts.
 fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) -> Result<(), Failure> {
     let table = table(&stored(connection, &changes.collection)?);
     let mut insert = connection.prepare_cached(&format!(
@@ -295,7 +299,7 @@ fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) ->
     Ok(())
 }
 
-/// The marks of all checkpoints.
+/// Returns the marks of all checkpoints.
 pub(crate) fn all_marks(connection: &Connection) -> Result<Vec<(Collection, Mark)>, Failure> {
     let mut statement = connection.prepare_cached("SELECT projection, mark FROM leftfold_checkpoints")?;
     let mut rows = statement.query([])?;
@@ -308,7 +312,7 @@ pub(crate) fn all_marks(connection: &Connection) -> Result<Vec<(Collection, Mark
     Ok(marks)
 }
 
-/// The one text that a value has.
+/// Serializes a value to its unique JSON text.
 pub(crate) fn text(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::refused("report this", error.to_string()))
 }
@@ -329,7 +333,7 @@ fn record(row: &Row<'_>) -> Result<Record, Failure> {
     })
 }
 
-/// A stored body. One that is no text any more must not keep others from being read.
+/// Decodes a stored body. A body that is not valid text must not prevent others from being read.
 fn body(value: ValueRef<'_>) -> Result<Option<Json>, Failure> {
     Ok(value.as_bytes_or_null()?.map(|bytes| match str::from_utf8(bytes) {
         Ok(text) => Json::stored(text),

@@ -1,11 +1,11 @@
-//! What SQLite reports, in Leftfold's words: what was being done, with which file, and what to do about it.
+//! SQLite errors in Leftfold's terms: the failed operation, the file, and the advice.
 
 use std::path::Path;
 
 use leftfold::{Error, Kind};
 use rusqlite::ErrorCode;
 
-/// A failure before it is known what it made impossible. Cloned where one failure hits a whole group.
+/// A failure that does not name the operation yet. It is cloned if it affects a whole group.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: Kind,
@@ -18,28 +18,28 @@ impl Failure {
         Self { kind, advice, report: report.into() }
     }
 
-    /// What is stored can't be read back.
+    /// Creates the failure for stored data that can't be read.
     pub(crate) fn damaged(report: impl Into<String>) -> Self {
         Self { kind: Kind::Format, advice: DAMAGED, report: report.into() }
     }
 
-    /// The input can't be accepted in this store.
+    /// Creates the failure for input that this store can't accept.
     pub(crate) fn refused(advice: &'static str, report: impl Into<String>) -> Self {
         Self { kind: Kind::Invalid, advice, report: report.into() }
     }
 
-    /// The same failure, at a moment after which nobody can tell whether the write happened.
+    /// Returns the same failure with an unknown outcome: the write may have happened.
     pub(crate) fn unknown(self) -> Self {
         let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
         Self { kind: Kind::Unknown, advice, ..self }
     }
 
-    /// The same, if something else may have been written.
+    /// Returns the same failure, with an unknown outcome if other writes may have happened.
     pub(crate) fn unknown_if(self, is_unknown: bool) -> Self {
         if is_unknown { self.unknown() } else { self }
     }
 
-    /// Says what could not be done, and with which file.
+    /// Converts into an error that names the operation and the file.
     pub(crate) fn to_error(&self, doing: &str, path: &Path) -> Error {
         let Self { kind, advice, report } = self;
         Error::new(*kind, format!("could not {doing} {}: {report}; {advice}", path.display()))

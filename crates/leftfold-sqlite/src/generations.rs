@@ -1,7 +1,7 @@
-//! Generations of a collection: which tables its name stands for.
+//! Generations of a collection: the tables that its name stands for.
 //!
-//! A switch is one transaction: the row that says which generation is live, the view that people read, and the triggers that note
-//! changes go over to the other tables together.
+//! A switch is one transaction. The row with the live generation, the view, and the triggers that
+//! record changes all move to the other tables together.
 
 use leftfold::documents::Generations;
 use leftfold::{Collection, Error, Result};
@@ -14,7 +14,7 @@ use crate::react::journal;
 use crate::react::switch_followed;
 use crate::writer::{Ran, Tx, Work};
 
-/// What is known of a collection's generations.
+/// Reads the generations of a collection.
 pub(crate) fn known(file: &Connection, collection: &Collection) -> Result<Generations, Failure> {
     let sql = "SELECT known FROM leftfold_generations WHERE collection = ?1";
     let found: Option<String> =
@@ -24,7 +24,7 @@ pub(crate) fn known(file: &Connection, collection: &Collection) -> Result<Genera
     found.map_or_else(|| Ok(Generations::default()), read)
 }
 
-/// What the records that a name stands for are kept under.
+/// Returns the stored collection that a name stands for: the live generation if it names none.
 pub(crate) fn stored(file: &Connection, collection: &Collection) -> Result<Collection, Failure> {
     if collection.names_generation() {
         return Ok(collection.stored(0));
@@ -35,7 +35,7 @@ pub(crate) fn stored(file: &Connection, collection: &Collection) -> Result<Colle
     Ok(collection.stored(live.unwrap_or(0)))
 }
 
-/// Keeps what is known of a collection's generations, and goes over to another one if it says so.
+/// Stores the generations of a collection, and switches if the live generation changes.
 pub(crate) struct PutWork {
     pub(crate) collection: Collection,
     pub(crate) seen: u64,
@@ -77,7 +77,7 @@ impl Work for PutWork {
     }
 }
 
-/// Removes the tables and the checkpoint of a generation.
+/// Deletes the tables and the checkpoint of a generation.
 pub(crate) struct DropWork(pub(crate) Collection);
 
 impl Work for DropWork {

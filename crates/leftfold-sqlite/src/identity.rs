@@ -1,5 +1,6 @@
-//! Which file is open. SQLite goes on with a file that was deleted or replaced, and all that it writes there is lost: so the writer asks here before
-//! each commit, and connections that are opened later must meet the same file.
+//! The identity of the open file. SQLite keeps using a file that was deleted or replaced, and
+//! everything that it writes there is lost. So the writer checks the identity before each commit,
+//! and later connections must open the same file.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,23 +15,24 @@ pub(crate) struct Identity {
     path: PathBuf,
     log: PathBuf,
     file_id: Option<Id>,
-    /// SQLite makes the log when it first needs it, and keeps it as long as somebody has the file open.
+    /// The id of the log. SQLite creates the log on first use, and keeps it while any process has
+    /// the file open.
     log_id: OnceLock<Id>,
 }
 
-/// What tells a file from all others: its device and its number there.
+/// The unique identity of a file: its device and its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Id(u64, u64);
 
 impl Identity {
-    /// That of the file that is there now.
+    /// Returns the identity of the current file.
     pub(crate) fn of(path: &Path) -> Self {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         Self { path: path.to_owned(), log: log.into(), file_id: id(path), log_id: OnceLock::new() }
     }
 
-    /// Fails if another file is there by now, or none, or if that is so of the write-ahead log.
+    /// Fails if the file or its write-ahead log was replaced, moved or deleted.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let Some(file) = self.file_id else { return Ok(()) };
         let found = id(&self.path);
@@ -47,7 +49,8 @@ impl Identity {
                 Err(Failure::new(Kind::Unavailable, advice, report))
             }
             (None, Some(found)) => {
-                // Whoever is first is right: nobody has it open for less time than this.
+                // If another check was faster, its id counts: the earliest one found is the right
+                // one.
                 let _ = self.log_id.set(found);
                 Ok(())
             }
@@ -55,10 +58,10 @@ impl Identity {
         }
     }
 
-    /// Returns whether the write-ahead log is deleted or moved while the file is where it was.
+    /// Returns whether the write-ahead log was deleted or moved while the file is unchanged.
     ///
-    /// Then a checkpoint is safe. A replaced file or log may have commits of another process, with
-    /// which this process shares the index of the log: a checkpoint would mix the two.
+    /// Then a checkpoint is safe. A replaced file or log may have commits of another process that
+    /// shares the log's index: a checkpoint would mix the two.
     pub(crate) fn has_lost_log(&self) -> bool {
         self.file_id.is_some()
             && id(&self.path) == self.file_id
@@ -79,7 +82,7 @@ fn id(path: &Path) -> Option<Id> {
     Some(Id(found.dev(), found.ino()))
 }
 
-/// Nothing is known, and nothing is checked.
+/// Without inode numbers there is no identity, and no check.
 #[cfg(not(unix))]
 fn id(_: &Path) -> Option<Id> {
     None

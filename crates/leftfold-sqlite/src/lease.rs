@@ -1,4 +1,5 @@
-//! Leases: who works on a projection, by the store's time. They avoid double work; nothing depends on them.
+//! Leases: the worker that holds a projection, by the store's time. They avoid duplicate work;
+//! correctness does not depend on them.
 
 use std::time::Duration;
 

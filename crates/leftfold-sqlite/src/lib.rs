@@ -1,7 +1,7 @@
 //! Leftfold's log and documents in one SQLite file.
 //!
-//! One thread writes, and commits the work of concurrent callers together; a few connections read. Several
-//! processes may open the same file: each is woken by the commits of the others.
+//! One thread writes, and commits the work of concurrent callers together; a few connections read.
+//! Several processes may open the same file: each is woken by the commits of the others.
 //!
 //! ```
 //! use leftfold::{EventId, EventKind, Expected, Json, StreamId};
@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! The file may be that of an existing application: see [`Sqlite::open`]. What is in it is there
-//! for any program to read. Each collection is a view:
+//! The file may belong to an existing application: see [`Sqlite::open`]. Any program can read its
+//! contents. Each collection is a view:
 //!
 //! ```sql
 //! SELECT id, body ->> '$.status' FROM cart_details;
@@ -72,9 +72,11 @@ use crate::readers::Readers;
 use crate::watch::Board;
 use crate::writer::Writer;
 
-/// A SQLite file that holds the log and the documents. Cloning gives another handle to the same store.
+/// A SQLite file that holds the log and the documents. Cloning gives another handle to the same
+/// store.
 ///
-/// When the last handle is dropped, what was handed in is still written, and the file is closed.
+/// When the last handle is dropped, the store still writes all queued work, and then closes the
+/// file.
 #[derive(Clone)]
 pub struct Sqlite {
     inner: Arc<Inner>,
@@ -93,46 +95,46 @@ struct Inner {
 impl Sqlite {
     /// Opens a file, and creates it if there is none.
     ///
-    /// The file may be that of an existing application: Leftfold adds its tables, all of them in
-    /// one transaction, and leaves everything else as it is, also the pragmas `application_id` and
-    /// `user_version`. Its tables, indexes and triggers have names that begin with `leftfold_`;
-    /// each projection also has a view with its own name.
+    /// The file may belong to an existing application. Leftfold adds its tables in one transaction
+    /// and leaves everything else as it is, also the pragmas `application_id` and `user_version`.
+    /// Its tables, indexes and triggers have names that begin with `leftfold_`; each projection
+    /// also has a view with its own name.
     ///
-    /// - The file is switched to the journal mode WAL, and must be on a local disk. All programs
-    ///   that use it need SQLite 3.37 or newer, as Leftfold's tables are `STRICT`.
-    /// - Its text encoding must be UTF-8, SQLite's default. Any page size and `auto_vacuum` will
-    ///   do.
+    /// - Leftfold switches the file to the journal mode WAL, so it must be on a local disk. All
+    ///   programs that use it need SQLite 3.37 or newer, because Leftfold's tables are `STRICT`.
+    /// - Its text encoding must be UTF-8, SQLite's default. Any page size and `auto_vacuum` mode
+    ///   works.
     /// - In a file that Leftfold creates, `application_id` and `user_version` are Leftfold's. An
-    ///   application that keeps numbers of its own there, as tools for migrations do, creates the
-    ///   file before Leftfold opens it.
+    ///   application with its own numbers there, such as a migration tool's, must create the file
+    ///   before Leftfold opens it.
     ///
     /// # Errors
     ///
-    /// Fails, and writes nothing, if the file is not a SQLite database, is damaged, has a newer
-    /// format or another text encoding, or if the application has taken a name that begins with
-    /// `leftfold_`.
+    /// Fails if the file is not a SQLite database, is damaged, or has a newer format or another
+    /// text encoding. Also fails if the application uses a name that begins with `leftfold_`.
+    /// Writes nothing in these cases.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::options().open(path).await
     }
 
-    /// What can be chosen when a file is opened.
+    /// Returns the default options.
     pub fn options() -> Options {
         Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None, clock: Arc::new(Machine) }
     }
 
-    /// Drops this handle and waits until the last one is dropped, all writes and reads have ended,
-    /// and the file is closed.
+    /// Drops this handle and waits until the last handle is dropped, all writes and reads have
+    /// ended, and the file is closed.
     ///
-    /// If no other process has the file open, all commits are in the file itself then, and it may
-    /// be copied. That holds also if somebody has deleted its write-ahead log.
+    /// If no other process has the file open, all commits are then in the file itself, and it may
+    /// be copied. That also holds if its write-ahead log was deleted.
     pub async fn close(self) {
         let mut ended = self.inner.writer.ended();
         drop(self);
-        // Nothing is ever sent: it fails when the thread ends.
+        // The channel never carries a value: `changed` fails when the thread ends.
         while ended.changed().await.is_ok() {}
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
@@ -150,7 +152,7 @@ impl Drop for Inner {
     }
 }
 
-/// What can be chosen when a file is opened.
+/// The options for opening a file.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until a file is opened with them"]
 pub struct Options {
@@ -161,34 +163,35 @@ pub struct Options {
 }
 
 impl Options {
-    /// How many partitions the log has: 1 to 1,024. Fixed when the file is made, 1 if not named then. More of them let
-    /// projections be spread over more workers.
+    /// Sets the number of partitions of the log, from 1 to 1,024. It is fixed when the file is
+    /// created; the default is 1. With more partitions, more workers share a projection.
     pub fn partitions(mut self, partitions: u16) -> Self {
         self.partitions = Some(partitions);
         self
     }
 
-    /// The largest data, and the largest metadata, that an event may have; 1 MiB if not set.
+    /// Sets the size limit of an event's data, and of its metadata: 1 MiB by default.
     pub fn max_event_bytes(mut self, bytes: usize) -> Self {
         self.max_event_bytes = bytes;
         self
     }
 
-    /// How large the file may grow; writes beyond it fail as on a full disk. Not limited if not set.
+    /// Sets the size limit of the file. Writes beyond it fail as on a full disk. There is no limit
+    /// by default.
     ///
-    /// What is not yet moved into the file, some 16 MB next to it, comes on top.
+    /// The write-ahead log beside the file is not included: about 16 MB.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
     }
 
-    /// Where the time comes from: the machine's clocks, if not set.
+    /// Sets the source of time. The default is the machine's clocks.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Opens a file as [`Sqlite::open`] does, with these options.
+    /// Opens a file like [`Sqlite::open`], with these options.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<Sqlite> {
         let path = path.as_ref().to_owned();
         let shown = path.display().to_string();
@@ -206,7 +209,7 @@ impl Options {
         let board = Board::new(&path, &identity, partitions, stay_open.clone());
         let clock = StoreClock::new(self.clock);
         let installed = clock.install(&connection).map_err(Failure::from);
-        // From here on time passes, whatever becomes of the machine's clock.
+        // From here on the store's time advances, even if the machine's clock is changed.
         installed
             .and_then(|()| clock::now(&connection))
             .map_err(|failure| failure.to_error("open", &path))?;

@@ -1,8 +1,8 @@
-//! The log: one table, in which a row's number is its partition and its position.
+//! The log: one table, with the partition and the position as the row number.
 //!
-//! A partition is thus one contiguous range of rows, and reading it one walk along the table. Positions are
-//! given inside the writer's transaction, 1, 2, 3 … without gaps, so that commit order is position order and
-//! a reader never finds a new event behind the last one it has read.
+//! A partition is thus a contiguous range of rows, and reading it is one walk along the table. The
+//! writer assigns positions inside its transaction: 1, 2, 3 … without gaps. So commit order is
+//! position order, and a reader never misses an event that appears later at a lower position.
 
 use leftfold::log::{Entry, Limit, Page, check_entries, judge_append};
 use leftfold::{
@@ -71,7 +71,7 @@ impl Log for Sqlite {
 
     async fn grown(&self, beyond: &Mark) -> Result<()> {
         let (_waiting, mut known) = self.inner.board.wait()?;
-        // The board outlives the wait, as this handle does.
+        // The wait can't fail: this handle keeps the board alive.
         let _ = known.wait_for(|known| known.is_beyond(beyond)).await;
         Ok(())
     }
@@ -118,7 +118,8 @@ impl Work for AppendWork {
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let current = revision(&mut tx.append()?.revision, &self.stream)?;
-        // One event that is welcome needs no look at its id beforehand: the index of ids tells whether it is taken.
+        // A single acceptable event needs no lookup of its id: the unique index reports a
+        // duplicate.
         let welcome = self.entries.len() == 1
             && match self.expected {
                 Expected::Any => true,
@@ -145,8 +146,8 @@ impl Work for AppendWork {
 }
 
 impl AppendWork {
-    /// Puts the events behind the others of their stream and partition. `None` if an id is taken; what was put in
-    /// before it is then to be undone.
+    /// Appends the events to their stream and partition. Returns `None` if an id is taken; the
+    /// caller then undoes the events inserted before it.
     fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Token>, Failure> {
         let mut row = tx.head(self.partition)?;
         let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
@@ -167,7 +168,7 @@ impl AppendWork {
         }))
     }
 
-    /// For each entry the event that has its id; nothing at all, which says the same, if there is none.
+    /// Returns the stored event with the id of each entry. The list is empty if there are none.
     fn stored(&self, connection: &Connection) -> Result<Vec<Option<Event>>, Failure> {
         let mut statement = connection.prepare_cached(BY_ID)?;
         let mut stored = Vec::new();
@@ -182,7 +183,7 @@ impl AppendWork {
     }
 }
 
-/// Puts an event into the row behind this one, which becomes the last. Answers whether its id was free.
+/// Inserts an event into the next row, and advances `row`. Returns whether its id was free.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     partition: Partition,
@@ -212,7 +213,7 @@ fn size(json: &Json) -> usize {
     json.as_str().len()
 }
 
-/// SQLite's numbers are signed.
+/// Converts a number to SQLite, where numbers are signed.
 fn storable(what: &'static str, number: u64) -> Result<i64, Invalid> {
     i64::try_from(number)
         .map_err(|_| Invalid::new(what, &number.to_string(), format!("a number up to {}", i64::MAX)))
@@ -226,17 +227,17 @@ pub(crate) fn position_of(row: i64) -> u64 {
     (row & LAST_POSITION).unsigned_abs()
 }
 
-/// The last position of each partition.
+/// Returns the last position of each partition.
 pub(crate) fn heads(connection: &Connection, partitions: usize) -> Result<Vec<u64>, Failure> {
     (0..).take(partitions).map(|number| head(connection, Partition(number)).map(position_of)).collect()
 }
 
-/// Whether some partition's head is beyond the mark.
+/// Returns whether some partition's head is beyond the mark.
 pub(crate) fn are_beyond(heads: &[u64], mark: &Mark) -> bool {
     (0..).zip(heads).any(|(partition, head)| *head > mark.position(Partition(partition)).0)
 }
 
-/// The last row of a partition.
+/// Returns the last row of a partition.
 pub(crate) fn head(connection: &Connection, partition: Partition) -> Result<i64, Failure> {
     let mut statement = connection.prepare_cached(
         "SELECT position FROM leftfold_events WHERE position > ?1 AND position <= ?2 \
@@ -252,12 +253,12 @@ pub(crate) fn revision(statement: &mut Statement<'_>, stream: &StreamId) -> Resu
     Ok(Revision(revision.unwrap_or(0).unsigned_abs()))
 }
 
-/// How many rows to ask for: one more than wanted tells whether there is more.
+/// Returns the number of rows to read: one more than wanted shows whether there are more.
 fn rows(limit: Limit) -> i64 {
     i64::try_from(limit.events.max(1)).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// The events up to the limit, and whether it was what ended them.
+/// Reads events up to the limit, and returns whether the limit ended the page.
 fn take(mut rows: rusqlite::Rows<'_>, limit: Limit) -> Result<(Vec<Event>, bool), Failure> {
     let mut events = Vec::new();
     let mut bytes = 0_usize;

@@ -1,5 +1,5 @@
-//! Places in the code where a test can stop or end the process, by the names in `sqlite::…`. Without the feature
-//! `failpoints` there is nothing at any of them.
+//! Failpoints: places where a test can pause or end the process, named `sqlite::…`. Without the
+//! feature `failpoints` they compile to nothing.
 
 #[cfg(feature = "failpoints")]
 macro_rules! point {

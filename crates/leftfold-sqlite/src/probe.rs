@@ -1,7 +1,7 @@
-//! Whether the file can be read and written now.
+//! Checks whether the file can be read and written now.
 //!
-//! An idle file is not written to for this: it must be where it was, be readable, and have room on its disk. Only if the last write has failed, a small
-//! one shows whether that is over.
+//! The probe does not write to a healthy idle file: the file must be unchanged, readable, and have
+//! free disk space. Only after a failed write does it try a small one.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Sqlite {
             let message = format!("could not look at {}: the program is stopping", inner.path.display());
             Error::new(leftfold::Kind::Stopped, message).with_source(error)
         })??;
-        // Where all connections are in use, reading goes well.
+        // If all connections are in use, reading works.
         if !inner.readers.are_busy() {
             let read = |file: &rusqlite::Connection| {
                 Ok(file.query_row("SELECT count(*) FROM leftfold_meta", [], |row| row.get::<_, i64>(0))?)
@@ -39,7 +39,7 @@ impl Sqlite {
     }
 }
 
-/// Shows that the file can grow, and that a commit goes through; what is in the file stays as it is.
+/// A write that grows the file and commits, without changing its contents.
 struct ProbeWork;
 
 impl Work for ProbeWork {
@@ -60,7 +60,7 @@ impl Work for ProbeWork {
              ROLLBACK TO probe;
              RELEASE probe;",
         )?;
-        // The header of the file may be an application's: this row is Leftfold's, and always there.
+        // The file's header may be the application's. This row is Leftfold's, and always exists.
         file.execute("UPDATE leftfold_meta SET value = value WHERE key = 'partitions'", [])?;
         Ok(Ran::Keep(Ok(())))
     }
@@ -79,7 +79,7 @@ mod room {
 
     use crate::error::Failure;
 
-    /// With less room than this a disk counts as full: a commit may not fit any more.
+    /// The free space below which a disk counts as full: a commit may not fit any more.
     const LEAST: u64 = 1 << 20;
 
     pub(super) fn check(path: &Path) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ mod room {
     }
 }
 
-/// What can't be asked for is not looked at.
+/// Skips the check, which is not available on this system.
 #[cfg(not(target_os = "linux"))]
 mod room {
     use std::path::Path;

@@ -1,7 +1,8 @@
-//! What reactions need: documents and their changes, tasks, leases, wake-ups.
+//! The store of reactions: documents and their changes, tasks, leases, wake-ups.
 //!
-//! Changes are written to a journal by triggers, in the transaction of whoever changes a document, so that those of any program are
-//! seen. What is decided by time is decided by SQLite's clock, which is that of the machine: all who have the file open share it.
+//! Triggers write changes to a journal in the transaction that changes a document, so that changes
+//! by any program are seen. Time-based decisions use the store's time, which is shared by all
+//! processes that have the file open.
 
 mod complete;
 mod documents;
@@ -67,7 +68,7 @@ impl Reactive for Sqlite {
 
     async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<SqliteFeed> {
         let at = match from {
-            // What is no number is no place in any journal.
+            // A text that is not a number is not a place in any journal.
             Some(place) => place.parse().unwrap_or(-1),
             None => self.inner.readers.read("follow documents in", journal::last).await?,
         };
@@ -155,7 +156,7 @@ impl Reactive for Sqlite {
         loop {
             let seen = known.borrow_and_update().stirs;
             let stirs = self.inner.readers.read("wait for tasks in", stirs).await?;
-            // The board outlives the wait, as this handle does.
+            // The wait can't fail: this handle keeps the board alive.
             let news = known.wait_for(|known| known.stirs != seen);
             if stirs != since || is_over(end, news).await {
                 return Ok(stirs);
@@ -164,7 +165,7 @@ impl Reactive for Sqlite {
     }
 }
 
-/// Waits, until then at most; for ever if there is no such time. Answers whether it has come.
+/// Waits until `end`, or forever if there is none. Returns whether the time is up.
 async fn is_over(end: Option<Instant>, wait: impl Future) -> bool {
     let Some(end) = end else {
         wait.await;
@@ -173,18 +174,18 @@ async fn is_over(end: Option<Instant>, wait: impl Future) -> bool {
     timeout_at(end, wait).await.is_err()
 }
 
-/// A time as it is kept: not earlier than it is.
+/// Converts a time for storage, rounded up.
 fn micros(time: Timestamp) -> i64 {
     let micros = time.as_microsecond();
     micros + i64::from(time.as_nanosecond() > i128::from(micros) * 1_000)
 }
 
-/// A time as it was kept. The end of time lies between two microseconds.
+/// Converts a stored time. The latest possible time lies between two microseconds.
 fn timestamp(micros: i64) -> Timestamp {
     Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
 }
 
-/// For `LIMIT`.
+/// Converts a number for `LIMIT`.
 fn count(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The connections that read: a few, opened when needed, used on threads that may block.
+//! The reading connections: a few, opened on demand, used on blocking threads.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::schema;
 
 const CONNECTIONS: usize = 4;
 
-/// Keeps the writer from closing its connection. Every owner of connections that only read holds
-/// one, and drops it after them. Nothing is ever sent.
+/// A handle that keeps the writer from closing its connection. Every owner of read-only connections
+/// holds one, and drops it after them. Nothing is ever sent.
 pub(crate) type StayOpen = Sender<Infallible>;
 
-/// A pool of connections that only read. Each sees the last commit, of whatever process.
+/// A pool of read-only connections. Each sees the last commit of any process.
 pub(crate) struct Readers {
     path: PathBuf,
     identity: Arc<Identity>,
     clock: Arc<StoreClock>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,
-    /// Dropped after the connections, as the last field.
+    /// The last field, so that it is dropped after the connections.
     _stay_open: StayOpen,
 }
 
@@ -49,12 +49,12 @@ impl Readers {
         })
     }
 
-    /// Whether all connections are in use.
+    /// Returns whether all connections are in use.
     pub(crate) fn are_busy(&self) -> bool {
         self.permits.available_permits() == 0
     }
 
-    /// Reads in one snapshot. `doing` is for errors: "read the log in".
+    /// Reads in one snapshot. `doing` names the operation in errors, for example "read the log in".
     pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         doing: &'static str,
@@ -85,7 +85,7 @@ impl Readers {
         };
         let snapshot = connection.unchecked_transaction()?;
         let result = read(&snapshot);
-        // A transaction that only read has nothing to lose; dropping it ends it.
+        // Dropping a read-only transaction ends it.
         drop(snapshot);
         if connection.is_autocommit() {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
@@ -121,7 +121,7 @@ mod tests {
             reading.inner.readers.read("read", read).await
         });
         runs.recv().await.unwrap();
-        // The caller goes away and drops its handle; its thread goes on reading.
+        // The caller is cancelled and drops its handle; its thread continues to read.
         caller.abort();
         assert!(caller.await.unwrap_err().is_cancelled());
 

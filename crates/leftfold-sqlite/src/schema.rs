@@ -1,12 +1,12 @@
-//! Opens the file, recognises it, and gives it Leftfold's tables.
+//! Opens the file, checks it, and creates Leftfold's tables.
 //!
-//! Leftfold makes all its tables in one transaction, so a file has none or all of them, also when
+//! Leftfold creates all its tables in one transaction, so a file has none or all of them, also when
 //! two processes open it at the same time. Their names begin with `leftfold_`, and `leftfold_meta`
-//! has their format, so that they can stand in the file of an application. Only in a file that
-//! Leftfold creates does the header have the format as well.
+//! stores their format, so that they can share a file with an application. Only in a file that
+//! Leftfold creates does the header also store the format.
 //!
-//! SQLite alone opens the file: closing it in any other way would release all locks that this
-//! process has on it.
+//! Only SQLite opens the file: closing it in any other way would release all locks that this
+//! process holds on it.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -21,14 +21,14 @@ use crate::Options;
 use crate::error::Failure;
 use crate::identity::Identity;
 
-/// "LFLD", in the header of the files that Leftfold creates.
+/// The text "LFLD", in the header of files that Leftfold creates.
 const APPLICATION_ID: i64 = 0x4C46_4C44;
-/// Raised when an older program could not read what a newer one writes.
+/// The storage format. It increases when older versions can't read the data of newer ones.
 pub(crate) const FORMAT: u32 = 5;
-/// The most partitions a log can have.
+/// The largest number of partitions of a log.
 pub(crate) const MAX_PARTITIONS: u16 = 1_024;
 
-/// How long to wait for another process that writes.
+/// The longest wait for another process that writes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const TABLES: &str = "
@@ -56,7 +56,7 @@ CREATE TABLE leftfold_checkpoints (
 ) STRICT;
 ";
 
-/// What format 2 has beside that.
+/// The tables that format 2 adds.
 const SEQUENCES: &str = "
 CREATE TABLE leftfold_sequences (
   stream TEXT PRIMARY KEY NOT NULL,
@@ -135,8 +135,8 @@ CREATE TABLE leftfold_rejected (
 ) STRICT;
 ";
 
-/// The tables that format 3 adds, but for the journal. `suspicion` stands where `SUSPICION` adds
-/// it, so that the doctor finds the same text in new and in older files.
+/// The tables that format 3 adds, except the journal. `suspicion` has the position at which
+/// `SUSPICION` adds it, so that the doctor finds the same text in new and older files.
 const REACTIONS: &str = "
 CREATE TABLE leftfold_tasks (
   reaction TEXT NOT NULL,
@@ -171,7 +171,7 @@ CREATE TABLE leftfold_places (
 ) STRICT;
 ";
 
-/// What format 4 has beside that.
+/// The table that format 4 adds.
 const GENERATIONS: &str = "
 CREATE TABLE leftfold_generations (
   collection TEXT PRIMARY KEY NOT NULL,
@@ -180,7 +180,7 @@ CREATE TABLE leftfold_generations (
 ) STRICT;
 ";
 
-/// The change of tasks between formats 3 and 4 and format 5.
+/// The change of tasks from formats 3 and 4 to format 5.
 const SUSPICION: &str = "
 ALTER TABLE leftfold_tasks ADD COLUMN suspicion INTEGER NOT NULL DEFAULT 0;
 DROP INDEX IF EXISTS leftfold_tasks_due;
@@ -195,10 +195,11 @@ CREATE TABLE leftfold_workers (
 ) STRICT;
 ";
 
-/// The journal of changes, apart from the rest as it is made anew where somebody has dropped it.
+/// The journal of changes. It is separate, because the store creates it again if it was dropped.
 ///
-/// Its numbers have no gaps, and begin with the time at which it was made: so a place in another one is never taken for a place in this.
-/// It bounds itself, a few entries at a time, in case nobody ever comes to read it.
+/// Its numbers have no gaps and start at its creation time, so that a place in another journal is
+/// never taken for a place in this one. It deletes old entries by itself, a few at a time, in case
+/// no feed ever reads it.
 pub(crate) const JOURNAL: &str = "
 CREATE TABLE leftfold_changes (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -211,7 +212,7 @@ CREATE TRIGGER leftfold_changes_bound AFTER INSERT ON leftfold_changes WHEN new.
 END;
 ";
 
-/// Opens the connection that writes, and creates the file if there is none. Returns the number of
+/// Opens the writing connection, and creates the file if there is none. Returns the number of
 /// partitions, and the identity of the file.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, Identity)> {
     if let Some(wanted) = options.partitions
@@ -249,14 +250,14 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, I
         _ => {}
     }
     tune(&connection, options).map_err(failed)?;
-    // From the first transaction on there is a log beside the file.
+    // The first transaction creates the write-ahead log.
     partitions(&connection).map_err(failed)?;
     identity.check().map_err(failed)?;
     Ok((connection, stored, identity))
 }
 
-/// Makes an empty file that nobody but its owner may read. SQLite gives the files that it makes beside it the same mode. Where this fails, SQLite
-/// says why.
+/// Creates an empty file that only its owner may read. SQLite gives the same mode to the files
+/// beside it. If this fails, opening the file in SQLite reports the reason.
 fn create(path: &Path) {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -265,7 +266,7 @@ fn create(path: &Path) {
     drop(options.open(path));
 }
 
-/// Opens a connection that only reads. The file is there: the writer has opened it.
+/// Opens a read-only connection. The file exists: the writer has opened it.
 pub(crate) fn open_to_read(path: &Path, identity: &Identity) -> Result<Connection, Failure> {
     // SQLite would create a missing write-ahead log, which would then look like a replaced one.
     identity.check()?;
@@ -275,12 +276,12 @@ pub(crate) fn open_to_read(path: &Path, identity: &Identity) -> Result<Connectio
     )?;
     set_up(&mut connection)?;
     connection.pragma_update(None, "cache_size", -4_000)?;
-    // Another file may be there by now.
+    // The file may have been replaced meanwhile.
     identity.check()?;
     Ok(connection)
 }
 
-/// Refuses a path at which there can be no file.
+/// Refuses a path that can't be a file.
 fn check_place(path: &Path) -> Result<()> {
     let refuse =
         |why: String| Err(Error::new(Kind::Store, format!("could not open {}: {why}", path.display())));
@@ -327,8 +328,8 @@ fn check_format(format: Option<u32>) -> Result<(), Failure> {
 
 /// Returns the format of Leftfold's tables, or `None` if the file has none of them.
 ///
-/// It is in `leftfold_meta` since format 5. Files that Leftfold has created have it in their
-/// header, too: programs that know only the header refuse a newer one.
+/// Since format 5 it is in `leftfold_meta`. Files that Leftfold created also have it in their
+/// header: older versions that know only the header then refuse a newer format.
 pub(crate) fn format(connection: &Connection) -> Result<Option<u32>, Failure> {
     let in_header = if is_ours(connection)? {
         Some(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
@@ -338,14 +339,14 @@ pub(crate) fn format(connection: &Connection) -> Result<Option<u32>, Failure> {
     Ok(in_header.max(format_in_meta(connection)?))
 }
 
-/// Tells whether Leftfold has created the file.
+/// Returns whether Leftfold created the file.
 fn is_ours(connection: &Connection) -> rusqlite::Result<bool> {
     let id: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     Ok(id == APPLICATION_ID)
 }
 
 fn format_in_meta(connection: &Connection) -> Result<Option<u32>, Failure> {
-    // A table of the application may have this name, and other columns.
+    // The application may have a table with this name and other columns.
     let sql = "SELECT count(*) = 2 FROM pragma_table_info('leftfold_meta') WHERE name IN ('key', 'value')";
     if !connection.query_row(sql, [], |row| row.get(0))? {
         return Ok(None);
@@ -358,11 +359,10 @@ fn format_in_meta(connection: &Connection) -> Result<Option<u32>, Failure> {
     text.map(read).transpose()
 }
 
-/// Makes the tables that are missing, in one transaction, before the file is switched to its log
-/// mode.
+/// Creates missing tables in one transaction, before the file is switched to WAL mode.
 fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
     if format(connection)?.is_none() {
-        // A transaction that writes gives the file its first page.
+        // Read this first: a writing transaction gives the file its first page.
         let pages: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
         let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Exclusive)?;
         if format(&transaction)?.is_none() {
@@ -383,7 +383,7 @@ fn make(connection: &mut Connection, options: &Options) -> Result<(), Failure> {
     lift(connection)
 }
 
-/// Tells whether no other program has written to the file.
+/// Returns whether no other program has written to the file.
 fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
     let zero =
         |pragma: &str| connection.pragma_query_value(None, pragma, |row| Ok(row.get::<_, i64>(0)? == 0));
@@ -393,8 +393,8 @@ fn is_blank(connection: &Connection) -> rusqlite::Result<bool> {
         && connection.query_row(has_nothing, [], |row| row.get(0))?)
 }
 
-/// Refuses a file in which an application has taken names that Leftfold needs, now or for a
-/// collection later.
+/// Refuses a file in which an application uses names that Leftfold needs, now or later for a
+/// collection.
 fn check_names(connection: &Connection) -> Result<(), Failure> {
     let sql = "SELECT type, name FROM sqlite_schema WHERE lower(substr(name, 1, 9)) = 'leftfold_' LIMIT 1";
     let taken = connection
@@ -411,14 +411,14 @@ fn check_names(connection: &Connection) -> Result<(), Failure> {
     }
 }
 
-/// Makes all tables, indexes and triggers that every file has.
+/// Creates all tables, indexes and triggers that every file has.
 pub(crate) fn make_tables(connection: &Connection) -> rusqlite::Result<()> {
     [TABLES, SEQUENCES, REACTIONS, JOURNAL, GENERATIONS, WORKERS]
         .iter()
         .try_for_each(|sql| connection.execute_batch(sql))
 }
 
-/// Gives tables of an older format what they lack, in one transaction.
+/// Upgrades tables of an older format, in one transaction.
 fn lift(connection: &mut Connection) -> Result<(), Failure> {
     let found = format(connection)?;
     if found >= Some(FORMAT) {
@@ -470,13 +470,13 @@ fn partitions(connection: &Connection) -> Result<u16, Failure> {
 fn set_up(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_handler(Some(wait_a_little()))?;
     connection.set_prepared_statement_cache_capacity(128);
-    // Without this SQLite prepares a cached statement anew whenever other values are bound to it.
+    // Without this, SQLite prepares a cached statement again whenever other values are bound to it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "temp_store", "MEMORY")
 }
 
 fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
-    // Switching a new file that another process has open fails without asking the busy handler.
+    // Switching a new file that another process has open fails without calling the busy handler.
     let begun = Instant::now();
     loop {
         match connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0)) {
@@ -506,14 +506,15 @@ fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// While another process writes: look again every 1 to 2 ms, for 10 s at most.
+/// Returns a busy handler: it retries every 1 to 2 ms while another process writes, for at most 10
+/// s.
 fn wait_a_little() -> impl FnMut(i32) -> bool + Send + 'static {
     let mut begun = Instant::now();
     move |tries| {
         if tries == 0 {
             begun = Instant::now();
         }
-        // Processes that wait for each other should not keep in step.
+        // Jitter keeps waiting processes from retrying in step.
         let jitter = std::process::id().wrapping_add(tries.unsigned_abs()).wrapping_mul(2_654_435_761) >> 22;
         sleep(Duration::from_micros(1_000 + u64::from(jitter)));
         begun.elapsed() < PATIENCE
@@ -524,7 +525,7 @@ fn wait_a_little() -> impl FnMut(i32) -> bool + Send + 'static {
 mod tests {
     use super::*;
 
-    /// A killed process can't tell: only a machine that loses power forgets what was not synced.
+    /// Killing a process can't test this: only a power failure loses commits that were not synced.
     #[test]
     fn a_commit_is_on_the_disk_before_it_is_acknowledged() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
-//! What the sequencer keeps: held events, what their streams wait for, conflicts and rejected messages.
+//! The sequencer's storage: held events, the waiting state of their streams, conflicts and rejected
+//! messages.
 //!
-//! A settlement is one transaction of the writer, behind its guards: streams are looked at again where nobody else can
-//! write. How much is kept is counted in the same transaction.
+//! A settlement is one guarded transaction of the writer: it checks the streams again while no
+//! other process can write. The same transaction updates the totals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -293,7 +294,7 @@ impl Work for SettleWork {
     }
 }
 
-/// The streams that are not where they were seen.
+/// Returns the streams that have changed since the caller read them.
 fn moved(tx: &mut Tx<'_>, steps: &[Step]) -> Result<Vec<StreamId>, Failure> {
     let mut version = tx.connection.prepare_cached(VERSION)?;
     let last = &mut tx.append()?.revision;
@@ -309,7 +310,7 @@ fn moved(tx: &mut Tx<'_>, steps: &[Step]) -> Result<Vec<StreamId>, Failure> {
     Ok(moved)
 }
 
-/// Lets go of held events.
+/// Deletes released events.
 fn release(
     connection: &Connection,
     stream: &StreamId,
@@ -333,7 +334,7 @@ fn release(
     Ok(())
 }
 
-/// Holds events.
+/// Inserts held events.
 fn keep(
     connection: &Connection,
     stream: &StreamId,
@@ -361,7 +362,7 @@ fn keep(
     Ok(())
 }
 
-/// Keeps a conflict. Answers whether it was not there.
+/// Stores a conflict. Returns whether it is new.
 fn dispute(connection: &Connection, conflict: &Conflict) -> Result<bool, Failure> {
     let Entry { id, kind, time, data, metadata } = &*conflict.entry;
     let sql = "INSERT INTO leftfold_conflicts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, NULL) \
@@ -381,7 +382,7 @@ fn dispute(connection: &Connection, conflict: &Conflict) -> Result<bool, Failure
     Ok(written == 1)
 }
 
-/// Writes what a stream waits for.
+/// Writes the waiting state of a stream.
 fn put(
     connection: &Connection,
     stream: &StreamId,
@@ -417,7 +418,7 @@ fn put(
     Ok(())
 }
 
-/// How much a partition keeps.
+/// Returns the totals and counts of a partition.
 fn kept(connection: &Connection, partition: Partition) -> Result<(Totals, Counts), Failure> {
     let mut statement = connection.prepare_cached(TOTALS)?;
     let mut rows = statement.query([partition.0])?;
@@ -541,7 +542,7 @@ impl Work for ForgetWork {
     }
 }
 
-/// Numbers here were checked when they came: none is too large.
+/// Converts a number for storage. It was checked on arrival, so it always fits.
 fn stored(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -582,7 +583,7 @@ fn standings(
     Ok(standings)
 }
 
-/// What a stream waits for, from this column on.
+/// Decodes a waiting state that starts at this column.
 fn waiting(row: &Row<'_>, column: usize) -> Result<Waiting, Failure> {
     let number = |at| number(row, column + at);
     Ok(Waiting {
@@ -600,7 +601,7 @@ fn waiting(row: &Row<'_>, column: usize) -> Result<Waiting, Failure> {
     })
 }
 
-/// An event from this column on: id, type, time, data, metadata.
+/// Decodes an event that starts at this column: id, type, time, data, metadata.
 fn entry(row: &Row<'_>, column: usize) -> Result<Arc<Entry>, Failure> {
     let text = |at| row.get_ref(column + at)?.as_str().map_err(Failure::from);
     Ok(Arc::new(Entry {

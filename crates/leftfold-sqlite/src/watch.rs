@@ -1,11 +1,12 @@
-//! The board: what the last commits reached, for those who wait for more.
+//! The board: the latest known commits, for tasks that wait for newer ones.
 //!
-//! Commits of this process are put up by its writer, at once. Those of other processes are found by a
-//! thread that looks at `PRAGMA data_version`, but only while somebody waits: a thousand times a
-//! second just after something happened, twenty times a second when nothing does.
+//! The writer publishes commits of this process at once. A thread finds commits of other processes
+//! by `PRAGMA data_version`, but only while a task waits. It looks a thousand times a second right
+//! after a change, and twenty times a second when idle.
 //!
-//! **No wake-up is lost**: who waits first subscribes, then reads the file, and only then sleeps; the thread
-//! first reads the version, then the file, so that a commit in between shows as another version the next time.
+//! **No wake-up is lost**: a waiting task first subscribes, then reads the file, and only then
+//! sleeps. The thread first reads the version, then the file, so a commit in between shows as
+//! another version next time.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,29 +24,29 @@ use crate::react::{journal, stirs};
 use crate::readers::StayOpen;
 use crate::{log, schema};
 
-/// The pause between two looks is this part of the time since something last happened.
+/// The pause between two looks, as a fraction of the time since the last change.
 const QUIET_PART: u32 = 8;
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// What is known to be committed. Others may have gone further.
+/// The known commits. Other processes may be further.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// The last position of each partition. They only grow.
+    /// The last position of each partition. Positions only grow.
     pub(crate) heads: Vec<u64>,
-    /// The mark of each checkpoint and how often it was seen to change.
+    /// The mark of each checkpoint, and the number of observed changes.
     pub(crate) marks: HashMap<Collection, (Mark, u64)>,
     /// The last entry of the journal of changes.
     pub(crate) journal: i64,
-    /// SQLite's number of the schema: another one after tables or triggers have changed.
+    /// SQLite's schema version: it changes with tables or triggers.
     pub(crate) schema: i64,
-    /// How often those who run tasks were stirred.
+    /// The number of wake-ups of runners.
     pub(crate) stirs: u64,
-    /// How often the writer has put something up.
+    /// The number of times that the writer has published.
     published: u64,
 }
 
-/// What may be new, apart from heads.
+/// Possible news, apart from heads.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     pub(crate) marks: Vec<(Collection, Mark)>,
@@ -80,14 +81,14 @@ impl Known {
     }
 }
 
-/// Takes over what is told. Answers whether it is another.
+/// Replaces a value. Returns whether it changed.
 fn replace<T: PartialEq>(known: &mut T, told: Option<T>) -> bool {
     let Some(told) = told.filter(|told| told != known) else { return false };
     *known = told;
     true
 }
 
-/// What is known, and who waits for more.
+/// The known commits, and the waiting tasks.
 pub(crate) struct Board {
     path: PathBuf,
     identity: Arc<Identity>,
@@ -98,19 +99,19 @@ pub(crate) struct Board {
 
 struct Waiting {
     waiters: usize,
-    /// Somebody came since the last look.
+    /// `true` if a task started to wait since the last look.
     stirred: bool,
     thread: Thread,
-    /// For the thread, until the store is closed.
+    /// The thread's handle, until the store is closed.
     stay_open: Option<StayOpen>,
 }
 
-/// What the looking thread does.
+/// The state of the watching thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Thread {
     NotStarted,
     Looking,
-    /// It is in a pause that somebody new should not have to sit out.
+    /// The thread is in a pause that a new waiting task should interrupt.
     Dozing,
     Closed,
 }
@@ -138,7 +139,7 @@ impl Board {
         self.known.borrow().heads.len()
     }
 
-    /// Puts up what this process has committed.
+    /// Publishes a commit of this process.
     pub(crate) fn publish(&self, heads: &[Option<i64>], news: News) {
         self.known.send_if_modified(|known| {
             known.published += 1;
@@ -146,7 +147,7 @@ impl Board {
         });
     }
 
-    /// Starts to wait. Until the guard is dropped, commits of other processes are looked for.
+    /// Starts a wait. Until the guard is dropped, the thread looks for commits of other processes.
     pub(crate) fn wait(self: &Arc<Self>) -> Result<(Guard, watch::Receiver<Known>)> {
         let mut waiting = self.lock();
         if waiting.thread == Thread::NotStarted {
@@ -185,7 +186,7 @@ impl Board {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: waits until somebody waits, looks, pauses.
+    /// Runs the thread: waits until a task waits, looks, pauses.
     fn look(&self) {
         let mut view = None;
         let mut stirred_at = Instant::now();
@@ -205,7 +206,8 @@ impl Board {
                 Ok(true) => stirred_at = Instant::now(),
                 Ok(false) => {}
                 Err(failure) => {
-                    // Those who wait are still woken by this process; the next look tries again.
+                    // Commits of this process still wake the waiting tasks; the next look tries
+                    // again.
                     tracing::warn!(path = %self.path.display(), ?failure, "could not look for commits of others");
                     view = None;
                 }
@@ -223,7 +225,7 @@ impl Board {
         }
     }
 
-    /// Reads what has changed, if anything did. Answers whether it did.
+    /// Reads the file if it has changed. Returns whether it has.
     fn refresh(&self, view: &mut Option<View>) -> Result<bool, Failure> {
         let view = match view {
             Some(view) => view,
@@ -246,7 +248,7 @@ impl Board {
         };
         view.seen = Some((version, published));
         self.known.send_if_modified(|known| {
-            // These may be older than what the writer has put up meanwhile; then the next look reads again.
+            // The writer may have published newer values meanwhile; then the next look reads again.
             let fresh = known.published == published;
             known.see(heads.into_iter(), if fresh { news } else { News::default() })
         });
@@ -256,7 +258,7 @@ impl Board {
 
 struct View {
     connection: Connection,
-    /// What `data_version` and the writer's count were when the file was last read.
+    /// The `data_version` and the writer's count at the last read.
     seen: Option<(i64, u64)>,
 }
 
@@ -266,7 +268,7 @@ impl View {
     }
 }
 
-/// Somebody waits.
+/// The registration of a waiting task. Dropping it ends the wait.
 pub(crate) struct Guard(Arc<Board>);
 
 impl Drop for Guard {
@@ -279,7 +281,7 @@ impl Drop for Guard {
 mod tests {
     use super::*;
 
-    /// A board whose file can't be read, so that nothing but the writer can put anything up.
+    /// Returns a board whose file can't be read, so that only the writer can publish.
     fn board() -> Arc<Board> {
         let path = Path::new("/proc/none/store.db");
         let (stay_open, _) = std::sync::mpsc::channel();

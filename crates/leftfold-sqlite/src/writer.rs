@@ -1,8 +1,9 @@
-//! The writer: one thread with the only connection that writes.
+//! The writer: one thread with the only writing connection.
 //!
-//! A commit costs a sync of the disk, so the work of concurrent callers shares one. Each is still on its own:
-//! work that fails or conflicts leaves nothing behind and takes nobody else with it. Nobody is answered before
-//! the commit; when the commit itself fails, everybody is told that the outcome is unknown.
+//! A commit costs a disk sync, so the work of concurrent callers shares one. Each piece of work is
+//! still isolated: if it fails or conflicts, it leaves nothing behind and does not affect the
+//! others. Callers are answered only after the commit. If the commit itself fails, all callers get
+//! an unknown outcome.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,41 +24,42 @@ use crate::log;
 use crate::react::journal;
 use crate::watch::{Board, News};
 
-/// What may wait for the writer before callers do.
+/// The number of jobs that may queue before callers have to wait.
 const QUEUE: usize = 1_024;
-/// What one transaction may take on: so much work, or so many bytes.
+/// The limits of one transaction: the number of jobs, and of bytes.
 const GROUP: usize = 1_024;
 const GROUP_BYTES: usize = 8 << 20;
-/// The longest that a transaction waits for callers who are on their way.
+/// The longest time that a transaction waits for more callers.
 const GATHER: Duration = Duration::from_micros(400);
 
-/// Something to be done in a transaction that others may share.
+/// Work in a transaction that other work may share.
 pub(crate) trait Work: Send + 'static {
     type Answer: Send + 'static;
 
-    /// What it does to the file, for errors: "append to".
+    /// The operation on the file, for errors: "append to".
     const DOING: &'static str;
 
-    /// About how many bytes it writes.
+    /// Returns the approximate number of bytes it writes.
     fn bytes(&self) -> usize {
         0
     }
 
-    /// Whether it writes with more than one statement, so that it needs a savepoint to be undone.
+    /// Returns whether it writes with more than one statement, so that undoing it needs a
+    /// savepoint.
     fn has_steps(&self) -> bool;
 
-    /// Does it. What others should learn of it is put into `tx` once nothing can fail any more.
+    /// Does the work. It sets the results for others in `tx` only when nothing can fail any more.
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure>;
 
-    /// The answer when nothing was written, and when that can't be told.
+    /// Returns the answer if nothing was written, or if the outcome is unknown.
     fn failed(error: Error) -> Self::Answer;
 }
 
-/// How work ended.
+/// The result of work.
 pub(crate) enum Ran<A> {
-    /// What it wrote, if anything, is to be committed.
+    /// Commit its writes, if any.
     Keep(A),
-    /// What it wrote is to be undone.
+    /// Undo its writes.
     Undo(A),
 }
 
@@ -66,19 +68,19 @@ pub(crate) struct Tx<'c> {
     pub(crate) connection: &'c Connection,
     /// The last row of each partition that was looked up or written.
     heads: Vec<Option<i64>>,
-    /// The checkpoints that were moved.
+    /// The moved checkpoints.
     pub(crate) marks: Vec<(Collection, Mark)>,
-    /// Documents were written: those who follow them may have to know.
+    /// `true` if documents were written, so that followers may need a wake-up.
     pub(crate) wrote_documents: bool,
-    /// What operations are carried out with.
+    /// The state for carrying out operations.
     pub(crate) operating: &'c Operating,
-    /// SQLite's number of the schema, if it matters to those who wait that it is another one.
+    /// SQLite's schema version, if waiting tasks need to know a new one.
     pub(crate) schema: Option<i64>,
-    /// How often those who run tasks were stirred, if they were.
+    /// The number of wake-ups of runners, if it changed.
     pub(crate) stirs: Option<u64>,
-    /// What all appends of a group share.
+    /// The statements shared by all appends of a group.
     append: Option<Append<'c>>,
-    /// The last failure that others may meet, too.
+    /// The last failure that other work may meet, too.
     trouble: Option<Failure>,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct Append<'c> {
 }
 
 impl<'c> Tx<'c> {
-    /// The last row of a partition.
+    /// Returns the last row of a partition.
     pub(crate) fn head(&self, partition: Partition) -> Result<i64, Failure> {
         match self.heads.get(usize::from(partition.0)).copied().flatten() {
             Some(row) => Ok(row),
@@ -97,14 +99,14 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// Says which is the last row of a partition now.
+    /// Sets the last row of a partition.
     pub(crate) fn grow(&mut self, partition: Partition, row: i64) {
         if let Some(head) = self.heads.get_mut(usize::from(partition.0)) {
             *head = Some(row);
         }
     }
 
-    /// The statements of an append, prepared once for a group.
+    /// Returns the statements of an append, prepared once per group.
     pub(crate) fn append(&mut self) -> rusqlite::Result<&mut Append<'c>> {
         Ok(match &mut self.append {
             Some(prepared) => prepared,
@@ -116,7 +118,8 @@ impl<'c> Tx<'c> {
     }
 }
 
-/// Hands work to the thread. When the last one is dropped, the thread finishes what is queued and ends.
+/// A handle that sends work to the thread. When the last one is dropped, the thread finishes the
+/// queue and ends.
 pub(crate) struct Writer {
     jobs: mpsc::Sender<Box<dyn Job>>,
     path: PathBuf,
@@ -156,7 +159,7 @@ impl Writer {
                 // SQLite moves the write-ahead log into the file when the last connection closes.
                 // Only this one can: the others are read-only.
                 while others.recv().is_ok() {}
-                // First the file is closed, then it is said.
+                // Close the file before announcing it.
                 drop(state);
                 drop(end);
             })
@@ -167,22 +170,23 @@ impl Writer {
         Ok(Self { jobs: sender, path: path.to_owned(), trouble, ended })
     }
 
-    /// The file, for errors.
+    /// Returns the path of the file, for errors.
     pub(crate) fn place(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Whether the last write failed for a reason that the next one may meet, too: a full disk, a file that is gone.
+    /// Returns whether the last write failed for a reason that the next one may meet, too: a full
+    /// disk, a missing file.
     pub(crate) fn is_in_trouble(&self) -> bool {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Whose `changed` fails once the thread has ended and the file is closed.
+    /// Returns a receiver whose `changed` fails once the thread has ended and the file is closed.
     pub(crate) fn ended(&self) -> watch::Receiver<()> {
         self.ended.clone()
     }
 
-    /// Has it done. A caller that goes away before the answer does not stop it.
+    /// Runs work in the thread. If the caller is cancelled before the answer, the work still runs.
     pub(crate) async fn run<W: Work>(&self, work: W) -> W::Answer {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Pending { work, answer: None, reply });
@@ -201,7 +205,7 @@ impl Writer {
     }
 }
 
-/// Work with the caller who waits for it, of any type.
+/// Work of any type, with its waiting caller.
 trait Job: Send {
     fn bytes(&self) -> usize;
     fn run(&mut self, tx: &mut Tx<'_>, path: &Path) -> Result<(), Broken>;
@@ -209,7 +213,7 @@ trait Job: Send {
     fn answer(self: Box<Self>);
 }
 
-/// The whole transaction is lost, though only one job failed.
+/// The error of a job that broke the whole transaction.
 struct Broken;
 
 struct Pending<W: Work> {
@@ -227,7 +231,8 @@ impl<W: Work> Job for Pending<W> {
         let connection = tx.connection;
         let has_steps = self.work.has_steps();
         let savepoint = |sql| -> Result<(), Failure> {
-            // SQLite gives up the whole transaction by itself on some errors, such as a full disk.
+            // On some errors, such as a full disk, SQLite rolls back the whole transaction by
+            // itself.
             if has_steps && !connection.is_autocommit() {
                 connection.prepare_cached(sql)?.execute([])?;
             }
@@ -259,7 +264,7 @@ impl<W: Work> Job for Pending<W> {
 
     fn answer(self: Box<Self>) {
         if let Some(answer) = self.answer {
-            // Nobody may be there any more to hear it.
+            // The caller may have stopped waiting.
             let _ = self.reply.send(answer);
         }
     }
@@ -270,7 +275,7 @@ struct State {
     operating: Operating,
     path: PathBuf,
     identity: Arc<Identity>,
-    /// Why the last write failed, if it did and the next one may, too.
+    /// The failure of the last write, if the next one may meet it, too.
     trouble: Arc<Mutex<Option<Failure>>>,
     board: Arc<Board>,
     jobs: mpsc::Receiver<Box<dyn Job>>,
@@ -278,24 +283,25 @@ struct State {
     last_commit: Duration,
 }
 
-/// How an attempt at a group ended, if not with a commit.
+/// The result of an attempt at a group without a commit.
 enum Lost {
-    /// So many, from the first on, fail alike.
+    /// This many jobs, from the first on, fail with the same failure.
     All(Failure, usize),
     /// This job broke the transaction for all.
     By(usize),
 }
 
 impl State {
-    /// Serves jobs until nobody is left who could bring one.
+    /// Serves jobs until the last sender is dropped.
     fn serve(&mut self) {
         while let Some(first) = self.jobs.blocking_recv() {
             self.run(VecDeque::from([first]));
         }
     }
 
-    /// Runs jobs to their end, and those that come meanwhile. A job that breaks the transaction is answered and left
-    /// out; those before it, which had gone well, are done again and committed, and then those after it.
+    /// Runs jobs to their end, and jobs that arrive meanwhile. A job that breaks the transaction is
+    /// answered and left out. The jobs before it, which had succeeded, run again and commit; then
+    /// the jobs after it run.
     fn run(&mut self, mut jobs: VecDeque<Box<dyn Job>>) {
         let mut only = None;
         while !jobs.is_empty() {
@@ -326,8 +332,8 @@ impl State {
         }
     }
 
-    /// Runs jobs in one transaction: the first so many, or as many as there are and come in time. Answers with how
-    /// many it committed.
+    /// Runs jobs in one transaction: the first `only`, or all that are queued or arrive in time.
+    /// Returns the number of committed jobs.
     fn attempt(&mut self, jobs: &mut VecDeque<Box<dyn Job>>, only: Option<usize>) -> Result<usize, Lost> {
         self.roll_back();
         point!("begin");
@@ -364,9 +370,9 @@ impl State {
             at += 1;
         }
         let Tx { heads, marks, wrote_documents, schema, stirs, trouble, .. } = tx;
-        // Where it can't be read, those who wait find the commit by looking for it.
+        // If the read fails, waiting tasks find the commit by polling.
         let journal = wrote_documents.then(|| journal::last(connection).ok()).flatten();
-        // What is committed to a file that nobody finds any more is lost.
+        // A commit to a file that was replaced or deleted is lost.
         if let Err(failure) = self.identity.check() {
             self.roll_back();
             self.rescue();
@@ -394,7 +400,7 @@ impl State {
         });
         match moved {
             Ok(true) => {}
-            // The next refused write tries again, and closing the file does.
+            // The next refused write tries again, and so does closing the file.
             Ok(false) => tracing::warn!(path = %self.path.display(), "readers delay the checkpoint"),
             Err(error) => tracing::warn!(path = %self.path.display(), %error, "the checkpoint failed"),
         }
@@ -417,8 +423,9 @@ impl State {
     }
 }
 
-/// The next job for a transaction that has `count` of them. Callers who were answered a moment ago tend to come back
-/// at once: waiting for as many as there were, for less time than half a commit takes, saves a commit for the rest.
+/// Returns the next job for a transaction that has `count` of them. Callers that were just answered
+/// tend to come back at once. Waiting for as many callers as last time, for less than half a
+/// commit's duration, saves a commit.
 fn next(
     jobs: &mut mpsc::Receiver<Box<dyn Job>>,
     count: usize,

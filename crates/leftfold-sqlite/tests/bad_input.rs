@@ -1,4 +1,4 @@
-//! Bad files and bad input get a clear error, and nothing is lost or half-written by them.
+//! Bad files and bad input get a clear error, and nothing is lost or half-written.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -18,8 +18,8 @@ use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
 use tempfile::tempdir;
 
-/// Opening fails with this kind, names the file, says all these words, and leaves the file and its directory
-/// as they were.
+/// Checks that opening fails with this kind, names the file, and contains these words. The file and
+/// its directory must stay unchanged.
 async fn refused(path: &Path, kind: Kind, words: &[&str]) {
     let before = snapshot(path);
     let error = Sqlite::open(path).await.expect_err("it should be refused");
@@ -32,7 +32,7 @@ async fn refused(path: &Path, kind: Kind, words: &[&str]) {
     assert_eq!(snapshot(path), before, "nothing is written");
 }
 
-/// The file's bytes and its neighbours.
+/// Returns the file's bytes and the names beside it.
 fn snapshot(path: &Path) -> (Option<Vec<u8>>, Vec<String>) {
     let neighbours = path.parent().and_then(|parent| parent.read_dir().ok()).into_iter().flatten();
     let mut names: Vec<_> =
@@ -91,7 +91,7 @@ async fn a_newer_format_is_refused() {
     refused(&path, Kind::Format, &["format 6", "up to 5", "newer version"]).await;
 }
 
-/// Tasks as formats 3 and 4 have them.
+/// The tasks table of formats 3 and 4.
 const OLD_TASKS: &str = "
 CREATE TABLE leftfold_tasks (
   reaction TEXT NOT NULL,
@@ -198,7 +198,7 @@ async fn a_file_that_may_not_be_written_is_refused() {
     if std::fs::OpenOptions::new().write(true).open(&path).is_err() {
         refused(&path, Kind::Store, &["right to write"]).await;
     } else {
-        // This user may write whatever the permissions say.
+        // This user may write regardless of the permissions.
         Sqlite::open(&path).await.unwrap();
     }
 }
@@ -312,7 +312,7 @@ async fn a_collection_needs_a_name_of_its_own() {
     store.prepare(&leftfold::Collection::new("order").unwrap()).await.unwrap();
 }
 
-/// A full disk fails what does not fit, and nothing else, and is over when there is room again.
+/// On a full disk, only writes that do not fit fail. They succeed again once there is room.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_store_loses_nothing_and_recovers() {
     let directory = tempdir().unwrap();
@@ -329,7 +329,7 @@ async fn a_full_store_loses_nothing_and_recovers() {
     let mut there = Vec::new();
     let mut refusals = 0;
     for round in 0..40 {
-        // In one group some fit and some don't; several events make an append with steps.
+        // Some appends of a group fit and some do not. Several events make an append with steps.
         let appends = (0..8).map(|task| {
             let store = store.clone();
             let size = if task % 3 == 0 { 6_000 } else { 50 };
@@ -378,7 +378,7 @@ async fn a_full_store_loses_nothing_and_recovers() {
     assert_eq!(store.scan(&cart(), None, 99).await.unwrap().len(), 50);
 }
 
-/// Documents without events are kept in tables that were made for them, and in no others.
+/// Documents without events are stored only in tables created for them.
 #[tokio::test]
 async fn tables_of_others_are_not_written_to() {
     let directory = tempdir().unwrap();

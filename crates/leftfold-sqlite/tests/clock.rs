@@ -1,6 +1,8 @@
-//! The machine's clock is set back, forward, and there and back: leases end and tasks become due when they were meant to.
+//! The machine's clock is set back, forward, and there and back: leases expire and tasks become due
+//! at the right time.
 //!
-//! The bug this guards against: a clock that was set back by hours delayed every task and every takeover by as much.
+//! The bug this guards against: a clock set back by hours delayed every task and every takeover by
+//! as much.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -24,7 +26,7 @@ const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 const LEASE: Duration = Duration::from_mins(1);
 
-/// A clock that is set, beside one that can't be.
+/// A clock that can be set, beside one that can't.
 #[derive(Clone)]
 struct Set(Arc<(AtomicI64, AtomicI64)>);
 
@@ -58,7 +60,7 @@ impl Clock for Set {
     }
 }
 
-/// A task that is due after so many minutes.
+/// Plans a task that is due after this many minutes.
 async fn plan(store: &Sqlite, name: &str, minutes: i64) {
     let now = store.time().await.unwrap();
     let task = Task {
@@ -117,7 +119,7 @@ async fn a_clock_that_is_set_back_delays_nothing() {
     set.pass(10 * MINUTE);
     assert_eq!(due(&other).await, ["soon"]);
 
-    // Whoever comes later goes on from there.
+    // A process that starts later continues from there.
     plan(&one, "later", 60).await;
     assert!(is_free(&one, "one").await);
     closed(one).await;
@@ -133,7 +135,7 @@ async fn a_clock_that_is_set_back_delays_nothing() {
 async fn a_clock_that_is_set_forward_and_back_leaves_nothing_in_the_future() {
     let directory = tempdir().unwrap();
     let (set, path) = (Set::new(), directory.path().join("store.db"));
-    // The second one is asleep while the clock is wrong.
+    // The second store is idle while the clock is wrong.
     let (one, asleep) = (set.open(&path).await, set.open(&path).await);
     one.prepare(&cart()).await.unwrap();
     assert!(is_free(&asleep, "asleep").await);
@@ -171,7 +173,7 @@ async fn the_doctor_tells_of_steps() {
     let back = said(&store).await;
     assert_eq!(back.severity, Severity::Warning);
     assert!(back.found.contains("6 hours ahead"), "{back}");
-    // Another process tells the same.
+    // Another process reports the same.
     let other = said(&set.open(&path).await).await;
     assert_eq!(other.found, back.found);
     set.pass(100 * HOUR);

@@ -1,4 +1,5 @@
-//! Tasks that are completed in a transaction of their handler's own: what it wrote is there once, or the task is not done.
+//! Tasks completed in a transaction of their handler: its writes are stored once, or the task is
+//! not done.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -59,7 +60,7 @@ impl Shop {
     }
 }
 
-/// Books a payment and completes the task, both or none.
+/// Books a payment and completes the task in one transaction.
 fn book(path: &Path, ctx: &Context<Order>, commits: bool) -> Result<(), HandlerError> {
     let mut books = Connection::open(path)?;
     books.busy_timeout(Duration::from_secs(10))?;
@@ -101,7 +102,7 @@ async fn what_was_written_and_that_it_is_done_become_true_together() {
     let reacting = shop.start(reaction, "one").await;
     shop.order("a", 5);
     soon(reacting.idle_within(Duration::from_secs(1))).await.unwrap();
-    // It said that it was done, and was not.
+    // The handler reported success without a commit.
     let failed = task(&reacting, "a").await;
     assert_eq!((failed.state, failed.attempts), (State::Failed, 2));
     assert!(failed.error.unwrap().contains("not committed"));
@@ -117,7 +118,8 @@ async fn what_was_written_and_that_it_is_done_become_true_together() {
     reacting.stop(Duration::from_secs(5)).await;
 }
 
-/// A worker that slept through the end of its claim, while another did its work, can't do it a second time.
+/// A worker that sleeps past the end of its claim, while another worker does its task, can't do it
+/// again.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_was_taken_over_can_not_complete() {
     let shop = Shop::new().await;
@@ -130,7 +132,7 @@ async fn who_was_taken_over_can_not_complete() {
             let (path, slept, wake, refused) =
                 (path.clone(), Arc::clone(&slept), Arc::clone(&wake), Arc::clone(&refused));
             async move {
-                // What is spawned goes on, also when the run is cancelled.
+                // The spawned task continues even if the run is cancelled.
                 tokio::spawn(async move {
                     slept.notify_one();
                     wake.notified().await;
@@ -145,7 +147,7 @@ async fn who_was_taken_over_can_not_complete() {
     let first = shop.start(sleepy, "first").await;
     shop.order("a", 5);
     soon(slept.notified()).await;
-    // Its process is gone but for one thread.
+    // Its process is gone except for one thread.
     drop(first);
     let prompt = {
         let path = shop.path.clone();

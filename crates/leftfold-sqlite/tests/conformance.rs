@@ -1,4 +1,4 @@
-//! SQLite does what every store must do.
+//! The conformance tests of stores.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

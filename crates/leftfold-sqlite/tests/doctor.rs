@@ -1,4 +1,5 @@
-//! What the doctor finds in a file: each fault is made as another program would make it, and is gone when the advice is followed.
+//! The doctor's findings in a file. Each test makes a fault as another program could, and follows
+//! the advice to repair it.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -14,7 +15,7 @@ use leftfold::{Append as _, Documents as _, Event, Expected, Leftfold, Projectio
 use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
 
-/// Counts what happened; some things it can't.
+/// A projection that counts events, and fails on some.
 struct Counted;
 
 impl Projection for Counted {
@@ -33,7 +34,7 @@ impl Projection for Counted {
     }
 }
 
-/// A file in which two things happened to a cart, and were folded.
+/// Creates a file with two events of a cart, both folded.
 async fn shop(path: &Path) -> Sqlite {
     let store = Sqlite::open(path).await.unwrap();
     let app = Leftfold::on(store.clone()).projection(Counted).start().await.unwrap();
@@ -47,7 +48,7 @@ fn change(path: &Path, sql: &str) {
     Connection::open(path).unwrap().execute_batch(sql).unwrap();
 }
 
-/// What is said of this, if it is not fine.
+/// Returns the finding about a subject, if it is worse than fine.
 async fn said(store: &Sqlite, subject: &str) -> Option<Finding> {
     let findings = store.examine().await.unwrap();
     findings.into_iter().find(|finding| finding.subject == subject && finding.severity > Severity::Fine)
@@ -58,7 +59,7 @@ async fn nothing_is_wrong_with_a_file_that_is_as_it_was_made() {
     let directory = tempfile::tempdir().unwrap();
     let store = shop(&directory.path().join("shop.db")).await;
     let findings = store.examine().await.unwrap();
-    // The disk that tests run on may be full.
+    // The disk of the tests may be full.
     let of_the_file: Vec<_> =
         findings.into_iter().filter(|finding| finding.subject != "room on the disk").collect();
     assert_eq!(worst(&of_the_file), Severity::Fine, "{of_the_file:#?}");
@@ -128,7 +129,7 @@ async fn a_damaged_page_is_found() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("shop.db");
     shop(&path).await.close().await;
-    // What is still in the log beside the file would be read instead of the page.
+    // SQLite would read a page from the write-ahead log instead of the file.
     let moved = "PRAGMA wal_checkpoint(TRUNCATE)";
     let busy: i64 = Connection::open(&path).unwrap().query_row(moved, [], |row| row.get(0)).unwrap();
     assert_eq!(busy, 0);
@@ -162,7 +163,7 @@ async fn what_stands_still_and_what_is_parked_is_found_and_nothing_is_made() {
     let parked = cart(store).await;
     assert_eq!(parked.found, "1 document is parked, as an event could not be folded");
 
-    // On a file that the projection has never run on, it is not made.
+    // On a file where the projection has never run, the doctor does not create it.
     let other = directory.path().join("other.db");
     let other = (Sqlite::open(&other).await.unwrap(), other);
     let never = cart(other.0).await;

@@ -1,9 +1,11 @@
 //! A file that an application already uses gets Leftfold's tables, and keeps everything it has.
 //!
-//! The bugs this guards against: a header that Leftfold overwrites, so that the application's
-//! migrations run again or not at all; tables of the application that are taken for Leftfold's;
-//! half a set of tables; and a lock of the application that is lost when Leftfold looks at the
-//! file.
+//! The bugs this guards against:
+//!
+//! - Leftfold overwrites the header, so that the application's migrations run again or not at all.
+//! - Tables of the application are taken for Leftfold's.
+//! - Only some of Leftfold's tables are created.
+//! - The application loses a lock when Leftfold inspects the file.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -42,7 +44,7 @@ const APPLICATION: &str = "
     INSERT INTO orders VALUES ('o1', '{\"total\":7}');
 ";
 
-/// Makes the file of an application, set up by these pragmas.
+/// Creates the file of an application, with these pragmas.
 fn application(path: &Path, pragmas: &str) -> Connection {
     let file = Connection::open(path).unwrap();
     file.execute_batch(pragmas).unwrap();
@@ -58,7 +60,7 @@ fn number(file: &Connection, sql: &str) -> i64 {
     file.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// All that the application has in the file.
+/// Returns everything that the application has in the file.
 fn owned(file: &Connection) -> Vec<String> {
     let schema = "SELECT group_concat(type || ' ' || sql, ';' ORDER BY name) FROM sqlite_schema \
         WHERE tbl_name IN ('books', 'sales', 'orders', 'bestsellers') AND name NOT LIKE 'leftfold\\_%' ESCAPE '\\'";
@@ -78,7 +80,7 @@ fn owned(file: &Connection) -> Vec<String> {
     [vec![text(file, schema), text(file, counters)], rows.into(), pragmas.into()].concat()
 }
 
-/// Counts events.
+/// A projection that counts events.
 struct Counted(&'static str);
 
 impl Projection for Counted {
@@ -94,7 +96,7 @@ impl Projection for Counted {
     }
 }
 
-/// The findings of the doctor that are worse than fine, but for the disk that tests run on.
+/// Returns the findings of the doctor that are worse than fine, except about the disk of the tests.
 async fn troubles(store: &Sqlite) -> Vec<String> {
     let findings = store.examine().await.unwrap();
     let troubles = findings
@@ -144,7 +146,7 @@ async fn the_file_of_an_application_is_shared_with_it() {
     for setup in setups {
         let directory = tempdir().unwrap();
         let path = directory.path().join("store.db");
-        // The application keeps its connection.
+        // The application keeps its connection open.
         let file = application(&path, setup);
         let before = owned(&file);
         for round in ["one", "two"] {
@@ -162,7 +164,7 @@ async fn the_file_of_an_application_is_shared_with_it() {
     }
 }
 
-/// Some applications make their file, and their tables later.
+/// Some applications create their file first, and their tables later.
 #[tokio::test]
 async fn a_file_without_tables_is_the_applications_too() {
     let directory = tempdir().unwrap();
@@ -201,7 +203,7 @@ async fn a_newer_format_is_refused_wherever_it_is_written() {
     assert!(error.kind() == Kind::Format && error.to_string().contains("five"), "{error}");
 }
 
-/// Names that begin with `leftfold_` are Leftfold's, also those that no table of it has yet.
+/// Names that begin with `leftfold_` are Leftfold's, even if no table has them yet.
 #[tokio::test]
 async fn names_that_are_taken_are_refused_and_nothing_is_written() {
     let taken = [
@@ -266,7 +268,7 @@ async fn a_projection_leaves_tables_with_its_name_alone() {
     let made = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'leftfold%books%'";
     assert_eq!(number(&file, made), 0);
 
-    // A trigger does not stand in a view's way.
+    // A trigger with the same name does not prevent a view.
     store.prepare(&cart()).await.unwrap();
     let commit = Commit {
         advance: None,
@@ -292,7 +294,7 @@ async fn a_switch_leaves_a_view_of_the_application_alone() {
     assert_eq!(number(&file, "SELECT mine FROM cart"), 1);
 }
 
-/// Damage is looked for although SQLite can't check a table for which it lacks the application's
+/// The doctor looks for damage even if SQLite can't check a table without the application's
 /// functions.
 #[tokio::test]
 async fn functions_of_the_application_are_no_damage() {
@@ -355,7 +357,7 @@ fn a_file_that_is_opened_by_many_at_once_gets_one_set_of_tables() {
     }
 }
 
-/// Closing a file releases all locks that this process has on it, whichever part of it has them.
+/// Closing a file releases all locks of this process on it, regardless of which part holds them.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn locks_of_the_application_outlive_the_opening() {

@@ -1,4 +1,4 @@
-//! What is in the file is frozen: other programs, and later versions of this one, read it.
+//! The file format is frozen: other programs, and later versions of this one, read it.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -20,7 +20,7 @@ use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
 use tempfile::tempdir;
 
-/// The rows of a query, columns parted by `|`.
+/// Returns the rows of a query, with columns separated by `|`.
 fn rows(connection: &Connection, sql: &str) -> Vec<String> {
     let mut statement = connection.prepare(sql).unwrap();
     let columns = statement.column_count();
@@ -286,7 +286,7 @@ sick|{}|{"0":1}
 "##);
 }
 
-/// Tasks, what is known of reactions, and what was noted of documents.
+/// Covers tasks, registered reactions, and the journal of documents.
 #[tokio::test]
 async fn rows_of_reactions_are_as_they_always_were() {
     let directory = tempdir().unwrap();
@@ -373,7 +373,7 @@ stirs|2
 "##);
 }
 
-/// People query documents by the collection's name, in plain SQL, and see those that are there.
+/// Plain SQL queries use the collection's name and see the existing documents.
 #[tokio::test]
 async fn a_collection_is_queried_in_plain_sql() {
     let directory = tempdir().unwrap();

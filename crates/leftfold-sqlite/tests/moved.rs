@@ -1,4 +1,5 @@
-//! A file that is deleted, moved or replaced while it is open: what would be written there is lost, so it is refused.
+//! A file that is deleted, moved or replaced while it is open: writes are refused, because they
+//! would be lost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +15,7 @@ use leftfold::log::{Append as _, Log as _};
 use leftfold::{AppendError, Expected, Kind};
 use leftfold_sqlite::Sqlite;
 
-/// A store with one event, and the kind of failure that the next append meets.
+/// Appends an event, and returns the kind and the text of the failure, if any.
 async fn refusal(store: &Sqlite, id: &str) -> Option<(Kind, String)> {
     match store.append(stream("cart-1"), Expected::Any, vec![entry(id)]).await {
         Ok(_) => None,
@@ -41,7 +42,7 @@ async fn appends_to_a_file_that_is_not_in_its_directory_are_refused() {
     let said = store.probe().await.unwrap_err().to_string();
     assert!(said.contains("deleted or moved"), "{said}");
 
-    // Another one that is put there is not written to either.
+    // A replacement is not written to either.
     let other = tempfile::tempdir().unwrap();
     let fresh = other.path().join("shop.db");
     opened(&fresh).await.close().await;
@@ -52,7 +53,7 @@ async fn appends_to_a_file_that_is_not_in_its_directory_are_refused() {
     let findings = store.examine().await.unwrap();
     assert_eq!(worst(&findings), Severity::Wrong, "{findings:?}");
 
-    // What is put back is used again, and has nothing of what was refused.
+    // Once the file is put back, the store uses it again. It has none of the refused events.
     fs::rename(&away, &file).unwrap();
     store.probe().await.unwrap();
     assert_eq!(refusal(&store, "e4").await, None);
@@ -81,7 +82,7 @@ async fn closing_saves_the_events_of_a_deleted_write_ahead_log_that_no_write_has
     let directory = tempfile::tempdir().unwrap();
     let [file, log] = ["shop.db", "shop.db-wal"].map(|name| directory.path().join(name));
     let store = opened(&file).await;
-    // A caller that waits has the watching thread open a connection of its own.
+    // For a waiting caller, the watching thread opens its own connection.
     let waiting = store.clone();
     let heads = store.heads().await.unwrap();
     let waiting = tokio::spawn(async move { waiting.grown(&heads).await });

@@ -1,4 +1,4 @@
-//! What several who share a file may rely on, at the moments that decide it.
+//! The guarantees for processes that share a file, tested at the critical moments.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -17,7 +17,7 @@ fn at(position: u64) -> Mark {
     [(Lane::from(Partition(0)), position)].into_iter().collect()
 }
 
-/// Each handle that opened the file itself learns of the others' commits as another process does.
+/// Handles that opened the file separately see each other's commits as separate processes do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_a_checkpoint_ends_with_a_step_that_another_process_made() {
     let directory = tempdir().unwrap();
@@ -54,17 +54,18 @@ async fn a_repeated_append_takes_no_position_and_wakes_nobody() {
     assert!(matches!(append("one").await.unwrap(), Appended::New(_)));
     let heads = store.heads().await.unwrap();
     assert!(matches!(append("one").await.unwrap(), Appended::Duplicate(_)));
-    // No time passes here: it is looked at once, and either ends at that or not.
+    // The timeout is zero: the wait looks once, and ends then or not at all.
     let waits = tokio::time::timeout(Duration::ZERO, store.grown(&heads)).await.is_err();
     assert!(waits, "nothing was appended");
-    // Among those that share a commit, too, each position is given once and none is left out.
+    // Appends that share a commit also get each position once, without gaps.
     let all = tokio::join!(append("one"), append("two"), append("one"), append("two"), append("three"));
     assert!(matches!(all, (Ok(_), Ok(_), Ok(_), Ok(_), Ok(_))), "{all:?}");
     let positions: Vec<_> = common::everything(&store).await.iter().map(|event| event.position.0).collect();
     assert_eq!(positions, [1, 2, 3]);
 }
 
-/// Whoever copies a file must know that nobody writes to it any more, not even the last checkpoint of its log.
+/// A program that copies a file must know that all writes have ended, also the last checkpoint of
+/// its log.
 #[tokio::test]
 async fn a_closed_file_is_whole_by_itself() {
     let directory = tempdir().unwrap();
@@ -85,7 +86,8 @@ async fn a_closed_file_is_whole_by_itself() {
     assert_eq!(copy.heads().await.unwrap(), at(50));
 }
 
-/// Documents without events are written each by itself: where one fails, those before it stay, and nobody is told that nothing was written.
+/// Documents without events are written one by one. If one write fails, the earlier ones stay, and
+/// the error must not claim that nothing was written.
 #[tokio::test]
 async fn what_was_written_before_a_failure_is_not_said_not_to_be() {
     let directory = tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Whoever follows documents hears of each change, whichever program made it, or hears that some may be missing.
+//! A feed reports each change, whichever program made it, or reports that some may be missing.
 //!
-//! The bugs this guards against: a change by another program that nobody is told of, a feed that goes on from a place whose successors are
-//! gone as if nothing had happened, and a journal that grows for ever.
+//! The bugs this guards against: a change by another program that is not reported, a feed that
+//! resumes at a place although later entries are gone, and a journal that grows forever.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -36,7 +36,7 @@ fn carts() -> On {
     On::Projection(cart())
 }
 
-/// A store, its file, and another program that has made a table of orders in it.
+/// A store, its file, and another program that has created a table of orders in it.
 struct Shop {
     store: Sqlite,
     path: PathBuf,
@@ -54,7 +54,7 @@ impl Shop {
         Self { store, path, other, _directory: directory }
     }
 
-    /// A feed of the orders, from now on.
+    /// Opens a feed of the orders, from now on.
     async fn follow(&self) -> SqliteFeed {
         self.store.prepare_reactions(&[orders()]).await.unwrap();
         self.store.follow(vec![orders()], None).await.unwrap()
@@ -73,7 +73,7 @@ impl Shop {
     }
 }
 
-/// All that a feed has to say now, and where it is then.
+/// Returns all pending changes of a feed, and its place after them.
 async fn news(feed: &mut SqliteFeed) -> (BTreeSet<String>, String) {
     let mut names = BTreeSet::new();
     loop {
@@ -91,7 +91,7 @@ async fn named(feed: &mut SqliteFeed) -> Vec<String> {
     news(feed).await.0.into_iter().collect()
 }
 
-/// Why changes are lost, as a feed says.
+/// Returns the reason why a feed is lost.
 async fn lost(feed: &mut SqliteFeed) -> String {
     match feed.next(100, Duration::ZERO).await.unwrap() {
         Told::Lost(why) => why,
@@ -153,7 +153,7 @@ async fn what_another_program_writes_is_read() {
     assert_eq!(shop.store.page_of_ids(&orders(), Some(id("a")), 9).await.unwrap(), there[1..]);
 }
 
-/// A table may take for the same what is not.
+/// The collation of a table may treat different texts as equal.
 #[tokio::test]
 async fn a_table_that_overlooks_case_is_followed_all_the_same() {
     let shop = Shop::open().await;
@@ -172,7 +172,7 @@ async fn a_table_that_overlooks_case_is_followed_all_the_same() {
     assert_eq!(found.documents, [FoundDocument::new(id("A"), Json::stored("\"X\""))]);
 }
 
-/// What only guards a document, and what only says why it is set aside, is nothing that a reaction could see.
+/// Reactions can't see changes of guards or of the parked state alone.
 #[tokio::test]
 async fn of_a_projection_only_bodies_are_told() {
     let shop = Shop::open().await;
@@ -223,7 +223,7 @@ async fn changes_are_noted_while_nobody_has_the_file_open() {
     assert_eq!(named(&mut feed).await, ["a"], "told, and not lost");
 }
 
-/// Only what is followed costs anything, and following it again changes nothing.
+/// Only followed tables have triggers, and following them again changes nothing.
 #[tokio::test]
 async fn only_followed_tables_have_triggers() {
     let shop = Shop::open().await;
@@ -273,7 +273,7 @@ async fn what_is_no_table_of_documents_is_refused() {
     let missing = On::Plain(Plain::new("missing").unwrap());
     let error = shop.store.page_of_ids(&missing, None, 1).await.unwrap_err();
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("make the table"), "{error}");
-    // A body that is made of other columns is as good as any, and so is a table without row numbers.
+    // A generated body works, and so does a table without row numbers.
     shop.run(
         "CREATE TABLE made (id VARCHAR(20) PRIMARY KEY, n INTEGER, body TEXT AS (json_object('n', n))) WITHOUT ROWID",
     );
@@ -296,7 +296,7 @@ async fn a_place_whose_successors_are_gone_is_lost() {
     let from = async |place: &str| shop.store.follow(vec![orders()], Some(place.to_owned())).await.unwrap();
     assert_eq!(named(&mut from(&begin).await).await, ["a", "b", "c"]);
     assert!(lost(&mut from("no place").await).await.contains("nothing"));
-    // Something in the middle, then the rest.
+    // First delete an entry in the middle, then the rest.
     shop.run("DELETE FROM leftfold_changes WHERE id = 'b'");
     assert!(lost(&mut from(&begin).await).await.contains("nothing between"));
     assert_eq!(named(&mut from(&end).await).await, [""; 0], "nothing that it has to know is gone");
@@ -312,7 +312,7 @@ async fn a_journal_that_was_made_anew_is_not_taken_for_the_old_one() {
     let shop = Shop::open().await;
     let mut feed = shop.follow().await;
     let (_, place) = news(&mut feed).await;
-    // Somebody drops it; the next to look makes it again.
+    // The journal is dropped; the next look creates it again.
     shop.run("DROP TABLE leftfold_changes");
     assert!(lost(&mut feed).await.contains("dropped"));
     assert_eq!(shop.entries(), 0, "it is there again");
@@ -322,7 +322,7 @@ async fn a_journal_that_was_made_anew_is_not_taken_for_the_old_one() {
     let mut feed = shop.store.follow(vec![orders()], None).await.unwrap();
     shop.run("INSERT INTO orders VALUES ('b', '1', 0)");
     assert_eq!(named(&mut feed).await, ["b"]);
-    // Somebody makes it by hand, and its numbers begin anew.
+    // The journal is created by hand, and its numbers start over.
     let tables =
         "SELECT group_concat(sql, ';' ORDER BY type) FROM sqlite_schema WHERE tbl_name = 'leftfold_changes'";
     let tables: String = shop.other.query_row(tables, [], |row| row.get(0)).unwrap();
@@ -331,7 +331,8 @@ async fn a_journal_that_was_made_anew_is_not_taken_for_the_old_one() {
     lost(&mut feed).await;
 }
 
-/// Whoever drops a table drops its triggers with it; what was written until they were there again is not in the journal.
+/// Dropping a table also drops its triggers. The journal misses changes until the triggers exist
+/// again.
 #[tokio::test]
 async fn a_table_that_was_made_anew_is_lost_for_all_who_follow_it() {
     let shop = Shop::open().await;
@@ -350,7 +351,7 @@ async fn a_table_that_was_made_anew_is_lost_for_all_who_follow_it() {
     let mut again = beside.follow(vec![orders()], None).await.unwrap();
     shop.run("INSERT INTO orders VALUES ('a', '1')");
     assert_eq!(named(&mut again).await, ["a"]);
-    // The same if it was set aside under another name: triggers go with the table.
+    // The same if the table was renamed: triggers move with the table.
     shop.run("ALTER TABLE orders RENAME TO old; CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT)");
     assert!(lost(&mut again).await.contains("dropped"));
     let mut again = beside.follow(vec![orders()], None).await.unwrap();
@@ -369,7 +370,7 @@ async fn a_feed_that_waits_hears_of_a_dropped_trigger() {
     assert!(matches!(told, Told::Lost(_)), "{told:?}");
 }
 
-/// Each handle that opened the file itself learns of the others' commits as another process does.
+/// Handles that opened the file separately see each other's commits as separate processes do.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_feed_wakes_up_by_what_others_write() {
     let shop = Shop::open().await;
@@ -414,7 +415,7 @@ async fn a_stir_is_heard_by_other_handles() {
         assert_ne!(heard, since);
         since = heard;
     }
-    // What else is written stirs nobody.
+    // Other writes wake no runner.
     shop.run("INSERT INTO orders VALUES ('a', '1', 0)");
     assert_eq!(shop.store.stirred(since, Duration::from_millis(50)).await.unwrap(), since);
 }
@@ -469,7 +470,7 @@ async fn much_is_trimmed_in_steps() {
     }
 }
 
-/// Also if no program of Leftfold's ever runs again.
+/// This holds even if no Leftfold process ever runs again.
 #[tokio::test]
 async fn the_journal_bounds_itself() {
     let shop = Shop::open().await;
@@ -511,7 +512,7 @@ fn task(document: &str, version: u64) -> Task {
     }
 }
 
-/// A task is done if and only if what was written with it is there.
+/// A task is done if and only if the writes of its transaction are stored.
 #[tokio::test]
 async fn a_task_is_saved_in_a_transaction_of_another() {
     let mut shop = Shop::open().await;
@@ -549,7 +550,8 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
     assert!(error.to_string().contains("open the file with `Sqlite::open` first"), "{error}");
 }
 
-/// The column by which tasks are found has microseconds, the task itself more: it must not be found before it is due.
+/// The lookup column has microseconds, the task itself nanoseconds: the task must not be found
+/// before it is due.
 #[tokio::test]
 async fn a_task_is_not_found_before_it_is_due() {
     let shop = Shop::open().await;

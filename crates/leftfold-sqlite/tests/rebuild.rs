@@ -1,4 +1,4 @@
-//! Rebuilds of what is in a file that several have open, and what plain SQL sees of them.
+//! Rebuilds in a file that several processes have open, as seen by plain SQL.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -16,7 +16,7 @@ enum Happened {
     Added { by: u64 },
 }
 
-/// Sums, times the version of its code.
+/// A projection of sums, multiplied by the version of its code.
 struct Totals(u32);
 
 impl Projection for Totals {
@@ -37,13 +37,13 @@ impl Projection for Totals {
     }
 }
 
-/// An application as a process of its own has it: what others commit it finds in the file alone.
+/// Starts an application like a separate process: it finds commits of others only through the file.
 async fn start(path: &Path, version: u32) -> App<Sqlite> {
     let store = Sqlite::open(path).await.unwrap();
     Leftfold::on(store).projection(Totals(version)).start().await.unwrap()
 }
 
-/// What any program sees: the sum of all totals, read in one statement.
+/// Returns the sum of all totals, as any program reads it in one statement.
 fn sum(file: &Connection) -> u64 {
     file.query_row("SELECT coalesce(sum(body), 0) FROM totals", [], |row| row.get::<_, i64>(0))
         .unwrap()
@@ -77,12 +77,12 @@ async fn one_process_rebuilds_what_others_fold_and_read() {
     assert_eq!((difference.compared, difference.differing, difference.samples.len()), (10, 10, 1));
     rebuild.switch().await.unwrap();
     assert_eq!(sum(&file), 400, "plain SQL sees it at once");
-    // The other process has old code: it stands by, reads what is live, and may append.
+    // The other process has old code: it stands by, reads the live generation, and may append.
     let token = other.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
     let total = other.get(Totals(1), "s0").at_least(token.clone()).within(std::time::Duration::from_secs(20));
     assert_eq!(total.await.unwrap(), Some(50));
     other.stop().await;
-    // So it is when all have closed the file.
+    // The same holds after all processes have closed the file.
     new.stop().await;
     drop((one, other, new));
     let again = start(&path, 2).await;

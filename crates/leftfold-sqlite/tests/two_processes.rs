@@ -1,7 +1,12 @@
-//! Several processes share a file: none misses what another commits, and one that is killed takes nothing with it.
+//! Several processes share a file: none misses a commit of another, and a killed process loses no
+//! commits.
 //!
-//! The bugs this guards against: a reader that sleeps on while another process appends, an append that was
-//! acknowledged and is gone after a crash, half an append, and two processes that make the same file.
+//! The bugs this guards against:
+//!
+//! - A reader sleeps on while another process appends.
+//! - An acknowledged append is gone after a crash.
+//! - Only a part of an append is stored.
+//! - Two processes create the same file.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -22,7 +27,7 @@ use tempfile::tempdir;
 const ROLE: &str = "LEFTFOLD_TEST_ROLE";
 const FILE: &str = "LEFTFOLD_TEST_FILE";
 
-/// Runs `child` below in a process of its own.
+/// Runs `child` below in a separate process.
 fn spawn(role: &str, path: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture"])
@@ -34,7 +39,7 @@ fn spawn(role: &str, path: &Path) -> Child {
         .unwrap()
 }
 
-/// Lets a child that waits for it go on.
+/// Lets a waiting child continue.
 fn go(child: &mut Child) {
     child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
 }
@@ -43,7 +48,7 @@ fn finish(mut child: Child) {
     assert!(child.wait().unwrap().success(), "the child should end well");
 }
 
-/// What the children do. As a test of its own it does nothing.
+/// Runs the role of a child process. As a test of its own it does nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn child() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -92,7 +97,7 @@ async fn child() {
     }
 }
 
-/// 8 tasks that append 20 events each.
+/// Runs 8 tasks that append 20 events each.
 async fn append_many(store: &Sqlite, who: &str) {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..8 {
@@ -107,7 +112,7 @@ async fn append_many(store: &Sqlite, who: &str) {
     tasks.join_all().await;
 }
 
-/// Follows the log until it has seen so many events.
+/// Follows the log until it has seen this many events.
 async fn tail(store: &Sqlite, count: usize) -> Vec<Event> {
     let mut mark = Mark::default();
     let mut seen = Vec::new();
@@ -122,7 +127,7 @@ async fn tail(store: &Sqlite, count: usize) -> Vec<Event> {
     seen
 }
 
-/// Every stream's revisions are 1, 2, 3 … in this order.
+/// Checks that the revisions of every stream are 1, 2, 3 … in order.
 fn check_streams(events: &[Event]) {
     let mut last = BTreeMap::new();
     for event in events {
@@ -173,8 +178,9 @@ async fn a_reader_skips_nothing_of_several_processes() {
 async fn what_a_killed_process_had_acknowledged_is_there() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
-    // In every other round this process has the file open too, so that the killed one leaves its part of the
-    // shared memory behind; in the others the file is recovered by whoever opens it next.
+    // In every other round this process also has the file open, so that the killed process leaves
+    // its part of the shared memory behind. In the other rounds the next process that opens the
+    // file recovers it.
     for round in 0..8 {
         let beside = if round % 2 == 0 { None } else { Some(Sqlite::open(&path).await.unwrap()) };
         let mut child = spawn("until killed", &path);
@@ -182,7 +188,7 @@ async fn what_a_killed_process_had_acknowledged_is_there() {
         let mut acknowledged = Vec::new();
         let mut line = String::new();
         while lines.read_line(&mut line).unwrap() > 0 {
-            // A line that was cut off by the kill says nothing.
+            // A line that the kill cut off does not count.
             if let Some(ack) = line.strip_prefix("ack ").and_then(|ack| ack.strip_suffix('\n')) {
                 acknowledged.push(ack.to_owned());
                 if acknowledged.len() == 20 + 13 * round {
@@ -204,7 +210,7 @@ async fn what_a_killed_process_had_acknowledged_is_there() {
         for ack in &acknowledged {
             assert!(there.contains(ack), "{ack} was acknowledged in round {round}");
         }
-        // Appends of several events are there as a whole: each has its last part.
+        // Appends of several events are stored as a whole: each has all its parts.
         for event in &events {
             let (append, part) = event.id.as_str().rsplit_once('-').unwrap();
             let task: usize = event.stream.as_str()[1..].parse().unwrap();
@@ -222,7 +228,7 @@ async fn processes_that_open_a_new_file_at_once_all_succeed() {
     for round in 0..10 {
         let directory = tempdir().unwrap();
         let path = directory.path().join("store.db");
-        // In every other round it is new to Leftfold alone.
+        // In every other round the file exists, and is new only to Leftfold.
         if round % 2 == 1 {
             let file = rusqlite::Connection::open(&path).unwrap();
             file.execute_batch("CREATE TABLE books (title); PRAGMA user_version = 9").unwrap();

@@ -1,7 +1,8 @@
-//! Operations as updates that the server makes by itself.
+//! Operations as updates that the server carries out by itself.
 //!
-//! The filter has what must hold for an operation: the document does not remember it, and its fields are what the operation needs. So what can't be applied
-//! changes nothing, and operations of many at once on the same document are not in each other's way.
+//! The filter holds an operation's conditions: the document does not remember the operation, and
+//! its fields have the required types. An operation that can't be applied changes nothing, and
+//! concurrent operations on one document do not conflict.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ use super::key;
 use super::together::Change;
 use crate::error::Failure;
 
-/// From here on a sum can be too large for a floating-point number, of which servers make one that is infinite.
+/// The amount from which a floating-point sum may overflow, which servers turn into infinity.
 const HUGE: f64 = 1e290;
 
-/// The statement that applies an operation. `None` if no update does the same as the operation.
+/// Builds the statement that applies an operation. Returns `None` if no update is equivalent.
 pub(super) fn statement(
     key: &RawBson,
     operation: &Operation,
@@ -28,7 +29,7 @@ pub(super) fn statement(
     let (mut needs, mut does) = (BTreeMap::new(), BTreeMap::<_, Document>::new());
     for (path, step) in operation.steps() {
         for (dot, _) in path.match_indices('.') {
-            // An array that has objects in it passes for one, too.
+            // MongoDB's `object` type also matches an array that contains objects.
             needs.insert(&path[..dot], doc! { "$type": "object", "$not": { "$type": "array" } });
         }
         let Some((operator, operand)) = update(step) else { return Ok(None) };
@@ -46,7 +47,7 @@ pub(super) fn statement(
     let mut filter = doc! {
         "_id": { "$eq": Bson::try_from(key.clone())? },
         "_content.json": { "$exists": false },
-        // It must be there: other documents are not ours.
+        // The field must exist: Leftfold did not write documents without it.
         "_content.operations": { "$type": "array", "$ne": id },
         "$or": [
             { format!("_content.operations.{}", REMEMBERED - 1): { "$exists": false } },
@@ -59,7 +60,7 @@ pub(super) fn statement(
     Ok(Some(RawDocumentBuf::try_from(&doc! { "q": filter, "u": does, "hint": { "_id": 1 } })?))
 }
 
-/// An operation that increases numbers at the top level, of a document of which it is known that it allows it.
+/// An operation that only increments top-level numbers.
 pub(super) struct Increase<'o> {
     id: &'o DocumentId,
     key: RawBson,
@@ -69,12 +70,12 @@ pub(super) struct Increase<'o> {
 }
 
 impl<'o> Increase<'o> {
-    /// `None` if it does anything else.
+    /// Returns `None` if the operation does anything else.
     pub(super) fn new(id: &'o DocumentId, operation: &Operation, guard: &'o Guard) -> Option<Self> {
         let mut amounts = RawDocumentBuf::new();
         for (path, step) in operation.steps() {
             let Step::Increment(Amount::Whole(amount)) = step else { return None };
-            // Of a field in an object more must be known.
+            // A field inside an object needs more checks.
             if path.contains('.') {
                 return None;
             }
@@ -87,7 +88,7 @@ impl<'o> Increase<'o> {
         Some(Self { id, key: key(id)?, number: operation.id().get().cast_signed(), amounts, guard })
     }
 
-    /// The fields that must be known of a document for these.
+    /// Returns the fields of a document that these operations need to read.
     pub(super) fn fields(all: &[Self]) -> Result<Document, Failure> {
         let mut fields = doc! { "_content.guard": 1, "_content.last": 1 };
         for amounts in all.iter().map(|increase| &increase.amounts) {
@@ -110,7 +111,7 @@ impl Change for Increase<'_> {
 
     fn update(&self, found: &RawDocument) -> Result<Option<RawDocumentBuf>, Failure> {
         let Ok(content) = found.get_document("_content") else { return Ok(None) };
-        // It must be newer than all that the document remembers: then there is less to look at.
+        // The operation must be newer than all remembered ones: that needs fewer fields.
         let is_newest = content.get_binary("guard").is_ok()
             && content.get_i64("last").is_ok_and(|last| last < self.number);
         for amount in &self.amounts {
@@ -130,7 +131,8 @@ impl Change for Increase<'_> {
     }
 }
 
-/// What a field must be. An array that has numbers in it passes for one, too.
+/// Returns the type that a field must have. The number types also match an array that contains
+/// numbers.
 fn need(step: &Step) -> Option<Document> {
     match step {
         Step::Increment(_) => Some(doc! { "$type": ["int", "long", "double"], "$not": { "$type": "array" } }),
@@ -142,7 +144,7 @@ fn need(step: &Step) -> Option<Document> {
 fn update(step: &Step) -> Option<(&'static str, Bson)> {
     Some(match step {
         Step::Increment(Amount::Whole(amount)) => {
-            // A narrow one leaves a narrow number as it is.
+            // A 32-bit amount keeps a 32-bit number narrow.
             ("$inc", i32::try_from(*amount).map_or(Bson::Int64(*amount), Bson::Int32))
         }
         Step::Increment(Amount::Double(amount)) if amount.abs() > HUGE => return None,

@@ -1,11 +1,17 @@
-//! Documents as they are kept: the body's fields at the top level, and everything else under `_content`.
+//! The stored form of documents: the body's fields at the top level, and the rest under `_content`.
 //!
 //! ```text
 //! { _id: "shoes", price: 4900, …, _content: { guard: BinData(0, …), by: 42, operations: [7, 9], last: 9 } }
 //! ```
 //!
-//! `guard` is what the next write is guarded by, `by` the call that wrote the content last, and `operations` the ids of those that are remembered,
-//! the lowest first; `last` is the highest, where operations can be carried out by the server. `json` is the body's text where its fields alone would not give back the same content; most documents have none.
+//! `_content` has these fields:
+//!
+//! - `guard` guards the next write.
+//! - `by` is the call that last wrote the content.
+//! - `operations` are the ids of the remembered operations, in ascending order.
+//! - `last` is the highest operation id. It exists only if the server can carry out operations.
+//! - `json` is the body's text, if its fields alone do not reproduce the content. Most documents
+//!   have none.
 
 use bson::raw::cstr;
 use bson::spec::BinarySubtype;
@@ -22,21 +28,21 @@ use crate::record::{MAX_HEADER_BYTES, MAX_RECORD_BYTES};
 
 const CONTENT: &str = "_content";
 
-/// A document as it was found.
+/// A document that was read.
 pub(super) struct Kept {
     pub(super) stored: Stored,
-    /// Which call has written the content.
+    /// The number of the call that wrote the content.
     pub(super) by: i64,
 }
 
-/// A body as it is kept.
+/// A body in its stored form.
 pub(super) struct Body {
     fields: RawDocumentBuf,
     json: Option<String>,
 }
 
 impl Body {
-    /// One that is too large in BSON is kept as text alone.
+    /// Encodes a body. One that is too large as BSON is stored as text only.
     pub(super) fn of(body: &Json) -> Result<Self, Failure> {
         let Encoded { elements, bare, exact } = body::encode(body, CONTENT)?;
         let fields = document(elements)?;
@@ -49,7 +55,7 @@ impl Body {
         Ok(Self { fields, json })
     }
 
-    /// The whole document.
+    /// Encodes the whole document.
     pub(super) fn encode(
         &self,
         key: &RawBson,
@@ -78,7 +84,8 @@ impl Body {
         Ok(whole)
     }
 
-    /// The update that makes a document this, and leaves it the operations that it remembers.
+    /// Returns the update that replaces a document with this body and keeps its remembered
+    /// operations.
     pub(super) fn update(&self, guard: &Guard, by: i64) -> RawArrayBuf {
         let mut content = rawdoc! {
             "guard": { "$literal": binary(guard) },
@@ -98,7 +105,7 @@ impl Body {
     }
 }
 
-/// A document of these elements.
+/// Builds a document from its elements.
 fn document(elements: Vec<u8>) -> Result<RawDocumentBuf, Failure> {
     let length = i32::try_from(elements.len() + 5).map_err(|error| Failure::damaged(error.to_string()))?;
     let mut bytes = length.to_le_bytes().to_vec();
@@ -107,13 +114,13 @@ fn document(elements: Vec<u8>) -> Result<RawDocumentBuf, Failure> {
     Ok(RawDocumentBuf::from_bytes(bytes)?)
 }
 
-/// Whether both are the same content.
+/// Returns whether both are the same content.
 fn is_same(one: &Json, other: &Json) -> bool {
     let text = |json| canonical(json, &Counted::All).ok();
     text(one).is_some_and(|one| text(other) == Some(one))
 }
 
-/// A value as it is kept within a document. `None` if it could not be given back.
+/// Converts a value to its stored form. Returns `None` if it could not be read back unchanged.
 pub(super) fn value(json: &Json) -> Option<Bson> {
     let value = body::value(json.as_str())?;
     let raw = RawBson::try_from(value.clone()).ok()?;
@@ -121,7 +128,7 @@ pub(super) fn value(json: &Json) -> Option<Bson> {
     (back == *json || is_same(&back, json)).then_some(value)
 }
 
-/// A document as it was kept.
+/// Decodes a stored document.
 pub(super) fn decode(stored: &RawDocument) -> Result<Kept, Failure> {
     let id = stored.get("_id")?.ok_or_else(|| Failure::damaged("a document has no _id"))?;
     let Some(content) = content(stored)? else {
@@ -143,7 +150,7 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Kept, Failure> {
     Ok(Kept { stored, by: content.get_i64("by")? })
 }
 
-/// A guard as it is kept.
+/// Converts a guard to its stored form.
 pub(super) fn binary(guard: &Guard) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: guard.as_bytes().to_owned() }
 }
@@ -162,18 +169,18 @@ fn remembered(content: &RawDocument) -> Result<Ids, Failure> {
     Ok(Ids::stored(operations))
 }
 
-/// The fields that [`header`] needs.
+/// Returns the fields that [`header`] needs.
 pub(super) fn header_fields() -> Document {
     doc! { "_content.guard": 1, "_content.by": 1, "_content.operations": 1 }
 }
 
-/// The guard of a document and the operations that it remembers, if it is kept like this.
+/// Returns the guard of a document and its remembered operations, if Leftfold wrote it.
 pub(super) fn header(stored: &RawDocument) -> Result<Option<(Guard, Ids)>, Failure> {
     let Some(content) = content(stored)? else { return Ok(None) };
     Ok(Some((guard(content)?, remembered(content)?)))
 }
 
-/// The body of a document, if it is kept like this.
+/// Returns the body of a document, if Leftfold wrote it.
 pub(crate) fn body(stored: &RawDocument) -> Result<Option<Json>, Failure> {
     content(stored)?.map(|content| body_of(stored, content)).transpose()
 }
@@ -185,7 +192,8 @@ fn body_of(stored: &RawDocument, content: &RawDocument) -> Result<Json, Failure>
     }
 }
 
-/// What is ours in a document, if it is kept like this: others may have a field of that name.
+/// Returns the `_content` field, if Leftfold wrote it: other documents may have a field of that
+/// name.
 fn content(stored: &RawDocument) -> Result<Option<&RawDocument>, Failure> {
     let Some(content) = stored.get(CONTENT)?.and_then(RawBsonRef::as_document) else { return Ok(None) };
     let is_ours =

@@ -1,4 +1,4 @@
-//! Documents that are written without events: a collection of that name, in which any program may read.
+//! Documents written without events: each collection has its own name, and any program may read it.
 
 mod direct;
 mod kept;
@@ -21,8 +21,9 @@ use crate::react::ids;
 use crate::schema::create;
 use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 
-/// The `_id` of a document is its id, if that is not the text of [another type](crate::Mongo#impl-Reactive-for-Mongo). Body fields stand at the top
-/// level, and what is Leftfold's is in `_content`.
+/// The `_id` of a document is its id, unless the id is the text of [another
+/// type](crate::Mongo#impl-Reactive-for-Mongo). Body fields are at the top level, and Leftfold's
+/// own fields are in `_content`.
 impl Contents for Mongo {
     async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
         let base = &self.inner.base;
@@ -60,13 +61,14 @@ impl Contents for Mongo {
 }
 
 impl Base {
-    /// Does something that writes. If the server can't be heard, nobody knows how much of it was done.
+    /// Runs an operation that writes. If the connection fails, the outcome is unknown.
     async fn write_durably<T>(
         &self,
         doing: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T> {
-        // The driver's futures are large, and so would be those of all who call this.
+        // The driver's futures are large: without the box, the futures of all callers would be,
+        // too.
         patiently(self.unblocked(Box::pin(work))).await.map_err(|failure| {
             let is_lost = matches!(failure.kind(), Kind::Unavailable | Kind::Contended);
             let failure = if is_lost { failure.unknown() } else { failure };
@@ -74,7 +76,7 @@ impl Base {
         })
     }
 
-    /// What it is, if it is no collection.
+    /// Returns the kind of the object with this name, if it is not a collection.
     async fn other_kind(&self, plain: &Plain) -> Result<Option<String>, Failure> {
         let filter = doc! { "name": plain.as_str(), "type": { "$ne": "collection" } };
         let mut found = self.db.list_collections().filter(filter).await?;
@@ -85,8 +87,8 @@ impl Base {
         Ok(Some(found.get_str("type").unwrap_or_default().to_owned()))
     }
 
-    /// Those of these documents that are there. A write that was refused sees nothing that this does not find: it has waited until the
-    /// majority has all that it saw.
+    /// Returns the documents that exist. It finds everything that a refused write saw: that write
+    /// waited until a majority had it.
     async fn kept<'i>(
         &self,
         plain: &Plain,
@@ -110,13 +112,14 @@ impl Base {
     }
 }
 
-/// The `_id` of a document. `None` if none can have it, or only under another id.
+/// Returns the `_id` of a document. `None` if no document can have this id, or only under another
+/// text.
 fn key(id: &DocumentId) -> Option<RawBson> {
     let key = RawBson::try_from(ids::value(id)?).ok()?;
     (ids::of(key.as_raw_bson_ref()).ok()? == *id).then_some(key)
 }
 
-/// A number that comes once.
+/// Returns a random number, unique per call.
 fn number() -> i64 {
     System.random().cast_signed()
 }

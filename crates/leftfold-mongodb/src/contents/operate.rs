@@ -1,8 +1,10 @@
-//! Operations: one update each, in as many commands for many as for one.
+//! Operations: one update each. Many operations need no more commands than one.
 //!
-//! A command tells how many were applied. If not all were, one query tells of each why, by the same rules as in memory. An operation whose guard is still there was
-//! applied by this call. Of one that the document remembers under another guard nobody can tell whether it was this call: it counts as applied before. What the
-//! server can't do by itself, as the body is kept as text, is done by reading and writing under guard.
+//! A reply gives the number of applied operations. If some were not applied, one query finds the
+//! reason for each, by the same rules as in memory. An operation whose guard is still stored was
+//! applied by this call. If the document remembers the operation under another guard, its origin is
+//! unknown, and it counts as applied before. The server can't change a body that is stored as text.
+//! Such operations read the document and replace it under its guard.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use crate::bulk::{Statements, Verb, said};
 use crate::error::Failure;
 
 impl Base {
-    /// Applies those that can be applied.
+    /// Applies the operations that can be applied.
     pub(super) async fn operate(
         &self,
         plain: &Plain,
@@ -55,7 +57,8 @@ impl Base {
             operated.push(if sent.contains(&place) && is_ours {
                 Operated::Applied
             } else {
-                // What was found is no longer what is there, if an operation before this one had to change it.
+                // The document read above is outdated if an earlier operation in this loop changed
+                // it.
                 let is_stale = changed.contains(id);
                 match kept {
                     None if !is_stale => Operated::Missing,
@@ -72,7 +75,7 @@ impl Base {
         Ok(operated)
     }
 
-    /// Applies many operations together, if nothing speaks against any. Answers whether it did.
+    /// Applies many operations in one transaction if all can be applied. Returns whether it did.
     async fn apply_together(
         &self,
         plain: &Plain,
@@ -86,13 +89,15 @@ impl Base {
         self.change_together(plain, Increase::fields(&increases)?, &increases).await
     }
 
-    /// Answers with how many were applied. What the server refuses to do was not.
+    /// Returns the number of applied operations. An operation that the server refuses does not
+    /// count.
     async fn send_operations(&self, plain: &Plain, commands: &[Statements]) -> Result<usize, Failure> {
         let mut applied = 0;
         for statements in commands {
             let command = statements.durable_command(Verb::Update, plain.as_str());
             let said = said(&self.db.run_raw_command(command).await?)?;
-            // A number that would be too large, or a document: whoever looks at it says what it is. Others are of the server.
+            // `Kind::Store` means that a number or a document would be too large. The caller finds
+            // that again and reports it. Other failures concern the server.
             if let Some((_, failure)) =
                 said.refused.into_iter().find(|(_, failure)| failure.kind() != Kind::Store)
             {
@@ -103,7 +108,8 @@ impl Base {
         Ok(applied)
     }
 
-    /// Applies one operation to what was read, if it is still there, again where others were faster.
+    /// Applies one operation by reading the document and replacing it under its guard. Retries if
+    /// another writer was faster.
     async fn operate_under_guard(
         &self,
         plain: &Plain,
@@ -130,8 +136,9 @@ impl Base {
     }
 }
 
-/// The statement that replaces what was read with what an operation makes of it, or why there is none. A guard may come back with the same
-/// content, but not written by the same call: both together come once.
+/// Builds the statement that replaces the document with the operation's result, or returns the
+/// reason against it. A guard can recur with the same content, but not from the same call: the pair
+/// is unique.
 fn exchange(
     key: &RawBson,
     kept: Kept,

@@ -1,7 +1,9 @@
-//! Many changes together: in a transaction, one query tells whether all can be made, and one command makes them.
+//! Many changes in one transaction: one query checks that all can be made, and one command makes
+//! them.
 //!
-//! A server finds a document by its `_id` alone much faster than by its `_id` and a guard. In a transaction the guard need not be part of the change: who
-//! changes a document that others have changed since it was read fails, and then nothing is written.
+//! A server finds a document much faster by its `_id` alone than by `_id` and guard. In a
+//! transaction the update needs no guard: if the document changed after it was read, the
+//! transaction fails and writes nothing.
 
 use std::collections::HashMap;
 
@@ -17,24 +19,26 @@ use crate::react::ids;
 use crate::transaction::{Ended, Step, Work};
 use crate::{Base, MAX_IDS, batch};
 
-/// So many changes are worth a transaction.
+/// The number of changes from which a transaction pays off.
 const MANY: usize = 16;
 
 /// A change of one document.
 pub(super) trait Change: Sync {
-    /// The document's id.
+    /// Returns the document's id.
     fn id(&self) -> &DocumentId;
 
-    /// Its `_id`.
+    /// Returns the document's `_id`.
     fn key(&self) -> &RawBson;
 
-    /// The update that makes it, given what was asked for of the document; `None` if it can't be made.
+    /// Returns the update for the requested fields of the document, or `None` if the change can't
+    /// be made.
     fn update(&self, found: &RawDocument) -> Result<Option<RawDocumentBuf>, Failure>;
 }
 
 impl Base {
-    /// Makes many changes, of different documents, if all can be made and nobody is in the way. They are told these fields of their documents.
-    /// Answers whether it did: otherwise nothing was written.
+    /// Makes many changes of different documents, if all can be made without conflict. Each change
+    /// sees the given fields of its document. Returns whether it did; otherwise nothing was
+    /// written.
     pub(super) async fn change_together<C: Change>(
         &self,
         plain: &Plain,
@@ -47,7 +51,7 @@ impl Base {
         match self.transact_once(&Together { base: self, plain, fields, changes }).await {
             Ok(Ended::Committed(())) => Ok(true),
             Ok(Ended::Unknown(failure)) => Err(failure.unknown()),
-            // One by one it shows what is the matter.
+            // The caller makes the changes one by one, which shows the reason.
             Ok(Ended::CalledOff(())) | Err(_) => Ok(false),
         }
     }
@@ -78,7 +82,8 @@ impl<C: Change> Work for Together<'_, C> {
                 found.insert(ids::of(key)?, document.to_owned());
             }
             for change in changes {
-                // A document that is to be changed twice is found once.
+                // A document with two changes is found only once, so the second change aborts the
+                // transaction.
                 let Some(update) = found
                     .remove(change.id())
                     .map(|found: RawDocumentBuf| change.update(&found))
@@ -104,7 +109,8 @@ impl<C: Change> Work for Together<'_, C> {
     }
 }
 
-/// What finds a document by its `_id`. An object could be taken for what must hold for it.
+/// Returns the filter for an `_id`. An object needs `$eq`, because it could be taken for query
+/// operators.
 fn by(key: &RawBson) -> RawDocumentBuf {
     let mut filter = RawDocumentBuf::new();
     match key {

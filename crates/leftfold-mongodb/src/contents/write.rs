@@ -1,8 +1,9 @@
-//! Guarded writes, in as many commands for many as for one.
+//! Guarded writes. Many writes need no more commands than one.
 //!
-//! An insertion that is refused is named by the server. Of updates only their number is known: if some did not hold, one query tells which, by the number
-//! that each call leaves in what it writes. If somebody else has written since, nobody can tell; then the call fails, and who writes again finds out.
-//! Deletions leave nothing, so they go one by one.
+//! The server names each refused insert. For updates it only returns the number that matched. If
+//! some did not, one query finds them by the number that each call leaves in its documents. If
+//! another writer has changed a document since, the outcome is unknown: the call fails, and a retry
+//! finds out. Deletes leave no trace, so each goes in its own command.
 
 use bson::raw::cstr;
 use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
@@ -17,7 +18,7 @@ use crate::Base;
 use crate::bulk::{Statements, Verb, duplicates, said};
 use crate::error::Failure;
 
-/// Writes, ready to be sent, with their places.
+/// Writes, ready to be sent, with their indexes in the request.
 #[derive(Default)]
 struct Batch<'w> {
     inserts: Vec<RawDocumentBuf>,
@@ -26,7 +27,7 @@ struct Batch<'w> {
     deletes: Vec<(usize, Statements)>,
 }
 
-/// A document that is to be another one.
+/// The replacement of a document.
 struct Update<'w> {
     place: usize,
     id: &'w DocumentId,
@@ -38,7 +39,7 @@ struct Update<'w> {
 }
 
 impl Base {
-    /// Makes those writes whose guards hold.
+    /// Makes the writes whose guards hold.
     pub(super) async fn write_contents(
         &self,
         plain: &Plain,
@@ -46,7 +47,7 @@ impl Base {
     ) -> Result<Vec<Wrote>, Failure> {
         let by = number();
         let batch = pack(writes, by)?;
-        // Whether each was written; `None` if that is still to be found out.
+        // `Some` holds whether the write was made; `None` means that it is not known yet.
         let mut written = vec![None; writes.len()];
         self.insert_contents(plain, &batch, &mut written).await?;
         let held = if self.change_together(plain, header_fields(), &batch.updates).await? {
@@ -77,7 +78,7 @@ impl Base {
             let kept = found.get(&write.id);
             let is_written = written.unwrap_or_else(|| {
                 if write.expected.is_none() {
-                    // It must not be there, and is not to be: there was nothing to write.
+                    // The write expects no document and writes none: there was nothing to do.
                     return kept.is_none();
                 }
                 let is_ours = kept.is_some_and(|kept| kept.by == by);
@@ -117,7 +118,7 @@ impl Base {
         Ok(())
     }
 
-    /// Answers with how many guards held.
+    /// Sends the commands and returns the number of guards that held.
     pub(super) async fn send_statements(
         &self,
         plain: &Plain,
@@ -157,12 +158,12 @@ impl Change for Update<'_> {
 }
 
 impl Update<'_> {
-    /// The update by itself.
+    /// Returns the update as a statement with its guard.
     fn statement(&self) -> RawDocumentBuf {
         let mut update = RawDocumentBuf::new();
         update.append(cstr!("q"), guarded(&self.key, self.expected));
         update.append(cstr!("u"), self.body.update(self.guard, self.by));
-        // A server that may choose thinks about it for as long as the rest takes.
+        // Without the hint, the server's query planning takes as long as the update itself.
         update.append(cstr!("hint"), rawdoc! { "_id": 1 });
         update
     }
@@ -173,7 +174,7 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch<'_>, Failure> {
     for (place, Write { id, expected, to }) in writes.iter().enumerate() {
         let Some(key) = key(id) else {
             if expected.is_some() || to.is_none() {
-                // It is not there.
+                // The document does not exist.
                 continue;
             }
             let advice = "give it another id; a text that begins with { or \" is taken for JSON";
@@ -200,7 +201,7 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch<'_>, Failure> {
     Ok(batch)
 }
 
-/// What finds a document that has this guard.
+/// Returns the filter for a document with this guard.
 pub(super) fn guarded(key: &RawBson, guard: &Guard) -> RawDocumentBuf {
     let mut filter = RawDocumentBuf::new();
     filter.append(cstr!("_id"), rawdoc! { "$eq": key.clone() });

@@ -1,7 +1,8 @@
-//! What the doctor is told of a database: what its servers are, how far back they remember, what this user may do, and whether all indexes
-//! and views are there.
+//! The doctor's view of a database: its servers, the oplog window, the user's rights, and the
+//! indexes and views.
 //!
-//! Not all may be looked at with the rights that Leftfold needs. What may not is said, with the role that would allow it.
+//! The rights that Leftfold needs do not allow every check. The doctor reports a check that is
+//! denied, and the role that would allow it.
 
 mod oplog;
 mod rights;
@@ -29,24 +30,25 @@ impl Examine for Mongo {
 
     async fn probe(&self) -> Result<()> {
         let base = &self.inner.base;
-        // Asked of the primary, as everything else is: without one nothing can be written.
+        // The ping goes to the primary, as all commands do: without a primary no write is possible.
         let pinged = base.db.run_command(doc! { "ping": 1 }).await;
         pinged.map(drop).map_err(|error| Failure::from(error).to_error("reach", &base.place))
     }
 }
 
-/// What a server answered to a question.
+/// A server's answer to a command.
 enum Asked {
     Said(Document),
-    /// This user may not ask it.
+    /// The user may not run the command.
     Denied,
-    /// It does not know of such things.
+    /// The server does not support the command.
     Unknown,
 }
 
-/// Asks a server something that it may refuse to tell.
+/// Runs a command that the server may refuse.
 async fn ask(db: &Database, command: Document) -> Result<Asked, Failure> {
-    /// Unauthorized; and for what a server of another kind does not have: no replication, no such command, no such option.
+    /// The code for an unauthorized command. `UNKNOWN` holds the codes of other kinds of servers:
+    /// no replication, no such command, no such option.
     const DENIED: i32 = 13;
     const UNKNOWN: [i32; 3] = [59, 72, 76];
     match db.run_command(command).await {
@@ -59,13 +61,13 @@ async fn ask(db: &Database, command: Document) -> Result<Asked, Failure> {
     }
 }
 
-/// What is said where this user may not look.
+/// Creates the finding for a check that the user's rights do not allow.
 fn denied(area: Area, subject: &str, what: &str, role: &str) -> Finding {
     let found = format!("{what} can't be seen with the rights of this user");
     Finding::notice(area, subject, found, format!("to have it looked at, give the user the role {role}"))
 }
 
-/// A number of whatever type.
+/// Reads a number of any BSON number type.
 fn number(document: &Document, key: &str) -> Option<f64> {
     match document.get(key)? {
         bson::Bson::Int32(number) => Some(f64::from(*number)),
@@ -76,7 +78,7 @@ fn number(document: &Document, key: &str) -> Option<f64> {
     }
 }
 
-/// What a server says of itself.
+/// Returns the server's answer to `hello`.
 async fn hello(base: &Base) -> Result<Document, Failure> {
     Ok(base.client.database("admin").run_command(doc! { "hello": 1 }).await?)
 }

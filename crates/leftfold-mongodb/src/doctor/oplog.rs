@@ -1,5 +1,5 @@
-//! How far back the servers remember changes: a program that was away for longer has to compare everything, and a member that was has to be
-//! copied anew.
+//! The oplog window: a process that was away for longer has to compare all documents, and a member
+//! that was away has to resync.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::Base;
 use crate::error::{Failure, code};
 
 const SUBJECT: &str = "how far back it goes";
-/// What is usual, and what does not outlast a night.
+/// The thresholds of the window: a day is usual, and an hour does not last through a night.
 const SHORT: Duration = Duration::from_hours(24);
 const TOO_SHORT: Duration = Duration::from_hours(1);
-/// Beyond this it loses as much as it gets.
+/// The fill level above which the oplog drops as much as it receives.
 const FULL: f64 = 0.9;
 
-/// Looks how far the oplog goes back, where there is one that can be asked for.
+/// Checks the oplog window of a replica set. Returns `None` on other servers.
 pub(super) async fn look(base: &Base) -> Result<Option<Finding>, Failure> {
     if !hello(base).await?.contains_key("setName") {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(super) async fn look(base: &Base) -> Result<Option<Finding>, Failure> {
     Ok(Some(judge(window, filled)))
 }
 
-/// The time of the first or the last change; none if this user may not know.
+/// Returns the time of the first or the last oplog entry, or `None` if the user may not read it.
 async fn end(local: &Database, direction: i32) -> Result<Option<u32>, Failure> {
     const DENIED: i32 = 13;
     let mut options = CollectionOptions::default();
@@ -53,14 +53,14 @@ async fn end(local: &Database, direction: i32) -> Result<Option<u32>, Failure> {
     }
 }
 
-/// What is said of an oplog that goes so far back, and of which so much is filled.
+/// Judges an oplog by its window and its fill level.
 fn judge(window: Duration, filled: Option<f64>) -> Finding {
     let filled = filled.unwrap_or(1.0).clamp(0.001, 1.0);
     if filled < FULL && window < TOO_SHORT {
         let found = format!("{} by now; it is not filled yet", span(window));
         return Finding::fine(Area::Oplog, SUBJECT, found);
     }
-    // At the rate of the time since it began.
+    // Extrapolate the full window from the rate so far.
     let whole = if filled < FULL { window.div_f64(filled) } else { window };
     let found = if filled < FULL {
         format!("{} by now, {} when it is filled", span(window), span(whole))
@@ -93,7 +93,7 @@ mod tests {
             (20.0, Some(0.95), Severity::Warning),
             (0.9, Some(1.0), Severity::Wrong),
             (0.9, None, Severity::Wrong),
-            // A server that has just begun.
+            // A server that has just started.
             (0.01, Some(0.001), Severity::Fine),
             (2.0, Some(0.01), Severity::Fine),
             (2.0, Some(0.5), Severity::Warning),

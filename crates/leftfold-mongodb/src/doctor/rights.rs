@@ -1,4 +1,4 @@
-//! What this program's user may do, beside what it has to.
+//! The user's rights, compared with the rights that Leftfold needs.
 
 use bson::{Bson, Document, doc};
 use leftfold::doctor::{Area, Finding};
@@ -6,8 +6,8 @@ use leftfold::doctor::{Area, Finding};
 use crate::error::Failure;
 use crate::{Base, Way};
 
-/// Something that is needed: what it is for, by which actions, what stops without it, the role that allows it, and whether nothing works
-/// without it.
+/// A right that Leftfold needs: its purpose, its actions, the consequence without it, and the role
+/// that grants it. If `always` is set, nothing works without it.
 struct Need {
     subject: &'static str,
     actions: &'static [&'static str],
@@ -54,14 +54,14 @@ const NEEDS: [Need; 5] = [
     },
 ];
 
-/// Looks at what the user may do.
+/// Checks the user's rights.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     let command = doc! { "connectionStatus": 1, "showPrivileges": true };
     let status = base.client.database("admin").run_command(command).await?;
     Ok(judge(&status, base.db.name(), base.way))
 }
 
-/// What is said of a user, as the server tells of it.
+/// Judges the server's connection status.
 fn judge(status: &Document, database: &str, way: Way) -> Vec<Finding> {
     let info = status.get_document("authInfo").ok();
     let list = |key: &str| info.and_then(|info| info.get_array(key).ok()).map_or(&[][..], Vec::as_slice);
@@ -105,7 +105,7 @@ fn judge(status: &Document, database: &str, way: Way) -> Vec<Finding> {
     findings
 }
 
-/// Whether a privilege is about all collections of a database.
+/// Returns whether a privilege covers all collections of a database.
 fn covers(resource: &Document, database: &str) -> bool {
     let is_any = resource.get_bool("anyResource").unwrap_or(false);
     let names = |key: &str| resource.get_str(key).ok();

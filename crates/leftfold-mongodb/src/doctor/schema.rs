@@ -1,4 +1,4 @@
-//! Whether all indexes and views are there, as this program would make them.
+//! Compares the indexes and views of the database with the definitions of this version.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::generations::Stand;
 use crate::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
 use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records, visible};
 
-/// Compares what is in the database with what this program would make.
+/// Checks all indexes and views.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     let collections = collections(base).await?;
     let generations = generations(base).await?;
@@ -49,7 +49,7 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// What is in the database, by name.
+/// Returns the collections and views of the database, by name.
 async fn collections(base: &Base) -> Result<BTreeMap<String, Document>, Failure> {
     let mut found = base.db.list_collections().await?;
     let mut all = BTreeMap::new();
@@ -60,7 +60,7 @@ async fn collections(base: &Base) -> Result<BTreeMap<String, Document>, Failure>
     Ok(all)
 }
 
-/// The collections of projections that have run, and which generation of each is live.
+/// Returns the collections of projections that have run, with their live generations.
 async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
     let mut found = base.db.collection::<Document>(GENERATIONS).find(doc! {}).sort(doc! { "_id": 1 }).await?;
     let mut all = Vec::new();
@@ -73,12 +73,12 @@ async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
     Ok(all)
 }
 
-/// What is said of an index that should be there; nothing if it is, and is right.
+/// Judges an expected index. Returns `None` if it exists and is correct.
 fn judge_index(collection: &str, index: &IndexModel, there: &[IndexModel]) -> Option<Finding> {
     let (subject, name) = (format!("{} of {collection}", name(index)), name(index));
     let of_the_log = collection == EVENTS;
     let named = there.iter().find(|other| indexes::name(other) == name);
-    // Events are never asked for by the name of the index of their ids, so that it may have any.
+    // No query names the index of event ids, so it may have any name.
     let by_name = name != ID_INDEX;
     if there.iter().any(|other| is_same(other, index) && (!by_name || indexes::name(other) == name)) {
         return None;
@@ -97,7 +97,7 @@ fn judge_index(collection: &str, index: &IndexModel, there: &[IndexModel]) -> Op
     Some(Finding::wrong(Area::Schema, subject, found, advice))
 }
 
-/// What is said of the view of a projection; nothing if it shows what is live.
+/// Judges the view of a projection. Returns `None` if it shows the live generation.
 fn judge_view(collection: &Collection, live: u32, there: Option<&Document>) -> Option<Finding> {
     let expected = records(&collection.generation(live));
     let again = "start the program that folds it again, which makes the view";

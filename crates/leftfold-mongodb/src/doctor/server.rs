@@ -1,4 +1,5 @@
-//! The servers: their version, whether they are a replica set of which enough are up, how they are set up, and their clock.
+//! Checks of the servers: their version, the replica set and its members, their settings, and the
+//! clock.
 
 use std::time::Duration;
 
@@ -14,12 +15,12 @@ use crate::{Base, Way};
 
 const MONITOR: &str = "`clusterMonitor` on `admin`";
 
-/// Looks over the servers.
+/// Checks the servers.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     let admin = base.client.database("admin");
     let before = System.now();
     let hello = hello(base).await?;
-    // It answered somewhere in between.
+    // The server read its clock between the two readings.
     let ours = before + System.now().duration_since(before) / 2;
     let info = admin.run_command(doc! { "buildInfo": 1 }).await?;
     let mut findings = vec![
@@ -62,7 +63,7 @@ fn timestamp(time: bson::DateTime) -> Option<Timestamp> {
     Timestamp::from_millisecond(time.timestamp_millis()).ok()
 }
 
-/// What kind of server it is, and what that means.
+/// Judges the kind of the server.
 fn kind(hello: &Document) -> Finding {
     if hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid") {
         return Finding::fine(
@@ -89,9 +90,9 @@ fn encryption(way: Way) -> Option<Finding> {
     })
 }
 
-/// What the members of a replica set are.
+/// Judges the members of a replica set.
 fn members(status: &Document) -> Finding {
-    /// How far a member may be behind.
+    /// The largest replication lag that counts as fine.
     const LAG: Duration = Duration::from_mins(1);
     let subject = "members";
     let members: Vec<&Document> =
@@ -143,7 +144,7 @@ fn members(status: &Document) -> Finding {
     Finding::fine(Area::Store, subject, format!("all {} are up", members.len()))
 }
 
-/// The version of a server whose features it may use.
+/// Judges the feature compatibility version of a server.
 fn compatibility(parameters: &Document, info: &Document) -> Option<Finding> {
     let set = parameters.get_document("featureCompatibilityVersion").ok()?.get_str("version").ok()?;
     let version = info.get_str("version").ok()?;
@@ -162,9 +163,9 @@ fn compatibility(parameters: &Document, info: &Document) -> Option<Finding> {
     Some(say(Area::Versions, subject, found, advice))
 }
 
-/// How long a transaction may take.
+/// Judges the time limit of transactions.
 fn lifetime(parameters: &Document) -> Option<Finding> {
-    /// A batch and its commit may take that long.
+    /// The seconds that a batch and its commit may take.
     const NEEDED: f64 = 20.0;
     let seconds = number(parameters, "transactionLifetimeLimitSeconds")?;
     let (subject, found) = ("transactions", format!("they may take {seconds} seconds"));
@@ -175,7 +176,7 @@ fn lifetime(parameters: &Document) -> Option<Finding> {
     Some(Finding::warning(Area::Store, subject, found, advice))
 }
 
-/// What the data is kept in.
+/// Judges the storage engine.
 fn engine(status: &Document) -> Option<Finding> {
     let engine = status.get_document("storageEngine").ok()?;
     let (subject, name) = ("storage engine", engine.get_str("name").unwrap_or("not told"));

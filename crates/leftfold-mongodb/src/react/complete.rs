@@ -1,4 +1,5 @@
-//! Completing a task in a transaction of its handler's own: what the handler writes and that the task is done become true together.
+//! Completing a task in a transaction of the handler: the handler's writes and the task's
+//! completion commit together.
 
 use std::future::Future;
 
@@ -10,8 +11,9 @@ use serde::de::DeserializeOwned;
 
 use crate::Mongo;
 
-/// What a [`Context`] can do in a transaction of MongoDB's, begun by the client of [`Mongo::database`]. Commit soon after the task is completed in
-/// it: a transaction in which nothing happens for a second is taken for one whose process has died, if it stands in somebody's way.
+/// The operations of a [`Context`] in a MongoDB transaction. The client of [`Mongo::database`] must
+/// start it. Commit soon after completing the task: if a transaction is idle for a second and
+/// blocks a writer, Leftfold aborts it as abandoned.
 ///
 /// ```no_run
 /// use leftfold::react::{Context, HandlerError};
@@ -42,13 +44,16 @@ use crate::Mongo;
 /// }
 /// ```
 ///
-/// An error of the commit whose outcome is unknown is returned as any other: the task itself tells then whether it was committed.
+/// Return a commit error with an unknown outcome like any other error: the stored task then shows
+/// whether the commit happened.
 pub trait InTransaction<D> {
-    /// Has the task be done when the transaction is committed, and not otherwise: exactly once, also if the outcome of the commit is unknown,
-    /// or somebody else has taken the task over. Fails if it is taken over; then do not commit.
+    /// Marks the task as done when the transaction commits, and only then. This is exactly-once,
+    /// even if the outcome of the commit is unknown or another worker takes the task over. Fails if
+    /// the task was taken over; do not commit then.
     fn complete_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<()>> + Send;
 
-    /// The document as the transaction sees it, if it still is what the task was planned for. See [`Context::document`].
+    /// Returns the document as the transaction sees it, if the task was planned for it as it is
+    /// now. See [`Context::document`].
     fn document_in(&self, session: &mut ClientSession) -> impl Future<Output = Result<D, NotCurrent>> + Send
     where
         D: DeserializeOwned;
@@ -75,8 +80,9 @@ impl<D: 'static> InTransaction<D> for Context<D> {
     }
 }
 
-/// Whether a transaction failed because others were in its way: it has written nothing, and may be run again at once. The driver says so by a
-/// label of its error, wherever that is among the causes.
+/// Returns whether a transaction failed because of a conflict. Such a transaction wrote nothing and
+/// may be run again at once. The driver marks the error with a label; this finds it anywhere among
+/// the causes.
 pub fn is_repeatable(error: &HandlerError) -> bool {
     let mut cause = Some(error.cause());
     while let Some(error) = cause {

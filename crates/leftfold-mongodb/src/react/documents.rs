@@ -1,4 +1,5 @@
-//! The documents that reactions are about: those of projections, and those of collections that any program writes to.
+//! The documents of reactions: those of projections, and those of collections that other programs
+//! write.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,8 @@ use crate::generations::Stand;
 use crate::schema::records;
 use crate::{Base, MAX_IDS, batch, contents, record, value};
 
-/// The name of the collection in which documents are, and how often that was another one before.
+/// Returns the name of the collection that holds the documents, and the number of its switches so
+/// far.
 pub(super) async fn collection_of(base: &Base, on: &On) -> Result<(String, i64), Failure> {
     Ok(match on {
         On::Projection(collection) => {
@@ -26,7 +28,7 @@ pub(super) async fn collection_of(base: &Base, on: &On) -> Result<(String, i64),
     })
 }
 
-/// The `_id` of a document. `None` if none can have it.
+/// Returns the `_id` of a document. `None` if no document can have this id.
 pub(super) fn key_of(on: &On, id: &DocumentId) -> Option<Bson> {
     match on {
         On::Projection(_) => Some(Bson::String(id.as_str().to_owned())),
@@ -34,7 +36,8 @@ pub(super) fn key_of(on: &On, id: &DocumentId) -> Option<Bson> {
     }
 }
 
-/// A document as reactions see it. `None` if readers see none, or if its `_id` can't be read.
+/// Decodes a document for reactions. Returns `None` if it is hidden from readers, or if its `_id`
+/// can't be read.
 pub(super) fn decode(on: &On, stored: &RawDocument) -> Option<FoundDocument> {
     let id = match id_of(on, stored) {
         Ok(id) => id,
@@ -63,7 +66,7 @@ fn id_of(on: &On, stored: &RawDocument) -> Result<DocumentId, Failure> {
     }
 }
 
-/// The body of a document that any program may have written.
+/// Returns the body of a document that any program may have written.
 fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
     if let Some(body) = contents::body(stored)? {
         return Ok(body.into());
@@ -73,7 +76,7 @@ fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
 }
 
 impl Base {
-    /// Those of these documents that are there, up to about so many bytes.
+    /// Returns the documents that exist, up to about this many bytes.
     pub(super) async fn current_documents(
         &self,
         on: &On,
@@ -92,11 +95,13 @@ impl Base {
             let mut cursor = find.await?;
             while cursor.advance().await? {
                 if found.is_full(bytes) {
-                    // Nobody can tell those that come later from those that are not there.
+                    // Missing documents look the same as documents that were not read yet, so
+                    // return both as left.
                     let seen: HashSet<_> = found.documents.iter().map(|document| &document.id).collect();
                     let asked = &ids[at * MAX_IDS..];
                     let left: Vec<_> = asked.iter().filter(|id| !seen.contains(id)).cloned().collect();
-                    // A number finds equal ones of other types, whose ids are others: callers must get on.
+                    // A number also finds equal numbers of other types, which have other ids. The
+                    // caller must make progress.
                     if left.len() < ids.len() {
                         found.left = left;
                         return Ok(found);
@@ -110,7 +115,7 @@ impl Base {
         Ok(found)
     }
 
-    /// The next ids of documents.
+    /// Returns the next page of document ids.
     pub(super) async fn page_of_ids(
         &self,
         on: &On,
@@ -118,7 +123,7 @@ impl Base {
         most: usize,
     ) -> Result<Vec<DocumentId>, Failure> {
         let after = after.and_then(|after| key_of(on, after));
-        // Nothing comes after the greatest of all values.
+        // Nothing sorts after `MaxKey`.
         if most == 0 || after == Some(Bson::MaxKey) {
             return Ok(Vec::new());
         }
@@ -132,12 +137,13 @@ impl Base {
         let mut find = documents.find(filter).sort(doc! { "_id": 1 }).projection(doc! { "_id": 1 });
         let mut last = None;
         if let Some(key) = after {
-            // The bound ends before the greatest of all values.
+            // The index bound excludes `MaxKey`.
             last = Some(doc! { "_id": Bson::MaxKey });
-            // A comparison would only find ids of the same type; a bound of the index finds those of all types behind it.
+            // A comparison finds only ids of the same type; an index bound finds later ids of all
+            // types.
             find = find.min(doc! { "_id": key }).hint(Hint::Keys(doc! { "_id": 1 }));
         }
-        // No limit: a page must not end before ids that can be read.
+        // The query has no limit, because unreadable ids must not fill up the page.
         let mut cursor = find.batch_size(batch(most)).await?;
         let mut ids = Vec::new();
         while ids.len() < most && cursor.advance().await? {

@@ -1,8 +1,9 @@
-//! Which tasks can be claimed, and which documents are to be looked at, by the store's time: that of the server's clock, which goes on when that
-//! clock is set back.
+//! Queries for claimable tasks and for documents to check, by the store's time. That time follows
+//! the server's clock, but never goes back when the clock is set back.
 //!
-//! One command tells the time, what is known of the reactions, and the first entry of each in the index of due tasks. Only if one of these is due,
-//! another one finds the tasks: for each reaction a walk along that index that ends after as many as are wanted.
+//! One command reads the time, the registered reactions, and the first entry of each reaction in
+//! the index of due tasks. Only if one of them is due, a second command reads the tasks. For each
+//! reaction it walks along that index up to the wanted number.
 
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -18,21 +19,21 @@ use crate::error::Failure;
 use crate::schema::{FEEDS, REACTIONS, TASKS};
 use crate::{Base, batch};
 
-/// How many reactions are asked for in one command.
+/// The largest number of reactions in one command.
 const MAX_REACTIONS: usize = 100;
 
 impl Base {
-    /// The store's time.
+    /// Returns the store's time.
     pub(super) async fn now(&self) -> Result<Timestamp, Failure> {
         Ok(self.glance(Vec::new()).await?.now)
     }
 
-    /// The store's time as it was last read here, in microseconds.
+    /// Returns the store's time of the last reading in this process, in microseconds.
     pub(super) fn last_time(&self) -> Option<i64> {
         self.steady().last().map(|reading| reading.time)
     }
 
-    /// Others have come to this time: it is not before that here.
+    /// Records a time that another process has reached: the store's time here is not earlier.
     pub(super) fn keep_time(&self, time: Option<i64>) {
         let mut kept = self.time_kept.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = (*kept).max(time);
@@ -42,10 +43,10 @@ impl Base {
         self.steady.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store's time when the server's clock says this.
+    /// Converts the server's time to the store's time.
     async fn store_time(&self, server: Timestamp) -> Result<Timestamp, Failure> {
         if self.last_time().is_none() {
-            // What those who were here before have come to.
+            // The latest time that earlier processes have stored.
             let latest = doc! { "$group": { "_id": Bson::Null, "time": { "$max": "$time" } } };
             let mut found = self.db.collection::<RawDocumentBuf>(FEEDS).aggregate([latest]).await?;
             if found.advance().await? {
@@ -57,7 +58,7 @@ impl Base {
         time(reading.time)
     }
 
-    /// A glance at the store's time, and at what more pipelines find in its collections.
+    /// Reads the store's time and the results of further pipelines, in one command.
     async fn glance(&self, more: Vec<(&str, Vec<Document>)>) -> Result<Glance, Failure> {
         let mut pipeline = vec![doc! { "$documents": [{ "now": "$$NOW" }] }];
         pipeline.extend(
@@ -162,7 +163,7 @@ impl Base {
         Ok(due)
     }
 
-    /// The tasks that several pipelines find, one after the other.
+    /// Returns the tasks that several pipelines find, in order.
     async fn run_pipelines(&self, pipelines: Vec<Vec<Document>>) -> Result<Vec<Task>, Failure> {
         let mut tasks = Vec::new();
         let Some(pipeline) = union(pipelines) else { return Ok(tasks) };
@@ -176,18 +177,18 @@ impl Base {
     }
 }
 
-/// What one glance finds.
+/// The result of a glance.
 struct Glance {
     now: Timestamp,
-    /// What is known of reactions, by name.
+    /// The registered reactions, by name.
     known: HashMap<String, Registered>,
-    /// The first times, by what they are of.
+    /// The earliest times, by the label that [`first_of`] gives them.
     firsts: HashMap<String, Timestamp>,
-    /// The suspects that are due first.
+    /// The first due suspects.
     suspects: Vec<FirstSuspect>,
 }
 
-/// The first of the suspects of a reaction that have one level and need one version.
+/// The earliest suspect of a reaction with one level and one needed version.
 struct FirstSuspect {
     reaction: String,
     level: Suspicion,
@@ -196,7 +197,7 @@ struct FirstSuspect {
 }
 
 impl FirstSuspect {
-    /// Reads one that [`first_suspects`] has found. Returns `None` if it is something else.
+    /// Decodes a result of [`first_suspects`]. Returns `None` for other results.
     fn decode(stored: &RawDocument) -> Result<Option<Self>, Failure> {
         let Some(due) = stored.get("suspect")?.and_then(bson::RawBsonRef::as_i64) else { return Ok(None) };
         let group = stored.get_document("_id")?;
@@ -208,14 +209,14 @@ impl FirstSuspect {
     }
 }
 
-/// The first suspects of these reactions, by level and by the version that they need.
+/// Builds the pipeline for the first suspects of these reactions, by level and needed version.
 fn first_suspects(reactions: &[&str]) -> Vec<Document> {
     let matching = doc! { "_id.reaction": { "$in": reactions }, "suspicion": { "$exists": true } };
     let group = doc! { "reaction": "$_id.reaction", "level": "$suspicion", "needs": "$needs" };
     vec![doc! { "$match": matching }, doc! { "$group": { "_id": group, "suspect": { "$min": "$due" } } }]
 }
 
-/// The tasks that can be claimed now or later.
+/// Returns the filter for tasks that can be claimed now or later.
 fn open(wanted: &Wanted) -> Document {
     let Wanted { reaction, version, suspicion, .. } = wanted;
     let version = i64::from(*version);
@@ -226,20 +227,21 @@ fn open(wanted: &Wanted) -> Document {
     doc! { "_id.reaction": reaction, "suspicion": level, "needs": { "$lte": version + SUSPECT } }
 }
 
-/// The first time of what matches, at the beginning of an index.
+/// Builds the pipeline for the earliest time of the matching documents, at the start of an index.
 fn first_of(matching: Document, by: &str, of: &str) -> Vec<Document> {
     let mut stages = some_of(matching, by, 1);
     stages.push(doc! { "$project": { "_id": 0, "first": format!("${by}"), "of": { "$literal": of } } });
     stages
 }
 
-/// The first of what matches, by a field that ends the index's walk.
+/// Builds the pipeline for the first matching documents, sorted by the index's field, so that the
+/// walk ends early.
 fn some_of(matching: Document, by: &str, most: usize) -> Vec<Document> {
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     vec![doc! { "$match": matching }, doc! { "$sort": { by: 1 } }, doc! { "$limit": most }]
 }
 
-/// One pipeline that finds what all of these do. `None` if there are none.
+/// Combines pipelines into one. Returns `None` if there are none.
 fn union(pipelines: Vec<Vec<Document>>) -> Option<Vec<Document>> {
     let mut pipelines = pipelines.into_iter();
     let mut all = pipelines.next()?;

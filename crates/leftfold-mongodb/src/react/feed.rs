@@ -1,12 +1,14 @@
 //! Changes of documents, by a change stream over the database.
 //!
-//! The stream tells which documents have changed, not what they are: whoever hears of it reads them as they are then. A place in it is a
-//! resume token. What is under way, a request to the server or the opening of the stream, is kept in the feed: a wait that is given up, or
-//! that ends, loses nothing, and the next one goes on with it.
+//! The stream tells which documents have changed, without their content: the feeder reads the
+//! current documents. A place in the stream is a resume token. The feed keeps a pending request or
+//! the opening of the stream. A wait that is dropped or times out loses nothing, because the next
+//! wait continues it.
 //!
-//! **No place is told before all changes up to it were**: it is the token of the last change that was told; where a request found none, it
-//! is the server's word for how far it has looked. A server looks for the change that a token is of, and does not find one of a
-//! collection that is not followed any more: so a place also tells when and where that change was.
+//! **A place is reported only after all changes up to it.** It is the token of the last reported
+//! change. If a request found no change, it is the server's token for how far it has looked. A
+//! server resumes by finding the token's change, and fails if its collection is no longer followed.
+//! So a place also stores the time and the collection of that change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -29,42 +31,44 @@ use super::ids;
 use crate::error::{Failure, code};
 use crate::{Base, patiently};
 
-/// How long the server keeps an idle stream waiting: what an idle feed costs is one command in this time.
+/// The longest time that the server keeps an idle stream waiting. An idle feed costs one command
+/// per interval.
 const AWAIT: Duration = Duration::from_secs(10);
-/// A server that does not even say that nothing happened is gone.
+/// The time after which a server that does not even report an empty result counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
-/// The longest that anybody waits at once.
+/// The longest single wait.
 const LONGEST: Duration = Duration::from_hours(24);
-/// How often is looked whether another generation of what is followed became live.
+/// The interval of checks for a switch to another generation.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Why a feed has to begin anew then.
+/// The reason given when a feed has to start over after a switch.
 const SWITCHED: &str = "another generation of what is followed became live";
-/// How many changes a server sends at once.
+/// The number of changes in a batch from the server.
 const BATCH: u32 = 5_000;
 
-/// Codes that say that a place is not there any more, or never was: `InvalidResumeToken`, `ChangeStreamFatalError` and
-/// `ChangeStreamHistoryLost`.
+/// Codes for a place that no longer exists, or never did: `InvalidResumeToken`,
+/// `ChangeStreamFatalError` and `ChangeStreamHistoryLost`.
 const LOST: [i32; 3] = [260, 280, 286];
-/// Codes that say nothing about a place: `Unauthorized` and `AuthenticationFailed`.
+/// Codes that do not concern a place: `Unauthorized` and `AuthenticationFailed`.
 const REFUSED: [i32; 2] = [13, 18];
-/// The label of errors after which a stream can't go on where it was.
+/// The label of errors after which a stream can't be resumed.
 const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
 type Stream = ChangeStream<RawDocumentBuf>;
 
-/// Changes of documents in MongoDB. It does nothing while nobody waits for the [next](Feed::next).
+/// Changes of documents in MongoDB. It is idle unless a caller waits for the [next](Feed::next)
+/// changes.
 pub struct MongoFeed {
     source: Arc<Source>,
-    /// Up to where all changes were told.
+    /// The place up to which all changes were reported.
     place: Option<Place>,
     stream: Option<Stream>,
-    /// What was asked for and is not answered yet.
+    /// The pending request.
     under_way: Option<Step>,
-    /// Why the stream can't go on.
+    /// The reason why the stream can't continue.
     lost: Option<String>,
-    /// What went wrong last, unless all went well since.
+    /// The last failure, unless a request has succeeded since.
     failed: Option<Failure>,
-    /// When it was last looked whether another generation became live.
+    /// The time of the last check for a switch.
     looked: Instant,
     delays: Box<dyn Iterator<Item = Duration> + Send>,
 }
@@ -75,15 +79,15 @@ type Step = Pin<Box<dyn Future<Output = Result<(Stream, Option<RawDocumentBuf>),
 #[derive(Clone, Serialize, Deserialize)]
 struct Place {
     token: ResumeToken,
-    /// How often other generations of what is followed had become live, where that ever happened.
+    /// The number of switches of each followed projection, if there were any.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     switches: BTreeMap<String, i64>,
-    /// The change that the token is of, if it is of one.
+    /// The change that the token belongs to, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     of: Option<Of>,
 }
 
-/// Where and when a change was.
+/// The collection and the time of a change.
 #[derive(Clone, Serialize, Deserialize)]
 struct Of {
     collection: String,
@@ -91,15 +95,15 @@ struct Of {
     increment: u32,
 }
 
-/// What is followed.
+/// The followed documents.
 struct Source {
     base: Arc<Base>,
     on: HashMap<String, On>,
-    /// How often other generations have become live, of each projection that is followed.
+    /// The number of switches of each followed projection.
     switches: BTreeMap<String, i64>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 enum Trouble {
     Lost(String),
     Failed(Failure),
@@ -174,7 +178,7 @@ impl MongoFeed {
         };
         if let Some(from) = from {
             match serde_json::from_str::<Place>(&from) {
-                // Whether the server knows it is found out by the first wait.
+                // The first wait finds out whether the server still knows the place.
                 Ok(place) if place.switches == feed.source.switches => feed.place = Some(place),
                 Ok(_) => feed.lost = Some(SWITCHED.to_owned()),
                 Err(error) => feed.lost = Some(format!("{from:?} is no place in a change stream: {error}")),
@@ -184,8 +188,8 @@ impl MongoFeed {
         let begin = async {
             let mut stream = feed.source.stream(None).await?;
             let mut first = None;
-            // A stream that begins with a change does not say what is before it. That change was made before anybody could know of
-            // this feed: now is after it.
+            // A stream that starts with a change gives no token for the place before it. That
+            // change happened before the caller had this feed, so the place after it counts as now.
             if stream.resume_token().is_none() {
                 first = stream.next_if_any().await?;
             }
@@ -198,7 +202,8 @@ impl MongoFeed {
         Ok(Self { place: Some(place), stream: Some(stream), ..feed })
     }
 
-    /// The next change, if there is one at once, or until then. `Some(None)` says that the server has looked and found none.
+    /// Returns the next change if there is one at once, or before `until`. `Some(None)` means that
+    /// the server looked and found none.
     async fn answer(&mut self, until: Option<Instant>) -> Option<Result<Option<RawDocumentBuf>, Trouble>> {
         if self.under_way.is_none() {
             self.under_way = Some(self.step());
@@ -228,7 +233,7 @@ impl MongoFeed {
         }))
     }
 
-    /// What is done next: a change is asked for, or the stream is opened where it was.
+    /// Starts the next step: requests a change, or reopens the stream at its place.
     fn step(&mut self) -> Step {
         if let Some(stream) = self.stream.take() {
             return Box::pin(ask(stream));
@@ -242,18 +247,20 @@ impl MongoFeed {
         })
     }
 
-    /// Looks whether another generation became live: then its records are elsewhere, and may be others.
+    /// Checks for a switch: the records of another generation are in another collection, and may
+    /// differ.
     async fn look(&mut self) {
         self.looked = Instant::now();
         match patiently(self.source.switches()).await {
             Ok(switches) if switches == self.source.switches => {}
             Ok(_) => self.lost = Some(SWITCHED.to_owned()),
-            // The next look tells.
+            // The next check finds out.
             Err(failure) => tracing::debug!(?failure, "could not look for a switch to another generation"),
         }
     }
 
-    /// Takes down what a change is about. After some, nobody knows what else has changed.
+    /// Records the document of a change. A drop, a rename or an unreadable change loses the feed,
+    /// because the changed documents are unknown.
     fn note(&mut self, change: &RawDocument, changes: &mut Changes) {
         match self.source.read(change) {
             Ok(Noted::Document(on, id)) => {
@@ -266,7 +273,7 @@ impl MongoFeed {
     }
 }
 
-/// Whether there are changes after a place, up to now.
+/// Returns whether there are changes after a place, up to now.
 pub(super) async fn has_changes(base: &Arc<Base>, on: Vec<On>, after: &str) -> Result<bool, Failure> {
     const GLANCE: Duration = Duration::from_millis(20);
     let Ok(place) = serde_json::from_str::<Place>(after) else { return Ok(true) };
@@ -287,7 +294,7 @@ pub(super) async fn has_changes(base: &Arc<Base>, on: Vec<On>, after: &str) -> R
             Trouble::Failed(failure) => return Err(failure),
         },
     };
-    // The server answers as soon as it has nothing more at hand: how far it has looked by then is in its token.
+    // The server answers as soon as it has no more results. Its token tells how far it has looked.
     loop {
         if stream.next_if_any().await?.is_some() {
             return Ok(true);
@@ -299,7 +306,8 @@ pub(super) async fn has_changes(base: &Arc<Base>, on: Vec<On>, after: &str) -> R
     }
 }
 
-/// The time that a resume token begins with: a byte for its type, seconds, and a number within the second.
+/// Returns the time at the start of a resume token: a type byte, the seconds, and a number within
+/// the second.
 fn time_of(token: &ResumeToken) -> Option<Timestamp> {
     let token = serde_json::to_value(token).ok()?;
     let number = |range| u32::from_str_radix(token.get("_data")?.as_str()?.get(range)?, 16).ok();
@@ -307,7 +315,7 @@ fn time_of(token: &ResumeToken) -> Option<Timestamp> {
     Some(Timestamp { time: number(2..10)?, increment: number(10..18)? })
 }
 
-/// What a change says.
+/// The content of a change.
 enum Noted<'a> {
     Document(&'a On, DocumentId),
     Nothing,
@@ -315,7 +323,7 @@ enum Noted<'a> {
 }
 
 impl Source {
-    /// What is live now, of these documents.
+    /// Resolves these documents to the collections of their live generations.
     async fn of(base: &Arc<Base>, on: Vec<On>) -> Result<Self, Failure> {
         let mut source = Self { base: Arc::clone(base), on: HashMap::new(), switches: BTreeMap::new() };
         for on in on {
@@ -328,7 +336,7 @@ impl Source {
         Ok(source)
     }
 
-    /// How often other generations of these documents have become live by now.
+    /// Returns the current number of switches of each followed projection.
     async fn switches(&self) -> Result<BTreeMap<String, i64>, Failure> {
         let mut all = BTreeMap::new();
         for on in self.on.values().filter(|on| matches!(on, On::Projection(_))) {
@@ -344,7 +352,7 @@ impl Source {
         Place { token, switches: self.switches.clone(), of: change.and_then(of) }
     }
 
-    /// Opens the stream at a place. One that can't be found is told from a server that has trouble of its own.
+    /// Opens the stream at a place. Distinguishes a lost place from a server failure.
     async fn open(&self, place: Option<Place>) -> Result<Stream, Trouble> {
         let is_placed = place.is_some();
         let opened = patiently(async { Ok(self.stream(place).await) }).await.map_err(Trouble::Failed)?;
@@ -357,7 +365,8 @@ impl Source {
             (Trouble::Failed(failure), Some((code, report)))
                 if is_placed && failure.kind() == Kind::Store && !REFUSED.contains(&code) =>
             {
-                // There are many codes for a place that makes no sense. Without one, it works.
+                // Servers have many codes for an invalid place. If a stream without one works, the
+                // place is lost.
                 match self.stream(None).await {
                     Ok(_) => Err(Trouble::Lost(report)),
                     Err(_) => Err(Trouble::Failed(failure)),
@@ -367,7 +376,7 @@ impl Source {
         }
     }
 
-    /// The stream of what happens to these documents, after a place or from now on.
+    /// Opens the stream of changes to these documents, after a place or from now on.
     async fn stream(&self, after: Option<Place>) -> Result<Stream, mongodb::error::Error> {
         self.stream_that_waits(after, AWAIT).await
     }
@@ -388,7 +397,7 @@ impl Source {
             ] } },
             doc! { "$project": { "operationType": 1, "ns.coll": 1, "documentKey._id": 1, "clusterTime": 1 } },
         ];
-        // What a server has to do for a stream over a single collection is less.
+        // A stream over a single collection costs the server less.
         let only = self.on.keys().next().filter(|_| self.on.len() == 1);
         let only = only.map(|name| db.collection::<Document>(name));
         let watch = only.as_ref().map_or_else(|| db.watch(), |only| only.watch());
@@ -421,24 +430,24 @@ impl Source {
         Ok(match (on, id) {
             (On::Plain(_), id) => Noted::Document(on, ids::of(id)?),
             (On::Projection(_), bson::RawBsonRef::String(id)) => Noted::Document(on, DocumentId::stored(id)),
-            // No projection has written it.
+            // No projection wrote this document.
             (On::Projection(_), _) => Noted::Nothing,
         })
     }
 }
 
-/// The name of the collection that a change is in.
+/// Returns the name of a change's collection.
 fn collection(change: &RawDocument) -> Option<&str> {
     change.get_document("ns").ok()?.get_str("coll").ok()
 }
 
-/// Where and when a change was.
+/// Returns the collection and the time of a change.
 fn of(change: &RawDocument) -> Option<Of> {
     let Timestamp { time, increment } = change.get_timestamp("clusterTime").ok()?;
     Some(Of { collection: collection(change)?.to_owned(), time, increment })
 }
 
-/// Asks for a change. What fails is opened anew.
+/// Requests a change. After an error, the caller opens the stream again.
 async fn ask(mut stream: Stream) -> Result<(Stream, Option<RawDocumentBuf>), Trouble> {
     let change = match timeout(SILENCE, stream.next_if_any()).await {
         Ok(Ok(change)) => change,
@@ -452,7 +461,7 @@ async fn ask(mut stream: Stream) -> Result<(Stream, Option<RawDocumentBuf>), Tro
     Ok((stream, change))
 }
 
-/// Whether the place is lost, or nothing but the connection.
+/// Distinguishes a lost place from a failed connection.
 fn judge(error: mongodb::error::Error) -> Trouble {
     match code(&error) {
         Some((code, report)) if LOST.contains(&code) || error.contains_label(NOT_RESUMABLE) => {
@@ -466,7 +475,7 @@ fn count(changes: &Changes) -> usize {
     changes.documents.values().map(std::collections::BTreeSet::len).sum()
 }
 
-/// How long is waited before a stream that failed is opened again.
+/// Returns the delays before a failed stream is opened again.
 fn delays() -> Box<dyn Iterator<Item = Duration> + Send> {
     let backoff = Backoff::default().first(Duration::from_millis(20)).most(Duration::from_secs(2));
     Box::new(backoff.without_limit().delays(System.random()))

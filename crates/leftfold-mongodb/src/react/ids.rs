@@ -1,4 +1,5 @@
-//! Ids of documents that any program writes: `_id` can be a value of nearly any type, a [`DocumentId`] is a text.
+//! Ids of documents that any program writes: an `_id` has nearly any type, a [`DocumentId`] is a
+//! text.
 //!
 //! | `_id` | the text |
 //! | --- | --- |
@@ -6,9 +7,10 @@
 //! | anything else | its canonical extended JSON, such as `{"$oid":"…"}`, `{"$numberInt":"5"}`, `{"country":"at","number":{"$numberInt":"7"}}`, `true` |
 //! | a string that could be taken for one of those | the string as JSON, in quotes |
 //!
-//! The last are strings that begin with `{` or `"`, that are `true`, `false`, `null` or empty, and those with control
-//! characters. So there is one text for each value, and one value for each such text. The order of a sub-document's fields
-//! counts, as it does for MongoDB. A text can be longer than what people may type as an id.
+//! The last row is for strings that begin with `{` or `"`, that are `true`, `false`, `null` or
+//! empty, or that have control characters. So each value has one text, and each such text one
+//! value. The order of a sub-document's fields counts, as it does for MongoDB. A text can exceed
+//! the length limit of ids that users enter.
 
 use bson::Bson;
 use bson::raw::RawBsonRef;
@@ -17,7 +19,7 @@ use leftfold::DocumentId;
 use crate::body::{self, Style};
 use crate::error::Failure;
 
-/// The id that stands for an `_id`.
+/// Returns the id for an `_id`.
 pub(crate) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
     match value {
         RawBsonRef::String(text) if !is_special(text) && !text.contains(char::is_control) => {
@@ -25,7 +27,7 @@ pub(crate) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
         }
         value => {
             let mut text = body::text(value, Style::Canonical)?;
-            // JSON has no need to escape all of them, a name can have none.
+            // JSON does not escape all control characters, but a name must have none.
             while let Some(control) = text.chars().find(|c| c.is_control()) {
                 text = text.replace(control, &format!("\\u{:04x}", u32::from(control)));
             }
@@ -34,13 +36,13 @@ pub(crate) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
     }
 }
 
-/// The `_id` that an id stands for. `None` if no document can have it.
+/// Returns the `_id` for an id. `None` if no document can have it.
 pub(crate) fn value(id: &DocumentId) -> Option<Bson> {
     let text = id.as_str();
     if is_special(text) { body::value(text) } else { Some(Bson::String(text.to_owned())) }
 }
 
-/// Whether a text is not what it stands for.
+/// Returns whether a text stands for another value than itself.
 fn is_special(text: &str) -> bool {
     text.starts_with(['{', '"']) || matches!(text, "" | "true" | "false" | "null")
 }

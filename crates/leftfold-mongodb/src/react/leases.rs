@@ -1,5 +1,5 @@
-//! Leases of feeds, and the place where each goes on: one document for each, so that the place is
-//! written under the lease's number. And the heartbeats of workers.
+//! Leases of feeds, and the heartbeats of workers. A lease and its feed's place share a document,
+//! so that the place is written under the lease's number.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::lease::not_far_off;
 use crate::schema::{FEEDS, WORKERS};
 
 impl Base {
-    /// Takes a lease, or keeps it, by the server's clock. Answers with its number if it is ours. The store's time is kept with it.
+    /// Claims or renews a lease, by the server's clock. Returns its number if this owner holds it.
+    /// Also stores the store's time in the lease.
     pub(super) async fn take_lease(
         &self,
         name: &str,
@@ -23,7 +24,7 @@ impl Base {
         let millis = i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).clamp(1, i64::MAX / 4);
         let ours = doc! { "$literal": owner };
         let is_ours = doc! { "$eq": ["$owner", &ours] };
-        // What is not there is never later than now.
+        // A missing field is never later than now.
         let is_theirs = doc! { "$and": [
             { "$ne": [{ "$ifNull": ["$owner", &ours] }, &ours] },
             { "$gt": ["$until", "$$NOW"] },
@@ -45,7 +46,7 @@ impl Base {
             let take = feeds.find_one_and_update(doc! { "_id": name }, step.to_vec());
             match take.upsert(true).return_document(ReturnDocument::After).await {
                 Ok(taken) => break taken,
-                // Somebody else has made it at the same time.
+                // Another client created the lease at the same time.
                 Err(error) if is_duplicate(&error) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -73,7 +74,7 @@ impl Base {
         Ok(found.and_then(|found| found.get_str("place").ok().map(str::to_owned)))
     }
 
-    /// Writes where a feed is to go on, if the lease still has this number.
+    /// Writes the place of a feed, if the lease still has this number.
     pub(super) async fn put_feed_place(
         &self,
         name: &str,
@@ -89,7 +90,7 @@ impl Base {
         Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)
     }
 
-    /// Writes that a worker is alive, by the server's clock.
+    /// Records a heartbeat of a worker, by the server's clock.
     pub(super) async fn beat(&self, worker: &str, length: Duration) -> Result<(), Failure> {
         let millis = i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
         let step = [doc! { "$set": { "until": { "$add": ["$$NOW", millis] }, "millis": millis } }];

@@ -1,4 +1,5 @@
-//! Tasks for people who look at them: lists and counts. Each query walks along an index in the order of its answer.
+//! Lists and counts of tasks for operators. Each query walks along an index in the order of its
+//! result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +20,7 @@ impl Base {
         after: Option<&TaskKey>,
         most: usize,
     ) -> Result<Vec<Task>, Failure> {
-        // For MongoDB, none is no limit.
+        // MongoDB treats a limit of 0 as no limit.
         if most == 0 {
             return Ok(Vec::new());
         }
@@ -34,7 +35,7 @@ impl Base {
         self.list_some(plan(query, &names, after)?, most).await
     }
 
-    /// Lists the tasks of several states, each where the index has them in order.
+    /// Lists the tasks of several states: one ordered index walk per state.
     async fn list_states(
         &self,
         query: &Query,
@@ -69,7 +70,7 @@ impl Base {
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
         let by_state =
             doc! { "_id": { "reaction": "$_id.reaction", "state": "$state" }, "count": { "$sum": 1_i64 } };
-        // Whatever their reactions: without that, a server would not walk along the index alone.
+        // This range matches all reactions. Without it, the server would not use the index alone.
         let open = doc! { "_id.reaction": { "$gte": "" }, "open": true };
         let ended = doc! { "state": { "$in": closed() } };
         let mut depths: BTreeMap<String, Depth> = BTreeMap::new();
@@ -95,7 +96,7 @@ impl Base {
         let mut oldest = oldest.with_type::<RawDocumentBuf>().await?;
         while oldest.advance().await? {
             let stored = oldest.current();
-            // One that has come since the tasks were counted is counted the next time.
+            // A reaction whose first task came after the count appears in the next count.
             if let Some(depth) = depths.get_mut(stored.get_str("_id")?) {
                 depth.oldest_due = Some(time(stored.get_i64("due")?)?);
             }
@@ -108,7 +109,7 @@ impl Base {
     }
 }
 
-/// How a list is read.
+/// The query plan of a list.
 #[derive(Debug, PartialEq)]
 struct Plan {
     filter: Document,
@@ -116,7 +117,8 @@ struct Plan {
     index: &'static str,
 }
 
-/// `names` are those of the reactions that are meant, if only one is, or if it is about one document.
+/// Plans a list. `names` are the reactions in question, if the query names one or asks for one
+/// document.
 fn plan(query: &Query, names: &[String], after: Option<&TaskKey>) -> Result<Plan, Failure> {
     let Query { reaction, document, states, error, changed_before } = query;
     let is_closed = |one: &State| !is_open(*one);
@@ -168,12 +170,12 @@ fn plan(query: &Query, names: &[String], after: Option<&TaskKey>) -> Result<Plan
     Ok(Plan { filter, order, index })
 }
 
-/// What contains a text, in whatever case.
+/// Returns a case-insensitive pattern for a text.
 fn containing(text: &str) -> Result<Regex, Failure> {
     let mut pattern = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
-            // A pattern ends with the first of them.
+            // A zero character would end the pattern.
             '\0' => pattern.push_str("\\x00"),
             c if c.is_ascii_punctuation() => pattern.extend(['\\', c]),
             c => pattern.push(c),

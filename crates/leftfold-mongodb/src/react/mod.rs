@@ -1,4 +1,5 @@
-//! What reactions need, in MongoDB: a change stream, tasks that are guarded one by one, leases, and wake-ups.
+//! The store of reactions in MongoDB: a change stream, individually guarded tasks, leases and
+//! wake-ups.
 
 mod complete;
 mod documents;
@@ -28,13 +29,17 @@ pub use self::feed::MongoFeed;
 pub(crate) use self::task::closed;
 use crate::Mongo;
 
-/// Reactions need a replica set, as only that tells of changes.
+/// Reactions need a replica set, because only a replica set has change streams.
 ///
-/// Documents of [plain](leftfold::react::Plain) collections can have an `_id` of any type. The id of one is its `_id`, if that is a
-/// string, and otherwise the canonical extended JSON of it: `{"$oid":"…"}`, `{"$numberInt":"5"}`, `true`. A string that could be
-/// taken for one of those, as it begins with `{` or `"`, is `true`, `false`, `null` or empty, or has control characters, is given as
-/// JSON, in quotes. Handlers read their bodies as relaxed extended JSON, with the `_id`; filters and watched paths see BSON's own types. Those that are kept as [contents](leftfold::content) have the
-/// bodies that were written, without the `_id`.
+/// Documents of [plain](leftfold::react::Plain) collections can have an `_id` of any type. If the
+/// `_id` is a string, it is the id. Otherwise the id is its canonical extended JSON:
+/// `{"$oid":"…"}`, `{"$numberInt":"5"}`, `true`. A string that could be taken for such JSON becomes
+/// a quoted JSON string. These are strings that begin with `{` or `"`, that are `true`, `false`,
+/// `null` or empty, or that have control characters.
+///
+/// Handlers read bodies as relaxed extended JSON, with the `_id`. Filters and watched paths see
+/// BSON's own types. Documents stored as [contents](leftfold::content) have their original bodies,
+/// without the `_id`.
 impl Reactive for Mongo {
     type Feed = MongoFeed;
 

@@ -1,4 +1,5 @@
-//! What reactions need in a database: a server that tells of changes, collections, indexes, and something to follow.
+//! Preparing a database for reactions: a server with change streams, collections, indexes, and
+//! documents to follow.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +14,12 @@ use crate::error::{Failure, code, is_duplicate};
 use crate::indexes;
 use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, WORKERS, create};
 
-/// Raised when an older program could not read what a newer one writes.
+/// The storage format of tasks. It increases when older versions can't read the data of newer ones.
 const FORMAT: i32 = 1;
-/// Codes for indexes of which the name is taken by another, or the keys.
+/// Codes for an index whose name or keys another index has.
 const OTHER_INDEX: [i32; 2] = [85, 86];
 
-/// Makes what is needed to keep tasks, and checks that these documents can be followed.
+/// Creates the collections for tasks, and checks that these documents can be followed.
 pub(super) async fn prepare(base: &Base, on: &[On]) -> Result<()> {
     if !base.has_transactions() {
         let message = format!(
@@ -41,7 +42,7 @@ pub(super) async fn prepare(base: &Base, on: &[On]) -> Result<()> {
     check_followed(base, on).await
 }
 
-/// The format of what is stored; that of this program if there is nothing yet.
+/// Returns the stored format, and stores the current one if there is none yet.
 async fn format(base: &Base) -> Result<i32, Failure> {
     let metas = base.db.collection::<Document>(META);
     let new = doc! { "$setOnInsert": { "format": FORMAT } };
@@ -49,15 +50,15 @@ async fn format(base: &Base) -> Result<i32, Failure> {
         let meta = metas.find_one_and_update(doc! { "_id": "reactions" }, new.clone());
         match meta.upsert(true).return_document(ReturnDocument::After).await {
             Ok(meta) => return Ok(meta.and_then(|meta| meta.get_i32("format").ok()).unwrap_or(0)),
-            // Somebody else has made it at the same time.
+            // Another client created it at the same time.
             Err(error) if is_duplicate(&error) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Makes collections and indexes. A server refuses an index whose name or keys are another's, so that those that are there are
-/// known to be right.
+/// Creates collections and indexes. A server refuses an index whose name or keys belong to another
+/// one, so existing indexes are known to be right.
 async fn make(base: &Base) -> Result<(), Failure> {
     for name in [TASKS, REACTIONS, FEEDS, STIRS, WORKERS] {
         create(&base.db, name).await?;
@@ -75,7 +76,8 @@ async fn make(base: &Base) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says so if there is something that tells of no changes. What is not there yet will be told of.
+/// Fails if one of the names is not a collection, because only collections have change streams. A
+/// missing collection is fine: its changes are reported once it exists.
 async fn check_followed(base: &Base, on: &[On]) -> Result<()> {
     let mut names = BTreeMap::new();
     for on in on {

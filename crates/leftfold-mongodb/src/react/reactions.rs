@@ -1,10 +1,11 @@
-//! What is known of reactions, one document for each.
+//! The registered reactions, one document each.
 //!
 //! ```text
 //! { _id: "mail", version: 3, reaction: '{"name":"mail",…}', comparing: { documents: "cart-42" } }
 //! ```
 //!
-//! How far a comparison is stands apart from the rest, as ids of documents can be longer than what is taken from people.
+//! The progress of a comparison has its own field, because stored document ids can exceed the
+//! length limit of ids that users enter.
 
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use leftfold::DocumentId;

@@ -1,8 +1,9 @@
-//! Tasks are kept one by one under their versions, in as many commands for a batch as for one.
+//! Saving tasks, each under its version. A batch needs no more commands than one task.
 //!
-//! No transaction: a task is guarded by itself. An insertion that is refused is named by the server. Of updates and deletions only
-//! their number is known; if some did not hold, one query tells which, as no version is ever there twice. A task that somebody else has
-//! changed right after us is named, too: whoever looks again finds out.
+//! Saving needs no transaction, because each task has its own guard. The server names each refused
+//! insert. For updates and deletes it only returns the number that matched. If some did not, one
+//! query finds them, because no version occurs twice. The result also names a task that another
+//! writer changed right after this one. The caller finds out when it reads the task again.
 
 use std::collections::HashMap;
 
@@ -39,11 +40,11 @@ impl Base {
         Ok(all)
     }
 
-    /// Makes those changes whose guards hold, and answers with the others.
+    /// Makes the changes whose guards hold, and returns the keys of the others.
     pub(super) async fn save_tasks(&self, changes: &[Change]) -> Result<Vec<TaskKey>> {
         let failed = |failure: Failure| failure.to_error("keep tasks in", &self.place);
         let batch = pack(changes).map_err(failed)?;
-        // What was sent may have been written, in whole or in part.
+        // After an error, the commands may have been written in whole or in part.
         let send = self.unblocked(self.send(changes, &batch));
         patiently(send).await.map_err(|failure| failed(failure.unknown()))
     }
@@ -66,20 +67,22 @@ impl Base {
         let (ours, others): (Vec<_>, Vec<_>) =
             to_update.into_iter().partition(|(key, version)| stored.get(key) == Some(version));
         refused.extend(others.into_iter().map(|(key, _)| key.clone()));
-        // Some of these very updates were made before, and nobody can tell which: whoever looks again sees that they are there.
+        // An earlier attempt made some of these very updates, and the reply does not show which.
+        // The caller reads the tasks again and sees that they are stored.
         if updated < ours.len() {
             refused.extend(ours.into_iter().map(|(key, _)| key.clone()));
         }
         let (there, gone): (Vec<_>, Vec<_>) = to_delete.into_iter().partition(|key| stored.contains_key(key));
         refused.extend(there.into_iter().cloned());
-        // Some were gone before, and nobody can tell which: whoever looks again sees that there is nothing left to do.
+        // Some tasks were deleted before, and the reply does not show which. The caller reads again
+        // and sees that nothing is left to do.
         if deleted < gone.len() {
             refused.extend(gone.into_iter().cloned());
         }
         Ok(refused)
     }
 
-    /// Inserts what is new. Answers with what is there already.
+    /// Inserts new tasks. Returns the keys of tasks that exist.
     async fn insert_tasks(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
         if batch.inserts.is_empty() {
             return Ok(Vec::new());
@@ -99,7 +102,7 @@ impl Base {
         Ok(there)
     }
 
-    /// Answers with how many guards held.
+    /// Sends the commands and returns the number of guards that held.
     async fn run_statements(&self, verb: Verb, commands: &[Statements]) -> Result<usize, Failure> {
         let mut count = 0;
         for statements in commands {
@@ -108,7 +111,7 @@ impl Base {
         Ok(count)
     }
 
-    /// The versions of those tasks that are there.
+    /// Returns the versions of the tasks that exist.
     async fn versions(&self, keys: impl Iterator<Item = &TaskKey>) -> Result<HashMap<TaskKey, u64>, Failure> {
         let keys: Vec<_> = keys.collect();
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
@@ -126,7 +129,7 @@ impl Base {
     }
 }
 
-/// Which task is updated, and to which version.
+/// Returns the task that a change updates, and its new version.
 fn update(change: &Change) -> Option<(&TaskKey, u64)> {
     match change {
         Change::Update(_, task) => Some((&task.key, task.version)),
@@ -134,7 +137,7 @@ fn update(change: &Change) -> Option<(&TaskKey, u64)> {
     }
 }
 
-/// Which task is deleted.
+/// Returns the task that a change deletes.
 fn deletion(change: &Change) -> Option<&TaskKey> {
     match change {
         Change::Delete(_, key) => Some(key),
@@ -151,7 +154,7 @@ fn pack(changes: &[Change]) -> Result<Batch, Failure> {
                 let mut update = RawDocumentBuf::new();
                 update.append(cstr!("q"), RawDocumentBuf::try_from(&guard(&task.key, *seen))?);
                 update.append(cstr!("u"), encode(task)?);
-                // A server that may choose among all indexes thinks about it for as long as the rest takes.
+                // Without the hint, the server's query planning takes as long as the update itself.
                 update.append(cstr!("hint"), "_id_");
                 Statements::push(&mut batch.updates, update);
             }

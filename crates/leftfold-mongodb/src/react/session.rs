@@ -1,4 +1,5 @@
-//! Tasks and documents in a transaction of the user's own: what a handler writes and that its task is done become true together.
+//! Tasks and documents in the user's transaction: the handler's writes and the task's completion
+//! commit together.
 
 use bson::{Document, RawDocumentBuf, doc};
 use leftfold::react::{Change, FoundDocument, On, Task, TaskKey};
@@ -13,7 +14,8 @@ use crate::{Base, Mongo};
 
 /// # Completing a task in a transaction
 ///
-/// These take a session in which a transaction was begun, and whose client is that of [`database`](Mongo::database):
+/// These methods take a session with a running transaction. Its client must be the one of
+/// [`database`](Mongo::database):
 ///
 /// ```no_run
 /// # async fn complete(store: leftfold_mongodb::Mongo, change: leftfold::react::Change) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,18 +31,19 @@ use crate::{Base, Mongo};
 /// # }
 /// ```
 ///
-/// Where others are in the way, MongoDB calls the transaction off: the error is [transient](Error::is_transient), its source is that of
-/// the driver, with its labels, and the whole transaction is to be run again.
+/// On a conflict, MongoDB aborts the transaction. The error is then
+/// [transient](Error::is_transient), and its source is the driver's error with its labels. Run the
+/// whole transaction again.
 impl Mongo {
-    /// A task, as a transaction sees it.
+    /// Returns a task, as the transaction sees it.
     pub async fn task_in(&self, session: &mut ClientSession, key: &TaskKey) -> Result<Option<Task>> {
         let base = &self.inner.base;
         let find = base.task_in(session, key);
         find.await.map_err(|trouble| trouble.into_error("read a task in", &base.place))
     }
 
-    /// Changes a task in a transaction, if it is what the change was computed from. Answers whether it is. It becomes true when the
-    /// transaction is committed.
+    /// Changes a task in a transaction, if its version is the one that the change was computed
+    /// from. Returns whether it is. The change takes effect when the transaction commits.
     pub async fn save_task_in(&self, session: &mut ClientSession, change: Change) -> Result<bool> {
         let base = &self.inner.base;
         let save = base.save_task_in(session, change);
@@ -49,7 +52,7 @@ impl Mongo {
         saved
     }
 
-    /// A document as reactions see it, as a transaction sees it.
+    /// Returns a document in the form that reactions see, as of the transaction.
     pub async fn document_in(
         &self,
         session: &mut ClientSession,
@@ -62,7 +65,7 @@ impl Mongo {
     }
 }
 
-/// What went wrong: what the driver says, or what was read.
+/// A failure: an error of the driver, or unreadable data.
 enum Trouble {
     Driver(mongodb::error::Error),
     Other(Failure),
@@ -102,7 +105,7 @@ impl Base {
             Change::Insert(task) => {
                 let mut new = Document::try_from(encode(&task)?.as_ref()).map_err(Failure::from)?;
                 new.remove("_id");
-                // A plain insertion of what is there would call the transaction off.
+                // A plain insert of an existing document would abort the transaction.
                 let insert = tasks.update_one(doc! { "_id": key(&task.key) }, doc! { "$setOnInsert": new });
                 Ok(insert.upsert(true).session(session).await?.upserted_id.is_some())
             }

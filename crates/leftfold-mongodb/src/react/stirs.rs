@@ -1,4 +1,4 @@
-//! Wake-ups for those who run tasks: a number that grows, and the [board](crate::watch) that tells of it.
+//! Wake-ups for runners: a counter, and the [board](crate::watch) that publishes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::schema::STIRS;
 use crate::watch::Scope;
 use crate::{Base, patiently};
 
-/// The only document there.
+/// The id of the only document in the collection.
 const TASKS: &str = "tasks";
 
 impl Base {
-    /// Raises the number.
+    /// Increments the counter.
     pub(super) async fn stir(&self) -> Result<(), Failure> {
         let stirs = self.db.collection::<Document>(STIRS);
         let raise = doc! { "$inc": { "stirs": 1_i64 } };
@@ -28,20 +28,20 @@ impl Base {
                     self.board.stirred(stirs.unwrap_or(0).unsigned_abs());
                     return Ok(());
                 }
-                // Somebody else has made it at the same time.
+                // Another client created it at the same time.
                 Err(error) if is_duplicate(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// The number as it is stored.
+    /// Returns the stored counter.
     pub(crate) async fn stirs(&self) -> Result<u64, Failure> {
         let found = self.db.collection::<Document>(STIRS).find_one(doc! { "_id": TASKS }).await?;
         Ok(found.and_then(|found| found.get_i64("stirs").ok()).unwrap_or(0).unsigned_abs())
     }
 
-    /// Waits until the number is another one, or for so long. Answers with the number.
+    /// Waits until the counter differs from `since`, or until the timeout. Returns the counter.
     pub(super) async fn stirred(self: &Arc<Self>, since: u64, patience: Duration) -> Result<u64, Failure> {
         let end = Instant::now().checked_add(patience);
         let (_waiting, mut known) = self.wait(Scope::Stirs);
@@ -49,7 +49,8 @@ impl Base {
             let known = known.borrow_and_update();
             (known.stirs(), known.is_told(Scope::Stirs))
         };
-        // Where the board is told of every step, the next one comes to it.
+        // If the board receives every step, it also receives the next one: there is no need to
+        // read.
         let stirs = if is_told { stirs } else { patiently(self.stirs()).await? };
         if stirs != since {
             return Ok(stirs);
@@ -59,7 +60,7 @@ impl Base {
             Some(end) => timeout_at(end, other).await.ok(),
             None => Some(other.await),
         };
-        // The board outlives the wait, as this handle does.
+        // The wait can't fail: this handle keeps the board alive.
         Ok(heard.and_then(Result::ok).map_or(since, |known| known.stirs()))
     }
 }

@@ -1,14 +1,15 @@
-//! A task as it is stored.
+//! The stored form of a task.
 //!
 //! ```text
 //! { _id: { reaction: "mail", document: "cart-42" }, version: 17, state: "pending", needs: 1, open: true,
 //!   due: 1767225600000000, changed_at: 1767225600000000, error: "…", rest: '{"inside":true,…}' }
 //! ```
 //!
-//! What is asked for are fields, times among them in microseconds; all that is only read with the whole task is JSON in `rest`. There
-//! times are exact; in `due` and `check_at` they are rounded up, so that nothing is found before its time. `open` is there if the
-//! task can ever be due. A suspect that waits has its level in `suspicion`, and needs code of a version that no worker has: so the
-//! walk along other due tasks passes over it.
+//! Queried values are fields, with times in microseconds. Everything that is only read with the
+//! whole task is JSON in `rest`. Times are exact there; `due` and `check_at` are rounded up, so
+//! that nothing is found too early. `open` exists if the task can ever be due. A waiting suspect
+//! has its level in `suspicion` and needs a version that no worker has. So the walk along other due
+//! tasks skips it.
 
 use bson::raw::cstr;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
@@ -19,13 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Failure;
 
-/// The largest task. A guarded write of it, as one command, stays below what servers accept.
+/// The largest task. A guarded write of it, as one command, stays below the server's limit.
 const MAX_TASK_BYTES: usize = (16 << 20) - (64 << 10);
 
-/// Added to the version that a suspect needs.
+/// The offset added to the version that a suspect needs.
 pub(super) const SUSPECT: i64 = 1 << 32;
 
-/// What nobody asks for.
+/// The parts of a task that no query uses.
 #[derive(Serialize, Deserialize)]
 struct Rest {
     inside: bool,
@@ -61,17 +62,17 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The `_id` of a task. They sort by reaction, then by document.
+/// Returns the `_id` of a task. These sort by reaction, then by document.
 pub(super) fn key(key: &TaskKey) -> Document {
     doc! { "reaction": &key.reaction, "document": key.document.as_str() }
 }
 
-/// A task that is there and has this version.
+/// Returns the filter for a task with this version.
 pub(super) fn guard(task: &TaskKey, version: u64) -> Document {
     doc! { "_id": key(task), "version": version.cast_signed() }
 }
 
-/// The name of a state.
+/// Returns the name of a state.
 pub(super) fn state(state: State) -> &'static str {
     match state {
         State::Pending => "pending",
@@ -83,12 +84,12 @@ pub(super) fn state(state: State) -> &'static str {
     }
 }
 
-/// Whether a task in this state can be due: such a task is open.
+/// Returns whether a task in this state is open: it can be due.
 pub(super) fn is_open(state: State) -> bool {
     matches!(state, State::Pending | State::Running | State::Changed)
 }
 
-/// The names of the other states.
+/// Returns the names of the other states.
 pub(crate) fn closed() -> Vec<&'static str> {
     STATES.into_iter().filter(|one| !is_open(*one)).map(state).collect()
 }
@@ -96,19 +97,19 @@ pub(crate) fn closed() -> Vec<&'static str> {
 const STATES: [State; 6] =
     [State::Pending, State::Running, State::Changed, State::Done, State::Stale, State::Failed];
 
-/// The state of this name.
+/// Returns the state with this name.
 pub(super) fn state_of(name: &str) -> Result<State, Failure> {
     let found = STATES.into_iter().find(|one| state(*one) == name);
     found.ok_or_else(|| Failure::damaged(format!("a task has the state {name:?}, which is not known")))
 }
 
-/// A time in microseconds, not earlier.
+/// Returns a time in microseconds, rounded up.
 pub(super) fn micros(time: Timestamp) -> i64 {
     let micros = time.as_microsecond();
     if time.subsec_nanosecond() % 1_000 > 0 { micros + 1 } else { micros }
 }
 
-/// Microseconds as a time.
+/// Converts microseconds into a time.
 pub(super) fn time(micros: i64) -> Result<Timestamp, Failure> {
     Timestamp::from_microsecond(micros).map_err(|error| Failure::damaged(error.to_string()))
 }
@@ -202,7 +203,7 @@ pub(super) fn decode_key(id: &RawDocument) -> Result<TaskKey, Failure> {
     Ok(TaskKey { reaction, document: DocumentId::stored(id.get_str("document")?) })
 }
 
-/// A list of keys, to be looked for.
+/// Returns the filter for any of these keys.
 pub(super) fn any_of<'a>(keys: impl IntoIterator<Item = &'a TaskKey>) -> Document {
     doc! { "_id": { "$in": keys.into_iter().map(|one| Bson::Document(key(one))).collect::<Vec<_>>() } }
 }
@@ -215,7 +216,8 @@ mod tests {
         Timestamp::from_nanosecond(1_800_000_000_000_000_000 + i128::from(nanos)).unwrap()
     }
 
-    /// Times to the nanosecond, numbers to the last bit, an id that no person could type.
+    /// Covers times with nanoseconds, numbers at their limits, and an id longer than users may
+    /// enter.
     #[test]
     fn a_task_comes_back_as_it_went_in_and_is_never_found_too_early() {
         let task = Task {

@@ -1,6 +1,7 @@
-//! Servers that the tests of one file share, each test with a database of its own.
+//! Servers shared by the tests of one file. Each test has its own database.
 //!
-//! `LEFTFOLD_TEST_MONGODB_URL` names a replica set to use instead of one that is started for the tests.
+//! `LEFTFOLD_TEST_MONGODB_URL` names an existing replica set, which the tests then use instead of
+//! starting one.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -27,7 +28,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The URL of a database that nobody else uses.
+    /// Returns the URL of a database that no other test uses.
     pub async fn url(&self) -> String {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +47,7 @@ impl Shared {
         options.connect(self.url().await).await.unwrap()
     }
 
-    /// The same, with what removes the database at the end where it would stay otherwise.
+    /// Returns a store and a guard. On an existing server, dropping the guard deletes the database.
     pub async fn guarded(&self, options: Options) -> (Mongo, Guard) {
         let url = self.url().await;
         (options.connect(&url).await.unwrap(), Guard(given().map(|_| url)))
@@ -64,7 +65,7 @@ fn given() -> Option<String> {
     std::env::var("LEFTFOLD_TEST_MONGODB_URL").ok()
 }
 
-/// A database on a server that was given.
+/// A database on an existing server, deleted on drop.
 pub struct Guard(Option<String>);
 
 impl Drop for Guard {
@@ -78,19 +79,19 @@ impl Drop for Guard {
     }
 }
 
-/// Fails if it takes far longer than it ever should.
+/// Awaits a future, and fails the test if it takes far too long.
 pub async fn soon<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(40), future).await.expect("it should long have happened")
 }
 
-/// What makes a server answer these commands with errors.
+/// Returns the failpoint that makes a server answer these commands with errors.
 pub fn failing(commands: &[&str], mode: Document, data: Document) -> Document {
     let mut all = doc! { "failCommands": commands };
     all.extend(data);
     doc! { "configureFailPoint": "failCommand", "mode": mode, "data": all }
 }
 
-/// Ends what [`failing`] has begun.
+/// Turns off the failpoint that [`failing`] describes.
 pub async fn heal(server: &Server) {
     server.fail_point(doc! { "configureFailPoint": "failCommand", "mode": "off" }).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! A stretch of wire between a client and a server that loses replies.
+//! A proxy between a client and a server that loses replies.
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "part of a test")]
 
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Which replies are lost, and how many more of them.
+/// The command whose replies are lost, and the remaining number.
 type Lost = Arc<Mutex<(String, usize)>>;
 
 pub struct Proxy {
@@ -16,7 +16,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Stands before a server on this machine.
+    /// Starts a proxy for a server on this machine.
     pub async fn to(server: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -36,13 +36,14 @@ impl Proxy {
         format!("mongodb://127.0.0.1:{}/?directConnection=true&serverSelectionTimeoutMS=2000", self.port)
     }
 
-    /// The server gets the next so many of these commands, and its reply is lost with the connection.
+    /// Loses the replies to the next commands of this kind. The server still receives them, and the
+    /// connection closes.
     pub fn lose_replies_to(&self, command: &str, times: usize) {
         *self.lost.lock().unwrap() = (command.to_owned(), times);
     }
 }
 
-/// One message of the wire protocol, which begins with its length.
+/// Reads one message of the wire protocol, which begins with its length.
 async fn message(from: &mut OwnedReadHalf) -> std::io::Result<Vec<u8>> {
     let mut message = vec![0; 4];
     from.read_exact(&mut message).await?;
@@ -52,7 +53,8 @@ async fn message(from: &mut OwnedReadHalf) -> std::io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// Clients wait for each reply before they ask again, but for streams of replies to one `hello`.
+/// Forwards messages. Clients wait for each reply before the next request, except for streams of
+/// `hello` replies.
 async fn forward(client: TcpStream, server: TcpStream, lost: Lost) {
     let (mut asks, mut hears) = client.into_split();
     let (mut answers, mut is_asked) = server.into_split();
@@ -68,7 +70,7 @@ async fn forward(client: TcpStream, server: TcpStream, lost: Lost) {
             hears.write_all(&reply).await?;
         }
     };
-    // Whichever ends first ends the connection.
+    // The end of either direction closes the connection.
     tokio::select! {
         _ = asking => {}
         _ = answering => {}

@@ -1,4 +1,4 @@
-//! Filters with every operator, most of them well-formed.
+//! Random filters with every operator, most of them well-formed.
 
 use leftfold::react::{Fields, Value};
 
@@ -16,10 +16,10 @@ const TYPES: &[&str] = &[
     "decimal", "number", "timestamp", "minKey", "maxKey", "symbol", "javascript", "undefined", "nothing",
 ];
 
-/// What makes a filter.
+/// A generator of filters.
 pub(super) struct Filters<'a> {
     pub(super) random: &'a mut Random,
-    /// Where values are taken from.
+    /// The documents that values are taken from.
     pub(super) documents: &'a [Value],
 }
 
@@ -27,7 +27,7 @@ fn object(name: &str, value: Value) -> Value {
     Value::Object(vec![(name.to_owned(), value)])
 }
 
-/// Each name once, as in BSON.
+/// Removes repeated names, which BSON does not allow.
 fn once(fields: Fields) -> Value {
     let mut once: Fields = Vec::new();
     for (name, value) in fields {

@@ -1,4 +1,5 @@
-//! Documents and filters of any shape, from few names and values, so that they often have to do with each other.
+//! Random documents and filters of any shape. They use few names and values, so that filters often
+//! match.
 
 #![allow(unreachable_pub, clippy::unwrap_used, reason = "part of a test")]
 
@@ -8,7 +9,7 @@ use leftfold::react::{Fields, Value};
 
 use self::filters::Filters;
 
-/// Chance, the same for the same seed (`SplitMix64`).
+/// A random number generator that is deterministic for a seed (`SplitMix64`).
 pub struct Random(u64);
 
 const NAMES: [&str; 7] = ["a", "a", "b", "b", "c", "0", "1"];
@@ -18,10 +19,10 @@ const PATTERNS: &[&str] = &[
     "^a", "b$", "A", "a.b", "", "[ab]", r"\d", r"\w+$", "^$", "é", "a|b", r"\bab?\b", "(a)(b)", r"\S",
     "[^a]", "\n", "^b", "B?", "(?i)AB", "a x*", r"^\W$", r"[\d_]", r"[^\w]", "^a$", r"\Aa\z",
     r"[[:upper:]]", r"a\s", "a{1,2}$", r"^\x61", "[[:^alpha:]]", r"\p{Lu}", "(?s:a.b)", "a #b", "^.$",
-    // Not to be had here, or nowhere.
+    // Patterns that are unsupported here or everywhere.
     "(?=a)", r"(a)\1", "[", "a{", "a*+", r"\v", r"\<a", "[a&&b]", r"\B", "(?m)^a",
 ];
-/// What patterns are put together from.
+/// The parts of random patterns.
 #[rustfmt::skip]
 const TOKENS: &[&str] = &[
     "a", "a", "b", "A", "é", "\n", "1", " ", "_", ".", "^", "$", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S",
@@ -105,7 +106,7 @@ impl Random {
         self.characters()
     }
 
-    /// Any text.
+    /// Returns a random text.
     pub fn characters(&mut self) -> String {
         self.some(0, 4, |random| *random.pick(CHARACTERS)).into_iter().collect()
     }
@@ -163,7 +164,7 @@ impl Random {
         fields
     }
 
-    /// A document with an id.
+    /// Returns a random document with this id.
     pub fn document(&mut self, id: i32) -> Value {
         let mut fields = vec![("_id".to_owned(), Value::Int32(id))];
         for name in ["b", "a", "c", "0", "1"] {
@@ -174,7 +175,7 @@ impl Random {
         Value::Object(fields)
     }
 
-    /// Some value within a document.
+    /// Returns a random value within a document.
     fn part(&mut self, of: &Value) -> Value {
         let inner = match of {
             Value::Object(fields) if !fields.is_empty() => &self.pick(fields).1,
@@ -189,7 +190,7 @@ impl Random {
         parts.join(".")
     }
 
-    /// A filter, with values out of the documents.
+    /// Returns a random filter that uses values of the documents.
     pub fn filter(&mut self, documents: &[Value]) -> Value {
         Filters { random: self, documents }.query(2)
     }

@@ -1,5 +1,5 @@
-//! Operations, carried out by the statement that writes the document: SQLite asks back while it has the row in hand, which takes half as long as to
-//! read it first.
+//! Operations, carried out by the statement that writes the document. SQLite calls a function with
+//! the current row, which takes half as long as reading the row first.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,22 +10,22 @@ use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Failure;
 
-/// What the statement and the functions that it calls have in common.
+/// The state shared by the statement and the functions that it calls.
 #[derive(Clone, Default)]
 pub(crate) struct Operating(Arc<Mutex<Option<Current>>>);
 
-/// The operation that is being carried out.
+/// The current operation.
 struct Current {
     operations: Arc<[(DocumentId, Operation)]>,
     at: usize,
-    /// The number of its guard.
+    /// The number for its guard.
     number: u64,
-    /// What became of it, once the row was found. What the statement needs of it is taken out.
+    /// The outcome, once the row was found. The functions take its parts for the statement.
     outcome: Option<Result<Stored, Operated>>,
 }
 
 impl Operating {
-    /// Makes the functions known to a connection.
+    /// Registers the functions on a connection.
     pub(crate) fn install(&self, connection: &Connection) -> rusqlite::Result<()> {
         let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
         let this = self.clone();
@@ -41,7 +41,7 @@ impl Operating {
         })
     }
 
-    /// The statement that carries out operations.
+    /// Prepares the statement that carries out operations.
     pub(super) fn statement<'c>(
         connection: &'c Connection,
         table: &str,
@@ -80,7 +80,7 @@ impl Operating {
             let done = statement.execute((id.as_str(), Guard::once(number).as_bytes()));
             let outcome = self.current().as_mut().and_then(|current| current.outcome.take());
             if let Err(error) = done {
-                // Those before it stay.
+                // Earlier operations stay.
                 return Err(Failure::from(error).unknown_if(all.contains(&Operated::Applied)));
             }
             all.push(match outcome {
@@ -96,7 +96,7 @@ impl Operating {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a document allows it.
+    /// Returns whether the document allows the operation.
     fn operates(&self, context: &Context<'_>) -> rusqlite::Result<bool> {
         let mut current = self.current();
         let Some(Current { operations, at, number, outcome }) = current.as_mut() else { return Ok(false) };

@@ -1,16 +1,17 @@
-//! What is said of the file as the system sees it: the log beside it, and where both are.
+//! Checks of the file in its file system: its write-ahead log, and the disk.
 
 use std::path::{Path, PathBuf};
 
 use leftfold::doctor::{Area, Finding};
 
-/// Some 4 MB are usual; what is beyond could not be moved into the file, as somebody reads what it would overwrite.
+/// The size from which the write-ahead log counts as long; about 4 MB is usual. A reader that still
+/// needs old pages keeps SQLite from moving the rest into the file.
 const LONG_LOG: u64 = 64 << 20;
-/// With less room than this writes fail soon.
+/// The free space below which writes fail soon.
 const WRONG_ROOM: u64 = 64 << 20;
 const LITTLE_ROOM: u64 = 512 << 20;
 
-/// Looks at the file, which has so many bytes, and at what is around it.
+/// Checks the file, which has this many bytes, and its surroundings.
 pub(super) fn look(path: &Path, bytes: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut log = path.as_os_str().to_owned();
@@ -44,12 +45,12 @@ fn room(free: u64, file: u64) -> Finding {
     }
 }
 
-/// The disk that the file is on.
+/// Checks the disk of the file.
 #[cfg(target_os = "linux")]
 fn around(path: &Path, bytes: u64) -> Vec<Finding> {
     use rustix::fs::{FsWord, statfs, statvfs};
 
-    /// Numbers by which Linux knows file systems of other machines: NFS, SMB, CIFS, SMB 2, AFS, Ceph, 9P.
+    /// The magic numbers of remote file systems in Linux: NFS, SMB, CIFS, SMB 2, AFS, Ceph, 9P.
     const REMOTE: [FsWord; 7] =
         [0x6969, 0x517B, 0xFF53_4D42, 0xFE53_4D42, 0x5346_414F, 0x00C3_6400, 0x0102_1997];
 
@@ -64,14 +65,14 @@ fn around(path: &Path, bytes: u64) -> Vec<Finding> {
     findings
 }
 
-/// What can't be asked for without unsafe code, or without one more library, is not looked at.
+/// Skips checks that would need unsafe code or another library on this system.
 #[cfg(not(target_os = "linux"))]
 fn around(_: &Path, _: u64) -> Vec<Finding> {
     let _ = room;
     Vec::new()
 }
 
-/// A number of bytes for people.
+/// Formats a number of bytes for people.
 pub(super) fn size(bytes: u64) -> String {
     match bytes {
         0..10_240 => format!("{bytes} bytes"),

@@ -1,4 +1,4 @@
-//! Whether all tables, indexes, views and triggers are there, as this program would make them.
+//! Compares the tables, indexes, views and triggers with the definitions of this version.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ use crate::generations::stored;
 use crate::react::{are_followed, registered};
 use crate::schema::make_tables;
 
-/// What there is, or should be, by name: its kind, and how it is made.
+/// Schema objects by name, each with its kind and its statement.
 type Made = BTreeMap<String, (String, String)>;
 
-/// Compares what is in the file with what this program would make.
+/// Checks all tables, indexes, views and triggers.
 pub(super) fn look(file: &Connection) -> Result<Vec<Finding>, Failure> {
     let there = made(file)?;
     let own = expected()?;
     let mut findings: Vec<_> =
         own.iter().filter_map(|(name, made)| judge(name, made, there.get(name), None)).collect();
     let mut count = own.len();
-    // Who lacks even these tables has no collections that could be asked for.
+    // Collections can be read only if all of Leftfold's own tables exist.
     if findings.is_empty() {
         for collection in collections(file)? {
             let expected = of(file, &collection)?;
@@ -42,8 +42,8 @@ pub(super) fn look(file: &Connection) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Returns what is in a file, but for what SQLite makes by itself. A trigger of an application may
-/// have the name of a view.
+/// Returns the schema objects of a file, except SQLite's own. Leaves out triggers of the
+/// application, because one may have the name of a view.
 fn made(file: &Connection) -> Result<Made, Failure> {
     let sql = "SELECT name, type, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' \
         AND (type <> 'trigger' OR name GLOB 'leftfold_*')";
@@ -52,14 +52,14 @@ fn made(file: &Connection) -> Result<Made, Failure> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// What belongs in every file.
+/// Returns the schema objects that every file has.
 fn expected() -> Result<Made, Failure> {
     let empty = Connection::open_in_memory()?;
     make_tables(&empty)?;
     made(&empty)
 }
 
-/// The collections of projections that have run.
+/// Returns the collections of projections that have run.
 fn collections(file: &Connection) -> Result<Vec<Collection>, Failure> {
     let mut statement = file.prepare("SELECT collection FROM leftfold_generations ORDER BY collection")?;
     let names = statement.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
@@ -67,7 +67,7 @@ fn collections(file: &Connection) -> Result<Vec<Collection>, Failure> {
     names.into_iter().map(read).collect()
 }
 
-/// What belongs to a collection.
+/// Returns the schema objects of a collection.
 fn of(file: &Connection, collection: &Collection) -> Result<Made, Failure> {
     let live = stored(file, collection)?;
     let tables = [statements(&live), statements(&live.streams())].into_iter().flatten();
@@ -77,7 +77,7 @@ fn of(file: &Connection, collection: &Collection) -> Result<Made, Failure> {
     Ok(made)
 }
 
-/// What is said of something that should be there; nothing if it is, and is right.
+/// Judges an expected object. Returns `None` if it exists and is correct.
 fn judge(
     name: &str,
     (kind, sql): &(String, String),
@@ -121,7 +121,7 @@ fn judge(
     })
 }
 
-/// Documents whose reactions would not hear of changes.
+/// Finds reactions whose documents lack triggers, so that they miss changes.
 fn followed(file: &Connection) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
     for reaction in registered(file)? {

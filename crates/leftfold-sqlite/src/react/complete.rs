@@ -1,4 +1,5 @@
-//! Completing a task in a transaction of its handler's own: what the handler writes and that the task is done become true together.
+//! Completing a task in a transaction of the handler: the handler's writes and the task's
+//! completion commit together.
 
 use leftfold::Result;
 use leftfold::react::{Change, Context, NotCurrent};
@@ -7,8 +8,9 @@ use serde::de::DeserializeOwned;
 
 use super::inside::{document_in, save_task_in, task_in};
 
-/// What a [`Context`] can do in a transaction of SQLite's, begun on a connection of the handler's own to the same file. A transaction is not to be
-/// kept while others are waited for: do it all in one go, on a thread that may block.
+/// The operations of a [`Context`] in a SQLite transaction. The handler starts it on its own
+/// connection to the same file. Do not keep a transaction open while waiting: do everything at
+/// once, on a blocking thread.
 ///
 /// ```
 /// use leftfold::react::{Context, HandlerError};
@@ -29,11 +31,13 @@ use super::inside::{document_in, save_task_in, task_in};
 /// }
 /// ```
 pub trait InTransaction<D> {
-    /// Has the task be done when the transaction is committed, and not otherwise: exactly once, also if somebody else has taken the task over.
-    /// Fails if it is taken over; then do not commit.
+    /// Marks the task as done when the transaction commits, and only then. This is exactly-once,
+    /// even if another worker takes the task over. Fails if the task was taken over; do not commit
+    /// then.
     fn complete_in(&self, transaction: &Connection) -> Result<()>;
 
-    /// The document as the transaction sees it, if it still is what the task was planned for. See [`Context::document`].
+    /// Returns the document as the transaction sees it, if the task was planned for it as it is
+    /// now. See [`Context::document`].
     fn document_in(&self, transaction: &Connection) -> Result<D, NotCurrent>
     where
         D: DeserializeOwned;

@@ -1,4 +1,4 @@
-//! Documents as reactions read them: those of a projection, and those of a table that any program writes to.
+//! The documents of reactions: those of projections, and those of tables that other programs write.
 
 use leftfold::react::{Body, FoundDocument, FoundDocuments, On, Plain};
 use leftfold::{DocumentId, Json};
@@ -11,7 +11,7 @@ use crate::{collections, generations};
 const PLAIN: &str =
     "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";
 
-/// The table, quoted. Names of collections hold no quotes.
+/// Returns the quoted table name. Names of collections contain no quotes.
 pub(super) fn table(file: &Connection, on: &On) -> Result<String, Failure> {
     Ok(match on {
         On::Projection(collection) => collections::table(&generations::stored(file, collection)?),
@@ -19,7 +19,7 @@ pub(super) fn table(file: &Connection, on: &On) -> Result<String, Failure> {
     })
 }
 
-/// Those of these documents that are there.
+/// Returns the documents that exist.
 pub(super) fn find(
     file: &Connection,
     on: &On,
@@ -34,7 +34,7 @@ pub(super) fn find(
             found.left.push(id);
             continue;
         }
-        // A table of others may find what is not the same text.
+        // The application's table may use a collation that also finds another text.
         if let Some(row) = statement.query([id.as_str()])?.next()?
             && row.get_ref(0)?.as_str() == Ok(id.as_str())
             && let Some(body) = body(row, on)?
@@ -45,17 +45,17 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// The next ids of documents.
+/// Returns the next page of document ids.
 pub(super) fn page(
     file: &Connection,
     on: &On,
     after: Option<&DocumentId>,
     most: usize,
 ) -> Result<Vec<DocumentId>, Failure> {
-    // There is no limit in it: what other programs write is not always an id.
+    // The query has no limit, because values that are not ids must not fill up the page.
     let sql = format!("SELECT id FROM {} WHERE id > ?1 AND body IS NOT NULL ORDER BY id", table(file, on)?);
     let mut statement = prepare(file, on, &sql)?;
-    // No id is empty, so all of them come after that.
+    // No id is empty, so all ids sort after the empty text.
     let mut rows = statement.query([after.map_or("", DocumentId::as_str)])?;
     let mut found = Vec::new();
     while found.len() < most
@@ -66,12 +66,13 @@ pub(super) fn page(
     Ok(found)
 }
 
-/// An id that a document can have.
+/// Returns the id if a document can have it.
 pub(super) fn id(value: ValueRef<'_>) -> Option<DocumentId> {
     DocumentId::new(value.as_str().ok()?).ok()
 }
 
-/// The body, in the second column, or why it can't be read. What other programs write need not be JSON.
+/// Returns the body in the second column, or the reason why it can't be read. Other programs may
+/// write a body that is not JSON.
 fn body(row: &Row<'_>, on: &On) -> Result<Option<Result<Body, String>>, Failure> {
     let value = row.get_ref(1)?;
     if value == ValueRef::Null {
@@ -96,7 +97,7 @@ fn prepare<'c>(file: &'c Connection, on: &On, sql: &str) -> Result<CachedStateme
     })
 }
 
-/// Refuses what is no table with documents.
+/// Refuses anything that is not a table of documents.
 pub(crate) fn check(connection: &Connection, plain: &Plain) -> Result<(), Failure> {
     let refuse = |advice, report| Err(Failure::refused(advice, report));
     let name = plain.as_str();
@@ -117,7 +118,7 @@ pub(crate) fn check(connection: &Connection, plain: &Plain) -> Result<(), Failur
         }
         Some(_) => {}
     }
-    // The one with generated columns: a body may be made of others.
+    // This pragma includes generated columns: a body may be computed from other columns.
     let sql = "SELECT name, upper(type), pk, (SELECT sum(pk > 0) FROM pragma_table_xinfo(?1)) FROM pragma_table_xinfo(?1)";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([name])?;

@@ -1,4 +1,4 @@
-//! A feed: reads the journal, and waits for more as all who wait for commits do.
+//! A feed: reads the journal, and waits for commits on the board.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,24 +14,25 @@ use super::is_over;
 use super::journal::{self, Page};
 use crate::Sqlite;
 
-/// Changes of documents in a SQLite file, by whatever program: triggers note them.
+/// Changes of documents in a SQLite file, made by any program: triggers record them.
 ///
-/// A row that `INSERT OR REPLACE` removes because of another unique column than its id is not among them, unless the program that does it has
-/// set `PRAGMA recursive_triggers`: SQLite runs no trigger for it. It is found when all documents are compared.
+/// One kind of change is missing: `INSERT OR REPLACE` may delete another row because of a unique
+/// column other than the id. SQLite runs no trigger for that row, unless the program has set
+/// `PRAGMA recursive_triggers`. A comparison of all documents finds the deleted row.
 pub struct SqliteFeed {
     store: Sqlite,
-    /// By what the journal calls them.
+    /// The followed documents, by their names in the journal.
     on: BTreeMap<String, On>,
-    /// The entry of the journal after which it goes on.
+    /// The number of the last journal entry that was read.
     at: i64,
-    /// SQLite's number of the schema in which all triggers were there.
+    /// SQLite's schema version at which all triggers existed.
     schema: Option<i64>,
 }
 
-/// What a look at the journal found.
+/// The result of reading the journal.
 enum Look {
     Page(Page, i64),
-    /// Some changes are not noted at all.
+    /// Triggers are missing, so some changes are not recorded.
     NotFollowed,
 }
 
@@ -88,7 +89,7 @@ impl Feed for SqliteFeed {
                     }
                 }
             }
-            // The board outlives the wait, as this handle does.
+            // The wait can't fail: this handle keeps the board alive.
             let news = known.wait_for(|known| (known.journal, known.schema) != seen);
             if is_over(end, news).await {
                 let through = self.at.to_string();

@@ -1,8 +1,8 @@
-//! Followed documents: triggers on their tables note each change in the journal.
+//! Followed documents: triggers on their tables record each change in the journal.
 //!
-//! They are made on what is followed and on nothing else, and note only what readers can see: a body that is another one, or is there, or
-//! is gone. Triggers that have to be made note that too: whoever follows the documents must compare them, as there may have been
-//! changes while there were no triggers.
+//! Only followed tables have triggers. They record only changes that readers can see: a body that
+//! changes, appears or disappears. Creating missing triggers also records a gap. The planner must
+//! then compare all documents, because changes may have happened without triggers.
 
 use leftfold::react::On;
 use leftfold::{Collection, Error, Result};
@@ -14,12 +14,12 @@ use crate::collections;
 use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
-/// What the journal calls these documents.
+/// Returns the journal's name for these documents.
 pub(super) fn source(on: &On) -> String {
     on.to_string()
 }
 
-/// The triggers that tell of changes, by name, as SQLite keeps them.
+/// Returns the triggers that record changes, by name, as SQLite stores them.
 fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure> {
     let (source, table) = (source(on), table(file, on)?);
     let note = |id: &str, if_so: &str| {
@@ -36,7 +36,7 @@ fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure
         );
         (name, sql)
     };
-    // Tables of others may compare in a way that overlooks some changes.
+    // The application's table may have a collation that hides some changes.
     let moved = "old.id COLLATE BINARY IS NOT new.id";
     Ok([
         trigger("insert", "new.body IS NOT NULL", &[note("new.id", "")]),
@@ -49,7 +49,7 @@ fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure
     ])
 }
 
-/// Whether all changes of these documents are noted.
+/// Returns whether all changes of these documents are recorded.
 pub(crate) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure> {
     if !journal::is_there(file)? {
         return Ok(false);
@@ -64,7 +64,8 @@ pub(crate) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure
     Ok(true)
 }
 
-/// Has what follows a projection's documents, if anything does, follow the generation that is live, and compare them.
+/// Moves the triggers of a projection to the live generation, if it has any, and records a gap,
+/// which causes a comparison.
 pub(crate) fn switch_followed(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
     let on = On::Projection(collection.clone());
     let mut is_followed = false;
@@ -85,7 +86,7 @@ fn stored(file: &Connection, trigger: &str) -> Result<Option<String>, Failure> {
     Ok(file.prepare_cached(sql)?.query_row([trigger], |row| row.get(0)).optional()?)
 }
 
-/// Makes triggers, the tables of projections, and the journal, as far as they are missing.
+/// Creates missing triggers, tables of projections, and the journal.
 pub(super) struct FollowWork(pub(super) Vec<On>);
 
 impl Work for FollowWork {

@@ -1,4 +1,4 @@
-//! For those who finish a task in a transaction of their own, together with what the task is about.
+//! Completing a task in the caller's transaction, together with the task's own writes.
 
 use std::path::Path;
 
@@ -10,10 +10,12 @@ use super::documents;
 use super::tasks::{self, Statements, Write};
 use crate::error::Failure;
 
-/// The task as it is in this transaction, which must be one of a file that [`Sqlite`](crate::Sqlite) has opened before.
+/// Returns the task as of this transaction. [`Sqlite`](crate::Sqlite) must have opened the file
+/// before.
 ///
-/// Begin the transaction as one that writes ([`Immediate`](rusqlite::TransactionBehavior::Immediate)): nobody can change the task then
-/// before it is saved with [`save_task_in`].
+/// Begin the transaction as a writing one
+/// ([`Immediate`](rusqlite::TransactionBehavior::Immediate)). No other writer can then change the
+/// task before [`save_task_in`] saves it.
 ///
 /// ```
 /// use leftfold::react::{Change, Moment, Outcome, Rules, TaskKey};
@@ -40,9 +42,10 @@ pub fn task_in(transaction: &Connection, key: &TaskKey) -> Result<Option<Task>> 
     tasks::load(transaction, key).map_err(|failure| error("load a task from", transaction, &failure))
 }
 
-/// Changes a task in this transaction, if it is what the change was computed from. Answers whether it did: if not, roll back.
+/// Changes a task in this transaction, if its version is the one that the change was computed from.
+/// Returns whether it did; if not, roll back.
 ///
-/// The transaction must be one of a file that [`Sqlite`](crate::Sqlite) has opened before. See [`task_in`] for an example.
+/// [`Sqlite`](crate::Sqlite) must have opened the file before. See [`task_in`] for an example.
 pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
     let save = || Statements::new(transaction)?.write(&Write::new(change)?);
     let saved = save().map_err(|failure| error("save a task in", transaction, &failure));
@@ -50,9 +53,9 @@ pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
     saved
 }
 
-/// The document as it is in this transaction, if it is there.
+/// Returns the document as of this transaction, if it exists.
 ///
-/// The transaction must be one of a file that [`Sqlite`](crate::Sqlite) has opened before.
+/// [`Sqlite`](crate::Sqlite) must have opened the file before.
 pub fn document_in(transaction: &Connection, on: &On, id: &DocumentId) -> Result<Option<FoundDocument>> {
     let found = documents::find(transaction, on, vec![id.clone()], usize::MAX);
     let found = found.map_err(|failure| error("load a document from", transaction, &failure))?;

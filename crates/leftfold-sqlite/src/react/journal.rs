@@ -1,8 +1,9 @@
-//! The journal of changes: an entry for each change of a followed document, in the order of commits.
+//! The journal of changes: an entry for each change of a followed document, in commit order.
 //!
-//! Entries are numbered without gaps, so whoever comes back to a place can tell whether something after it is missing. An entry without an
-//! id says that there may have been changes that were not noted. What all feeds have passed is deleted, a few entries whenever
-//! one of them says where it is; a feed that never comes back holds up no more than the journal's own bound.
+//! Entries are numbered without gaps, so a feed that resumes at a place can tell whether later
+//! entries are missing. An entry without an id marks a gap: some changes may not have been
+//! recorded. Entries that all feeds have passed are deleted, a few each time a feed stores its
+//! place. A feed that never comes back delays this only up to the journal's own bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +17,18 @@ use crate::error::Failure;
 use crate::schema;
 use crate::writer::{Ran, Tx, Work};
 
-/// How many entries are read in one go, whosever they are.
+/// The number of entries read at once, including those of other documents.
 const PAGE: i64 = 10_000;
-/// How many entries are deleted in one go.
+/// The number of entries deleted at once.
 const TRIM: usize = 10_000;
 
-/// The number of the last entry there was.
+/// Returns the number of the last entry that was ever written.
 pub(crate) fn last(file: &Connection) -> Result<i64, Failure> {
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'leftfold_changes'";
     Ok(file.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }
 
-/// Another number after tables or triggers have changed.
+/// Returns SQLite's schema version, which changes with tables or triggers.
 pub(crate) fn schema(file: &Connection) -> Result<i64, Failure> {
     Ok(file.prepare_cached("PRAGMA schema_version")?.query_row([], |row| row.get(0))?)
 }
@@ -38,7 +39,7 @@ pub(super) fn is_there(file: &Connection) -> Result<bool, Failure> {
     Ok(file.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
-/// Makes the journal, if somebody has dropped it or a part of it.
+/// Creates the journal if it, or a part of it, was dropped.
 pub(super) fn make(connection: &Connection) -> Result<(), Failure> {
     if !is_there(connection)? {
         connection.execute_batch("DROP TABLE IF EXISTS leftfold_changes")?;
@@ -47,22 +48,22 @@ pub(super) fn make(connection: &Connection) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Notes that there may have been changes of these documents that were not noted.
+/// Records a gap: changes of these documents may be missing from the journal.
 pub(super) fn note_gap(connection: &Connection, source: &str) -> Result<(), Failure> {
     let sql = "INSERT INTO leftfold_changes (source, id) VALUES (?1, NULL)";
     connection.prepare_cached(sql)?.execute([source])?;
     Ok(())
 }
 
-/// What follows a place in the journal.
+/// The entries after a place in the journal.
 pub(super) enum Page {
-    /// These documents have changed, of those that were asked for.
+    /// The changed documents among the followed ones.
     Changes { documents: BTreeMap<On, BTreeSet<DocumentId>>, through: i64, more: bool },
-    /// Some changes are not known, for this reason.
+    /// Some changes are unknown, for this reason.
     Lost(String),
 }
 
-/// Reads on from a place, until so many documents are found.
+/// Reads entries after a place, up to this many documents.
 pub(super) fn read(
     file: &Connection,
     on: &BTreeMap<String, On>,
@@ -99,13 +100,13 @@ pub(super) fn read(
     Ok(Page::Changes { documents, through, more: through < last })
 }
 
-/// Where a feed is to go on.
+/// Returns the stored place of a feed.
 pub(super) fn place(file: &Connection, name: &str) -> Result<Option<String>, Failure> {
     let sql = "SELECT place FROM leftfold_places WHERE feed = ?1";
     Ok(file.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?)
 }
 
-/// Says where a feed is to go on.
+/// Stores the place of a feed.
 pub(super) struct PlaceWork {
     pub(super) name: String,
     pub(super) lease: u64,
@@ -147,7 +148,8 @@ impl Work for PlaceWork {
     }
 }
 
-/// Deletes entries that all feeds have passed. Where no feed has a place, all are kept: one may be about to begin.
+/// Deletes entries that all feeds have passed. Keeps all entries if no feed has a place, because
+/// one may be about to start.
 fn trim(connection: &Connection, most: usize) -> Result<(), Failure> {
     let sql = "DELETE FROM leftfold_changes \
         WHERE seq <= (SELECT min(CAST(place AS INTEGER)) FROM leftfold_places) \

@@ -1,4 +1,5 @@
-//! Leases with numbers that tell owners apart, and the count of stirs. All by the store's time, inside the writer's transaction.
+//! Numbered leases, heartbeats and the wake-up counter. All use the store's time, inside the
+//! writer's transaction.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -69,7 +70,7 @@ impl Work for GiveWork {
     }
 }
 
-/// Writes that a worker is alive, and deletes those that are long dead.
+/// Records a heartbeat of a worker, and deletes the heartbeats of workers that are long dead.
 pub(super) struct BeatWork {
     pub(super) worker: String,
     pub(super) length: Duration,
@@ -101,7 +102,7 @@ impl Work for BeatWork {
     }
 }
 
-/// Returns the workers that are alive.
+/// Returns the living workers.
 pub(super) fn living(file: &Connection) -> Result<BTreeSet<String>, Failure> {
     let now = clock::now(file)?;
     let mut statement = file.prepare_cached("SELECT name FROM leftfold_workers WHERE until > ?1")?;
@@ -109,7 +110,7 @@ pub(super) fn living(file: &Connection) -> Result<BTreeSet<String>, Failure> {
     Ok(living)
 }
 
-/// Tells all who wait for tasks, in whatever process.
+/// Wakes the runners of all processes.
 pub(super) struct StirWork;
 
 impl Work for StirWork {
@@ -134,7 +135,7 @@ impl Work for StirWork {
     }
 }
 
-/// How often those who wait for tasks were told of some.
+/// Returns the number of wake-ups of runners.
 pub(crate) fn stirs(file: &Connection) -> Result<u64, Failure> {
     let sql = "SELECT CAST(value AS INTEGER) FROM leftfold_meta WHERE key = 'stirs'";
     let stirs = file.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;

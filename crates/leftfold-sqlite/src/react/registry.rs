@@ -1,4 +1,4 @@
-//! What is known of reactions, each kept under guard.
+//! The registered reactions, each stored under a guard.
 
 use leftfold::react::Registered;
 use leftfold::{Error, Result};
@@ -8,7 +8,7 @@ use crate::documents::{json, text};
 use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
-/// All of them, by name.
+/// Returns all reactions, by name.
 pub(crate) fn all(file: &Connection) -> Result<Vec<Registered>, Failure> {
     let mut statement = file.prepare_cached("SELECT reaction FROM leftfold_reactions ORDER BY name")?;
     let mut rows = statement.query([])?;
@@ -19,7 +19,7 @@ pub(crate) fn all(file: &Connection) -> Result<Vec<Registered>, Failure> {
     Ok(all)
 }
 
-/// One of them.
+/// Returns one reaction.
 pub(super) fn find(file: &Connection, name: &str) -> Result<Option<Registered>, Failure> {
     let mut statement = file.prepare_cached("SELECT reaction FROM leftfold_reactions WHERE name = ?1")?;
     let mut rows = statement.query([name])?;

@@ -1,7 +1,8 @@
-//! Tasks: a row for each. The whole task is kept as JSON, and beside it what it is looked for by.
+//! Tasks: one row each. The row stores the whole task as JSON, and columns for lookups.
 //!
-//! `due` is set only in tasks that can be claimed, and `check_at` only in those that are to be looked at, and the index by state leaves out
-//! what is done: so these indexes stay as small as the work that is left, and cost little to keep, however many tasks are done.
+//! `due` is set only in tasks that can be claimed, and `check_at` only in tasks to check. The index
+//! by state leaves out done tasks. So these indexes stay as small as the remaining work, and cost
+//! little, however many tasks are done.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ pub(super) const COUNT_ALL: &str =
     "SELECT reaction, 'done', count(*) FROM leftfold_tasks GROUP BY reaction ORDER BY reaction";
 pub(super) const COUNT_OTHERS: &str = "SELECT reaction, state, count(*) FROM leftfold_tasks WHERE state <> 'done' \
     GROUP BY reaction, state ORDER BY reaction, state";
-/// By the index of what is due: of all that is pending, the one that is due for longest comes early in it.
+/// The statement uses the index of due tasks, where the oldest pending task comes early.
 pub(super) const OLDEST_DUE: &str = "SELECT due FROM leftfold_tasks \
     WHERE reaction = ?1 AND suspicion = ?2 AND due <= ?3 AND +state = 'pending' ORDER BY due LIMIT 1";
 
@@ -63,7 +64,7 @@ fn name(state: State) -> &'static str {
 /// A change, ready to be written.
 pub(super) struct Write {
     change: Change,
-    /// The task as JSON; empty where it is to be gone.
+    /// The task as JSON; empty for a delete.
     json: String,
 }
 
@@ -93,8 +94,8 @@ impl<'c> Statements<'c> {
         })
     }
 
-    /// Makes a change, if the task is what it was computed from. Answers whether it was. Versions are any numbers of 64 bits: they are
-    /// only compared.
+    /// Makes a change if the task has the version it was computed from. Returns whether it did.
+    /// Versions are arbitrary 64-bit numbers: they are only compared.
     pub(super) fn write(&mut self, write: &Write) -> Result<bool, Failure> {
         let written = match &write.change {
             Change::Insert(task) => put(&mut self.insert, task, &write.json, None),
@@ -164,14 +165,14 @@ impl Work for SaveWork {
     }
 }
 
-/// One task.
+/// Loads one task.
 pub(super) fn load(file: &Connection, key: &TaskKey) -> Result<Option<Task>, Failure> {
     let mut statement = file.prepare_cached(LOAD)?;
     let mut rows = statement.query([&key.reaction, key.document.as_str()])?;
     rows.next()?.map(|row| json(row, 0)).transpose()
 }
 
-/// Tasks that can be claimed now, of each reaction that is wanted and runs.
+/// Returns the claimable tasks of each wanted reaction that is not paused.
 pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> {
     let now = now(file)?;
     let mut due = Due { now: timestamp(now), ..Due::default() };
@@ -212,7 +213,7 @@ pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> 
     Ok(due)
 }
 
-/// Tasks whose documents are to be looked at by now, of all these reactions together.
+/// Returns the tasks whose documents need a check now, of all these reactions together.
 pub(super) fn to_check(file: &Connection, reactions: &[String], most: usize) -> Result<Due, Failure> {
     let now = now(file)?;
     let (mut found, mut next) = (Vec::new(), None);
@@ -240,7 +241,7 @@ fn first(file: &Connection, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Resul
     Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
 }
 
-/// Tasks that are meant, by reaction and document.
+/// Lists the tasks that match a query, by reaction and document.
 pub(super) fn list(
     file: &Connection,
     query: &Query,
@@ -256,7 +257,7 @@ pub(super) fn list(
         let after = match after {
             Some(after) if after.reaction > reaction => continue,
             Some(after) if after.reaction == reaction => after.document.as_str(),
-            // No id is empty, so all of them come after that.
+            // No id is empty, so all ids sort after the empty text.
             _ => "",
         };
         let room = most - tasks.len();
@@ -268,7 +269,8 @@ pub(super) fn list(
     Ok(tasks)
 }
 
-/// Those of one reaction. Each state is a walk along the index, so no more is read than is answered, and what the filter drops.
+/// Lists the tasks of one reaction. Each state is a walk along the index, which reads only the
+/// results and the rows that the filter drops.
 fn list_one(
     file: &Connection,
     query: &Query,
@@ -308,7 +310,7 @@ fn list_one(
     Ok(tasks)
 }
 
-/// All reactions that have tasks: a step along the index for each.
+/// Returns all reactions that have tasks, with one index step for each.
 fn reactions(file: &Connection) -> Result<Vec<String>, Failure> {
     let mut statement = file.prepare_cached(NEXT_REACTION)?;
     let mut reactions = Vec::<String>::new();
@@ -321,11 +323,11 @@ fn reactions(file: &Connection) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// How many tasks there are.
+/// Counts the tasks of each reaction, by state.
 pub(super) fn depths(file: &Connection) -> Result<BTreeMap<String, Depth>, Failure> {
     let now = now(file)?;
     let mut depths = BTreeMap::<String, Depth>::new();
-    // What is not among the others is done.
+    // The number of done tasks is the total minus the other states.
     for sql in [COUNT_ALL, COUNT_OTHERS] {
         let mut statement = file.prepare_cached(sql)?;
         let mut rows = statement.query([])?;

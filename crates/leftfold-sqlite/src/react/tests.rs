@@ -1,4 +1,4 @@
-//! How tasks are found: by indexes that hold what is left to do, and nothing else.
+//! Query plans for tasks: all lookups use indexes that hold only the remaining work.
 
 use rusqlite::Connection;
 
@@ -7,7 +7,7 @@ use super::tasks::{
     OLDEST_DUE,
 };
 
-/// What SQLite does for a statement.
+/// Returns SQLite's query plan for a statement.
 fn plan(file: &Connection, sql: &str) -> String {
     let mut statement = file.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let mut rows = statement.raw_query();
@@ -60,11 +60,11 @@ fn no_search_for_tasks_reads_all_of_them() {
             LIST_DONE,
             "SEARCH leftfold_tasks USING INDEX sqlite_autoindex_leftfold_tasks_1 (reaction=? AND document>?)",
         ),
-        // Counting counts, but no task is read for it.
+        // Counting scans an index, but reads no task.
         (COUNT_ALL, "SCAN leftfold_tasks USING COVERING INDEX sqlite_autoindex_leftfold_tasks_1"),
         (COUNT_OTHERS, "SCAN leftfold_tasks USING COVERING INDEX leftfold_tasks_state"),
     ];
-    // Without statistics, as usual, and with those that somebody may have gathered.
+    // Test without statistics, as usual, and with statistics from `ANALYZE`.
     for gathered in [false, true] {
         if gathered {
             file.execute_batch("ANALYZE").unwrap();

@@ -1,5 +1,5 @@
-//! Work that shares a transaction shares nothing else: each of these fails in its own way, among others that
-//! go well.
+//! Work that shares a transaction is isolated: each of these fails in its own way, among others
+//! that succeed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc as std_mpsc};
@@ -12,16 +12,16 @@ use crate::{Sqlite, schema};
 
 type Answer = Result<&'static str>;
 
-/// What a piece of test work does after it has written its row.
+/// The behaviour of test work after it has written its row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Then {
-    /// Nothing: it is fine.
+    /// Succeeds.
     Keep,
-    /// Has its row undone.
+    /// Undoes its row.
     Undo,
     /// Fails.
     Fail,
-    /// Loses the whole transaction, as SQLite does by itself on a full disk.
+    /// Breaks the whole transaction, as SQLite does by itself on a full disk.
     Break,
     /// Makes the commit fail.
     Spoil,
@@ -47,7 +47,7 @@ impl Work for Put {
             Then::Break => tx.connection.execute_batch("ROLLBACK")?,
             Then::Fail => {}
             Then::Spoil => {
-                // Checked at the commit.
+                // SQLite checks this at the commit.
                 tx.connection.execute_batch("INSERT INTO child VALUES (7)")?;
                 return Ok(Ran::Keep(Ok(name)));
             }
@@ -60,7 +60,7 @@ impl Work for Put {
     }
 }
 
-/// Keeps the writer busy until told otherwise, so that what comes next is in its group.
+/// Keeps the writer busy until released, so that the next jobs share its group.
 struct Block {
     running: Arc<AtomicBool>,
     end: Mutex<Receiver<()>>,
@@ -111,7 +111,7 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// Makes the writer busy, until something is sent.
+    /// Keeps the writer busy until the sender is used or dropped.
     async fn block(&self) -> (std_mpsc::Sender<()>, JoinHandle<Result<()>>) {
         let (release, end) = std_mpsc::channel();
         let running = Arc::new(AtomicBool::new(false));
@@ -124,7 +124,7 @@ impl Rig {
         (release, block)
     }
 
-    /// Has all of it done in one group, and brings the answers.
+    /// Runs all work in one group, and returns the answers.
     async fn group(&self, works: &[(&'static str, Then)]) -> Vec<Answer> {
         let (release, block) = self.block().await;
         let mut answers = Vec::new();
@@ -135,7 +135,8 @@ impl Rig {
                 tokio::task::yield_now().await;
             }
         }
-        // The block is the first of the group: done again with the others, it does not block again.
+        // The block is the first job of the group: when it runs again with the others, it does not
+        // block.
         drop(release);
         let _ = block.await.unwrap();
         let mut all = Vec::new();

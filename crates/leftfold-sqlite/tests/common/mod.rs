@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers for the tests of this crate.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -30,7 +30,7 @@ pub(crate) fn entry(id: &str) -> Entry {
     }
 }
 
-/// A new document at position 1 of partition 0.
+/// Builds a new document at position 1 of partition 0.
 pub(crate) fn insert(id: &str, body: &str) -> Write {
     let mark = [(Lane::from(Partition(0)), 1)].into_iter().collect();
     let record = Record {
@@ -41,7 +41,7 @@ pub(crate) fn insert(id: &str, body: &str) -> Write {
     Write { expected: None, record }
 }
 
-/// The whole log, partition by partition.
+/// Reads the whole log, partition by partition.
 pub(crate) async fn everything(store: &Sqlite) -> Vec<Event> {
     let mut events = Vec::new();
     for partition in (0..store.partitions()).map(Partition) {
@@ -51,14 +51,14 @@ pub(crate) async fn everything(store: &Sqlite) -> Vec<Event> {
     events
 }
 
-/// Drops the last handle and waits until the file is closed, if nobody else has it open.
+/// Drops the last handle and waits until the file is closed, if no other connection has it open.
 pub(crate) async fn closed(store: Sqlite) {
     let path = store.path().to_owned();
     drop(store);
     settled(&path).await;
 }
 
-/// Waits until everything is in the file itself. Gives up where another connection keeps it open.
+/// Waits until everything is in the file itself. Gives up if another connection keeps it open.
 pub(crate) async fn settled(path: &Path) {
     let log = path.with_extension("db-wal");
     for _ in 0..500 {
