@@ -27,8 +27,9 @@ pub(crate) enum Models {
 }
 
 impl Models {
-    /// Chooses the store and the read models: the file of `--config`; else the store of `--store`,
-    /// with the example's read models; else the file in this directory, if there is one.
+    /// Chooses the store and the read models. `--config` takes precedence over `--store`, which
+    /// comes with the example's read models. Without both, the file in this directory applies, if
+    /// any.
     pub(crate) fn choose(args: &args::Store) -> Result<(Named, Self), Failure> {
         let Some(file) = Self::file(args) else { return Ok((Self::store(args), Self::Shop)) };
         let config = Config::read(file)?;

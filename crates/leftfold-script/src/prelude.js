@@ -56,7 +56,7 @@
   const isArray = Array.isArray;
   const entries = Object.entries;
 
-  /** Keeps a whole number that JavaScript would round: it is written as read. */
+  /** Keeps whole numbers that JavaScript would round as raw JSON. Arithmetic on them throws. */
   const exact = (_, value, { source }) =>
     typeof value === "number" && !isSafeInteger(value) && wholeNumber.test(source) ? rawJSON(source) : value;
   const wholeNumber = /^-?[0-9]+$/;

@@ -1,8 +1,8 @@
 //! The addresses that a webhook may connect to.
 //!
 //! Without this check, a webhook's URL could make this process call services that only it can
-//! reach: on its own machine and network, or a cloud's metadata. A name is resolved on each connect,
-//! and only checked addresses are connected to.
+//! reach: on its own machine and network, or a cloud's metadata. A name is resolved on each
+//! connect, and only checked addresses are connected to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
