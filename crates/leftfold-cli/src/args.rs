@@ -206,7 +206,7 @@ pub(crate) struct Demo {
     /// Run this many worker processes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=16))]
     pub(crate) workers: u64,
-    /// Kill a worker once in so many seconds, at a random moment; 0 for never
+    /// Kill a worker once in this many seconds, at a random moment; 0 for never
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = period)]
     pub(crate) kill_every: Duration,
     /// Make this share of events fail at first; a fiftieth of it fails until the code is fixed

@@ -85,7 +85,7 @@ async fn sources(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Returns the finding about access to a server that may start.
+/// Returns the finding about access to the server, if its listener options are valid.
 fn entrance(config: &Config) -> Finding {
     if config.tokens.is_empty() {
         let advice = "make a token with `leftfold token new` if not all programs here are to be trusted";

@@ -22,9 +22,9 @@ use super::random::Random;
 use super::task::{Share, Task, Writing, Written};
 use crate::exit::{Exit, Failure};
 
-/// One message in so many is delivered twice.
+/// The number of messages of which one is delivered twice.
 const TWICE: usize = 20;
-/// One message in so many is lost.
+/// The number of messages of which one is lost.
 const LOST: usize = 200;
 /// The number of messages per batch.
 const BATCH: usize = 500;

@@ -7,7 +7,7 @@ use leftfold::{Event, EventId, Projection, Route, fold};
 
 use super::random::mix;
 
-/// One in so many failing events fails until the code is fixed.
+/// The number of failing events of which one fails until the code is fixed.
 const BROKEN_PART: f64 = 50.0;
 
 /// The events that fail: the same in every process with the same seed.
@@ -19,7 +19,7 @@ pub(super) struct Faults {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// The event fails so many times in each process.
+    /// The event fails this many times in each process.
     AtFirst(u32),
     Always,
 }

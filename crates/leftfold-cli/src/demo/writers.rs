@@ -12,7 +12,7 @@ use super::random::mix;
 use super::task::{Share, Task, Writing, Written};
 use crate::exit::{Exit, Failure};
 
-/// One append in so many is sent twice at the same time, and one again later.
+/// The number of appends of which one is sent twice at the same time, and one again later.
 const TWICE: u64 = 50;
 
 /// Appends everything. Returns the number of appends that were duplicates.

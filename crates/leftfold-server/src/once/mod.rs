@@ -2,7 +2,7 @@
 //! gets the first response, also after a crash.
 //!
 //! A hidden collection of the store records a request before it is processed, and its response
-//! afterwards. Refused requests are not recorded, so that clients can retry them. If a request
+//! afterwards. Refused requests are removed again, so that clients can retry them. If a request
 //! failed, or its process died, it is processed again if that is harmless. Otherwise the response
 //! says that its outcome is unknown.
 
