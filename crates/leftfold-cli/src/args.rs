@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command-line arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,8 @@ Folds events into documents, each exactly once and in order.
 Read models of your own are in JavaScript, as leftfold.toml names them: all commands find that file where they are run, or by --config. Without
 it, and with --store, they are about those of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
 
-/// The variable that names the store where `--store` does not: other users of a machine can't see it.
+/// The variable that names the store if `--store` does not. Other users of the machine can't see
+/// it.
 pub(crate) const STORE: &str = "LEFTFOLD_STORE";
 
 #[derive(Debug, Parser)]
@@ -43,62 +44,62 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Fold many events while the workers are killed again and again, then check every document
+    /// Fold many events while workers are killed repeatedly, then check every document
     Demo(Demo),
-    /// Make a leftfold.toml with a sample projection
+    /// Create a leftfold.toml with a sample projection
     Init(Init),
-    /// Run what leftfold.toml says, over HTTP, until told to stop
+    /// Serve the configuration of leftfold.toml over HTTP until told to stop
     Serve(Serve),
-    /// Look over leftfold.toml: compile its scripts, try its store
+    /// Check leftfold.toml: compile its scripts, try its store
     Check(Configured),
-    /// Look over everything, and say what to do about what is not as it should be
+    /// Examine everything, and print advice for each problem
     Doctor(Store),
     /// Run the specifications next to the scripts
     Test(Test),
-    /// Tokens for those who use the server
+    /// Manage tokens for clients of the server
     #[command(subcommand)]
     Token(Token),
-    /// How far each projection is, and what is parked
+    /// Show the progress of each projection, and its parked records
     Status(Status),
-    /// A document
+    /// Print a document
     Get(Get),
-    /// What is set aside because an event could not be folded
+    /// List or retry documents and streams that stopped at a failing event
     #[command(subcommand)]
     Parked(Parked),
-    /// Events that came early, and what they wait for
+    /// Show events that arrived early, or skip revisions they wait for
     #[command(subcommand)]
     Held(Held),
-    /// Events that contradict what is there
+    /// Show and resolve events that contradict the log
     #[command(subcommand)]
     Conflicts(Conflicts),
-    /// Messages that are no events
+    /// Show, resubmit or delete messages that are not events
     #[command(subcommand)]
     Rejected(Rejected),
-    /// What reactions have done, and have still to do
+    /// Show and control the tasks of reactions
     #[command(subcommand)]
     Tasks(Tasks),
-    /// Every event that made a document, and what each changed; or why it is not there
+    /// Show every event that made a document and its changes, or why the document is missing
     Explain(Explain),
-    /// Fold a document anew from its first event
+    /// Fold a document again from its first event
     Refold(Refold),
-    /// Make all documents of a read model anew, beside the live ones, and switch to them
+    /// Rebuild all documents of a read model beside the live ones, and switch to them
     Rebuild(Rebuild),
     /// Switch back to the documents from before the last rebuild
     Undo(Undo),
-    /// Fold documents from the log, and compare them with what is stored
+    /// Fold documents from the log, and compare them with the stored ones
     Verify(Verify),
-    /// List what operators did, the newest first
+    /// List the actions of operators, the newest first
     Audit(Audit),
     /// Compare every document with an independent fold of the log
     #[command(hide = true)]
     DemoVerify(Store),
-    /// What the demo starts, kills and starts again
+    /// Run a worker of the demo
     #[command(hide = true)]
     DemoWorker(Worker),
 }
 
 impl Command {
-    /// The store it is about, where there is one.
+    /// Returns the store that the command uses, if any.
     pub(crate) fn store(&self) -> Option<&Store> {
         Some(match self {
             Self::Demo(_)
@@ -142,14 +143,14 @@ impl Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// Where; here, if left out
+    /// The directory; the current one if left out
     #[arg(default_value = ".")]
     pub(crate) directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Configured {
-    /// The file
+    /// Use this configuration file
     #[arg(long, value_name = "FILE", default_value = FILE)]
     pub(crate) config: PathBuf,
 }
@@ -158,7 +159,7 @@ pub(crate) struct Configured {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) file: Configured,
-    /// Listen where other machines can reach it also without TLS, or without tokens: then everybody may do everything
+    /// Allow remote listeners without TLS or tokens: then every client may do everything
     #[arg(long)]
     pub(crate) insecure: bool,
 }
@@ -167,52 +168,51 @@ pub(crate) struct Serve {
 pub(crate) struct Test {
     #[command(flatten)]
     pub(crate) file: Configured,
-    /// Only this projection's
+    /// Run only the specifications of this projection
     pub(crate) projection: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Token {
-    /// Make a token: shows it once, and what to put into leftfold.toml
+    /// Create a token: print it once, with the lines for leftfold.toml
     New(NewToken),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NewToken {
-    /// How you call it
+    /// The name of the token
     pub(crate) name: String,
-    /// What it allows: ingest, read, operate; all, if left out
+    /// Grant these scopes: ingest, read, operate; all if left out
     #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',')]
     pub(crate) scopes: Vec<Scope>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Demo {
-    /// How many events to append
+    /// Append this many events
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) events: u64,
-    /// Keep the log and the documents in this file, or in the database of a mongodb:// URL; what an earlier demo made
-    /// gets more events
+    /// Keep the log and documents in this file or mongodb:// database; add to an earlier demo's
     #[arg(long, value_name = "FILE|URL", value_parser = OsStringValueParser::new().map(Named::from))]
     pub(crate) store: Option<Named>,
-    /// Bring the events in through feeds that deliver twice, out of order or not at all, and junk besides;
+    /// Deliver events through feeds that duplicate, reorder and lose them, with junk;
     /// `--chaos=false` appends them one by one
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1,
         require_equals = true, default_missing_value = "true")]
     pub(crate) chaos: bool,
-    /// How many feeds or writers there are at the same time
+    /// Run this many feeds or writers concurrently
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub(crate) writers: u64,
-    /// How many worker processes fold
+    /// Run this many worker processes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=16))]
     pub(crate) workers: u64,
-    /// Kill a worker once in so many seconds, at a random moment; 0 for never
+    /// Kill a worker once in this many seconds, at a random moment; 0 for never
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = period)]
     pub(crate) kill_every: Duration,
-    /// The share of events whose fold fails at first; a fiftieth of it fails until the code is mended
+    /// Make this share of events fail at first; a fiftieth of it fails until the code is fixed
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = share)]
     pub(crate) failing: f64,
-    /// Chooses the events, which of them fail, and when workers are killed; random if not given
+    /// Choose events, failures and kills by this seed; random if left out
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }
@@ -221,24 +221,24 @@ pub(crate) struct Demo {
 pub(crate) struct Worker {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// The name under which it works, the same after each restart
+    /// Use this worker name, the same after each restart
     #[arg(long)]
     pub(crate) name: String,
-    /// The share of events whose fold fails at first
+    /// Make this share of events fail at first
     #[arg(long, value_parser = share)]
     pub(crate) failing: f64,
-    /// Chooses which
+    /// Choose the failing events by this seed
     #[arg(long)]
     pub(crate) seed: u64,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Store {
-    /// The file with the log and the documents, or the mongodb:// URL of a database; leftfold.db, if there is no leftfold.toml
+    /// Use this file or mongodb:// database; leftfold.db if there is no leftfold.toml
     #[arg(long = "store", value_name = "FILE|URL", env = STORE,
         hide_env_values = true, value_parser = OsStringValueParser::new().map(Named::from))]
     pub(crate) named: Option<Named>,
-    /// The file that names the store and the read models; leftfold.toml, if it is here and no store is named
+    /// Use this configuration file; leftfold.toml if it exists here and no store is named
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
@@ -262,10 +262,10 @@ pub(crate) struct Document {
     pub(crate) id: String,
 }
 
-/// What the audit trail says of an action.
+/// The reason of an action.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// Why it is done; kept in the audit trail
+    /// Record this reason in the audit trail
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
 }
@@ -298,7 +298,7 @@ pub(crate) struct Forget {
 pub(crate) struct Audit {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// How many to show
+    /// Show at most this many actions
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) limit: usize,
 }
@@ -307,10 +307,12 @@ pub(crate) struct Audit {
 pub(crate) struct Explain {
     #[command(flatten)]
     pub(crate) document: Document,
-    /// Only up to a revision of its stream, an event (stream@revision), or a time such as 2026-01-01T00:00:00Z; and the document as it was then
+    /// Explain the document as of a revision, an event (stream@revision) or a time such as
+    /// 2026-01-01T00:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
     pub(crate) at: Option<Moment>,
-    /// Say why there is no such document: its events never came, wait, failed, were passed over, or deleted it
+    /// Print why the document is missing: its events never came, wait, failed, were skipped or
+    /// deleted it
     #[arg(long, conflicts_with = "at")]
     pub(crate) why_not: bool,
 }
@@ -327,13 +329,13 @@ pub(crate) struct Collection {
 pub(crate) struct Rebuild {
     #[command(flatten)]
     pub(crate) one: Collection,
-    /// Build it and say what would be another document, but do not switch
+    /// Build it and show the differences, but do not switch
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// How many documents to show that differ
+    /// Show at most this many differing documents
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub(crate) samples: usize,
-    /// Give up the rebuild that is under way
+    /// Cancel the rebuild in progress
     #[arg(long, conflicts_with = "dry_run")]
     pub(crate) cancel: bool,
     #[command(flatten)]
@@ -344,9 +346,9 @@ pub(crate) struct Rebuild {
 pub(crate) struct Verify {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Only this read model
+    /// Verify only this read model
     pub(crate) collection: Option<String>,
-    /// Only so many documents of each, drawn by chance
+    /// Verify only this many random documents of each
     #[arg(long, value_name = "N")]
     pub(crate) sample: Option<usize>,
 }
@@ -355,24 +357,25 @@ pub(crate) struct Verify {
 pub(crate) struct Get {
     #[command(flatten)]
     pub(crate) document: Document,
-    /// Wait until this event is folded: the token that an append returned, or a stream and a revision
+    /// Wait until this event is folded: the token of an append, or a stream and a revision
     #[arg(long, value_name = "TOKEN|STREAM@REVISION", value_parser = event)]
     pub(crate) at_least: Option<Event>,
-    /// How long to wait for it
+    /// Wait at most this long
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     pub(crate) timeout: Duration,
-    /// As it was at a revision of its stream, after an event (stream@revision), or at a time such as 2026-01-01T00:00:00Z
+    /// Print the document as of a revision, an event (stream@revision) or a time such as
+    /// 2026-01-01T00:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = moment, conflicts_with = "at_least")]
     pub(crate) at: Option<Moment>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Held {
-    /// The streams that wait, for which revisions, since when, and how many events wait with them
+    /// List the waiting streams: the missing revisions, since when, and the held events
     List(Store),
-    /// What is held of a stream
+    /// Show the held events of a stream
     Show(Stream),
-    /// Say that revisions of a stream do not exist, and release what waited for them
+    /// Declare that revisions of a stream do not exist, and release the events behind them
     Skip(Skip),
 }
 
@@ -390,34 +393,34 @@ pub(crate) struct Skip {
     pub(crate) store: Store,
     /// The stream
     pub(crate) stream: String,
-    /// All that is missing up to this revision
+    /// The revision up to which all missing ones are skipped
     pub(crate) through: u64,
-    /// Why it will never come; this is kept
+    /// Record why the revisions will never come
     #[arg(long)]
     pub(crate) reason: String,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Conflicts {
-    /// Those that nobody has decided
+    /// List the unresolved conflicts
     List(Store),
-    /// One of them, beside what is there
+    /// Show a conflict beside the stored event
     Show(One),
-    /// Decide that what is there is right: the same event that comes again need not be decided again
+    /// Keep the stored event; the same conflict need not be resolved again
     Keep(Keep),
-    /// Forget it, as if it had never come
+    /// Delete the conflicting event, as if it had never come
     Discard(Forget),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Rejected {
-    /// All of them
+    /// List the rejected messages
     List(Store),
-    /// One of them, with its content
+    /// Show a rejected message with its content
     Show(One),
-    /// Read it as an event once more, and ingest it: after the cause is mended, or with other places to look at
+    /// Ingest a message again, after its cause is fixed or with another mapping
     Resubmit(Resubmit),
-    /// Forget one of them
+    /// Delete a rejected message
     Forget(Forget),
 }
 
@@ -425,10 +428,10 @@ pub(crate) enum Rejected {
 pub(crate) struct Resubmit {
     #[command(flatten)]
     pub(crate) one: One,
-    /// What its revision means
+    /// Interpret its revision by this policy
     #[arg(long, value_enum, default_value_t = Policy::Contiguous)]
     pub(crate) policy: Policy,
-    /// How to find the event in it, as JSON: {"format":"fields","stream":…}; CloudEvents if left out
+    /// Map the message by this JSON: {"format":"fields","stream":…}; CloudEvents if left out
     #[arg(long, value_name = "JSON", value_parser = mapping)]
     pub(crate) mapping: Option<Box<Mapping>>,
     #[command(flatten)]
@@ -439,25 +442,25 @@ pub(crate) struct Resubmit {
 pub(crate) enum Policy {
     /// 1, 2, 3 … without gaps
     Contiguous,
-    /// Growing, with gaps
+    /// Increasing, with gaps
     Latest,
-    /// None: it is given one
+    /// None: the log assigns one
     Arrival,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Tasks {
-    /// Tasks, by reaction and document
+    /// List tasks by reaction and document
     List(TaskList),
-    /// How many there are of each reaction, by state
+    /// Count the tasks of each reaction by state
     Count(Store),
-    /// One of them, with its last runs
+    /// Show a task with its last runs
     Show(OneTask),
-    /// Have tasks run again, now
+    /// Run tasks again now
     Retry(RetryTasks),
-    /// Have no run of a reaction begin, in any process
+    /// Pause a reaction in every process
     Pause(OneReaction),
-    /// Have a reaction run again that was paused or throttled
+    /// Resume a reaction that was paused or throttled
     Resume(OneReaction),
 }
 
@@ -465,16 +468,16 @@ pub(crate) enum Tasks {
 pub(crate) struct Selection {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Only those of this reaction
+    /// Select only tasks of this reaction
     #[arg(long)]
     pub(crate) reaction: Option<String>,
-    /// Only those in this state; give it several times for several
+    /// Select only tasks in this state; repeat it for several
     #[arg(long, value_enum)]
     pub(crate) state: Vec<TaskState>,
-    /// Only those whose last error has this text in it
+    /// Select only tasks whose last error contains this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) error: Option<String>,
-    /// Only those of this document
+    /// Select only tasks of this document
     #[arg(long, value_name = "ID")]
     pub(crate) document: Option<String>,
 }
@@ -506,7 +509,7 @@ impl From<TaskState> for leftfold::react::State {
 pub(crate) struct TaskList {
     #[command(flatten)]
     pub(crate) selected: Selection,
-    /// How many to show
+    /// Show at most this many tasks
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) limit: usize,
 }
@@ -525,10 +528,10 @@ pub(crate) struct OneTask {
 pub(crate) struct RetryTasks {
     #[command(flatten)]
     pub(crate) selected: Selection,
-    /// Only those whose documents match this filter, in MongoDB's query language
+    /// Select only tasks whose documents match this filter, in MongoDB's query language
     #[arg(long, value_name = "JSON", value_parser = filter)]
     pub(crate) filter: Option<Box<leftfold::react::Filter>>,
-    /// All tasks of all reactions
+    /// Select all tasks of all reactions
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
@@ -549,7 +552,7 @@ pub(crate) struct OneReaction {
 pub(crate) struct One {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Its id as the list shows it, or the beginning of it
+    /// The id as the list shows it, or the beginning of it
     pub(crate) id: String,
 }
 
@@ -557,16 +560,16 @@ pub(crate) struct One {
 pub(crate) struct Keep {
     #[command(flatten)]
     pub(crate) one: One,
-    /// Why what is there is right; this is kept
+    /// Record why the stored event is right
     #[arg(long)]
     pub(crate) reason: String,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Parked {
-    /// What is parked, and why
+    /// List parked documents and streams, with the reasons
     List(ParkedList),
-    /// Try again with the code as it is now: one command after the cause is mended
+    /// Retry with the current code, after the cause is fixed
     Retry(ParkedRetry),
 }
 
@@ -574,7 +577,7 @@ pub(crate) enum Parked {
 pub(crate) struct ParkedList {
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Only of this read model
+    /// List only this read model
     pub(crate) collection: Option<String>,
 }
 
@@ -585,15 +588,16 @@ pub(crate) struct ParkedRetry {
     /// The read model
     #[arg(conflicts_with = "all")]
     pub(crate) collection: Option<String>,
-    /// The documents; everything that is parked if none is named
+    /// The documents; everything that is parked if left out
     pub(crate) ids: Vec<String>,
-    /// Everything that is parked in all read models
+    /// Retry everything that is parked in all read models
     #[arg(long)]
     pub(crate) all: bool,
-    /// The ids name streams, which are parked where their events can't be decoded; without ids: only streams
+    /// Treat the ids as streams, parked because of events that can't be decoded; without ids, retry
+    /// only streams
     #[arg(long)]
     pub(crate) streams: bool,
-    /// Write nothing, and say what would be repaired
+    /// Write nothing, and show what would be repaired
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -608,7 +612,7 @@ fn mapping(text: &str) -> Result<Box<Mapping>, String> {
     serde_json::from_str(text).map(Box::new).map_err(|error| format!("expected a mapping as JSON: {error}"))
 }
 
-/// What to wait for: an event's token, or its stream and revision.
+/// An event to wait for: its token, or its stream and revision.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Token(leftfold::Token),

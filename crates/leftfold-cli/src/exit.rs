@@ -1,4 +1,4 @@
-//! How a command ends: with an answer, or with what went wrong and what to do about it.
+//! The end of a command: an exit status, or a failure with advice.
 
 use std::fmt;
 use std::io;
@@ -26,11 +26,11 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command could not do what it was asked to.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    /// Nobody is left to read it: the reader of our output has gone.
+    /// `true` if the reader of the output is gone, so that nothing can be reported.
     pub(crate) quiet: bool,
     message: String,
 }
@@ -85,7 +85,7 @@ impl From<NotLogged> for Failure {
     }
 }
 
-/// Of writing to standard output.
+/// Converts an error of writing to standard output.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         let quiet = error.kind() == io::ErrorKind::BrokenPipe;

@@ -1,4 +1,4 @@
-//! What is told of what happens: lines on standard error, and spans to a collector, if the file names one.
+//! Logging: lines on standard error, and spans to a collector if the file names one.
 
 #[cfg(feature = "opentelemetry")]
 mod spans;
@@ -15,20 +15,20 @@ use self::spans::Spans;
 use crate::daemon::{Config, Format, Log};
 use crate::exit::{Exit, Failure};
 
-/// What has to be brought to its end.
+/// Exporters to shut down at the end.
 #[must_use]
 pub(crate) struct Logs {
     #[cfg(feature = "opentelemetry")]
     spans: Option<Spans>,
 }
 
-/// For commands that say what went wrong themselves.
+/// Sets up logging for commands that report errors themselves.
 pub(crate) fn quiet() -> Result<(), Failure> {
     Registry::default().with(lines(&Log::quiet())?).init();
     Ok(())
 }
 
-/// For the daemon, as its file says.
+/// Sets up logging for the daemon, as configured.
 pub(crate) fn start(config: &Config) -> Result<Logs, Failure> {
     let registry = Registry::default().with(lines(&config.log)?);
     log_panics();
@@ -46,7 +46,7 @@ pub(crate) fn start(config: &Config) -> Result<Logs, Failure> {
     }
 }
 
-/// Has panics logged as everything else is: lines of JSON stay lines of JSON.
+/// Logs panics like everything else, so that lines of JSON stay lines of JSON.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let reason = panic.payload_as_str().unwrap_or("it said nothing");
@@ -65,7 +65,7 @@ fn log_panics() {
     }));
 }
 
-/// The filter of the file.
+/// Returns the configured filter.
 pub(crate) fn filter(log: &Log) -> Result<EnvFilter, Failure> {
     EnvFilter::try_new(&log.filter).map_err(|error| {
         let message = format!("log.filter: {error}; write such as \"warn\" or \"leftfold=debug,warn\"");
@@ -73,7 +73,7 @@ pub(crate) fn filter(log: &Log) -> Result<EnvFilter, Failure> {
     })
 }
 
-/// Lines on standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
+/// Writes lines to standard error: `RUST_LOG=leftfold=debug leftfold …` shows more of them.
 fn lines(log: &Log) -> Result<impl Layer<Registry>, Failure> {
     let of_the_file = filter(log)?;
     let filter = EnvFilter::try_from_default_env().unwrap_or(of_the_file);
@@ -86,7 +86,7 @@ fn lines(log: &Log) -> Result<impl Layer<Registry>, Failure> {
 }
 
 impl Logs {
-    /// Sends what is left.
+    /// Sends the remaining spans.
     #[cfg_attr(
         not(feature = "opentelemetry"),
         expect(clippy::unused_async, reason = "there is nothing to send")
@@ -100,7 +100,7 @@ impl Logs {
 }
 
 impl Config {
-    /// The collector that the file names.
+    /// Returns the configured collector.
     #[cfg(feature = "opentelemetry")]
     pub(crate) fn collector(&self) -> Result<Option<Spans>, Failure> {
         let Some(url) = &self.log.opentelemetry else { return Ok(None) };
@@ -108,7 +108,7 @@ impl Config {
         Spans::new(&url, &self.log.service_name).map(Some)
     }
 
-    /// There can't be one.
+    /// Checks that no collector is configured: this build has no support for one.
     #[cfg(not(feature = "opentelemetry"))]
     pub(crate) fn collector(&self) -> Result<(), Failure> {
         let Log { opentelemetry, service_name: _, .. } = &self.log;

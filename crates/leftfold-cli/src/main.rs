@@ -46,13 +46,13 @@ fn main() -> ExitCode {
     finish(answer, &mut out).into()
 }
 
-/// Says what can't be understood, or what was asked for: help, or the version.
+/// Prints a usage error, or the requested help or version.
 fn refuse(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || !error.to_string().contains("://") {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
     }
-    // It repeats what was typed, and that may hold a password.
+    // The message repeats the arguments, which may contain a password.
     let _ = write!(io::stderr(), "{}", without_secrets(&error.to_string()));
     Exit::Usage.into()
 }
@@ -119,7 +119,7 @@ async fn run_on<P: Place>(
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     match command {
-        // These name no store.
+        // These commands name no store.
         Command::Demo(_)
         | Command::Init(_)
         | Command::Serve(_)
@@ -159,7 +159,7 @@ async fn run_on<P: Place>(
     }
 }
 
-/// Says what went wrong, to people and, if nothing else was said, to machines.
+/// Reports a failure to people and, if there is no other output, to machines.
 fn finish(answer: Result<Exit, Failure>, out: &mut Out) -> Exit {
     let exit = match answer {
         Ok(exit) => exit,

@@ -12,29 +12,31 @@ use crate::daemon::{Config, FILE};
 use crate::exit::{Exit, Failure};
 use crate::place::{File, Named, Place};
 
-/// The example's.
+/// The read models of the example.
 pub(crate) const COLLECTIONS: [&str; 4] = ["cart_details", "client_summary", "daily_totals", "open_carts"];
 
-/// The file of the store, if none is named.
+/// The default file of the store.
 const STORE_FILE: &str = "leftfold.db";
 
 pub(crate) enum Models {
-    /// Those of the example, a small shop.
+    /// The read models of the example, a small shop.
     Shop,
-    /// Those that a file names. They are compiled when they are needed: who looks at what is held needs none.
+    /// The read models that a file names. They are compiled on demand, because commands such as
+    /// `held` need none.
     Scripts(Box<Config>),
 }
 
 impl Models {
-    /// What the arguments are about: the file that `--config` names; else the store that `--store` names, with the example's read models; else
-    /// the file that is here, if there is one.
+    /// Chooses the store and the read models. `--config` takes precedence over `--store`, which
+    /// comes with the example's read models. Without both, the file in this directory applies, if
+    /// any.
     pub(crate) fn choose(args: &args::Store) -> Result<(Named, Self), Failure> {
         let Some(file) = Self::file(args) else { return Ok((Self::store(args), Self::Shop)) };
         let config = Config::read(file)?;
         Ok((config.place()?, Self::Scripts(Box::new(config))))
     }
 
-    /// The file that the arguments are about, if it is one.
+    /// Returns the file that the arguments select, if any.
     pub(crate) fn file(args: &args::Store) -> Option<&Path> {
         match (&args.config, &args.named) {
             (Some(file), _) => Some(file),
@@ -43,23 +45,23 @@ impl Models {
         }
     }
 
-    /// The store that the arguments are about, if no file is.
+    /// Returns the store that the arguments select, if no file applies.
     pub(crate) fn store(args: &args::Store) -> Named {
         args.named.clone().unwrap_or_else(|| Named::File(File(STORE_FILE.into())))
     }
 
-    /// Opens the store, or makes it; no worker runs.
+    /// Opens the store, or creates it; no worker runs.
     pub(crate) async fn open<P: Place>(&self, place: &P) -> Result<App<P::Store>, Failure> {
         self.on(place.open().await?).await
     }
 
-    /// Opens the store, which must be there.
+    /// Opens the store, which must exist.
     pub(crate) async fn open_existing<P: Place>(&self, place: &P) -> Result<App<P::Store>, Failure> {
         self.on(place.open_existing().await?).await
     }
 
     async fn on<S: Store>(&self, store: S) -> Result<App<S>, Failure> {
-        // Where there can be no log, nothing else is to be made.
+        // If the log can't be opened, create nothing else.
         store.heads().await?;
         let app = Leftfold::on(store);
         let app = match self {
@@ -73,7 +75,7 @@ impl Models {
         Ok(app.open().await?)
     }
 
-    /// Their names.
+    /// Returns the names of the read models.
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Self::Shop => COLLECTIONS.to_vec(),
@@ -81,7 +83,7 @@ impl Models {
         }
     }
 
-    /// Those that are meant: one that must be there, or all.
+    /// Returns the selected read models: one that must exist, or all.
     pub(crate) fn named<'n>(&'n self, collection: Option<&'n str>) -> Result<Vec<&'n str>, Failure> {
         match collection {
             None => Ok(self.names()),
@@ -89,7 +91,7 @@ impl Models {
         }
     }
 
-    /// Checks the name of one.
+    /// Checks that a read model exists.
     pub(crate) fn known(&self, collection: &str) -> Result<(), Failure> {
         let names = self.names();
         if names.contains(&collection) {
@@ -101,7 +103,8 @@ impl Models {
     }
 }
 
-/// Has a store looked over as it is, with the read models of scripts; else with the example's, which are not missed where they have never run.
+/// Examines a store without changing it, with the read models of scripts. Without scripts it uses
+/// those of the example that have run.
 pub(crate) async fn doctor<S>(store: S, scripts: Option<Vec<Script>>) -> Result<Vec<Finding>, Failure>
 where
     S: Store + Sequences + Examine,

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Where answers go.
+/// The output of a command.
 pub(crate) struct Out {
     json: bool,
-    /// How many elements of a list were written.
+    /// The number of list elements written.
     listed: Option<usize>,
-    /// Something was written, so that an error must not follow as a second value.
+    /// `true` once a value was written, so that an error must not follow as a second value.
     used: bool,
     to: BufWriter<Stdout>,
 }
@@ -27,12 +27,12 @@ impl Out {
         self.json
     }
 
-    /// A line for people; machines don't get it.
+    /// Writes a line for people, not for machines.
     pub(crate) fn line(&mut self, line: impl Display) -> io::Result<()> {
         if self.json { Ok(()) } else { writeln!(self.to, "{line}") }
     }
 
-    /// The one value for machines; people don't get it.
+    /// Writes the one value for machines, not for people.
     pub(crate) fn value(&mut self, value: &impl Serialize) -> io::Result<()> {
         if !self.json || std::mem::replace(&mut self.used, true) {
             return Ok(());
@@ -41,7 +41,7 @@ impl Out {
         writeln!(self.to)
     }
 
-    /// An element of a list that is the one value.
+    /// Writes an element of a list, which is the one value.
     pub(crate) fn element(&mut self, element: &impl Serialize) -> io::Result<()> {
         if !self.json {
             return Ok(());
@@ -71,7 +71,7 @@ impl Out {
     }
 }
 
-/// A table whose columns are aligned to the left, but for those of numbers.
+/// Creates a table. Columns of numbers are aligned to the right, others to the left.
 pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_FULL_CONDENSED).set_header(header);
@@ -83,7 +83,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Tab
     table
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -96,17 +96,17 @@ pub(crate) fn thousands(number: u64) -> String {
     text
 }
 
-/// A number with its noun: `1 event`, `2,000 events`.
+/// Formats a number with its noun: `1 event`, `2,000 events`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", thousands(number), if number == 1 { "" } else { "s" })
 }
 
-/// A time to the second.
+/// Formats a time to the second.
 pub(crate) fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// At most so many characters of a text, on one line.
+/// Shortens a text to at most `most` characters, on one line.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     let mut chars = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = chars.by_ref().take(most).collect();
@@ -117,7 +117,7 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     short
 }
 
-/// A value in a few words.
+/// Shortens a value to a few words.
 pub(crate) fn brief(value: Option<&Value>) -> String {
     match value {
         None => "nothing".to_owned(),
@@ -125,7 +125,7 @@ pub(crate) fn brief(value: Option<&Value>) -> String {
     }
 }
 
-/// Two values in a few words each, from a little before the place where they begin to differ.
+/// Shortens two values to a few words each, from a little before their first difference.
 pub(crate) fn brief_difference(one: Option<&Value>, other: Option<&Value>) -> (String, String) {
     const CONTEXT: usize = 20;
     let (Some(one), Some(other)) = (one, other) else { return (brief(one), brief(other)) };

@@ -1,4 +1,5 @@
-//! Where a store is: in a file, or in a MongoDB database. **What is shown of a URL never holds a user or a password.**
+//! The location of a store: a file or a MongoDB database. **Displayed URLs never contain a user or
+//! a password.**
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,14 +10,14 @@ use leftfold_sqlite::Sqlite;
 
 use crate::exit::{Exit, Failure};
 
-/// What `--store` names.
+/// The store that `--store` names.
 #[derive(Clone, Debug)]
 pub(crate) enum Named {
     File(File),
     #[cfg(feature = "mongodb")]
     MongoDb(MongoDb),
-    /// Nothing that this program knows. Why is said when it is to be used, as an error in the arguments would be
-    /// shown with all that was typed.
+    /// A store of an unknown kind. Its error is reported on use: an error of the argument parser
+    /// would show everything that was typed.
     Unknown(String),
 }
 
@@ -26,7 +27,7 @@ impl From<OsString> for Named {
         if let Some(path) = text.strip_prefix("sqlite:") {
             return Self::File(File(path.into()));
         }
-        // One with a slash too few is meant so, too; what is wrong with it is said by whoever reads it.
+        // Accept a URL with a missing slash, too. The driver reports the error.
         if ["mongodb:", "mongodb+srv:"].iter().any(|scheme| text.starts_with(scheme)) {
             #[cfg(feature = "mongodb")]
             return Self::MongoDb(MongoDb(text.to_owned()));
@@ -47,29 +48,29 @@ impl From<OsString> for Named {
     }
 }
 
-/// A place at which stores of one kind are.
+/// A location of stores of one kind.
 pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
     type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive + leftfold::doctor::Examine;
 
-    /// Whether all who use it are on this machine.
+    /// `true` if all users of the store are on this machine.
     const IS_LOCAL: bool;
 
-    /// Opens the store, and makes what is missing.
+    /// Opens the store, and creates missing parts.
     async fn open(&self) -> Result<Self::Store, Failure>;
 
-    /// Opens the store, which must be there.
+    /// Opens the store, which must exist.
     async fn open_existing(&self) -> Result<Self::Store, Failure>;
 
-    /// Opens the store, which must be there, and makes nothing in it that is missing.
+    /// Opens the store, which must exist, without creating missing parts.
     async fn open_untouched(&self) -> Result<Self::Store, Failure> {
         self.open_existing().await
     }
 
-    /// What names it to another process of this program.
+    /// Returns the argument that names the store to another process of this program.
     fn argument(&self) -> OsString;
 }
 
-/// A file of SQLite's.
+/// A SQLite file.
 #[derive(Clone, Debug)]
 pub(crate) struct File(pub(crate) PathBuf);
 
@@ -83,7 +84,7 @@ impl Place for File {
     }
 
     async fn open_existing(&self) -> Result<Sqlite, Failure> {
-        // An empty file would be taken for a new one, and made.
+        // SQLite would turn an empty file into a new store.
         let fault = match self.0.metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => Some("there is no such file"),
             Ok(found) if found.is_file() && found.len() == 0 => Some("the file is empty"),
@@ -102,7 +103,7 @@ impl Place for File {
     }
 
     fn argument(&self) -> OsString {
-        // A path may look like a URL. What is no text does not.
+        // A path may look like a URL. One that is not UTF-8 does not.
         self.0.to_str().map_or_else(|| self.0.clone().into(), |path| format!("sqlite:{path}").into())
     }
 }
@@ -113,7 +114,7 @@ impl fmt::Display for File {
     }
 }
 
-/// A database of MongoDB's, by its URL.
+/// A MongoDB database, by its URL.
 #[cfg(feature = "mongodb")]
 #[derive(Clone)]
 pub(crate) struct MongoDb(String);
@@ -155,7 +156,8 @@ impl fmt::Debug for MongoDb {
     }
 }
 
-/// A URL without what may be secret: before the last `@` are user and password, and the options may hold more.
+/// Returns a URL without secrets: user and password are before the last `@`, and the options may
+/// contain more.
 fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
     let rest = rest.trim_start_matches('/');
@@ -164,9 +166,9 @@ fn shown(url: &str) -> String {
     format!("{scheme}://{user}{rest}{options}")
 }
 
-/// A text in which somebody may have typed a URL, without what may be secret in it.
+/// Removes the secrets of URLs from a text.
 pub(crate) fn without_secrets(text: &str) -> String {
-    // How a URL is to be written is no secret.
+    // The example in error messages is not a secret.
     const EXAMPLE: &str = "user:password";
     let ends = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`');
     let mut safe = String::with_capacity(text.len());

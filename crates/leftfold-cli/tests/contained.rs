@@ -1,6 +1,7 @@
-//! Scripts that never come back, or are slow: everybody else goes on.
+//! Scripts that hang or are slow: everything else continues.
 //!
-//! Each test has a bystander: a client of another stream and another projection, who must be answered as ever.
+//! Each test has a bystander: a client of another stream and another projection, whose requests
+//! must succeed as usual.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod served;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use self::served::{Daemon, JSON, change, initialized};
 
-/// A bystander is answered within this, whatever else happens, on a busy machine, too.
+/// The maximum time of a bystander's request, even on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Adds a projection with one function, for events of the type `told`.
@@ -27,7 +28,8 @@ fn add(directory: &Path, name: &str, function: &str) {
     std::fs::write(file, text + &more).unwrap();
 }
 
-/// Starts a daemon that comes back at the same address, and so takes up its work at once, without waiting for a lease.
+/// Starts a daemon that restarts at the same address, so that it can resume its work without
+/// waiting for a lease.
 fn start(directory: &Path) -> Daemon {
     let daemon = Daemon::start(directory);
     change(directory, "127.0.0.1:0", &daemon.address.to_string());
@@ -43,7 +45,7 @@ fn append(daemon: &Daemon, stream: &str, events: &Value) -> String {
     serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
 }
 
-/// Appends for the bystander and reads what it wrote, in time; so many times.
+/// Appends events as the bystander and reads the result in time, `times` times.
 #[track_caller]
 fn bystand(daemon: &Daemon, cart: &str, times: u64) {
     for _ in 0..times {
@@ -69,7 +71,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The processes that a process has started.
+/// Returns the child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -80,7 +82,7 @@ fn children(parent: u32) -> Vec<u32> {
     all.collect()
 }
 
-/// Whether a process runs; one that has ended and was not waited for does not.
+/// Returns whether a process runs. A zombie does not.
 fn is_alive(id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rfind(')').is_some_and(|end| !stat[end + 2..].starts_with(['Z', 'X']))
@@ -96,7 +98,7 @@ fn parked(daemon: &Daemon, projection: &str) -> Vec<String> {
 fn an_event_whose_fold_never_comes_back_is_parked_and_freezes_nobody() {
     let directory = initialized();
     let directory = directory.path();
-    // As many as there are cores, and more.
+    // At least as many as there are cores.
     let searching = ["searching", "searching_too", "searching_as_well"];
     for name in searching {
         add(directory, name, "(_, { data }) => ({ has: data.text.includes(data.q) })");
@@ -111,7 +113,7 @@ fn an_event_whose_fold_never_comes_back_is_parked_and_freezes_nobody() {
     append(&daemon, "hostile", &hostile);
     let harmless =
         append(&daemon, "harmless", &json!([{ "type": "told", "data": { "text": "ab", "q": "b" } }]));
-    // It is the same after each restart, also while the event is being folded.
+    // The same holds after each restart, even while the event is being folded.
     for _ in 0..3 {
         bystand(&daemon, "cart-1", 5);
         let workers = children(daemon.process.id());
@@ -151,7 +153,7 @@ fn slow_folds_get_on_though_their_process_is_killed_again_and_again() {
         let slow = status["projections"].as_array().unwrap().iter().find(|one| one["projection"] == "slow");
         slow.unwrap()["position"]["0"].as_u64().unwrap_or(0)
     };
-    // Each time it is killed as soon as it has got on, before the whole page is folded.
+    // Kill it each time as soon as it has made progress, before the whole page is folded.
     let (mut before, mut rounds) = (0, 0);
     while rounds < 4 {
         eventually("it gets on", || position(&daemon) > before);

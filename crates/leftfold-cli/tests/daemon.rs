@@ -1,4 +1,4 @@
-//! The daemon as a user meets it: the built binary in a directory of its own, driven over HTTP.
+//! The daemon as a user sees it: the built binary in a directory of its own, called over HTTP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -135,7 +135,8 @@ fn only_those_with_a_token_are_let_in() {
     assert_eq!(daemon.send("GET", "/log", &[("authorization", &bearer)], "").unwrap().0, 403);
 }
 
-/// A page in a browser on the same machine can have its own name lead to the daemon. Without tokens, only the name tells it from others.
+/// A web page in a local browser can make its own name resolve to the daemon. Without tokens, only
+/// the host name reveals it.
 #[test]
 fn without_tokens_only_its_own_names_are_answered() {
     let statuses = |directory: &Path| {

@@ -1,6 +1,8 @@
-//! Documents that nobody can read: scripts can't store them, and those that a disk has damaged keep nobody from reading others.
+//! Documents that can't be parsed: scripts can't store them, and a damaged one does not affect the
+//! others.
 //!
-//! Before, half an emoji in one document had every list of its collection answered with 500, and `verify` end at it.
+//! In an earlier version, half an emoji in one document made every list of its collection fail with
+//! 500, and `verify` stopped at it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod served;
@@ -9,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::served::{Daemon, JSON, initialized, leftfold, said};
 
-/// A script that returns whatever an event tells it to: as JSON, and with what JSON can't say made from it.
+/// A script that returns any value an event describes, including values that JSON can't express.
 const SCRIPT: &str = r#"
 const made = (value) => {
   if (Array.isArray(value)) return value.map(made);
@@ -31,12 +33,13 @@ fn append(daemon: &Daemon, stream: &str, data: &Value) -> String {
     serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
 }
 
-/// One of these, by a number.
+/// Picks an element by a number.
 fn one<T: Copy>(of: &[T], drawn: u64) -> T {
     of[usize::try_from(drawn).unwrap() % of.len()]
 }
 
-/// Any value, by a number: nested objects and arrays with what is hard to read among it.
+/// Generates a value from a seed: nested objects and arrays, including values that are hard to
+/// parse.
 fn any(seed: &mut u64, depth: u32) -> Value {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let (kind, drawn) = ((*seed >> 33) % 14, (*seed >> 33) / 14);
@@ -158,7 +161,7 @@ fn a_document_that_the_disk_has_damaged_is_told_and_the_others_are_served() {
     );
     let doctor = leftfold(directory, &["doctor"]);
     assert!(said(&doctor).contains("cart-2 is damaged"), "{}", said(&doctor));
-    // One command mends it.
+    // One command repairs it.
     for cart in ["cart-2", "cart-3"] {
         let refolded = leftfold(directory, &["refold", "carts", cart]);
         assert!(refolded.status.success(), "{}", said(&refolded));

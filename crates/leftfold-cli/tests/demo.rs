@@ -1,4 +1,4 @@
-//! The demo, with real processes that are really killed; and that its check can fail.
+//! The demo, with real processes that are killed, and a proof that its check can fail.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -22,7 +22,7 @@ fn read_models_equal_their_fold_though_workers_are_killed_and_folds_fail() {
     for fault in ["twice", "early", "lost"] {
         assert!(chaos[fault].as_u64().unwrap() > 0, "{fault}: {report:#}");
     }
-    // What never came can only have come from the origin.
+    // Lost events can only have come from the origin.
     assert!(chaos["healed"].as_u64() >= chaos["lost"].as_u64(), "{report:#}");
     assert_eq!((&chaos["poison"], &chaos["rejected"]), (&2.into(), &2.into()));
     assert_eq!(report["projections"][0]["name"], "cart_details");
@@ -60,7 +60,7 @@ fn what_the_feeds_did_is_said_and_left_to_be_seen() {
         let status = place.run(&["status", "--json"]).exits(0).json();
         assert_eq!(status["sequence"]["held"], 0, "{status:#}");
     }
-    // Even the smallest one.
+    // Even the smallest demo.
     for events in ["1", "2", "3"] {
         let demo = ["demo", "--events", events, "--kill-every", "0", "--json"];
         assert_eq!(run(command().args(demo)).exits(0).json()["feeding"]["chaos"]["poison"], 2);
@@ -74,7 +74,7 @@ fn repeated_appends_are_recognised() {
     assert!(report["feeding"]["orderly"]["duplicates"].as_u64().unwrap() > 0, "{report:#}");
 }
 
-/// A check that can't fail shows nothing.
+/// A check that can't fail proves nothing.
 #[test]
 fn the_check_finds_what_is_wrong() {
     let place = File::new();
@@ -99,11 +99,11 @@ fn the_check_finds_what_is_wrong() {
     assert!(of("all")["stored"].is_null() && of("all")["expected"]["carts"].is_u64(), "{verdict:#}");
     assert!(of("nobody")["stored"].is_object() && of("nobody")["expected"].is_null(), "{verdict:#}");
 
-    // The demo itself says no, too.
+    // The demo itself fails, too.
     let report = place.run(&["demo", "--events", "100", "--kill-every", "0", "--json"]).exits(1).json();
     assert_eq!(report["equal"], false, "{report:#}");
 
-    // And refolding mends what somebody else broke.
+    // And refolding repairs documents that were changed from outside.
     for document in [["cart_details", &cart], ["daily_totals", "all"]] {
         place.run(&["refold", document[0], document[1]]).exits(0).says("is now");
     }
@@ -141,7 +141,7 @@ mod linux {
         demo
     }
 
-    /// A URL may hold a password, and arguments are there for everybody on a machine to see.
+    /// A URL may contain a password, and all users of a machine can see arguments.
     #[test]
     fn workers_are_not_told_of_the_store_in_their_arguments() {
         let place = File::new();

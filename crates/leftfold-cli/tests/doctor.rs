@@ -1,4 +1,4 @@
-//! `leftfold doctor`: what it says, to people and to machines, and how it ends.
+//! `leftfold doctor`: its output for people and for machines, and its exit status.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +16,7 @@ use leftfold_sqlite::Sqlite;
 use serde_json::Value;
 use served::{Daemon, JSON, change, initialized, leftfold, said};
 
-/// What is said of something.
+/// Returns the finding about a subject.
 #[track_caller]
 fn of<'v>(answer: &'v Value, area: &str, subject: &str) -> &'v Value {
     let mut findings = answer["findings"].as_array().unwrap().iter();
@@ -31,7 +31,7 @@ async fn what_is_parked_is_wrong_until_it_is_mended() {
     let said = place.run(&["doctor"]).exits(1);
     let said = said.says("wrong    projections  cart_details: 1 document is parked");
     let said = said.says("→ see why with `leftfold parked list cart_details`").says("1 wrong, ");
-    // The worst comes first.
+    // The most severe finding comes first.
     assert!(said.stdout.starts_with("wrong "), "{said:?}");
     let answer = place.run(&["doctor", "--json"]).exits(1).json();
     assert_eq!(answer["worst"], "wrong");
@@ -67,7 +67,7 @@ async fn nothing_is_made_where_nothing_is() {
     std::fs::write(&place.file, "no database").unwrap();
     place.run(&["doctor"]).exits(3).says("it is not a SQLite database");
 
-    // Nor are the example's read models, in somebody else's store.
+    // Neither are the example's read models, in a store of other projections.
     let place = File::new();
     Sqlite::open(&place.file).await.unwrap().close().await;
     let said = place.run(&["doctor"]).exits(0);
@@ -75,7 +75,7 @@ async fn nothing_is_made_where_nothing_is() {
     assert_eq!(place.ask("SELECT CAST(count(*) AS TEXT) FROM sqlite_schema WHERE name LIKE '%cart%'"), "0");
 }
 
-/// The answer for machines.
+/// Returns the output for machines.
 fn answered(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(output)))
 }
@@ -145,7 +145,7 @@ fn certificates_addresses_brokers_and_secrets_are_looked_at() {
     assert!(server["advice"].as_str().unwrap().contains("leftfold token new"), "{server}");
 
     if cfg!(feature = "redis") {
-        // Nobody is there.
+        // No server listens there.
         let source = "[[source]]\nname = \"orders\"\ntype = \"redis\"\nurl = \"redis://ann:hidden@127.0.0.1:1\"\nstream = \"orders\"\n\n[[projection]]";
         change(here, "[[projection]]", source);
         let answer = doctor(here, 1);

@@ -1,5 +1,5 @@
-//! A real client of event streams, npm's `eventsource`, is cut off after every message: it resumes by itself, and
-//! loses nothing.
+//! A real client of event streams, npm's `eventsource`, is cut off after every message. It resumes
+//! by itself, and loses nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,7 @@ use self::served::{Daemon, JSON, initialized};
 const CLIENT: &str = include_str!("eventsource/client.mjs");
 const PACKAGE: &str = "eventsource@4.1.1";
 
-/// The client's script, beside the package it needs.
+/// Returns the client's script, beside the package it needs.
 fn client() -> PathBuf {
     let npm = leftfold_testbed::program("npm", "npm", "LEFTFOLD_NPM").unwrap();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("eventsource");

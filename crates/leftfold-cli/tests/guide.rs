@@ -1,4 +1,5 @@
-//! The daemon's page of the guide: its commands are run as they stand, and must print what it says.
+//! The daemon's page of the guide: the test runs its commands, which must print the output shown
+//! there.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +10,7 @@ use std::process::Command;
 
 const PAGE: &str = include_str!("../../../docs/guide/daemon.md");
 
-/// The commands of a block, and what they print.
+/// The commands of a block, and their output.
 struct Block {
     commands: String,
     printed: String,
@@ -27,7 +28,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// Whether a text is as expected, where `…` stands for anything.
+/// Returns whether a text is as expected, where `…` matches anything.
 fn fits(text: &str, expected: &str) -> bool {
     let mut parts = expected.split('…');
     let Some(mut rest) = text.strip_prefix(parts.next().unwrap()) else { return false };

@@ -1,4 +1,5 @@
-//! Files that can't run: `check` and `serve` refuse each of them with the same words, and a daemon that is told to reload one goes on as before.
+//! Invalid files: `check` and `serve` reject each of them with the same message, and a daemon that
+//! reloads one continues as before.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,7 +17,7 @@ use self::served::{Daemon, JSON, Logged, change, initialized, leftfold, said};
 const BYSTANDER: &str = "[[projection]]\nname = \"clients\"\nscript = \"projections/clients.js\"\n";
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// What is wrong with a file: a text that is replaced, and what the error must name.
+/// An invalid file: the replacement that breaks it, and the names that the error must contain.
 struct Case {
     from: &'static str,
     to: String,
@@ -84,7 +85,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// A directory with a second projection, which is the bystander.
+/// Creates a directory with a second projection, for the bystander.
 fn with_bystander() -> tempfile::TempDir {
     let directory = initialized();
     std::fs::write(
@@ -97,7 +98,7 @@ fn with_bystander() -> tempfile::TempDir {
     directory
 }
 
-/// What a command that must fail at once says; its exit status must be that of wrong arguments.
+/// Returns the error of a command that must fail at once, with the exit status of wrong arguments.
 #[track_caller]
 fn refusal(directory: &Path, command: &str) -> String {
     let mut process = Command::new(env!("CARGO_BIN_EXE_leftfold"));
@@ -115,7 +116,7 @@ fn refusal(directory: &Path, command: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Appends an event for the bystander, and reads what became of it.
+/// Appends an event as the bystander, and reads the result.
 #[track_caller]
 fn bystander(daemon: &Daemon, number: u64) {
     let event = json!({ "type": "client-seen", "data": { "client": "ann" } }).to_string();
@@ -171,7 +172,7 @@ fn a_file_that_can_not_run_is_refused_alike_by_check_serve_and_reload() {
         if let Err(failed) = failed {
             std::panic::resume_unwind(failed);
         }
-        // And it goes on, also through a reload of a file that can run.
+        // It continues, also through a reload of a valid file.
         bystander(&logged.daemon, number + 1);
         logged.reload(" reloaded");
         bystander(&logged.daemon, number + 2);

@@ -1,5 +1,5 @@
-//! Clients that ask for much and read nothing, all at once: the daemon stays within its memory budget, and answers
-//! others.
+//! Concurrent clients that request much and read nothing: the daemon stays within its memory budget
+//! and serves others.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 use self::served::{Daemon, JSON, change, initialized};
 
-/// The default.
+/// The default budget.
 const BUDGET_MIB: usize = 512;
 const LISTS: usize = 450;
 const STREAMS: usize = 250;
 const BODIES: usize = 20;
 
-/// The most memory that the daemon ever had, in mebibytes.
+/// Returns the daemon's peak memory, in mebibytes.
 fn peak(daemon: &Daemon) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.process.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -34,7 +34,7 @@ fn unread(daemon: &Daemon, requests: &str) -> TcpStream {
     stream
 }
 
-/// A value from `/metrics`.
+/// Returns a value from `/metrics`.
 fn metric(daemon: &Daemon, name: &str) -> f64 {
     let (status, text) = daemon.send("GET", "/metrics", &[], "").unwrap();
     assert_eq!(status, 200, "{text}");
@@ -42,7 +42,7 @@ fn metric(daemon: &Daemon, name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
 }
 
-/// A well-behaved client: each of its requests is answered rightly, and within five seconds.
+/// Runs a well-behaved client: each of its requests succeeds, and within five seconds.
 fn bystander(daemon: &Daemon, ends: &AtomicBool) -> usize {
     let mut done = 0;
     while !ends.load(Ordering::Relaxed) {
@@ -109,7 +109,7 @@ fn peak_memory_stays_within_the_budget() {
         }
         let begun = Instant::now();
         let refused = "leftfold_memory_refused_total{use=\"request\"}";
-        // A client that reads nothing is cut off after ten seconds; these read just enough not to be.
+        // A client that reads nothing is disconnected after ten seconds; these read just enough.
         let mut read = vec![0; 64 << 10];
         for client in &clients {
             client.set_nonblocking(true).unwrap();
@@ -130,7 +130,7 @@ fn peak_memory_stays_within_the_budget() {
     assert!(done > 0 && peak <= BUDGET_MIB, "{calm} MiB before, {peak} MiB at the peak");
 }
 
-/// Without this, glibc keeps most of what large documents took.
+/// Without fixed thresholds, glibc keeps most of the memory of large documents.
 #[test]
 #[cfg(target_env = "gnu")]
 fn the_allocator_gives_large_blocks_back() {

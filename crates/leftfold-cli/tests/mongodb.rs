@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 static SERVER: OnceCell<Server> = OnceCell::const_new();
 
-/// A database that nobody else uses.
+/// A database that no other test uses.
 struct Database(String);
 
 impl Database {
@@ -109,7 +109,7 @@ fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     told("mongodb:/ann:t0psecret@127.0.0.1/shop", 2, "could not understand the MongoDB URL");
     told("mongodb://ann:t0psecret@127.0.0.1/shop?speed=t0psecret", 2, "speed is an invalid option");
     told("postgres://ann:t0psecret@127.0.0.1/shop", 2, "no such store is known; name a file");
-    // Where nobody would expect a URL.
+    // URLs at unexpected places.
     let url = "mongodb://ann:t0psecret@127.0.0.1/shop";
     for misplaced in [["status", url, ""], ["get", url, "cart-1"], ["parked", "list", url]] {
         let command = misplaced.iter().filter(|part| !part.is_empty());
@@ -123,7 +123,7 @@ async fn who_may_not_is_told_so_and_passwords_are_kept() {
     let place = Database::of(&server);
     let (_, password) = place.0.split_once("root:").unwrap();
     let password = password.split_once('@').unwrap().0.to_owned();
-    // Workers, too, have it.
+    // Workers get the URL, too.
     let demo = ["demo", "--events", "300", "--kill-every", "1"];
     let mut answers = vec![
         place.run(&demo).exits(0).says("kept in mongodb://…@127.0.0.1:"),
@@ -158,7 +158,7 @@ async fn the_doctor_finds_what_is_missing_and_makes_nothing() {
     }
 }
 
-/// What the README says one finds in the database.
+/// The content of the database that the README promises.
 #[tokio::test]
 async fn documents_are_there_for_everyone() {
     let place = Database::new().await;

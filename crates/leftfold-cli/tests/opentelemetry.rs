@@ -1,4 +1,4 @@
-//! Spans reach a collector: those of requests, of commits and of reactions; and nothing that is secret does.
+//! Spans of requests, commits and reactions reach a collector, and contain no secret.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +17,8 @@ use self::served::{Daemon, JSON, change, initialized, leftfold, said};
 
 const HIDDEN: &str = "hidden";
 
-/// A collector that takes everything, and what it was sent: the first line, and the body as text, as far as it is one.
+/// Starts a collector that accepts everything. Returns its requests: the first line, and the body
+/// as far as it is text.
 fn collector() -> (u16, Receiver<(String, String)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -50,7 +51,7 @@ fn receive(mut connection: TcpStream, sender: &Sender<(String, String)>) {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
-        // Whoever listened may have heard enough.
+        // The receiver may be gone.
         let _ = sender.send((first.trim_end().to_owned(), String::from_utf8_lossy(&body).into_owned()));
     }
 }
@@ -86,7 +87,7 @@ fn spans_are_exported_and_hold_no_secret() {
     let path = format!("/collections/carts/documents/cart-1?at_least={read}");
     assert_eq!(daemon.send("GET", &path, &[authorized], "").unwrap().0, 200);
     assert_eq!(daemon.send("GET", "/nothing/hidden?hidden=hidden", &[authorized], "").unwrap().0, 404);
-    // It is called, and says nothing: that fails, and is told in its span.
+    // The webhook is called and does not respond: its span shows the failure.
     drop(hook.accept().unwrap());
     daemon.signal("-TERM");
     assert!(daemon.process.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! The commands that look after read models, on a file.
+//! The commands for operators, on a file.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What the daemon says of itself when something below it is gone, full or stuck.
+//! The daemon's readiness when a part below it is gone, full or stuck.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use self::served::{Daemon, JSON, Logged, change, initialized, leftfold, said};
 
-/// How long something may take that should take a second: machines that run tests are busy.
+/// The timeout of steps that should take a second: test machines are busy.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A daemon with a listener for health.
+/// A daemon with a health listener.
 struct Watched {
     daemon: Daemon,
     health: Daemon,
@@ -60,7 +60,7 @@ impl Watched {
         }
     }
 
-    /// What asks no store is answered, whatever happened to that.
+    /// Asserts that requests which need no store succeed.
     #[track_caller]
     fn lives(&self) {
         for daemon in [&self.daemon, &self.health] {
@@ -136,7 +136,7 @@ fn one_bad_event_degrades_and_pulls_nobody_from_the_load_balancer() {
     let mut logged = Logged::start(directory.path());
     let bystander = json!({ "type": "cart-opened", "data": { "client": "ann" } });
     logged.append("cart-1", &bystander);
-    // Nothing was opened to which it could be added.
+    // The cart was never opened, so nothing can be added to it.
     logged.append("cart-2", &json!({ "type": "item-added", "data": { "quantity": 1 } }));
     let begun = Instant::now();
     let body = loop {
@@ -189,12 +189,12 @@ fn a_dead_feed_degrades() {
     assert!(metrics.contains("leftfold_trouble{kind=\"feed\",name=\"source orders\"} 1"), "{metrics}");
     let findings = logged.daemon.get("/doctor").to_string();
     assert!(findings.contains("source orders"), "{findings}");
-    // The bystander: what is posted is folded as ever.
+    // The bystander: posted events are folded as usual.
     let token = logged.append("cart-1", &json!({ "type": "cart-opened", "data": { "client": "ann" } }));
     assert_eq!(logged.document("carts", "cart-1", &token)["client"], "ann");
 }
 
-/// On a small disk of its own, if the system lets us have one.
+/// Uses a small disk of its own, if the system permits one.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_not_ready_until_there_is_room() {

@@ -1,4 +1,4 @@
-//! A script that changes: its documents are made anew by a command, beside a daemon that serves them.
+//! A changed script: a command rebuilds its documents, beside a daemon that serves them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use self::served::{Daemon, JSON, change, initialized, leftfold, said};
 
-/// What a command says to machines.
+/// Returns the output of a command for machines.
 #[track_caller]
 fn answer(directory: &Path, args: &[&str]) -> Value {
     let output = leftfold(directory, args);
@@ -29,7 +29,7 @@ fn append(daemon: &Daemon, stream: &str, quantity: u32) -> String {
     serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
 }
 
-/// A script that counts everything ten times.
+/// Changes the script so that it counts everything ten times.
 fn change_script(directory: &Path) {
     let file = directory.join("projections/carts.js");
     let script = std::fs::read_to_string(&file).unwrap();

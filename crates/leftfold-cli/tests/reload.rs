@@ -1,4 +1,4 @@
-//! The daemon that is told to read its file again.
+//! Reloads of the daemon's file.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -44,7 +44,7 @@ fn changed_scripts_are_taken_up() {
     let status = logged.daemon.get("/status");
     assert_eq!(status["projections"][0]["rebuild_needed"], true, "{status:#}");
 
-    // Documents are made anew by themselves, if the file says so.
+    // The daemon rebuilds documents by itself, if so configured.
     change(directory, "[server]", "[server]\nrebuild_on_change = true");
     logged.reload(" reloaded");
     let rebuilt = || {
@@ -83,7 +83,8 @@ fn what_can_not_run_changes_nothing() {
     assert!(logged.daemon.process.wait().unwrap().success());
 }
 
-/// A projection whose script is the same is folded by the same worker; one whose script has changed by another.
+/// The same worker continues to fold a projection with an unchanged script; a changed script gets
+/// another worker.
 #[test]
 fn a_projection_whose_script_is_the_same_goes_on() {
     let directory = initialized();
@@ -117,7 +118,7 @@ fn a_projection_whose_script_is_the_same_goes_on() {
     assert_eq!(logged.document("others", "cart-3", &token)["items"], 2);
     assert_eq!(commits(&logged, "carts"), before + 1);
 
-    // Other limits are another script.
+    // A script with other limits counts as changed.
     change(
         directory,
         "script = \"projections/others.js\"",
@@ -127,7 +128,7 @@ fn a_projection_whose_script_is_the_same_goes_on() {
     assert_eq!((commits(&logged, "carts"), commits(&logged, "others")), (before + 1, 0));
 }
 
-/// What is under way is finished; connections there are meet what the file says now.
+/// Requests in progress are finished; open connections get the new configuration.
 #[test]
 fn connections_stay_and_meet_what_is_there() {
     let directory = initialized();
@@ -179,7 +180,7 @@ fn connections_stay_and_meet_what_is_there() {
     change(directory, "[[projection]]", another);
     logged.reload(" reloaded");
     assert_eq!(ask(&clients), (200, json!({ "carts": 1 }).to_string()));
-    // A stream of messages ends, and whoever follows comes again with the place it has come to.
+    // An event stream ends, and its client resumes from its last place.
     let mut rest = String::new();
     followed.read_to_string(&mut rest).unwrap();
 
@@ -193,7 +194,7 @@ fn connections_stay_and_meet_what_is_there() {
     assert_eq!(ask(&clients).0, 401);
 }
 
-/// What was done and answered is not done again by who was killed after that.
+/// A completed request is not processed again after its process was killed.
 #[test]
 fn a_key_is_remembered_by_who_was_killed() {
     let directory = initialized();

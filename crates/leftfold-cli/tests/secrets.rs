@@ -1,4 +1,4 @@
-//! No secret is told: not in the logs, however much is logged, not on standard output, not in what is answered.
+//! No secret is revealed: not in the logs at any level, on standard output, or in responses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use self::served::{Daemon, JSON, change, initialized, leftfold, said};
 
-/// All passwords and keys contain it, in a way that stays readable where a part is cut off.
+/// A part of all passwords and keys, which stays recognizable if a part is cut off.
 const HIDDEN: &str = "hidden";
 const HOOK: &str = "whsec_aGlkZGVuaGlkZGVuaGlkZGVuaGlkZGVuaGlkZGVu";
-/// It is `hidden` four times, as Base64 has it.
+/// `hidden` four times, in Base64.
 const HOOK_PART: &str = "aGlkZGVuaGlkZGVu";
 
 fn tells_nothing(said: &str, token: &str) {
@@ -46,7 +46,7 @@ fn no_secret_is_logged() {
     );
     change(directory.path(), "[[projection]]", &config);
     if cfg!(feature = "redis") {
-        // Nobody is there.
+        // No server listens there.
         let source = "[[source]]\nname = \"orders\"\ntype = \"redis\"\nurl = \"redis://ann:hidden@127.0.0.1:1\"\nstream = \"orders\"\n\n[[projection]]";
         change(directory.path(), "[[projection]]", source);
     }
@@ -90,7 +90,7 @@ fn no_secret_is_logged() {
         assert_eq!(status, expected, "{method} {path}: {answer}");
         answers.push_str(&answer);
     }
-    // They are called, and say nothing: that fails, and is logged.
+    // They are called and do not respond: the failure is logged.
     drop(hook.accept().unwrap());
     drop(resupplier.accept().unwrap());
     daemon.signal("-TERM");

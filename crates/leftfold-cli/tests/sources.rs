@@ -1,4 +1,4 @@
-//! Sources as operators meet them: a real Redis server, and the built binary that reads from it.
+//! Sources as operators see them: a real Redis server, and the built binary that reads from it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ fn publish(server: &Server, contents: &[Value]) {
     }
 }
 
-/// The event that a cart has at a revision: it is opened, then something is added.
+/// Returns the event of a cart at a revision: it is opened, then items are added.
 fn event(cart: &str, revision: u64) -> Value {
     let (kind, data) = match revision {
         1 => ("cart-opened", json!({ "client": "ann" })),
@@ -47,13 +47,13 @@ fn event(cart: &str, revision: u64) -> Value {
     })
 }
 
-/// The cart after so many events.
+/// Returns the cart after this many events.
 fn cart(revision: u64) -> Value {
     let items: u64 = (2..=revision).sum();
     json!({ "client": "ann", "items": items, "opened": OPENED })
 }
 
-/// A directory whose file has a source, and this.
+/// Creates a directory whose file has a source and these lines.
 fn reading(url: &str, more: &str) -> tempfile::TempDir {
     let directory = initialized();
     let source = format!(
@@ -63,7 +63,7 @@ fn reading(url: &str, more: &str) -> tempfile::TempDir {
     directory
 }
 
-/// Waits until a path is answered with this.
+/// Waits until a path returns the expected value.
 #[track_caller]
 fn until(daemon: &Daemon, path: &str, what: &str, is: impl Fn(&Value) -> bool) {
     let begun = Instant::now();
@@ -101,7 +101,7 @@ fn what_a_broker_brings_becomes_documents_however_either_dies() {
     let directory = reading(&server.url(), "");
     let (status, said) = checked(directory.path());
     assert!(status == Some(0) && said.contains("1 source can be read from"), "{said}");
-    // The wrong way round, twice, and with something in between that is no event.
+    // In the wrong order, with a duplicate and a message that is not an event.
     publish(&server, &[event("a", 3), event("a", 2), json!("nothing"), event("a", 1), event("a", 2)]);
     let daemon = Daemon::start(directory.path());
     until_cart(&daemon, "a", 3);
@@ -127,7 +127,7 @@ fn what_a_broker_brings_becomes_documents_however_either_dies() {
 fn what_never_came_is_asked_for() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let origin = format!("http://{}/events", listener.local_addr().unwrap());
-    // It has what was lost, for those who may know.
+    // It has the lost events, for authorized clients.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use self::served::{Daemon, change, initialized, leftfold, said};
 
-/// Half of what a daemon gives connections to end by themselves, and long polls to wait.
+/// Half of the time that a daemon gives connections to end, and long polls to wait.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn request(daemon: &Daemon, path: &str, headers: &str) -> TcpStream {
@@ -25,7 +25,8 @@ fn request(daemon: &Daemon, path: &str, headers: &str) -> TcpStream {
     stream
 }
 
-/// What waits: a long poll, an event stream whose first message came, and a connection without a request.
+/// Opens waiting connections: a long poll, an event stream after its first message, and one without
+/// a request.
 fn waiting(daemon: &Daemon, authorization: &str) -> [TcpStream; 3] {
     let poll = request(daemon, "/log?after=end&wait=60s", authorization);
     let accept = format!("accept: text/event-stream\r\nconnection: close\r\n{authorization}");
@@ -51,12 +52,13 @@ fn a_daemon_that_is_told_to_stop_waits_for_no_long_poll() {
     let mut poll = String::new();
     let [mut first, ..] = waiting;
     first.read_to_string(&mut poll).unwrap();
-    // It can happen that the daemon has not begun to read it.
+    // The daemon may not have begun to read it.
     let is_answered = poll.starts_with("HTTP/1.1 200") && poll.contains("\"events\":[]");
     assert!(is_answered || poll.is_empty(), "{poll}");
 }
 
-/// Other processes can take over at once, also if a client takes its time. Before, leases were kept until the last client had its answer.
+/// Other processes can take over at once, even if a client is slow. In an earlier version, leases
+/// were held until the last client had its response.
 #[test]
 fn leases_are_given_up_while_a_slow_client_is_waited_for() {
     let directory = initialized();
@@ -97,7 +99,7 @@ fn leases_are_given_up_while_a_slow_client_is_waited_for() {
     assert!(daemon.process.wait().unwrap().success());
 }
 
-/// Makes a token, and puts it into the file. Returns the secret.
+/// Creates a token, and adds it to the file. Returns the secret.
 fn token(directory: &Path, name: &str) -> String {
     let made = leftfold(directory, &["token", "new", name, "--scope", "read", "--json"]);
     assert!(made.status.success(), "{}", said(&made));
@@ -127,7 +129,7 @@ fn what_a_revoked_token_waits_for_ends() {
     follow.read_to_end(&mut Vec::new()).unwrap();
     let mut answer = [0; 12];
     poll.read_exact(&mut answer).unwrap();
-    // The daemon may have begun to read it after it was told.
+    // The daemon may have begun to read it after the signal.
     assert!(&answer == b"HTTP/1.1 200" || &answer == b"HTTP/1.1 401", "{answer:?}");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     let status = |secret: &str| {

@@ -1,4 +1,4 @@
-//! The daemon where other machines can reach it: with a certificate and tokens, or not at all.
+//! A daemon that other machines can reach: with a certificate and tokens, or not at all.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +18,7 @@ use self::served::{Daemon, change, initialized, leftfold, said};
 
 const TLS: &str = "[server]\ntls = { certificate = \"cert.pem\", key = \"key.pem\" }";
 
-/// A certificate for localhost, and its key, beside the file.
+/// Creates a certificate for localhost and its key, beside the file.
 fn certified(directory: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     std::fs::write(directory.join("cert.pem"), made.cert.pem()).unwrap();
@@ -27,7 +27,7 @@ fn certified(directory: &Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-/// A token in the file; gives its secret.
+/// Adds a token to the file. Returns its secret.
 fn with_token(directory: &Path) -> String {
     let made = leftfold(directory, &["--json", "token", "new", "shop"]);
     let made: Value = serde_json::from_slice(&made.stdout).unwrap();
@@ -38,7 +38,7 @@ fn with_token(directory: &Path) -> String {
     made["secret"].as_str().unwrap().to_owned()
 }
 
-/// The answer, as it comes, to a client that trusts this certificate.
+/// Returns the raw response to a client that trusts this certificate.
 fn ask(daemon: &Daemon, trusted: CertificateDer<'static>, request: &str) -> std::io::Result<String> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted).unwrap();

@@ -1,4 +1,5 @@
-//! Webhooks as those who receive them see them: a server that answers as the test says, and the built binary that calls it.
+//! Webhooks as receivers see them: a server that responds as the test says, and the built binary
+//! that calls it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,7 +20,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const PATIENCE: Duration = Duration::from_mins(1);
 const OK: &str = "200 OK\r\n";
 
-/// A call, as it came.
+/// A received call.
 #[derive(Clone, Debug)]
 struct Call {
     path: String,
@@ -53,7 +54,7 @@ impl Call {
         serde_json::from_str::<Value>(&self.body).unwrap()["data"].clone()
     }
 
-    /// The signature is right, and it was sent just now.
+    /// Returns whether the signature is right and the timestamp is recent.
     fn is_signed(&self) -> bool {
         let sent: i64 = self.headers["webhook-timestamp"].parse().unwrap();
         let sent = jiff::Timestamp::from_second(sent).unwrap();
@@ -62,7 +63,7 @@ impl Call {
     }
 }
 
-/// A server that is called. It answers the nth call as it is told: with a status and headers, or not at all.
+/// A receiver. It responds to the nth call as told: with a status and headers, or not at all.
 struct Sink {
     address: SocketAddr,
     calls: Arc<(Mutex<Vec<Call>>, Condvar)>,
@@ -74,7 +75,7 @@ impl Sink {
         let sink = Self { address: listener.local_addr().unwrap(), calls: Arc::default() };
         let calls = Arc::clone(&sink.calls);
         std::thread::spawn(move || {
-            // Those that are not answered stay open.
+            // Calls without a response stay open.
             let mut open = Vec::new();
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -97,7 +98,7 @@ impl Sink {
         sink
     }
 
-    /// Waits until the calls are as they should be.
+    /// Waits until the calls are as expected.
     #[track_caller]
     fn until(&self, what: &str, are: impl Fn(&[Call]) -> bool) -> Vec<Call> {
         let calls = self.calls.0.lock().unwrap();
@@ -107,7 +108,7 @@ impl Sink {
     }
 }
 
-/// A directory whose file has a reaction, of which this is said, too.
+/// Creates a directory whose file has a reaction with these lines.
 fn reacting(url: &str, more: &str) -> tempfile::TempDir {
     let directory = initialized();
     let reaction = format!(
@@ -117,7 +118,7 @@ fn reacting(url: &str, more: &str) -> tempfile::TempDir {
     directory
 }
 
-/// The same, where the sink may be called.
+/// Creates such a directory, where the sink may be called.
 fn calling(sink: &Sink, more: &str) -> tempfile::TempDir {
     reacting(&format!("http://{}/hooks", sink.address), &format!("allow = [\"127.0.0.0/8\"]\n{more}"))
 }
@@ -137,7 +138,7 @@ fn added(quantity: u32) -> Value {
     json!({ "type": "item-added", "data": { "product": "shoes", "quantity": quantity } })
 }
 
-/// Waits until the task of a document is as it should be.
+/// Waits until the task of a document is as expected.
 #[track_caller]
 fn task(daemon: &Daemon, document: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
@@ -172,7 +173,7 @@ fn a_call_is_signed_and_made_again_under_its_id_until_it_is_heard() {
     assert_eq!(message["data"], data);
     let task = task(&daemon, "cart-1", "it is done", |task| task["state"] == "done");
     assert!(task.to_string().contains("it answered 500: heard"), "{task}");
-    // Another state of the document is another message; what does not match is none.
+    // Another state of the document is another message. A document that does not match causes none.
     append(&daemon, "cart-1", &added(3));
     let calls = sink.until("it is called again", |calls| calls.len() == 3);
     assert_ne!(calls[2].id(), calls[1].id());
@@ -185,7 +186,7 @@ fn a_call_is_signed_and_made_again_under_its_id_until_it_is_heard() {
 #[test]
 fn who_asks_to_come_back_later_is_called_later() {
     let sink = Sink::start(|call| Some(if call == 0 { "429 Later\r\nretry-after: 1\r\n" } else { OK }));
-    // A failure would not be tried again.
+    // A failure would not be retried.
     let directory = calling(&sink, "retry = { attempts = 1 }");
     let daemon = Daemon::start(directory.path());
     append(&daemon, "cart-1", &opened());
@@ -301,7 +302,7 @@ fn what_init_shows_can_be_said() {
     assert!(said(&output).contains("1 projection and 1 reaction can run"), "{}", said(&output));
 }
 
-/// The daemon dies while it waits for an answer that does not come, with others yet to be called.
+/// The daemon dies while it waits for a response that never arrives, with other calls pending.
 #[test]
 fn each_is_called_however_the_daemon_dies() {
     let sink = Sink::start(|call| (call > 0).then_some(OK));
@@ -325,7 +326,8 @@ fn each_is_called_however_the_daemon_dies() {
     assert_eq!(again.id(), first.id(), "it is recognised");
 }
 
-/// Who is told to stop lets handlers end; who is told so twice does not, and what they were at is done again.
+/// After one signal, the daemon lets handlers finish. After a second one it does not, and their
+/// tasks run again.
 #[test]
 fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     let sink = Sink::start(|count| (count > 0).then_some(OK));

@@ -1,4 +1,4 @@
-//! A JavaScript engine with one script in it, and limits on what it may take.
+//! A JavaScript engine with one script in it, and limits on its time and memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,15 +15,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Fault, Limits, too_long};
 
-/// What a script finds, and how it is called.
+/// The environment of a script, and the functions that call it.
 const PRELUDE: &str = include_str!("prelude.js");
-/// Threads of async runtimes have two megabytes.
+/// Threads of async runtimes have a stack of two megabytes.
 const STACK: usize = 512 << 10;
 
-/// What there is in a language without a clock, weak references and files.
+/// The built-in objects, without a clock, weak references and files.
 type Builtins = (Date, Eval, RegExpCompiler, RegExp, JsonText, Proxy, MapSet, TypedArrays, Promises);
 
-/// An engine, ready to be called.
+/// An engine with a loaded script.
 pub(crate) struct Engine {
     context: Context,
     watch: Arc<Watch>,
@@ -31,7 +31,7 @@ pub(crate) struct Engine {
     pub(crate) exports: Exports,
 }
 
-/// What a script exports.
+/// The exports of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exports {
     pub(crate) types: Vec<String>,
@@ -39,10 +39,12 @@ pub(crate) struct Exports {
     pub(crate) routes: bool,
 }
 
-/// The processor time of a call. The engine asks every few thousand steps, so a short call never looks at the clock.
+/// A timer for the processor time of a call. The engine checks it every few thousand steps, so a
+/// short call never reads the clock.
 #[derive(Default)]
 struct Watch {
-    /// The processor time of the thread when the engine first asked in this call, in nanoseconds; 0 if it has not.
+    /// The processor time of the thread at the first check of this call, in nanoseconds; 0 before
+    /// it.
     since: AtomicU64,
     is_over: AtomicBool,
 }
@@ -53,7 +55,8 @@ impl Watch {
         self.is_over.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the call has taken more than it may. Once it has, it stays so: a script may catch the interruption.
+    /// Returns whether the call has exceeded its time. The result stays `true`, because a script
+    /// may catch the interruption.
     fn ask(&self, limit: Duration) -> bool {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let now =
@@ -70,7 +73,7 @@ impl Watch {
 }
 
 impl Engine {
-    /// Runs a script once, to get at what it exports.
+    /// Runs a script once to get its exports.
     pub(crate) fn new(file: &str, source: &str, limits: Limits) -> Result<Self, Fault> {
         let engine = |error: rquickjs::Error| Fault::new(format!("the engine can't be made: {error}"));
         let runtime = Runtime::new().map_err(engine)?;
@@ -96,7 +99,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// The document after an event, both as JSON.
+    /// Returns the document after an event, both as JSON.
     pub(crate) fn fold(
         &self,
         kind: &str,
@@ -110,19 +113,19 @@ impl Engine {
                 Some(document) => fold.call((kind, document, event, is_exact)),
                 None => fold.call((kind, rquickjs::Undefined, event, is_exact)),
             }?;
-            // JSON writes numbers that are none as null. Rust finds that faster than the engine does.
+            // JSON writes non-finite numbers as null. Rust finds them faster than the engine does.
             if folded.as_ref().is_some_and(|text| text.contains("null")) {
                 let check: Function<'_> = ctx.globals().get("__leftfoldCheck")?;
                 check.call::<_, ()>((kind,))?;
             }
             Ok(folded)
         })?;
-        // Everybody who reads the document later must be able to.
+        // All later readers must be able to parse the document.
         let checked = folded.map(|text| Json::strict_within(&text, MAX_BODY_DEPTH)).transpose();
         checked.map_err(|fault| Fault::new(format!("the document can't be stored: {fault}")))
     }
 
-    /// The ids of the documents that an event belongs to.
+    /// Returns the ids of the documents that an event belongs to.
     pub(crate) fn route(&self, event: &str) -> Result<Vec<String>, Fault> {
         self.call(|ctx| {
             let route: Function<'_> = ctx.globals().get("__leftfoldRoute")?;
@@ -130,7 +133,7 @@ impl Engine {
         })
     }
 
-    /// Runs something under the limits.
+    /// Runs a call under the limits.
     fn call<T>(&self, run: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>) -> Result<T, Fault> {
         self.watch.begin();
         self.context.with(|ctx| run(&ctx).catch(&ctx).map_err(|error| self.fault(&error)))
@@ -156,7 +159,7 @@ impl Engine {
                     [format!("{name}: {message}")].into_iter().chain(lines.map(str::to_owned)).collect();
                 Fault::new(said.join("\n  "))
             }
-            // Where memory ends, there may be none for an exception: the engine throws null instead.
+            // Without memory for an exception, the engine throws null instead.
             CaughtError::Value(value) if value.is_null() => Fault::limit(format!(
                 "it took more than {} MiB of memory, or threw null",
                 self.limits.memory >> 20
@@ -168,7 +171,7 @@ impl Engine {
                     text.unwrap_or_else(|| "something that is no error".to_owned())
                 ))
             }
-            // Where memory ends, there is none for an exception, either.
+            // Without memory, there is none for an exception, either.
             CaughtError::Error(rquickjs::Error::Allocation) => {
                 Fault::limit(format!("it took more than {} MiB of memory", self.limits.memory >> 20))
             }
@@ -180,13 +183,14 @@ impl Engine {
     }
 }
 
-/// Whether a text may have a number that JavaScript would round: reading all numbers exactly costs time.
+/// Returns whether a text may contain a number that JavaScript would round. Reading all numbers
+/// exactly costs time.
 fn has_long_number(text: &str) -> bool {
     /// Whole numbers are exact up to 2⁵³, which has 16 digits.
     const LONG: usize = 16;
     let bytes = text.as_bytes();
     let mut at = LONG - 1;
-    // Each run of digits that is long enough covers a place that is a multiple of its length.
+    // Each run of digits that is long enough covers a position that is a multiple of `LONG`.
     while at < bytes.len() {
         if bytes[at].is_ascii_digit() {
             let begin =
@@ -202,7 +206,7 @@ fn has_long_number(text: &str) -> bool {
     false
 }
 
-/// A version that the script was checked to have.
+/// Converts a version that was checked before.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,5 @@
-//! Projections in JavaScript: an object of functions by event type, each from a document and an event to the next document.
+//! Projections in JavaScript: an object of functions by event type. Each function takes a document
+//! and an event, and returns the next document.
 //!
 //! ```
 //! use leftfold::testing::spec;
@@ -21,26 +22,33 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A module may export more:
+//! A module may also export:
 //!
-//! - `route`, a function from an event to the id of the document it belongs to, an array of ids, or `null`; without it, that is the event's stream;
-//! - `version`, a number, for people; 1 if it is not there. Documents have to be made anew whenever the text of the script is another one.
+//! - `route`, a function from an event to a document id, an array of ids, or `null`. Without it,
+//!   the id is the event's stream.
+//! - `version`, a number for people. The default is 1. Any change of the script's text requires a
+//!   rebuild of the documents.
 //!
-//! An event is `{ id, stream, revision, type, time, data, metadata }`, its time a text such as `2026-01-01T00:00:00Z`. A document that is not there
-//! is `undefined`, so that a parameter can have a default. What a function returns is the next document: an object, or `null` for none. Events of types that
-//! are not named pass by.
+//! An event is `{ id, stream, revision, type, time, data, metadata }`. Its time is a text such as
+//! `2026-01-01T00:00:00Z`. A missing document is `undefined`, so a parameter can have a default. A
+//! function returns the next document: an object, or `null` for none. Events of other types are
+//! ignored.
 //!
-//! **Deterministic**: there is no clock, no chance, no zone of the machine, no file and no network: `Date.now()` and the like throw. Variables of a
-//! module would live from event to event, in one process; [contract checks](leftfold::testing::Spec::holds_under_chaos) find scripts that use such.
+//! **Deterministic**: scripts have no clock, random numbers, local time zone, files or network, and
+//! `Date.now()` and the like throw. Variables of a module would live from event to event, in one
+//! process. [Contract checks](leftfold::testing::Spec::holds_under_chaos) find scripts that use
+//! them.
 //!
-//! **Bounded**: a call that takes too much processor time or memory fails as one that throws does. Numbers are those of JavaScript: whole ones are
-//! exact up to 2⁵³. Larger ones are passed on exactly, and a script that calculates with them fails.
+//! **Bounded**: a call that takes too much processor time or memory fails like one that throws.
+//! Numbers are those of JavaScript: whole ones are exact up to 2⁵³. Larger ones are passed on
+//! exactly, and a script that calculates with them fails.
 //!
 //! # Contained
 //!
-//! [`Script::compile`] runs a script in this process, where the engine stops it at its limits wherever it can. Some calls, such as
-//! `text.includes(…)` on long texts, are one step to the engine, and can't be stopped. [`Script::compile_in`] runs it in
-//! [worker processes](Workers) that are ended from outside; the daemon does so.
+//! [`Script::compile`] runs a script in this process, where the engine enforces the limits as far
+//! as it can. Some calls, such as `text.includes(…)` on long texts, are one step to the engine and
+//! can't be interrupted. [`Script::compile_in`] runs a script in [worker processes](Workers) that
+//! can be killed. The daemon does so.
 
 mod engine;
 mod pool;
@@ -66,12 +74,14 @@ use self::remote::{Extent, Item, Remote};
 use self::wire::{Record, Source};
 pub use self::worker::run_worker;
 
-/// What one call of a script may take.
+/// Limits for one call of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How much processor time it may take; a second if not said. Time in which the machine does something else does not count.
+    /// The maximum processor time. The default is a second. Time spent by other processes does not
+    /// count.
     pub time: Duration,
-    /// How much memory the engine may take with all that the script keeps, in bytes; 64 MiB if not said.
+    /// The maximum memory of the engine with everything the script keeps, in bytes. The default is
+    /// 64 MiB.
     pub memory: usize,
 }
 
@@ -81,7 +91,8 @@ impl Default for Limits {
     }
 }
 
-/// Why a script could not be compiled, or a function of it failed: the message, and where in the script.
+/// The error of a script that does not compile, or of a function that failed: the message and the
+/// place in the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     message: String,
@@ -98,7 +109,7 @@ impl Fault {
     }
 }
 
-/// The message of a call that took too much processor time.
+/// Returns the message for a call that took too much processor time.
 pub(crate) fn too_long(limits: Limits) -> String {
     format!("it ran for longer than {:?}", limits.time)
 }
@@ -120,15 +131,16 @@ pub struct Script {
 struct Inner {
     name: String,
     file: String,
-    /// The version that it exports, and a hash of its text.
+    /// The exported version, and a hash of the script's text.
     fingerprint: String,
     exports: Exports,
     host: Host,
 }
 
-/// Where a script runs.
+/// The place where a script runs.
 enum Host {
-    /// In this process. The engine is called by one thread at a time; after a call that ran into a limit it is replaced.
+    /// In this process. One thread at a time calls the engine. After a call that exceeded a limit
+    /// it is replaced.
     Here(Source, Mutex<Option<Engine>>),
     /// In worker processes.
     Workers(Remote),
@@ -146,7 +158,8 @@ impl fmt::Debug for Script {
 }
 
 impl Script {
-    /// Compiles a script under the name of its projection, to run in this process. The file is the one that errors name.
+    /// Compiles a script under the name of its projection, to run in this process. Errors name the
+    /// file.
     pub fn compile(
         name: impl Into<String>,
         file: impl Into<String>,
@@ -159,7 +172,8 @@ impl Script {
         Ok(Self::new(name.into(), exports, &source.clone(), Host::Here(source, Mutex::new(Some(engine)))))
     }
 
-    /// Compiles a script to run in worker processes. Blocks the thread until a worker has loaded it.
+    /// Compiles a script to run in worker processes. Blocks the thread until a worker has loaded
+    /// it.
     pub fn compile_in(
         workers: &Workers,
         name: impl Into<String>,
@@ -178,29 +192,29 @@ impl Script {
         Self { inner: Arc::new(Inner { name, file: source.file.clone(), fingerprint, exports, host }) }
     }
 
-    /// Whether both are one compiled script.
+    /// Returns whether both are the same compiled script.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Whether it was compiled in worker processes from just this.
+    /// Returns whether it was compiled in worker processes from exactly this input.
     pub fn is_made_of(&self, name: &str, file: &str, limits: Limits, source: &str) -> bool {
         let is_it = |remote: &Remote| remote.script() == identity(file, source, limits);
         self.inner.name == name && matches!(&self.inner.host, Host::Workers(remote) if is_it(remote))
     }
 
-    /// The types of events that it has functions for.
+    /// Returns the types of events that the script has functions for.
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.inner.exports.types.iter().map(String::as_str)
     }
 }
 
-/// The identity of a script with its limits.
+/// Returns the identity of a script with its limits.
 fn identity(file: &str, text: &str, limits: Limits) -> u64 {
     hash([file, text, &format!("{limits:?}")])
 }
 
-/// A hash of texts, the first eight bytes of a SHA-256.
+/// Returns a hash of texts: the first eight bytes of a SHA-256.
 fn hash<const N: usize>(texts: [&str; N]) -> u64 {
     let mut digest = Sha256::new();
     for (text, number) in texts.iter().zip(0..) {
@@ -255,7 +269,7 @@ fn here<T>(
         None => Engine::new(&source.file, &source.text, source.limits)?,
     };
     let answer = call(&engine);
-    // An engine that was cut off may be in any state.
+    // An interrupted engine may be in any state.
     if !answer.as_ref().is_err_and(|fault| fault.is_limit) {
         *kept = Some(engine);
     }
@@ -274,7 +288,7 @@ fn unanswered() -> fold::Error {
     fold::Error::new("the worker gave no answer")
 }
 
-/// The ids in an answer of a worker.
+/// Returns the ids in a worker's response.
 fn ids(record: Option<Record>) -> Result<Vec<String>, Fault> {
     match record {
         Some(Record::Ids(ids)) => Ok(ids),
@@ -283,7 +297,7 @@ fn ids(record: Option<Record>) -> Result<Vec<String>, Fault> {
     }
 }
 
-/// The fold in an answer of a worker; `None` if it was not computed.
+/// Returns the fold in a worker's response, or `None` if it was not computed.
 fn folded_by(record: Record) -> Option<Folded<Json>> {
     match record {
         Record::Document(text) => Some(Ok(Some(Json::stored(text)))),
@@ -317,7 +331,7 @@ impl Bulk<Json, Json> for Remote {
         time: Duration,
     ) -> Vec<Option<Folded<Json>>> {
         let texts: Result<Vec<_>, _> = folds.iter().map(|fold| text(fold.event)).collect();
-        // Those that are not answered here are folded one by one, and fail there.
+        // Events without a result here are folded one by one, and fail there.
         let Ok(texts) = texts else { return Vec::new() };
         let mut keys = HashMap::new();
         let items = folds.iter().zip(&texts).map(|(fold, event)| {
@@ -344,13 +358,13 @@ impl Projection for Script {
         &self.inner.name
     }
 
-    /// The version that the script exports; 1 if it exports none.
+    /// Returns the version that the script exports, or 1 if it exports none.
     fn version(&self) -> u32 {
         self.inner.exports.version
     }
 
-    /// The version and a hash of the text: two scripts that differ only in a comment have two
-    /// fingerprints.
+    /// Returns the version and a hash of the text. Two scripts that differ only in a comment have
+    /// different fingerprints.
     fn fingerprint(&self) -> Cow<'_, str> {
         Cow::Borrowed(&self.inner.fingerprint)
     }

@@ -1,4 +1,4 @@
-//! The worker processes of a program, shared by all its scripts.
+//! The worker processes, shared by all scripts of this process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,13 +14,14 @@ use leftfold::budget::{Budget, Share, Use};
 use crate::Fault;
 use crate::process::{Process, unavailable};
 
-/// About what a worker takes without a script.
+/// The approximate memory of a worker without a script.
 const OWN_BYTES: usize = 32 << 20;
 
-/// Worker processes that run scripts where they can be ended from outside, whatever they do.
+/// A pool of worker processes for scripts. A worker can be killed whatever its script does.
 ///
-/// There are as many as there are cores, at least two, however many scripts use them. They are started on demand.
-/// Slow scripts get half of them at most, so that quick ones wait for milliseconds only.
+/// The pool has as many workers as there are cores, at least two, for any number of scripts. They
+/// are started on demand. Slow scripts get at most half of them, so that quick ones wait only for
+/// milliseconds.
 #[derive(Clone)]
 pub struct Workers(Arc<Shared>);
 
@@ -31,7 +32,7 @@ struct Shared {
     budget: Budget,
     state: Mutex<State>,
     changed: Condvar,
-    /// How slow each script has been, also under an earlier configuration.
+    /// The slowness of each script, also under an earlier configuration.
     slowness: Mutex<HashMap<u64, Arc<AtomicU32>>>,
 }
 
@@ -39,9 +40,9 @@ struct Shared {
 struct State {
     idle: Vec<Kept>,
     busy: usize,
-    /// How many of the busy ones work for slow scripts.
+    /// The number of busy workers that run slow scripts.
     slow: usize,
-    /// Those who wait, in order of arrival.
+    /// The waiting callers, in order of arrival.
     line: VecDeque<Place>,
     next: u64,
 }
@@ -52,7 +53,7 @@ struct Place {
     is_slow: bool,
 }
 
-/// A process, and what it takes of the memory budget.
+/// A process, and its share of the memory budget.
 struct Kept {
     process: Process,
     share: Share,
@@ -65,10 +66,10 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
-    /// Workers that are started as this program with these arguments. It must call
-    /// [`run_worker`](crate::run_worker), and nothing else, when it is started so.
+    /// Creates a pool whose workers run this program with these arguments. When started so, the
+    /// program must call [`run_worker`](crate::run_worker), and nothing else.
     ///
-    /// What the processes take counts in the budget.
+    /// The memory of the processes counts in the budget.
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = String>,
@@ -86,7 +87,7 @@ impl Workers {
         }))
     }
 
-    /// How slow a script has been: shared by all that have the same text and limits.
+    /// Returns the slowness of a script, which all scripts with the same text and limits share.
     pub(crate) fn slowness(&self, script: u64) -> Arc<AtomicU32> {
         const MOST: usize = 10_000;
         let mut known = self.0.slowness.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,7 +97,7 @@ impl Workers {
         Arc::clone(known.entry(script).or_default())
     }
 
-    /// A worker for one job, in turn. One that has the script loaded is preferred.
+    /// Waits in line for a worker for one job. Prefers a worker that has the script loaded.
     pub(crate) fn worker(&self, script: u64, is_slow: bool, is_fresh: bool) -> Result<Lease<'_>, Fault> {
         let mut state = self.0.lock();
         let place = Place { number: state.next, is_slow };
@@ -111,7 +112,7 @@ impl Workers {
         let known = state.idle.iter().position(|kept| kept.process.has(script));
         let kept = known.or(state.idle.len().checked_sub(1)).map(|at| state.idle.swap_remove(at));
         drop(state);
-        // Others in line may be able to go as well.
+        // Other callers in line may be able to go as well.
         self.0.changed.notify_all();
         let mut lease = Lease { shared: &self.0, kept, is_slow };
         if is_fresh {
@@ -126,7 +127,8 @@ impl Workers {
 }
 
 impl Shared {
-    /// Starts a process. A machine that has no room for one may have it soon, and no document is to be parked for that.
+    /// Starts a process, with retries. A machine without room for one may have it soon, and no
+    /// document should be parked for that.
     fn spawn(&self) -> io::Result<Process> {
         const TRIES: u32 = 50;
         const PAUSE: Duration = Duration::from_millis(100);
@@ -148,7 +150,7 @@ impl Shared {
 }
 
 impl State {
-    /// Whether there is a worker for this place, and nobody before it who could take it.
+    /// Returns whether a worker is free for this place, and no caller before it could take it.
     fn may_go(&self, place: Place, most: usize) -> bool {
         let slow_is_full = self.slow >= (most / 2).max(1);
         let could_go = |place: &Place| !(place.is_slow && slow_is_full);
@@ -157,7 +159,7 @@ impl State {
     }
 }
 
-/// A worker for one job. It goes back when this is dropped.
+/// A worker leased for one job. Dropping the lease returns it.
 pub(crate) struct Lease<'a> {
     shared: &'a Shared,
     kept: Option<Kept>,
@@ -165,16 +167,17 @@ pub(crate) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// Ends the worker instead of giving it back.
+    /// Kills the worker instead of returning it.
     pub(crate) fn discard(mut self) {
         self.kept = None;
     }
 
-    /// Counts what the worker takes, and ends it if that is more than a script may take.
+    /// Charges the worker's memory to the budget. Kills the worker if it has more than a script may
+    /// take.
     pub(crate) fn weigh(mut self, most: usize) {
         let Some(kept) = &mut self.kept else { return };
         let bytes = kept.process.memory().unwrap_or(0);
-        // What is there is there: it counts whether or not there is room for it.
+        // The memory is in use already: charge it even if the budget has no room.
         let share = self.shared.budget.take(Use::Fold, bytes);
         kept.share = share;
         if bytes > most.saturating_add(OWN_BYTES) {

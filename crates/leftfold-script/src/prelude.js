@@ -1,4 +1,5 @@
-// What a script finds, and how it is called. Whatever could answer differently the next time is taken away first.
+// The environment of a script, and the functions that call it. Nondeterministic features are
+// removed.
 (() => {
   "use strict";
   const refuse = (what, instead) => () => {
@@ -16,7 +17,7 @@
     if (typeof date === "string" && !hasZone.test(date)) {
       refuse(`a date without a zone (${date})`, "end it with Z")();
     }
-    // What an object turns into can't be checked: it may be another text each time.
+    // The text of an object can't be checked: it may differ each time.
     if (date !== null && typeof date === "object" && !(date instanceof Native)) {
       throw new TypeError("a date is made of a text, a number or a date, not of another object");
     }
@@ -55,12 +56,12 @@
   const isArray = Array.isArray;
   const entries = Object.entries;
 
-  /** Keeps a whole number that JavaScript would round: it is written as it was read, and can't be calculated with. */
+  /** Keeps whole numbers that JavaScript would round as raw JSON. Arithmetic on them throws. */
   const exact = (_, value, { source }) =>
     typeof value === "number" && !isSafeInteger(value) && wholeNumber.test(source) ? rawJSON(source) : value;
   const wholeNumber = /^-?[0-9]+$/;
 
-  /** Where there is a number or a date that JSON writes as null. */
+  /** Returns the place of a number or a date that JSON writes as null. */
   const notANumber = (value, path) => {
     if (typeof value === "number") return isFinite(value) ? undefined : `${path} is ${value}`;
     if (value === null || typeof value !== "object") return undefined;
@@ -116,7 +117,7 @@
       last = after;
       return stringify(after);
     };
-    /** Refuses the last document if JSON wrote something of it as null. */
+    /** Rejects the last document if it contains a number or a date that JSON writes as null. */
     const check = (type) => {
       const wrong = notANumber(last, "");
       if (wrong !== undefined) throw new RangeError(`the function for ${type} returned a document in which ${wrong}`);

@@ -1,4 +1,5 @@
-//! One worker process, as its parent sees it: jobs go in, results come out, and one that takes too much is ended.
+//! A worker process as its parent sees it. The parent sends jobs, receives results, and kills a
+//! worker that exceeds its limits.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -18,38 +19,38 @@ pub(crate) const LOADING: u64 = u64::MAX;
 /// Announced between jobs.
 pub(crate) const IDLE: u64 = u64::MAX - 1;
 
-/// A busy worker is checked after this time, again and again.
+/// The interval at which a busy worker is checked.
 const TICK: Duration = Duration::from_millis(5);
-/// How long a worker may take to read a job.
+/// The timeout for a worker to read a job.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often longer than its processor time an item may take by the wall clock, on a machine that is busy …
+/// The wall-clock limit of an item on a busy machine, as a multiple of its processor time …
 const WALL_FACTOR: u32 = 30;
-/// … and at least.
+/// … and the minimum.
 const LEAST_WALL: Duration = Duration::from_secs(30);
 
-/// A worker process. It ends with this value.
+/// A worker process. Dropping the value kills it.
 pub(crate) struct Process {
     child: Child,
     socket: UnixStream,
     announcement: File,
-    /// Scripts that it has loaded, the last used first: as the worker counts them.
+    /// The scripts that it has loaded, the last used first. The worker keeps the same list.
     loaded: Vec<u64>,
 }
 
 /// The results of a job.
 pub(crate) struct Answer {
-    /// One for each item that was done, in order.
+    /// One record for each item that was done, in order.
     pub(crate) records: Vec<Record>,
-    /// The processor time that its items took.
+    /// The processor time of its items.
     pub(crate) cpu: Duration,
-    /// Why the worker is gone, if it is.
+    /// The reason why the worker was lost, if it was.
     pub(crate) lost: Option<Lost>,
 }
 
-/// A worker that is gone.
+/// A worker that was lost.
 #[derive(Debug)]
 pub(crate) struct Lost {
-    /// The item that it was at, or [`LOADING`] or [`IDLE`].
+    /// The item that it was working on, or [`LOADING`] or [`IDLE`].
     pub(crate) at: u64,
     pub(crate) reason: String,
 }
@@ -62,12 +63,12 @@ impl Process {
         let child = Command::new(program)
             .args(arguments)
             .env_clear()
-            // Scripts that get at the machine's zone all the same see none.
+            // If a script gets at the local time zone all the same, it is UTC.
             .env("TZ", "UTC")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(announcement.try_clone()?))
             .stderr(Stdio::null())
-            // What a terminal sends to the parent is the parent's business.
+            // A terminal's signals are for the parent only.
             .process_group(0)
             .spawn()?;
         socket.set_read_timeout(Some(TICK))?;
@@ -79,7 +80,7 @@ impl Process {
         self.loaded.contains(&script)
     }
 
-    /// Runs a job, or as much of it as the worker lives for. An item may take this much processor time.
+    /// Runs a job until its end or the loss of the worker. `limit` is the processor time per item.
     pub(crate) fn run(
         &mut self,
         (script, source): (u64, &Source),
@@ -105,11 +106,11 @@ impl Process {
         }
     }
 
-    /// Ends it, if it has not ended, and says why it is gone.
+    /// Kills the worker, if it has not ended, and returns why it was lost.
     fn lost(&mut self, error: &io::Error) -> Lost {
         let at = self.announced();
         let over = error.get_ref().and_then(|error| error.downcast_ref::<Over>());
-        // Whatever is left of it must not run on.
+        // The rest of the process must not continue to run.
         let status = match over {
             Some(_) => None,
             None => self.ended_by_itself(),
@@ -123,7 +124,7 @@ impl Process {
         Lost { at, reason }
     }
 
-    /// Whether it has ended without being told to, and how.
+    /// Returns how the worker ended, if it ended by itself.
     fn ended_by_itself(&mut self) -> Option<String> {
         const LATE: Duration = Duration::from_millis(200);
         let begun = Instant::now();
@@ -150,9 +151,10 @@ impl Process {
         }
     }
 
-    /// The processor time that it has taken, if the system tells.
+    /// Returns the processor time of the worker, if the system provides it.
     fn cpu(&self) -> Option<Duration> {
-        // Exact to the nanosecond for the first thread, which runs the scripts; not all kernels have it.
+        // Exact to the nanosecond for the first thread, which runs the scripts. Not all kernels
+        // have it.
         if let Ok(exact) = std::fs::read_to_string(format!("/proc/{}/schedstat", self.child.id()))
             && let Some(nanoseconds) = exact.split_ascii_whitespace().next()
         {
@@ -164,7 +166,8 @@ impl Process {
         Some(Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second().max(1)))
     }
 
-    /// The memory that it takes for itself, in bytes, if the system tells. Its program is shared with others.
+    /// Returns the worker's own memory in bytes, if the system provides it. The program's code is
+    /// shared with others.
     pub(crate) fn memory(&self) -> Option<usize> {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).ok()?;
         let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<usize>);
@@ -173,14 +176,14 @@ impl Process {
     }
 }
 
-/// A small file without a name.
+/// Creates a small file without a name.
 #[cfg(target_os = "linux")]
 fn announcement() -> io::Result<File> {
     use rustix::fs::{MemfdFlags, memfd_create};
     Ok(File::from(memfd_create("leftfold-script", MemfdFlags::CLOEXEC)?))
 }
 
-/// A small file whose name is removed at once.
+/// Creates a small file whose name is removed at once.
 #[cfg(not(target_os = "linux"))]
 fn announcement() -> io::Result<File> {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -199,11 +202,11 @@ impl Drop for Process {
     }
 }
 
-/// Reads results, and looks at the worker whenever none come for a while.
+/// Reads results, and checks the worker whenever none arrive for a while.
 struct Watched<'a> {
     process: &'a Process,
     limits: Limits,
-    /// The item that was announced when it was last looked at, since when, and the processor time at that moment.
+    /// The item announced at the last check, since when, and the processor time at that moment.
     seen: Option<(u64, Instant, Option<Duration>)>,
     over: Option<Over>,
 }
@@ -221,7 +224,7 @@ impl std::fmt::Display for Over {
 impl std::error::Error for Over {}
 
 impl Watched<'_> {
-    /// Reads all results of a job. Answers how much processor time it took.
+    /// Reads all results of a job. Returns its processor time.
     fn read_all(self, records: &mut Vec<Record>) -> io::Result<Duration> {
         let mut from = BufReader::with_capacity(1 << 16, self);
         loop {
@@ -232,7 +235,7 @@ impl Watched<'_> {
         }
     }
 
-    /// Checks the limits of the item that the worker is at.
+    /// Checks the limits of the item that the worker is working on.
     fn look(&mut self) -> Option<Over> {
         let (at, now, cpu) = (self.process.announced(), Instant::now(), self.process.cpu());
         let Some((_, since, before)) = self.seen.filter(|(seen, ..)| *seen == at) else {
@@ -267,7 +270,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// The fault of a script whose worker could not be started or kept.
+/// Returns the fault of a script whose worker could not be started or kept.
 pub(crate) fn unavailable(error: &io::Error) -> Fault {
     Fault::new(format!("a process for scripts can't be started: {error}"))
 }

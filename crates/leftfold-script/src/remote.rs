@@ -1,7 +1,8 @@
-//! A script in worker processes: folds go there many at a time, and none of them can hurt the others.
+//! A script in worker processes. Workers fold many items at a time, and no item can harm others.
 //!
-//! A worker that is lost was at some item. That item then runs alone in a fresh process, and fails only if it is lost
-//! there, too; items before it run once more, and those behind it go on from its result.
+//! If a worker is lost, the item it was working on is the suspect. That item runs alone in a new
+//! process, and fails only if that process is lost, too. Items before it run once more, and items
+//! behind it continue from its result.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,27 +15,30 @@ use crate::process::{Answer, IDLE, LOADING, Lost};
 use crate::wire::{Before, FoldItem, Record, Source, Work};
 use crate::{Fault, hash};
 
-/// A job of a quick script ends after this time, or with the item that takes longer: the next script waits no longer than that.
+/// The time after which a job of a quick script ends, with the current item. The next script waits
+/// no longer than that.
 const JOB_TIME: Duration = Duration::from_millis(10);
-/// The same for a slow script. Others wait for it among the slow ones alone.
+/// The same for a slow script. Only other slow scripts wait for it.
 const SLOW_JOB_TIME: Duration = Duration::from_millis(50);
-/// A script is slow if its items take more processor time than this, on average over a job. Elapsed time would say more about
-/// the machine.
+/// The average processor time per item in a job above which a script is slow. Elapsed time would
+/// depend more on the machine.
 const SLOW_ITEM: Duration = Duration::from_millis(2);
-/// An item of a script that is not known to be slow gets this much processor time. If it needs more, its worker is killed,
-/// and it runs alone, with its whole limit, among the slow ones: so it delays no quick script for long.
+/// The processor time for an item of a script that is not known to be slow. If it needs more, its
+/// worker is killed. It then runs alone, with its whole limit, among the slow ones, so it delays no
+/// quick script for long.
 const QUANTUM: Duration = Duration::from_millis(10);
-/// A script that was slow is quick again after so many quick jobs.
+/// The number of quick jobs after which a slow script counts as quick again.
 const QUICK_JOBS: u32 = 100;
-/// The results of a job have about so many bytes, or are one document.
+/// The approximate size of a job's results, unless one document is larger.
 const JOB_BYTES: u32 = 4 << 20;
-/// All results of a call have about so many bytes, or are those that it must have.
+/// The approximate size of a call's results, unless the required ones are larger.
 const CALL_BYTES: usize = 16 << 20;
 const JOB_ITEMS: usize = 1_024;
-/// How often loading the script may end its process.
+/// The number of times that loading the script may lose its process.
 const LOADS: u32 = 2;
 
-/// How long it is remembered that an item has lost its worker: repairs fold it again at once, and would lose it again.
+/// The time for which the loss of a worker is remembered. Repairs fold the item again at once, and
+/// would lose another worker.
 const REMEMBER: Duration = Duration::from_secs(30);
 const MOST_REMEMBERED: usize = 256;
 
@@ -44,13 +48,13 @@ pub(crate) struct Remote {
     /// The identity of the script with its limits.
     script: u64,
     source: Source,
-    /// 0 for a quick script; else how many quick jobs are missing until it is one.
+    /// 0 for a quick script; otherwise the number of quick jobs until it is one.
     slowness: Arc<AtomicU32>,
-    /// Items that have lost their workers lately.
+    /// Items that have lost their workers recently.
     lost: Mutex<Vec<Remembered>>,
 }
 
-/// An item that has lost its worker, and lost it again when it ran alone.
+/// An item that lost its worker, and lost it again when it ran alone.
 struct Remembered {
     /// The hash of its event.
     event: u64,
@@ -78,7 +82,7 @@ enum Call<'a> {
 }
 
 impl Call<'_> {
-    /// The hash of an item's event.
+    /// Returns the hash of an item's event.
     fn event(&self, at: usize) -> u64 {
         hash([match self {
             Self::Fold(items) => items[at].event,
@@ -86,7 +90,7 @@ impl Call<'_> {
         }])
     }
 
-    /// The hash of an item's event and the document before it, given the results of all before it.
+    /// Returns the hash of an item's event and the document before it, given all results before it.
     fn whole(&self, done: &[Record], at: usize) -> u64 {
         let Self::Fold(items) = self else { return self.event(at) };
         let item = &items[at];
@@ -99,7 +103,7 @@ impl Call<'_> {
         hash([item.event, document.unwrap_or_default()])
     }
 
-    /// A job with a range of the items, given the results of all before it.
+    /// Returns a job with a range of the items, given all results before it.
     fn job<'r>(&'r self, done: &'r [Record], range: Range<usize>) -> Work<'r> {
         let items = match self {
             Self::Fold(items) => items,
@@ -111,7 +115,7 @@ impl Call<'_> {
             last[item.key as usize] = Some(match record {
                 Record::Document(text) => Before::Text(text),
                 Record::Nothing => Before::Nothing,
-                // The worker has no last result of it, either, and skips it.
+                // The worker has no last result of the document, either, and skips the item.
                 _ => Before::Last,
             });
         }
@@ -124,17 +128,17 @@ impl Call<'_> {
     }
 }
 
-/// How much of a call has to be done.
+/// The extent of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
-    /// So many items, whatever they take …
+    /// The number of items to process in any case …
     pub(crate) least: usize,
-    /// … and more until so much time has passed.
+    /// … and the time for which to continue beyond them.
     pub(crate) time: Duration,
 }
 
 impl Remote {
-    /// Loads a script and tells what it exports.
+    /// Loads a script, and returns its exports.
     pub(crate) fn load(workers: Workers, script: u64, source: Source) -> Result<(Self, Exports), Fault> {
         let slowness = workers.slowness(script);
         let remote = Self { workers, script, source, slowness, lost: Mutex::default() };
@@ -159,12 +163,12 @@ impl Remote {
         self.script
     }
 
-    /// Folds in order. Answers for as many items as the extent allows.
+    /// Folds in order. Returns results for as many items as the extent allows.
     pub(crate) fn fold(&self, items: &[Item<'_>], extent: Extent) -> Result<Vec<Record>, Fault> {
         self.run(&Call::Fold(items), items.len(), extent)
     }
 
-    /// Routes events, all of them.
+    /// Routes all events.
     pub(crate) fn route(&self, events: &[&str]) -> Result<Vec<Record>, Fault> {
         let extent = Extent { least: events.len(), time: Duration::ZERO };
         self.run(&Call::Route(events), events.len(), extent)
@@ -174,7 +178,7 @@ impl Remote {
     fn run(&self, call: &Call<'_>, items: usize, extent: Extent) -> Result<Vec<Record>, Fault> {
         let begun = Instant::now();
         let (mut done, mut bytes) = (Vec::with_capacity(items), 0);
-        // The item that a worker was lost at.
+        // The item at which a worker was lost.
         let (mut suspect, mut failed_loads) = (None, 0);
         while done.len() < items {
             if done.len() >= extent.least && (begun.elapsed() >= extent.time || bytes > CALL_BYTES) {
@@ -220,7 +224,7 @@ impl Remote {
                 Some(Lost { at, reason }) => {
                     let at = usize::try_from(at).map_or(from, |at| from.saturating_add(at));
                     tracing::debug!(item = at, reason, "a worker was lost, its item runs alone");
-                    // If all results came before the worker was lost, there is nobody to suspect.
+                    // If all results arrived before the worker was lost, no item is suspect.
                     suspect = (done.len() < to).then(|| at.clamp(done.len(), to - 1));
                 }
             }
@@ -236,14 +240,15 @@ impl Remote {
         }
     }
 
-    /// The fault of an item that has lost its worker lately.
+    /// Returns the fault of an item that has lost its worker recently.
     fn remembered(&self, whole: u64) -> Option<Fault> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.retain(|one| one.since.elapsed() < REMEMBER);
         lost.iter().find(|one| one.whole == whole).map(|one| one.fault.clone())
     }
 
-    /// The first item of a range whose event has lost its worker lately: it need not take others with it once more.
+    /// Returns the first item of a range whose event has lost its worker recently, so that it can
+    /// run alone.
     fn first_remembered(&self, call: &Call<'_>, mut range: Range<usize>) -> Option<usize> {
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         if lost.is_empty() {

@@ -1,7 +1,8 @@
 //! The frames between the parent and a worker process, over a socket.
 //!
-//! A job is one frame, read whole before anything of it runs. The answer is a sequence of records that ends with
-//! [`Record::End`]. Numbers are little-endian, texts have their length before them.
+//! A job is one frame, read whole before any part of it runs. The response is a sequence of records
+//! that ends with [`Record::End`]. Numbers are little-endian, and texts are preceded by their
+//! length.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -9,10 +10,10 @@ use std::time::Duration;
 use crate::engine::Exports;
 use crate::{Fault, Limits};
 
-/// The largest frame: a document and an event of the largest sizes that the engine takes fit many times.
+/// The maximum size of a frame. Documents and events of the maximum sizes fit many times.
 const MAX_FRAME_BYTES: usize = 256 << 20;
 
-/// A script, as a worker needs it to load it.
+/// A script with everything a worker needs to load it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     pub(crate) file: String,
@@ -23,9 +24,9 @@ pub(crate) struct Source {
 /// The work of one job.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Work<'a> {
-    /// Load the script and tell what it exports.
+    /// Load the script and return its exports.
     Load,
-    /// Fold these, in order.
+    /// Fold these items, in order.
     Fold(Vec<FoldItem<'a>>),
     /// Route the events with these texts.
     Route(Vec<&'a str>),
@@ -57,14 +58,14 @@ pub(crate) struct Job<'a> {
     pub(crate) script: u64,
     /// The script itself, if the worker does not have it yet.
     pub(crate) source: Option<Source>,
-    /// The job ends early, after some item, when it has taken so long …
+    /// The time after which the job ends early, after some item …
     pub(crate) most_time: Duration,
-    /// … or its results have so many bytes.
+    /// … or the size of its results.
     pub(crate) most_bytes: u32,
     pub(crate) work: Work<'a>,
 }
 
-/// A part of the answer to a job.
+/// A part of the response to a job.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Loaded(Exports),
@@ -72,9 +73,10 @@ pub(crate) enum Record {
     Nothing,
     Document(String),
     Ids(Vec<String>),
-    /// The fold before it, of the same document, failed.
+    /// The previous fold of the same document failed.
     Skipped,
-    /// The job is over, and its items took this much processor time; those without a record were not begun.
+    /// The end of the job, with the processor time of its items. Items without a record were not
+    /// begun.
     End(Duration),
 }
 
@@ -128,7 +130,7 @@ impl Job<'_> {
     }
 }
 
-/// Reads the next frame into a buffer. `false` means that the parent has gone.
+/// Reads the next frame into a buffer. Returns `false` if the parent is gone.
 pub(crate) fn read_frame(from: &mut impl Read, frame: &mut Vec<u8>) -> io::Result<bool> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
@@ -146,7 +148,7 @@ pub(crate) fn read_frame(from: &mut impl Read, frame: &mut Vec<u8>) -> io::Resul
     Ok(true)
 }
 
-/// Reads a job out of its frame.
+/// Parses a job from its frame.
 pub(crate) fn parse(frame: &[u8]) -> io::Result<Job<'_>> {
     let mut rest = Slice(frame);
     let script = rest.u64()?;
@@ -248,7 +250,7 @@ fn length(from: &mut impl Read) -> io::Result<usize> {
     }
 }
 
-/// Reads a text. The script's engine may have made it of half surrogate pairs: then it is no text.
+/// Reads a text. It may not be valid UTF-8, because the engine can produce unpaired surrogates.
 fn text(from: &mut impl Read) -> io::Result<String> {
     let mut text = vec![0; length(from)?];
     from.read_exact(&mut text)?;

@@ -1,7 +1,8 @@
-//! A worker process: loads scripts, folds and routes as its parent says, one job at a time.
+//! A worker process: loads scripts, and folds and routes events for its parent, one job at a time.
 //!
-//! The parent may end it at any moment, and looks up in the announcement, a small file that both have open, which item
-//! it was at. Nothing here is durable or trusted: results are checked by the parent.
+//! The parent may kill it at any moment. It then reads the current item from the announcement, a
+//! small file that both have open. Nothing here is durable or trusted: the parent checks the
+//! results.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,11 +19,11 @@ use crate::engine::Engine;
 use crate::wire::{Before, FoldItem, Job, Record, Source, Work, parse, read_frame};
 use crate::{Fault, process};
 
-/// How many scripts a worker keeps loaded. The parent counts in the same way.
+/// The number of scripts that a worker keeps loaded. The parent keeps the same list.
 pub(crate) const MAX_LOADED: usize = 4;
-/// Scripts leave the processor to whoever answers requests.
+/// Scripts run at a lower priority than the process that serves requests.
 const NICENESS: i32 = 10;
-/// Memory of the worker beside what scripts may take.
+/// The worker's memory besides that of the scripts.
 const OWN_MEMORY_BYTES: u64 = 512 << 20;
 const FLUSH_BYTES: usize = 1 << 16;
 
@@ -30,7 +31,7 @@ const FLUSH_BYTES: usize = 1 << 16;
 ///
 /// The socket is standard input, the announcement standard output.
 pub fn run_worker() -> ExitCode {
-    // The parent tells what became of a worker; a panic's own text would go nowhere useful.
+    // The parent reports the loss of a worker. The text of a panic would have no reader.
     std::panic::set_hook(Box::new(|_| {}));
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,7 +42,7 @@ pub fn run_worker() -> ExitCode {
 fn serve() -> io::Result<()> {
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let announcement = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    // Less than the best is no reason not to work.
+    // A worker also works at the normal priority.
     let _ = nice(NICENESS);
     for resource in [Resource::Core, Resource::Fsize] {
         // The announcement has eight bytes.
@@ -62,18 +63,18 @@ fn serve() -> io::Result<()> {
 
 struct Worker {
     announcement: File,
-    /// The last used first.
+    /// The loaded scripts, the last used first.
     loaded: Vec<Loaded>,
 }
 
-/// A script, with its engine unless that ran into a limit.
+/// A script, with its engine unless that exceeded a limit.
 struct Loaded {
     script: u64,
     source: Source,
     engine: Option<Engine>,
 }
 
-/// Results on their way to the parent.
+/// Results to send to the parent.
 struct Results<'a> {
     socket: &'a mut UnixStream,
     buffer: Vec<u8>,
@@ -133,7 +134,7 @@ impl Worker {
         self.announcement.write_all_at(&at.to_le_bytes(), 0)
     }
 
-    /// Brings a script to the front, with an engine.
+    /// Moves a script to the front, with an engine.
     fn load(&mut self, script: u64, source: Option<Source>) -> Result<crate::engine::Exports, Fault> {
         if let Some(at) = self.loaded.iter().position(|loaded| loaded.script == script) {
             self.loaded[..=at].rotate_right(1);
@@ -151,7 +152,8 @@ impl Worker {
         Ok(loaded.engine.insert(engine).exports.clone())
     }
 
-    /// Calls the engine of the script in front. An engine that ran into a limit may be in any state: it is replaced.
+    /// Calls the engine of the script in front. An engine that exceeded a limit may be in any
+    /// state, so it is replaced.
     fn call<T>(&mut self, call: impl FnOnce(&Engine) -> Result<T, Fault>) -> Result<T, Fault> {
         let Loaded { source, engine, .. } = &mut self.loaded[0];
         let ready = match engine.take() {
@@ -166,7 +168,7 @@ impl Worker {
     }
 
     fn fold(&mut self, items: &[FoldItem<'_>], results: &mut Results<'_>) -> io::Result<()> {
-        /// The last result of each document; the inner `None` is that there is no document.
+        /// The last result of each document. The inner `None` means that there is no document.
         type Last = Option<Option<String>>;
         let mut last: Vec<Last> = Vec::new();
         for (item, number) in items.iter().zip(0..) {
@@ -223,7 +225,7 @@ impl Worker {
     }
 }
 
-/// Ends this process soon after its parent, also while the engine is in a native loop that notices nothing.
+/// Ends this process soon after its parent, even while the engine is in a native loop.
 fn end_with_parent() {
     const LOOK_EVERY: Duration = Duration::from_millis(500);
     let parent = getppid();
@@ -235,13 +237,13 @@ fn end_with_parent() {
     });
 }
 
-/// The processor time that this process has taken.
+/// Returns the processor time of this process.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Has the system end this process if nobody else does.
+/// Sets limits at which the system kills this process, if nothing else does.
 fn limit_process(source: &Source) {
     const GRACE_SECONDS: u64 = 5;
     let most = cpu().as_secs() + 2 * source.limits.time.as_secs() + GRACE_SECONDS;

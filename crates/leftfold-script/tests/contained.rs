@@ -1,7 +1,8 @@
-//! Scripts in worker processes: whatever one does, it ends at its limits, and others go on.
+//! Scripts in worker processes: each ends at its limits, and others continue.
 //!
-//! Before, one event whose fold never came back froze every projection and every request of the daemon, again after
-//! each restart: native loops of the engine never ask whether they may go on.
+//! In an earlier version, one event whose fold never returned froze every projection and every
+//! request of the daemon, again after each restart. Native loops of the engine never check for
+//! interruption.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use serde_json::json;
 
 const LIMITS: Limits = Limits { time: Duration::from_millis(400), memory: 32 << 20 };
 
-/// A worker that never comes back costs this at the most, on a busy machine.
+/// The maximum time that a hanging worker may cost, on a busy machine.
 const SOON: Duration = Duration::from_mins(1);
 
 fn workers() -> Workers {
@@ -61,7 +62,8 @@ fn event(stream: &str, position: u64, kind: &str) -> Event {
     }
 }
 
-/// Folds all of it in one call, and shows what became of each: the document, `-` for none, `?` for not computed, or the error.
+/// Folds all events in one call. Returns each result as text: the document, `-` for none, `?` for
+/// not computed, or the error.
 fn folded(script: &Script, events: &[Event]) -> Vec<String> {
     let ids: Vec<_> = events.iter().map(|event| DocumentId::from(&event.stream)).collect();
     let upcoming = events.iter().zip(&ids).map(|(event, id)| Upcoming { id, document: None, event });
@@ -123,7 +125,7 @@ fn many_at_a_time_are_folded_as_one_by_one() {
         (compile(&workers, HOSTILE), Script::compile("docs", "docs.js", LIMITS, HOSTILE).unwrap());
     let events: Vec<_> = (0..5_000_u64)
         .map(|at| {
-            // A linear congruence: any mixture will do, and it is the same each time.
+            // A linear congruential generator: the mixture is arbitrary but reproducible.
             let drawn =
                 at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407) >> 33;
             event(
@@ -204,10 +206,10 @@ fn many_scripts_share_few_processes_which_count_in_the_budget_and_end_with_it() 
     assert_eq!(processes(), [0; 0]);
 }
 
-/// An argument by which the processes of one test are told from those of others.
+/// An argument that identifies the processes of one test.
 const MARK: &str = "shared-by-many";
 
-/// The worker processes that carry the mark.
+/// Returns the worker processes that have the mark.
 fn processes() -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
         let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
@@ -230,7 +232,7 @@ fn scripts_that_hang_for_the_first_time_hold_up_nobody_else() {
         .collect();
     let quick = compile(&workers, HOSTILE);
     for script in hanging {
-        // They hang for as long as the process of this test lives.
+        // They hang as long as the process of this test lives.
         std::thread::spawn(move || folded(&script, &[event("a", 1, "searches_for_ever")]));
     }
     for at in 1..50 {
@@ -252,7 +254,7 @@ fn slow_scripts_leave_workers_to_others() {
     let quick = compile(&workers, HOSTILE);
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // More of them than there are workers.
+        // More scripts than there are workers.
         for _ in 0..2 * std::thread::available_parallelism().unwrap().get() + 2 {
             scope.spawn(|| {
                 while !is_done.load(Ordering::Relaxed) {

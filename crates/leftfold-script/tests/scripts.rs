@@ -1,4 +1,4 @@
-//! What scripts can do, and what they can't.
+//! The abilities of scripts, and their restrictions.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
@@ -20,12 +20,12 @@ fn event(kind: &str, data: &serde_json::Value) -> NewEvent {
     NewEvent::new(kind, Json::of(data).unwrap()).unwrap()
 }
 
-/// A script with one function, for events of the type `happened`.
+/// Compiles a script with one function, for events of the type `happened`.
 fn on_happened(function: &str) -> Spec<Script> {
     spec(compile(&format!("export default {{ happened: {function} }};")))
 }
 
-/// What the function says to one event with this data.
+/// Calls the function with one event with this data.
 fn after(function: &str, data: &serde_json::Value) -> Spec<Script> {
     on_happened(function).given_events("a", [event("happened", data)])
 }

@@ -1,4 +1,4 @@
-//! Who may do what: bearer tokens, of which only hashes are kept, each with scopes.
+//! Access control: bearer tokens with scopes. Only hashes of the tokens are stored.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -18,23 +18,23 @@ use sha2::{Digest as _, Sha256};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
-/// What a token allows.
+/// A permission that a token grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// To bring events, and to draw numbers.
+    /// Post events and draw sequence numbers.
     Ingest,
-    /// To read events and documents.
+    /// Read events and documents.
     Read,
-    /// To look after what is parked, held, in conflict or rejected, and after tasks.
+    /// Manage tasks and parked, held, conflicting or rejected records.
     Operate,
 }
 
 impl Scope {
-    /// All there are.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Ingest, Self::Read, Self::Operate];
 
-    /// Its name.
+    /// Returns the name of the scope.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ingest => "ingest",
@@ -53,16 +53,16 @@ impl FromStr for Scope {
     }
 }
 
-/// A token as it is kept: its hash, and what it allows.
+/// A stored token: its hash and its scopes.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// How operators call it.
+    /// The name that operators use for the token.
     pub name: String,
-    /// SHA-256 of the token, in hexadecimal.
+    /// The SHA-256 hash of the token, in hexadecimal.
     #[serde(deserialize_with = "hash_of")]
     pub sha256: String,
-    /// What it allows.
+    /// The scopes that the token grants.
     pub scopes: Vec<Scope>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
-    /// Makes a new one: the secret, which is shown once, and what is kept of it.
+    /// Generates a token. Returns the secret, which is shown once, and the part to store.
     pub fn generate(name: impl Into<String>, scopes: Vec<Scope>) -> leftfold::Result<(String, Self)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(|error| {
@@ -87,7 +87,7 @@ impl Token {
         Ok((secret, Self { name: name.into(), sha256, scopes }))
     }
 
-    /// Whether this is the secret. Takes as long for one as for another.
+    /// Returns whether `hash` is the token's hash. The comparison takes constant time.
     fn is(&self, hash: &str) -> bool {
         let differences =
             self.sha256.bytes().zip(hash.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
@@ -95,7 +95,7 @@ impl Token {
     }
 }
 
-/// What is no hash is not repeated: it may be the token itself.
+/// Reads a hash. The error does not quote an invalid value, which may be the token itself.
 fn hash_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?.to_ascii_lowercase();
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -110,13 +110,13 @@ fn hash(secret: &str) -> String {
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // A string takes everything.
+        // Writing to a string never fails.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// A route that only those may use who have the scope.
+/// Requires the scope on a route.
 pub(crate) fn guarded<S: Backend>(
     route: MethodRouter<Shared<S>>,
     scope: Scope,
@@ -125,7 +125,7 @@ pub(crate) fn guarded<S: Backend>(
     route.route_layer(from_fn_with_state((shared.clone(), scope), check::<S>))
 }
 
-/// Routes that only those may use who have the scope.
+/// Requires the scope on all routes of a router.
 pub(crate) fn guarded_router<S: Backend>(router: Router, scope: Scope, shared: &Shared<S>) -> Router {
     router.route_layer(from_fn_with_state((shared.clone(), scope), check::<S>))
 }
@@ -151,30 +151,31 @@ async fn check<S: Backend>(
 
 /// An authentication that was refused.
 struct Refused {
-    /// As it is counted.
+    /// The reason under which the refusal is counted.
     reason: &'static str,
     /// The name of the token, if it is a known one.
     token: Option<String>,
     problem: Box<Problem>,
 }
 
-/// Whether a request has a token, whatever that allows, or needs none.
+/// Returns whether a request has a token with any scope, or needs none.
 pub(crate) fn is_known(tokens: &[Token], headers: &HeaderMap) -> bool {
     Scope::ALL.into_iter().any(|scope| allowed(tokens, headers, scope).is_ok())
 }
 
-/// Whose token a request has.
+/// The name of a request's token.
 #[derive(Clone)]
 pub(crate) struct Caller(pub(crate) String);
 
-/// Whose token allows a request to do this. Without tokens everybody may do everything.
+/// Returns the name of the token that allows this request. Without tokens every client may do
+/// everything.
 fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option<String>, Refused> {
     if tokens.is_empty() {
         return Ok(None);
     }
     let refused = |reason, problem| Refused { reason, token: None, problem: Box::new(problem) };
     let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    // RFC 9110: the scheme's case does not matter.
+    // RFC 9110: the scheme is case-insensitive.
     let secret = given.and_then(|given| given.split_once(' '));
     let secret = secret.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, secret)| secret);
     let Some(secret) = secret else {
@@ -182,7 +183,7 @@ fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option
         return Err(refused("no-token", problem));
     };
     let hash = hash(secret);
-    // All are compared, so that the time tells nothing.
+    // Compare all tokens, so that the time reveals nothing.
     let found = tokens.iter().fold(None, |found, token| if token.is(&hash) { Some(token) } else { found });
     match found {
         None => Err(refused("unknown-token", Problem::unauthorized("no such token is known"))),

@@ -1,4 +1,4 @@
-//! Until when a certificate is valid: of X.509, only what stands before that is read.
+//! The expiry of a certificate. Only the X.509 fields up to it are parsed.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use leftfold::{Error, Kind};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// When the first certificate in a file of PEM expires. What it says besides is not looked at, nor who vouches for it.
+/// Returns when the first certificate in a PEM file expires. Other fields and the chain are not
+/// checked.
 pub fn expires(certificate: &Path) -> leftfold::Result<Timestamp> {
     let failed = |why: &str| {
         let message = format!("reading the certificate {}: {why}", certificate.display());
@@ -26,7 +27,8 @@ const VERSION: u8 = 0xA0;
 const UTC_TIME: u8 = 0x17;
 const TIME: u8 = 0x18;
 
-/// `Certificate { TBSCertificate { [version], serial, algorithm, issuer, Validity { notBefore, notAfter }, … }, … }`
+/// Parses `Certificate { TBSCertificate { [version], serial, algorithm, issuer, Validity {
+/// notBefore, notAfter }, … }, … }`.
 fn not_after(der: &[u8]) -> Option<Timestamp> {
     let mut outer = Der(der).inside(SEQUENCE)?;
     let mut signed = outer.inside(SEQUENCE)?;
@@ -55,7 +57,7 @@ fn time(text: &str) -> Option<Timestamp> {
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// What is left of some values, each a tag, a length and so many bytes.
+/// The rest of a sequence of values. Each has a tag, a length and that many bytes.
 struct Der<'d>(&'d [u8]);
 
 impl<'d> Der<'d> {
@@ -64,7 +66,7 @@ impl<'d> Der<'d> {
         let (&first, rest) = rest.split_first()?;
         let (length, rest) = match first {
             ..=0x7F => (usize::from(first), rest),
-            // So many bytes of the length follow.
+            // The low bits are the number of length bytes that follow.
             0x81..=0x84 => {
                 let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
                 (bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)), rest)
@@ -76,7 +78,7 @@ impl<'d> Der<'d> {
         Some((tag, value))
     }
 
-    /// What is in the next value, if it has this tag.
+    /// Returns the content of the next value, if it has this tag.
     fn inside(&mut self, tag: u8) -> Option<Self> {
         self.next().filter(|(found, _)| *found == tag).map(|(_, value)| Self(value))
     }
@@ -94,7 +96,7 @@ mod tests {
             made.not_after = rcgen::date_time_ymd(year, 5, 6);
             let made = made.self_signed(&key).unwrap();
             assert_eq!(not_after(made.der()), Some(expected.parse().unwrap()));
-            // Whatever is cut off, it is no more than not known.
+            // A truncated certificate must not cause a panic.
             for end in 0..made.der().len() {
                 let _ = not_after(&made.der()[..end]);
             }

@@ -1,4 +1,5 @@
-//! What is turned away before anything of it is done: requests that are meant for somebody else, and those that are too many.
+//! Checks before a request is processed: it must be addressed to this server and within the rate
+//! limit.
 
 use std::net::IpAddr;
 
@@ -14,10 +15,10 @@ use crate::rate::Rate;
 /// The names of this machine.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Lets requests in.
+/// Admits or rejects requests.
 pub(crate) struct Gate {
     rate: Rate,
-    /// Names beside those of this machine; all, if it is none.
+    /// Accepted host names, besides those of this machine. `None` accepts all.
     hosts: Option<Vec<String>>,
 }
 
@@ -56,7 +57,7 @@ impl Gate {
             let said = "the header Host names none of the hosts that are served here: this machine, and those in server.hosts";
             return Err(Problem::misdirected(said));
         }
-        // Who only reads can't be told from who opened a page, and gets nothing that the page may see.
+        // Reads pass: a browser keeps the response from pages of other origins.
         let is_write = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
         if is_write
             && !request.headers().get_all(ORIGIN).iter().all(|origin| {
@@ -73,14 +74,16 @@ impl Gate {
     }
 }
 
-/// Whether each `%` stands for something. Who reads on would leave those that don't as they are, and take two names for the same, or one for two.
+/// Returns whether two hexadecimal digits follow each `%`. Later decoders would leave an invalid
+/// `%` as it is, and then confuse two names or read one name as two.
 fn is_encoded(uri: &Uri) -> bool {
     let text = uri.path_and_query().map_or("", |text| text.as_str());
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
     text.split('%').skip(1).all(|rest| is_digit(rest.as_bytes().first()) && is_digit(rest.as_bytes().get(1)))
 }
 
-/// Whom a request is meant for: as its header says, and its first line, if that does.
+/// Returns the hosts that a request is addressed to: from the header, and from the first line if it
+/// names one.
 fn addressed<B>(request: &Request<B>) -> Result<Vec<Authority>, Problem> {
     let host = host(request.headers())?;
     if host.is_none() && request.version() >= Version::HTTP_11 {
@@ -94,7 +97,7 @@ fn host(headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
     match (all.next(), all.next()) {
         (None, _) => Ok(None),
         (Some(host), None) => match Authority::try_from(host.as_bytes()) {
-            // A user before the host is none of HTTP's.
+            // HTTP allows no user name before the host.
             Ok(host) if !host.as_str().contains('@') => Ok(Some(host)),
             _ => Err(Problem::invalid(
                 "the header Host: a name or an address was expected, with or without a port",

@@ -1,5 +1,5 @@
-//! A listener for those who only want to know whether the process lives and is ready: on a thread and a runtime of its own, so that it answers whatever
-//! happens elsewhere. It needs no token, and tells no reasons.
+//! A listener for liveness and readiness probes. It has its own thread and runtime, so it responds
+//! even if the rest of the process is blocked. It needs no token and reveals no reasons.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,20 +15,20 @@ use crate::listen::Listen;
 use crate::ready::Readiness;
 use crate::{Stop, api};
 
-/// How many may ask at the same time, and how long each may take.
+/// The maximum number of connections, and the time limit of each.
 const CONNECTIONS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A listener that answers `/healthz` and `/readyz`, until it is dropped.
+/// A listener that serves `/healthz` and `/readyz` until it is dropped.
 #[derive(Debug)]
 pub struct Health {
     address: SocketAddr,
-    /// The thread ends when this is dropped.
+    /// Dropping the sender ends the thread.
     _stop: oneshot::Sender<()>,
 }
 
 impl Health {
-    /// Listens at an address.
+    /// Starts listening at an address.
     pub fn listen(address: SocketAddr, readiness: Readiness) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -46,7 +46,7 @@ impl Health {
                 grace: Duration::ZERO,
                 ..Listen::default()
             };
-            // An error means that it was dropped, which is what is waited for.
+            // An error means that the sender was dropped, which is the signal to stop.
             listen.serve(listener, routes(readiness), Stop::default(), async { drop(stopped.await) }).await;
         };
         let thread = std::thread::Builder::new().name("leftfold-health".to_owned());
@@ -54,7 +54,7 @@ impl Health {
         Ok(Self { address, _stop: stop })
     }
 
-    /// The address at which it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

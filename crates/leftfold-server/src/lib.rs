@@ -1,7 +1,8 @@
-//! Leftfold over HTTP: events in, documents out, and looking after both.
+//! Leftfold over HTTP: ingests events, serves documents, and offers the operations for both.
 //!
-//! [`Service`] is what is served; [`router`](Service::router) gives its routes, to be served by axum or put beside other routes. What there is, is
-//! described at `/openapi.json`. Failures are problem details (RFC 9457).
+//! [`Service`] wraps an application. [`router`](Service::router) returns its routes, which axum can
+//! serve alone or beside other routes. `/openapi.json` describes the API. Failures are problem
+//! details (RFC 9457).
 
 mod access;
 mod api;
@@ -50,15 +51,15 @@ pub use self::process::resident_bytes;
 pub use self::ready::{Readiness, WatchedFeed};
 pub use self::tls::tls;
 
-/// A store that can do all that is served.
+/// A store that supports everything the server offers.
 pub trait Backend: Store + Sequences + Reactive + Counters + Examine {}
 
 impl<S: Store + Sequences + Reactive + Counters + Examine> Backend for S {}
 
-/// What a request may take.
+/// Limits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest body, in bytes; 8 MiB if not said.
+    /// The largest body, in bytes. The default is 8 MiB.
     pub body: usize,
 }
 
@@ -68,7 +69,7 @@ impl Default for Limits {
     }
 }
 
-/// What is served: an application, and the way into its log.
+/// An application served over HTTP, with the sequencer that feeds its log.
 pub struct Service<S: Backend> {
     app: App<S>,
     sequencer: Sequencer<S>,
@@ -81,26 +82,27 @@ pub struct Service<S: Backend> {
     rebuilds: Arc<Rebuilds>,
     once: Arc<Once>,
     meters: Arc<Meters>,
-    /// Pages that are being made.
+    /// The permits for building pages.
     turns: Semaphore,
-    /// The name under which it notes requests.
+    /// The name under which this process records requests that have an `Idempotency-Key`.
     name: String,
     readiness: Readiness,
-    /// What `/status` last said.
+    /// The last response of `/status`, and its time.
     last_status: Mutex<Option<(Timestamp, Value)>>,
     stop: watch::Sender<bool>,
 }
 
-/// How many pages are made at the same time.
+/// The number of pages that are built at the same time.
 const TURNS: usize = 8;
 
 pub(crate) type Shared<S> = Arc<Service<S>>;
 
 impl<S: Backend> Service<S> {
-    /// Serves an application. Without [tokens](Self::tokens) everybody may do everything.
+    /// Serves an application. Without [tokens](Self::tokens) every client may do everything.
     pub async fn new(app: App<S>) -> leftfold::Result<Self> {
         let sequencer = Sequencer::new(app.store().clone());
-        // A handle on all reactions of the store, also on those that run elsewhere; none runs here.
+        // A handle on all reactions of the store, including those that run elsewhere; none runs
+        // here.
         let reacting = Reactor::on(app.store().clone()).plans(false).start().await?;
         let (stop, _) = watch::channel(false);
         let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
@@ -129,59 +131,61 @@ impl<S: Backend> Service<S> {
         })
     }
 
-    /// Only those may do something who have a token with the scope for it.
+    /// Requires a token with the right scope for each request.
     #[must_use]
     pub fn tokens(self, tokens: Vec<Token>) -> Self {
         Self { tokens, ..self }
     }
 
-    /// How posted events are put in order; by contiguous revisions if not said.
+    /// Sets how posted events are ordered. The default is contiguous revisions.
     #[must_use]
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
     }
 
-    /// How posted messages become events; as `CloudEvents` if not said.
+    /// Sets how posted messages become events. The default is `CloudEvents`.
     #[must_use]
     pub fn mapping(self, mapping: impl Into<Mapping>) -> Self {
         Self { mapping: mapping.into(), ..self }
     }
 
-    /// What a request may take.
+    /// Sets the limits for a request.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The memory that requests, their answers and event streams may use together with the rest of the process.
-    /// Without one they are counted and never refused.
+    /// Sets the memory budget that requests, responses and event streams share with the rest of the
+    /// process. Without a budget their memory is counted and never refused.
     #[must_use]
     pub fn budget(self, budget: Budget) -> Self {
         Self { budget, ..self }
     }
 
-    /// The name of this process, if it has the same after a restart: then requests with an `Idempotency-Key` that it was at when it died can be taken up at
-    /// once. Never give two living processes the same name.
+    /// Sets the name of this process, if the name stays the same after a restart. The restarted
+    /// process can then take over its unfinished requests with an `Idempotency-Key` at once. Never
+    /// give two running processes the same name.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// What is told whether requests can be served; one of its own if not said. A [listener](Health) for health may share it.
+    /// Sets the handle that reports whether requests can be served. The default is a new one. A
+    /// health [listener](Health) may share it.
     #[must_use]
     pub fn readiness(self, readiness: Readiness) -> Self {
         Self { readiness, ..self }
     }
 
-    /// Takes the place of another service of the same store: rebuilds that were begun there go on here, when that one has
-    /// [stopped](Stop::stop).
+    /// Replaces another service of the same store. Rebuilds that began there continue here once
+    /// that service has [stopped](Stop::stop).
     #[must_use]
     pub fn instead_of(self, other: &Stop) -> Self {
         let Stop { rebuilds, once, meters, name, .. } = other.clone();
         Self { rebuilds, once, meters, name, ..self }
     }
 
-    /// The routes, and a handle to end what never ends by itself: streams of messages.
+    /// Returns the routes, and a handle that ends event streams, which never end by themselves.
     pub fn router(self) -> (Router, Stop) {
         let shared = Arc::new(self);
         let (rebuilds, once) = (Arc::clone(&shared.rebuilds), Arc::clone(&shared.once));
@@ -206,10 +210,10 @@ impl<S: Backend> Service<S> {
         (routes.layer(from_fn_with_state(meters, meters::counted)), stop)
     }
 
-    /// Waits for a turn to read a page and make an answer of it. Its memory is charged when the answer is made: so
-    /// only few are made at the same time.
+    /// Waits for a permit to read a page and build a response from it. The budget is charged only
+    /// once the response is built, so few are built at the same time.
     pub(crate) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.turns.acquire().await.ok()
     }
 
@@ -219,12 +223,12 @@ impl<S: Backend> Service<S> {
 
     /// Waits until the server is about to stop.
     pub(crate) async fn stopping(&self) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.stop.subscribe().wait_for(|stops| *stops).await;
     }
 }
 
-/// Ends streams of messages, and lets `/readyz` say no.
+/// A handle that ends event streams and makes `/readyz` fail.
 #[derive(Clone, Default)]
 pub struct Stop {
     stops: watch::Sender<bool>,
@@ -241,7 +245,7 @@ impl fmt::Debug for Stop {
 }
 
 impl Stop {
-    /// The server is about to stop.
+    /// Announces that the server is about to stop.
     pub fn stop(&self) {
         self.stops.send_replace(true);
     }

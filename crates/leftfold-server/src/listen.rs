@@ -1,4 +1,4 @@
-//! Connections: how many there may be, how slow they may be, and how they end.
+//! Connections: their number, their time limits and their shutdown.
 
 use std::convert::Infallible;
 use std::io;
@@ -38,17 +38,17 @@ use crate::room::{Busy, Room, Seat};
 use crate::slow::{Hurried, Taken};
 use crate::unreadable::Explained;
 
-/// The most lines, and the most bytes, before a body.
+/// The maximum number of header lines, and the maximum size of all headers.
 pub(crate) const HEADERS: usize = 100;
 pub(crate) const HEADER_BYTES: usize = 32 << 10;
 
-/// The most that the system keeps for a client that does not read, per connection.
+/// The send buffer per connection. It bounds what the system keeps for a client that does not read.
 const SEND_BUFFER: u32 = 256 << 10;
-/// Connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
-/// Listens at an address. The system buffers little for each connection, so clients that do not read take little of
-/// its memory, too.
+/// Listens at an address. The system's send buffer of each connection is small, so clients that do
+/// not read take little of its memory, too.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -57,24 +57,26 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// How connections are taken.
+/// The options of a listener.
 #[derive(Clone)]
 pub struct Listen {
-    /// The most at the same time; 1,024 if not said. Beyond it the connection that has been idle longest is closed;
-    /// if none is idle, others wait until one ends.
+    /// The maximum number of connections. The default is 1,024. Beyond it, the server closes the
+    /// connection that has been idle longest. If none is idle, new connections wait until one ends.
     pub connections: usize,
-    /// The most of one address at the same time; 512 if not said. Beyond it the address' own idle connections are
-    /// closed; if it has none, the new one is refused. Behind a proxy all clients have one address.
+    /// The maximum number of connections per address. The default is 512. Beyond it, the server
+    /// closes the address' own idle connections. If it has none, the new connection is refused.
+    /// Behind a proxy all clients have one address.
     pub connections_per_address: usize,
-    /// How long a client may take to say what it wants, to shake hands, or to read what it is sent; 10 seconds if not said. A large body has
-    /// longer.
+    /// The timeout for a client to send a request, finish the TLS handshake, or read a response.
+    /// The default is 10 seconds. A large body has longer.
     pub patience: Duration,
-    /// The most requests of one address each second; 10,000 if not said.
+    /// The maximum number of requests per second and address. The default is 10,000.
     pub requests_per_second: NonZeroU32,
-    /// Names that requests may be addressed to, beside those of this machine; if not said, any. A server of this machine without tokens needs it: a page
-    /// in a browser can have its own name lead here.
+    /// Host names that requests may be addressed to, besides those of this machine. The default is
+    /// any name. A local server without tokens must set this, because a web page can make its own
+    /// name resolve to this machine.
     pub hosts: Option<Vec<String>>,
-    /// How long connections have to end when the server stops; 10 seconds if not said.
+    /// The time that connections have to end when the server stops. The default is 10 seconds.
     pub grace: Duration,
     /// The certificate and the key, if connections are encrypted.
     pub tls: Option<Arc<rustls::ServerConfig>>,
@@ -113,8 +115,8 @@ impl std::fmt::Debug for Listen {
 }
 
 impl Listen {
-    /// Serves the routes until `until` is over. Then no connection is taken any more, requests under way are finished within the grace, and what
-    /// is left is cut off.
+    /// Serves the routes until `until` resolves. Then it accepts no more connections, finishes
+    /// requests in progress within the grace period, and closes the rest.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -126,10 +128,10 @@ impl Listen {
     }
 }
 
-/// What is served, until it is replaced by something else.
+/// A server whose routes and options can be replaced while it runs.
 pub struct Serving(watch::Sender<Arc<Now>>);
 
-/// What answers requests now.
+/// The current routes and options.
 struct Now {
     listen: Listen,
     routes: Router,
@@ -146,18 +148,19 @@ impl Now {
 }
 
 impl Serving {
-    /// Nothing is served yet.
+    /// Creates a server that does not listen yet.
     pub fn new(listen: Listen, routes: Router, stop: Stop) -> Self {
         Self(watch::Sender::new(Now::new(listen, routes, stop)))
     }
 
-    /// Answers requests by these routes from now on, also on connections there are. Requests under way are finished by the routes there were, but
-    /// for their streams of messages, which end. How many connections there may be, and the grace at the end, stay as they are.
+    /// Replaces the routes for all further requests, including those on open connections. The old
+    /// routes finish the requests in progress, but their event streams end. The connection limits
+    /// and the grace period do not change.
     pub fn replace(&self, listen: Listen, routes: Router, stop: Stop) {
         self.0.send_replace(Now::new(listen, routes, stop)).stop.stop();
     }
 
-    /// Serves until `until` is over, as [`Listen::serve`] does.
+    /// Serves until `until` resolves, as [`Listen::serve`] does.
     pub async fn run(&self, listener: TcpListener, until: impl Future<Output = ()>) {
         let Listen { connections, connections_per_address, grace, .. } = self.0.borrow().listen;
         let room = Room::new(connections, connections_per_address);
@@ -203,12 +206,13 @@ impl Serving {
     }
 }
 
-/// The next connection, once there is room for it; without a seat, if its address has too many.
+/// Returns the next connection once there is room for it, or without a seat if its address has too
+/// many.
 async fn accept(listener: &TcpListener, room: &Arc<Room>) -> (Option<Seat>, TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Answers are written at once; without this they may wait for more.
+                // Send responses at once instead of waiting for more data.
                 let _ = stream.set_nodelay(true);
                 return (room.admit(peer.ip()).await, stream, peer);
             }
@@ -220,7 +224,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Room>) -> (Option<Seat>, TcpS
     }
 }
 
-/// Tells a client that its address has too many connections, if that takes no time.
+/// Tells a client that its address has too many connections, unless that would block.
 async fn refuse(mut stream: TcpStream, peer: SocketAddr, is_plain: bool) {
     tracing::debug!(%peer, "a connection was refused: its address has too many");
     if is_plain {
@@ -234,7 +238,7 @@ async fn refuse(mut stream: TcpStream, peer: SocketAddr, is_plain: bool) {
     }
 }
 
-/// What answers the requests of one connection.
+/// Responds to the requests of one connection.
 struct Answers {
     served: watch::Receiver<Arc<Now>>,
     peer: SocketAddr,
@@ -243,7 +247,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Until it ends or is told to.
+    /// Runs the connection until it ends or is told to.
     async fn converse(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -283,7 +287,7 @@ impl Answers {
         let headers = answer.headers_mut();
         headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
         headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-        // The connection is at work until the answer is written.
+        // The connection counts as busy until the response is written.
         Ok(answer.map(|body| Body::new(UnderWay { body, _busy: busy })))
     }
 
@@ -297,14 +301,14 @@ impl Answers {
         let (body, was_late) = Hurried::new(body, self.patience);
         let request = Request::from_parts(parts, Body::new(body));
         let answering = TowerToHyperService::new(now.routes.clone()).call(request);
-        // What a bug leaves half done is in the request alone: all else is kept by the store.
+        // After a panic only the request is in an unknown state: everything else is in the store.
         let mut answer = if let Ok(answer) = AssertUnwindSafe(answering).catch_unwind().await {
             answer?
         } else {
             tracing::error!("a request made the server panic");
             Problem::failed("this is a bug of the server; its standard error says where").into_response()
         };
-        // Whoever read the body only knows that it could not.
+        // The reader of the body only knows that reading failed, not why.
         if was_late.load(Ordering::Relaxed) {
             answer = Problem::too_slow("send the body faster, or less of it").into_response();
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -313,7 +317,7 @@ impl Answers {
     }
 }
 
-/// The body of an answer that is being written.
+/// The body of a response that is being written.
 struct UnderWay {
     body: Body,
     _busy: Busy,

@@ -1,4 +1,4 @@
-//! The memory of answers: each is charged to the budget until its client has read it.
+//! The memory of responses: each is charged to the budget until its client has read it.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,21 +16,23 @@ use leftfold::budget::{Budget, Share, Use};
 
 use crate::problem::Problem;
 
-/// Requests and answers up to this size are counted and never refused, so that large ones can't keep small ones out.
+/// The size up to which requests and responses are counted but never refused, so that large ones
+/// can't keep small ones out.
 pub(crate) const UNREFUSED: usize = 16 << 10;
-/// The charge for the buffers of a connection that writes a large answer. The allocator's overhead comes on top.
+/// The charge for the buffers of a connection that writes a large response. The allocator's
+/// overhead comes on top.
 const BUFFERS: usize = 32 << 10;
-/// The part of an answer that its connection takes at a time.
+/// The size of the part of a response that its connection takes at a time.
 const PART: usize = 64 << 10;
-/// Answered whatever else takes memory.
+/// Paths that always get a response, however much memory is in use.
 const VITAL: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Charges the answer to a request. What would exceed the budget is answered with 503, unless the request may have
-/// changed something.
+/// Charges the response to a request. One that exceeds the budget becomes a 503, unless the request
+/// may have changed something.
 pub(crate) async fn charged(State(budget): State<Budget>, request: Request, next: Next) -> Response {
     let is_refusable = request.method() == Method::GET && !VITAL.contains(&request.uri().path());
     let (parts, body) = next.run(request).await.into_parts();
-    // An event stream has no length; it is charged by itself.
+    // An event stream has no length; it is charged separately.
     let Some(length) = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()) else {
         return Response::from_parts(parts, body);
     };
@@ -50,8 +52,8 @@ pub(crate) async fn charged(State(budget): State<Budget>, request: Request, next
     }
 }
 
-/// An answer that is given to its connection in parts. The last part is asked for when the others are written, so
-/// the share lives as long as the answer takes memory.
+/// A response that its connection takes in parts. The connection asks for the last part when the
+/// others are written, so the share lives as long as the response takes memory.
 struct Charged {
     bytes: Bytes,
     _share: Share,

@@ -18,18 +18,18 @@ const SECONDS: &[f64] =
 /// Refused authentications are logged at most this often.
 const LOGGED_EVERY: Duration = Duration::from_secs(1);
 
-/// All counts of a server. They go on when its configuration is replaced.
+/// All counts of a server. They continue when its configuration is replaced.
 #[derive(Default)]
 pub(crate) struct Meters(Mutex<Counts>);
 
 #[derive(Default)]
 struct Counts {
     requests: BTreeMap<Counted, u64>,
-    /// By route: the time until the answer began.
+    /// The time until the response began, by route.
     seconds: BTreeMap<String, Histogram>,
-    /// By reason.
+    /// The number of refused authentications, by reason.
     refused: BTreeMap<&'static str, u64>,
-    /// When a refusal was logged last, and how many were not logged since.
+    /// The time of the last logged refusal, and the number of refusals since then.
     logged: Option<Instant>,
     unlogged: u64,
 }
@@ -59,7 +59,7 @@ impl Meters {
         self.counts().refused.iter().map(|(reason, number)| (*reason, *number)).collect()
     }
 
-    /// Counts an authentication that was refused, and logs it unless another one was logged just before.
+    /// Counts a refused authentication. Logs it unless another one was logged just before.
     pub(crate) fn refuse(&self, reason: &'static str, token: Option<&str>, request: &Request) {
         let now = Instant::now();
         let mut counts = self.counts();
@@ -85,12 +85,12 @@ impl Meters {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Nothing in here can fail half-way.
+        // No operation under this lock can fail halfway.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Counts a request and its answer.
+/// Counts a request and its response.
 pub(crate) async fn counted(State(meters): State<Arc<Meters>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let (method, route) = (name(request.method()), route(&request));
@@ -100,12 +100,12 @@ pub(crate) async fn counted(State(meters): State<Arc<Meters>>, request: Request,
     answer
 }
 
-/// The route's pattern: a path could be any text.
+/// Returns the route's pattern: a path could be any text.
 fn route(request: &Request) -> String {
     request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned()
 }
 
-/// The method; clients may invent others.
+/// Returns the method, or one name for all others: clients may invent methods.
 fn name(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

@@ -1,4 +1,4 @@
-//! What went wrong, as RFC 9457 has it.
+//! Problem details as in RFC 9457.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -15,7 +15,7 @@ pub(crate) struct Problem {
     title: &'static str,
     status: StatusCode,
     detail: String,
-    /// What else there is to say, by name.
+    /// Additional members, by name.
     more: Map<String, Value>,
     retry_after: Option<u64>,
 }
@@ -63,13 +63,13 @@ problems! {
 }
 
 impl Problem {
-    /// Says more, under a name.
+    /// Adds a member.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
     }
 
-    /// In seconds; at least one.
+    /// Sets `Retry-After`, in seconds; at least one.
     pub(crate) fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds.max(1)), ..self }
     }
@@ -134,7 +134,7 @@ impl From<ReadError> for Problem {
 }
 
 impl Problem {
-    /// The body of its answer.
+    /// Returns the body of the response.
     pub(crate) fn text(&self) -> String {
         let mut body = self.more.clone();
         body.insert("type".to_owned(), format!("urn:leftfold:problem:{}", self.kind).into());

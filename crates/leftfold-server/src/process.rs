@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-/// Facts about this process. Those that the system does not tell are none.
+/// Statistics of this process. A value that the system does not provide is `None`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Process {
-    /// Seconds of processor time, of all threads.
+    /// The processor time of all threads, in seconds.
     pub(crate) cpu_seconds: Option<f64>,
     pub(crate) resident_bytes: Option<usize>,
     pub(crate) open_files: Option<usize>,
@@ -14,19 +14,20 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Asks the system.
+    /// Reads the statistics from the system.
     pub(crate) fn read() -> Self {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let open_files = std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
         Self { resident_bytes: resident_bytes(), open_files, ..Self::of(&stat) }
     }
 
-    /// Reads `/proc/self/stat`. The name of the program is in parentheses, and may hold any character.
+    /// Parses `/proc/self/stat`. The name of the program is in parentheses, and may contain any
+    /// character.
     fn of(stat: &str) -> Self {
-        // Linux counts in hundredths of a second wherever it shows times to programs.
+        // Linux reports times to programs in hundredths of a second.
         const TICKS_PER_SECOND: f64 = 100.0;
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-        // The state is the third field of all, and the first one here.
+        // The state is the third field of the file, and the first one in `rest`.
         let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3);
         let ticks = |number| field(number).and_then(|field| field.parse::<f64>().ok());
         let cpu_seconds = ticks(14).zip(ticks(15)).map(|(user, system)| (user + system) / TICKS_PER_SECOND);
@@ -35,7 +36,7 @@ impl Process {
     }
 }
 
-/// Returns the memory that this process has in RAM, if the system tells it.
+/// Returns the resident memory of this process, if the system provides it.
 pub fn resident_bytes() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -43,7 +44,8 @@ pub fn resident_bytes() -> Option<usize> {
     Some(kibibytes << 10)
 }
 
-/// When this process began, in seconds since 1970: to be precise, when it was first asked.
+/// Returns when this process started, in seconds since 1970. Precisely, it is the time of the first
+/// call.
 pub(crate) fn started() -> f64 {
     static STARTED: OnceLock<f64> = OnceLock::new();
     *STARTED.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! How many requests one address may make.
+//! The rate limit of requests per address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The most addresses that are told apart. Those beyond share one allowance.
+/// The maximum number of addresses with a bucket of their own. Further addresses share one.
 const ADDRESSES: usize = 10_000;
 
-/// As many requests each second as are allowed, to each address: what is not used in one second is gone in the next.
+/// A rate limiter per address. Unused allowance of one second is lost in the next.
 pub(crate) struct Rate {
     per_second: f64,
     buckets: Mutex<Buckets>,
@@ -37,15 +37,16 @@ impl Rate {
         Self { per_second, buckets: Mutex::new(buckets) }
     }
 
-    /// Takes one request of the address' allowance; if none is left, says when there will be.
+    /// Takes one request from the address' allowance. If none is left, returns the time until there
+    /// is.
     pub(crate) fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let address = client(address);
-        // Nothing in here can fail half-way.
+        // No operation under this lock can fail halfway.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let Buckets { by_address, others, cleared } = &mut *buckets;
         let is_new = !by_address.contains_key(&address);
         if is_new && by_address.len() >= ADDRESSES && now.duration_since(*cleared) >= SECOND {
-            // Who was away for a second has the whole allowance, as if it was new.
+            // After a second without requests, an address has the whole allowance, like a new one.
             by_address.retain(|_, bucket| now.duration_since(bucket.at) < SECOND);
             *cleared = now;
         }
@@ -72,7 +73,8 @@ impl Bucket {
     }
 }
 
-/// What stands for one client: with IPv6 that is a network, of which each has as many addresses as it likes.
+/// Returns the address that stands for a client. For IPv6 that is the network, because each client
+/// can use as many addresses of it as it likes.
 pub(crate) fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

@@ -1,8 +1,8 @@
-//! Whether requests can be served, and what does not work though they can.
+//! Readiness: whether requests can be served, and which parts are degraded.
 //!
-//! A task of each service looks at the store several times a second, and at the projections and feeds now and then. Requests are answered with its latest
-//! verdict, so that they do not hang where the store does. A verdict that is older than a second counts as a no: whatever keeps the task from
-//! looking keeps others from being served.
+//! A task of each service checks the store several times a second, and the projections and feeds
+//! less often. Responses use its latest verdict, so they do not hang if the store does. A verdict
+//! older than a second counts as not ready, because whatever blocks the task blocks requests, too.
 
 mod watch;
 
@@ -16,17 +16,17 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) use self::watch::watch;
 
-/// How old a verdict may be.
+/// The maximum age of a verdict.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Tells whether requests can be served. Cloning gives another handle to the same.
+/// Reports whether requests can be served. Clones share the same state.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<State>);
 
 #[derive(Default)]
 struct State {
     verdict: Mutex<Option<Verdict>>,
-    /// What is in trouble, as far as projections and reactions tell.
+    /// Problems of projections and reactions.
     troubles: Mutex<Vec<Trouble>>,
     feeds: Mutex<BTreeMap<u64, Feed>>,
 }
@@ -37,13 +37,13 @@ struct Verdict {
     refusal: Option<String>,
 }
 
-/// A feed that says by itself whether it is in trouble.
+/// A feed that reports its own problems.
 struct Feed {
     name: String,
     look: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-/// Something that does not work, though requests can be served.
+/// A part that does not work, although requests can be served.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Trouble {
     pub(crate) kind: TroubleKind,
@@ -57,11 +57,11 @@ pub(crate) struct Trouble {
 pub(crate) enum TroubleKind {
     /// A projection whose worker fails.
     Failing,
-    /// A projection that is behind and does not move.
+    /// A projection that is behind and makes no progress.
     Stuck,
-    /// A projection of which something is parked.
+    /// A projection with parked documents or streams.
     Parked,
-    /// A feed that brings nothing.
+    /// A feed that delivers nothing.
     Feed,
 }
 
@@ -88,7 +88,7 @@ impl fmt::Debug for Readiness {
     }
 }
 
-/// A feed is looked at as long as this lives.
+/// A guard that keeps a feed watched as long as it lives.
 #[must_use = "the feed is looked at as long as this lives"]
 #[derive(Debug)]
 pub struct WatchedFeed(Readiness, u64);
@@ -100,7 +100,7 @@ impl Drop for WatchedFeed {
 }
 
 impl Readiness {
-    /// Has a feed looked at: `look` gives the reason if it is in trouble.
+    /// Watches a feed. `look` returns the reason if the feed is in trouble.
     pub fn watch_feed(
         &self,
         name: impl Into<String>,
@@ -113,7 +113,7 @@ impl Readiness {
         WatchedFeed(self.clone(), number)
     }
 
-    /// The reason why requests can't be served; none if they can.
+    /// Returns the reason why requests can't be served, or `None` if they can.
     pub(crate) fn refusal(&self) -> Option<String> {
         match &*lock(&self.0.verdict) {
             None => Some("the store was not looked at yet".to_owned()),
@@ -135,7 +135,7 @@ impl Readiness {
         }
     }
 
-    /// Waits for the first verdict, but not longer than one may be old.
+    /// Waits for the first verdict, at most for the maximum age of a verdict.
     pub(crate) async fn first_verdict(&self) {
         let until = Instant::now() + FRESH;
         while lock(&self.0.verdict).is_none() && Instant::now() < until {
@@ -143,7 +143,7 @@ impl Readiness {
         }
     }
 
-    /// What does not work, though requests can be served.
+    /// Returns the parts that do not work, although requests can be served.
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let mut troubles = lock(&self.0.troubles).clone();
         troubles.extend(lock(&self.0.feeds).values().filter_map(|feed| {

@@ -1,5 +1,5 @@
-//! Room for connections: for all together, and for those of one address. Where there is none, the oldest idle
-//! connection makes room.
+//! Room for connections, in total and per address. If there is none, the connection that has been
+//! idle longest is closed.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,15 +11,16 @@ use tokio::time::{Instant, timeout};
 
 use crate::rate::client;
 
-/// A connection has this long to send its first request, or the next one, before it makes room for other addresses.
+/// The time that a connection has to send its first or next request before it must make room for
+/// other addresses.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Where connections are admitted.
+/// The admission control for connections.
 pub(crate) struct Room {
     total: usize,
     per_address: usize,
     state: Mutex<State>,
-    /// Told when a connection ends or becomes idle.
+    /// Notified when a connection ends or becomes idle.
     changed: Notify,
 }
 
@@ -27,15 +28,15 @@ pub(crate) struct Room {
 struct State {
     next: u64,
     open: HashMap<u64, Open>,
-    /// How many connections each address has, without those that are being closed.
+    /// The number of connections of each address, without those that are being closed.
     by_address: HashMap<IpAddr, usize>,
-    /// The sum of these.
+    /// The sum of `by_address`.
     counted: usize,
 }
 
 struct Open {
     address: IpAddr,
-    /// Requests under way.
+    /// The number of requests in progress.
     requests: usize,
     idle_since: Instant,
     is_closing: bool,
@@ -48,7 +49,8 @@ impl Room {
         Arc::new(Self { total, per_address, state: Mutex::default(), changed: Notify::new() })
     }
 
-    /// Waits for room for a connection. Refuses one from an address that has its share, and no idle connection.
+    /// Waits for room for a connection. Refuses it if its address has its maximum and no idle
+    /// connection.
     pub(crate) async fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Seat> {
         let address = client(address);
         loop {
@@ -58,21 +60,21 @@ impl Room {
             match admitted {
                 Admitted::Now(id, close) => return Some(Seat { room: Arc::clone(self), id, close }),
                 Admitted::Refused => return None,
-                // By then one that is too young now may be idle for long enough.
+                // By then a connection that is too young now may have been idle for long enough.
                 Admitted::Later => drop(timeout(GRACE, changed).await),
             }
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here can fail half-way.
+        // No operation under this lock can fail halfway.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 enum Admitted {
     Now(u64, Arc<Notify>),
-    /// All connections are at work.
+    /// All connections are busy.
     Later,
     Refused,
 }
@@ -85,7 +87,8 @@ impl State {
             return Admitted::Refused;
         }
         if self.counted >= total {
-            // Whoever has the most connections gives one up first; at once, if these are a large part of all.
+            // The address with the most connections gives one up first: at once, if it has a large
+            // part of all.
             let most = self.by_address.iter().max_by_key(|(_, count)| **count);
             let (hog, count) = most.map_or((address, 0), |(address, count)| (*address, *count));
             let grace = if count > (total / 4).max(1) { Duration::ZERO } else { GRACE };
@@ -105,8 +108,8 @@ impl State {
         Admitted::Now(id, close)
     }
 
-    /// Closes the connection that has been idle longest, and at least for this long, of those that are eligible.
-    /// Tells whether there is one.
+    /// Closes the eligible connection that has been idle longest, and at least for `least`. Returns
+    /// whether there was one.
     fn close_oldest(&mut self, least: Duration, is_eligible: impl Fn(&Open) -> bool) -> bool {
         let now = Instant::now();
         let idle = self.open.iter().filter(|(_, open)| {
@@ -138,7 +141,7 @@ impl State {
     }
 }
 
-/// The place of one connection, until it is dropped.
+/// The slot of one connection, until it is dropped.
 pub(crate) struct Seat {
     room: Arc<Room>,
     id: u64,
@@ -146,7 +149,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Waits until the connection is to make room for another one.
+    /// Waits until the connection must make room for another one.
     pub(crate) async fn closed(&self) {
         self.close.notified().await;
     }
@@ -155,7 +158,7 @@ impl Seat {
         self.room.state().open.get(&self.id).is_none_or(|open| open.requests == 0)
     }
 
-    /// Notes that a request is under way, until the guard is dropped.
+    /// Marks a request as in progress until the guard is dropped.
     pub(crate) fn busy(self: &Arc<Self>) -> Busy {
         if let Some(open) = self.room.state().open.get_mut(&self.id) {
             open.requests += 1;
@@ -177,7 +180,7 @@ impl Drop for Seat {
     }
 }
 
-/// A request under way.
+/// A request in progress.
 pub(crate) struct Busy(Arc<Seat>);
 
 impl Drop for Busy {
@@ -216,7 +219,7 @@ mod tests {
         let first = seat(&room, ANN).await.unwrap();
         let second = seat(&room, ANN).await.unwrap();
         let third = seat(&room, ANN).await.unwrap();
-        // The first was used after the second.
+        // The first connection was used after the second.
         drop(first.busy());
         let fourth = seat(&room, ANN).await.unwrap();
         assert_eq!([&first, &second, &third].map(|one| is_told_to_close(one)), [false, true, false]);
@@ -235,7 +238,7 @@ mod tests {
         }
         let next = seat(&room, [10, 0, 0, 3]).await.unwrap();
         assert!(!is_told_to_close(&bob) && is_told_to_close(&ann[0]));
-        // With all at work, the next one waits.
+        // If all connections are busy, the next one waits.
         let busy: Vec<_> = ann.iter().chain([&bob, &next]).map(Seat::busy).collect();
         let mut waiting = std::pin::pin!(room.admit(BOB.into()));
         assert!(waiting.as_mut().now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! Clients that send or read so slowly that they only take up room are cut off.
+//! Disconnects clients that send or read too slowly and only take up room.
 
 use std::io;
 use std::pin::Pin;
@@ -12,21 +12,21 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Bytes that a body must bring each second, once its client was waited for.
+/// The bytes per second that a body must deliver after the initial patience.
 const PER_SECOND: u64 = 16 << 10;
 
-/// A body that must come within a time, which grows with what has come.
+/// A body with a deadline that moves with the bytes received.
 pub(crate) struct Hurried {
     body: Incoming,
     patience: Duration,
     received: u64,
-    /// Since somebody reads it: when it has to be there.
+    /// The start of reading, and the timer for the deadline.
     late: Option<(Instant, Pin<Box<Sleep>>)>,
     was_late: Arc<AtomicBool>,
 }
 
 impl Hurried {
-    /// The body, and what tells afterwards whether it was late.
+    /// Returns the body, and a flag that tells afterwards whether it was late.
     pub(crate) fn new(body: Incoming, patience: Duration) -> (Self, Arc<AtomicBool>) {
         let was_late = Arc::new(AtomicBool::new(false));
         (Self { body, patience, received: 0, late: None, was_late: Arc::clone(&was_late) }, was_late)
@@ -67,11 +67,11 @@ impl Body for Hurried {
     }
 }
 
-/// A connection whose client must take what is written to it.
+/// A connection whose client must read the data that is written to it.
 pub(crate) struct Taken<T> {
     stream: T,
     patience: Duration,
-    /// Since something waits to be written.
+    /// The timer, while data waits to be written.
     late: Option<Pin<Box<Sleep>>>,
 }
 

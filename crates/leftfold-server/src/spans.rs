@@ -1,5 +1,5 @@
-//! A span for each request: its method, the route it is for, and the status of its answer. Nothing else of it, as paths and queries may hold what
-//! is not for those who look at spans.
+//! A span for each request: its method, its route, and the status of the response. Paths and
+//! queries are left out, because they may contain data that readers of the spans must not see.
 
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
@@ -7,9 +7,9 @@ use axum::response::Response;
 use tracing::Instrument as _;
 use tracing::field::{Empty, display};
 
-/// Answers within a span, if anybody wants to hear of it.
+/// Responds within a span, if a subscriber wants it.
 pub(crate) async fn spanned(request: Request, next: Next) -> Response {
-    // It has the names that OpenTelemetry gives such things.
+    // The field names are those of OpenTelemetry.
     let span = tracing::debug_span!(
         "request",
         otel.name = Empty,

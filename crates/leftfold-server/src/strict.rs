@@ -1,5 +1,6 @@
-//! Bodies, read within bounds: none is larger, or JSON nested deeper, than is good for those who come after, and no key stands twice beside itself,
-//! as one reader would take the first and another the last.
+//! Reads bodies within limits, so that later readers are safe: a maximum size, a maximum depth of
+//! JSON, and no duplicate keys. Of duplicate keys, one reader would take the first value and
+//! another the last.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -18,7 +19,7 @@ use serde::de::IgnoredAny;
 use crate::memory::UNREFUSED;
 use crate::problem::Problem;
 
-/// Reads a body to its end, into one buffer. The share charges the memory budget for what the body takes.
+/// Reads a whole body into one buffer. The share charges the memory budget for the body.
 pub(crate) async fn read(body: Body, most: usize, budget: &Budget) -> Result<(Bytes, Share), Problem> {
     let mut share = budget.take(Use::Request, UNREFUSED);
     let mut body = Limited::new(body, most);
@@ -36,7 +37,7 @@ pub(crate) async fn read(body: Body, most: usize, budget: &Budget) -> Result<(By
             share.resize((length * COPIES).max(UNREFUSED))?;
             return Ok((data, share));
         }
-        // A frame can be a byte that keeps a whole buffer of the connection alive: so it is copied.
+        // Copy the frame: it can be one byte that keeps a whole buffer of the connection alive.
         if length > whole.capacity() {
             let capacity = length.next_power_of_two();
             share.resize((capacity * COPIES).max(UNREFUSED))?;
@@ -47,15 +48,16 @@ pub(crate) async fn read(body: Body, most: usize, budget: &Budget) -> Result<(By
     Ok((whole.freeze(), share))
 }
 
-/// A request takes this many times its body: the body itself, its parsed events, and the store's copy of them.
+/// The memory of a request as a multiple of its body: the body, its parsed events, and the store's
+/// copy of them.
 const COPIES: usize = 3;
 
-/// Checks that a body is JSON which the log would take, by the same rules.
+/// Checks that a body is JSON that the log accepts, by the same rules.
 pub(crate) fn check(json: &[u8]) -> Result<(), Problem> {
     Json::check_strict(json).map_err(|fault| Problem::invalid(format!("the body: {fault}")))
 }
 
-/// Looks over what is posted as events, before somebody else reads it. The most bytes are part of the state.
+/// Checks posted events before the handler reads them. The maximum size is part of the state.
 pub(crate) async fn events(
     State((most, budget)): State<(usize, Budget)>,
     request: Request,
@@ -75,7 +77,7 @@ pub(crate) async fn events(
     }
 }
 
-/// Refuses a body that breaks the rules. Returns whether all of it was checked.
+/// Rejects a body that breaks the rules. Returns whether all of it was checked.
 fn look_over(headers: &HeaderMap, body: &[u8]) -> Result<bool, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -86,7 +88,7 @@ fn look_over(headers: &HeaderMap, body: &[u8]) -> Result<bool, Problem> {
             for line in lines.filter(|line| !line.is_empty()) {
                 match check(line) {
                     Ok(()) => {}
-                    // A line that is no JSON at all is kept as rejected, by itself.
+                    // A line that is not JSON at all is kept as a rejected message of its own.
                     Err(_) if serde_json::from_slice::<IgnoredAny>(line).is_err() => all = false,
                     Err(problem) => return Err(problem),
                 }

@@ -9,7 +9,8 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Reads a certificate, with those that vouch for it after it, and its key, both as PEM. They are tried: what can't be served is refused here.
+/// Reads a certificate, followed by its chain, and its key, both as PEM. Fails if they can't be
+/// used to serve.
 pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>> {
     let failed = |what: &str, file: &Path, why: String| {
         Error::new(Kind::Invalid, format!("reading the {what} {}: {why}", file.display()))
@@ -32,7 +33,7 @@ pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>
     Ok(Arc::new(config))
 }
 
-/// What is wrong with a file. What is in it is not told: it may be secret.
+/// Describes an error without the content of the file, which may be secret.
 fn said(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
@@ -47,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// A file with this in it, and what is said of it as a certificate and as a key.
+    /// Reads files with this content as a certificate and a key. Returns the error's text.
     fn read(certificate: &str, key: &str) -> Result<(), String> {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, content: &str| -> PathBuf {

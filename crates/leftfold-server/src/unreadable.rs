@@ -1,4 +1,4 @@
-//! Requests that can't be read as HTTP at all. hyper answers them by itself, with an empty body; here they are told
+//! Requests that are not valid HTTP. hyper responds to them with an empty body; this module adds
 //! the reason.
 
 use std::io;
@@ -10,13 +10,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::listen::{HEADER_BYTES, HEADERS};
 use crate::problem::Problem;
 
-/// Marks all answers that are not hyper's own.
+/// The header that marks all responses that are not hyper's own.
 pub(crate) const MARK: &str = "x-content-type-options";
 
-/// A connection on which answers of hyper's own get a body.
+/// A connection that adds a body to hyper's own responses.
 pub(crate) struct Explained<T> {
     stream: T,
-    /// The answer that is written instead of hyper's.
+    /// The response that replaces hyper's, and how much of it is written.
     instead: Option<(Vec<u8>, usize)>,
 }
 
@@ -26,7 +26,7 @@ impl<T> Explained<T> {
     }
 }
 
-/// The answer in place of one of hyper's own.
+/// Returns the replacement for one of hyper's own responses.
 fn instead_of(written: &[u8]) -> Option<Vec<u8>> {
     let head = str::from_utf8(written).ok()?.strip_suffix("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?;
@@ -56,7 +56,7 @@ fn instead_of(written: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl<T: AsyncWrite + Unpin> Explained<T> {
-    /// Writes the other answer, and says that hyper's own was written.
+    /// Writes the replacement, and reports to hyper that its own response was written.
     fn write_instead(&mut self, length: usize, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         while let Some((text, written)) = &mut self.instead {
             *written += ready!(Pin::new(&mut self.stream).poll_write(context, &text[*written..]))?;

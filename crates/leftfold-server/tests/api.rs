@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use shopping_cart::{CartDetails, ClientSummary};
 use tower::ServiceExt as _;
 
-/// A server in front of a shop.
+/// Returns a server for a shop.
 async fn shop(tokens: Vec<Token>) -> (Router, Stop) {
     let app = Leftfold::on(Memory::default()).projection(CartDetails).projection(ClientSummary);
     let service = Service::new(app.start().await.unwrap()).await.unwrap();
@@ -191,7 +191,7 @@ async fn figures_are_there_for_prometheus() {
     assert_eq!((bucket("+Inf"), bucket("0.0005") <= bucket("10")), (commits, true), "{text}");
     assert!(commits >= 1.0, "{text}");
     assert!(of("leftfold_commit_seconds_sum") > 0.0, "{text}");
-    // Each figure has a kind, and each family stands once.
+    // Each metric has a type, and each family occurs once.
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
         let family =
@@ -212,7 +212,7 @@ async fn who_waits_for_the_log_is_woken() {
     assert_eq!(waiting.await.unwrap()["events"].as_array().unwrap().len(), 1);
 }
 
-/// The next message of a stream: its id, its kind and its data.
+/// Returns the next message of a stream: its id, its kind and its data.
 async fn message(body: &mut Body) -> Option<(String, String, Value)> {
     let frame = body.frame().await?.unwrap();
     let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
@@ -331,7 +331,8 @@ async fn the_doctor_says_what_to_do() {
     assert!(of_carts["advice"].as_str().unwrap().contains("parked retry"), "{of_carts}");
 }
 
-/// Each way in refuses the same, with the path and the reason, and a well-behaved client beside it is served.
+/// Each endpoint refuses the same JSON, with the path and the reason, and a well-behaved client
+/// beside it is served.
 #[tokio::test]
 async fn json_that_breaks_a_rule_is_refused_whichever_way_it_comes() {
     let (router, _) = shop(Vec::new()).await;
@@ -381,7 +382,8 @@ async fn json_that_breaks_a_rule_is_refused_whichever_way_it_comes() {
             "{stream}"
         );
     }
-    // Two types, of which one reader takes the first and another the last: nothing gets in unchecked.
+    // Two content types, where one reader takes the first and another the last: nothing gets in
+    // unchecked.
     let lines = "[{\"specversion\":\"1.0\",\"id\":\"a\",\"source\":\"s\",\"subject\":\"bad\",\"sequence\":\"1\",\"type\":\"t\",\n\"data\":1e999}]";
     for kinds in [
         ["application/x-ndjson", "application/cloudevents-batch+json"],
@@ -393,7 +395,7 @@ async fn json_that_breaks_a_rule_is_refused_whichever_way_it_comes() {
     post(&router, "/streams/cart-1", &json!([opened()])).await.is(201);
 }
 
-/// An earlier version took it from brokers.
+/// An earlier version accepted such data from brokers.
 #[tokio::test]
 async fn data_that_nobody_can_read_is_shown_as_it_is() {
     let app = Leftfold::on(Memory::default()).projection(CartDetails).start().await.unwrap();
@@ -423,7 +425,8 @@ async fn numbers_are_drawn_once() {
     post(&router, "/counters/prices?count=0", &Value::Null).await.is(400);
 }
 
-/// Documents are made anew while others ask how far that is, and switched to; that can be undone.
+/// A collection is rebuilt while clients ask for its progress; readers are switched to it, and the
+/// switch is undone.
 #[tokio::test]
 async fn a_collection_is_rebuilt_and_that_is_undone() {
     let (router, _) = shop(Vec::new()).await;
@@ -556,7 +559,7 @@ async fn what_is_answered_is_described() {
         for (method, operation) in operations.as_object().unwrap().iter().filter(|_| !is_endless) {
             let names = operation["parameters"].as_array().unwrap().iter().filter(|one| one["in"] == "query");
             for name in names {
-                // Each parameter that is described is known: what is wrong with it is its value.
+                // Each described parameter is known: only its value is wrong.
                 let uri = format!("{uri}?{}=%00", name["name"].as_str().unwrap());
                 let answer = send(&router, &method.to_uppercase(), &uri, &[], "").await;
                 assert!(!answer.text.contains("unknown field"), "{uri}: {}", answer.text);
@@ -574,7 +577,7 @@ async fn what_is_answered_is_described() {
     }
 }
 
-/// Undoing twice is doing it again: so it matters that a request which is sent twice is done once.
+/// A second undo reverts the first, so a request that is sent twice must be processed once.
 #[tokio::test]
 async fn a_write_with_a_key_is_done_once() {
     let store = Memory::default();
@@ -610,7 +613,7 @@ async fn a_write_with_a_key_is_done_once() {
     undone.is(200);
     assert!(!undone.headers.contains_key("idempotency-replayed"));
     assert_eq!(live().await, 0);
-    // Also where another process, or the same after a restart, is asked.
+    // Another process, or the same one after a restart, gives the same response.
     for router in [&router, &service().await] {
         let again = ask(router, &ann, "POST", undo, "u1", "").await;
         assert_eq!((again.status, &again.text, live().await), (200, &undone.text, 0));
@@ -620,11 +623,11 @@ async fn a_write_with_a_key_is_done_once() {
     ask(&router, &ann, "POST", rebuild, "u1", "").await.is(422);
     ask(&router, &ann, "POST", undo, "", "").await.is(400);
     assert_eq!(live().await, 0);
-    // Keys are those of who has the token.
+    // Keys belong to the token that sent them.
     ask(&router, &bob, "POST", undo, "u1", "").await.is(200);
     assert_eq!(live().await, 1);
 
-    // What failed was not done, and may be possible the next time.
+    // A failed request had no effect, and may succeed the next time.
     for _ in 0..2 {
         let failed = ask(&router, &ann, "POST", "/conflicts/x/discard", "c1", "").await;
         failed.is(404);
@@ -632,7 +635,7 @@ async fn a_write_with_a_key_is_done_once() {
     }
 }
 
-/// A read model that can't be folded yet, so that a rebuild of it takes long.
+/// A read model that can be blocked, so that a rebuild of it takes long.
 #[derive(Clone)]
 struct Slow<P>(P, std::sync::Arc<std::sync::atomic::AtomicBool>);
 
@@ -656,7 +659,7 @@ impl<P: leftfold::Projection> leftfold::Projection for Slow<P> {
     }
 }
 
-/// Where a service takes the place of another, rebuilds that were begun there go on.
+/// If a service replaces another, its rebuilds continue.
 #[tokio::test]
 async fn a_rebuild_goes_on_where_a_service_takes_the_place_of_another() {
     let is_slow = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -1,4 +1,5 @@
-//! The audit trail as a client sees it: every operation of operators that changes something is in it.
+//! The audit trail as a client sees it: it contains every operation of operators that changes
+//! something.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -94,7 +95,7 @@ async fn every_operation_that_changes_something_is_recorded() {
     let (store, sequencer) = (app.store().clone(), Sequencer::new(app.store().clone()));
     let opened = json!({ "type": "shopping-cart-opened", "data": { "clientId": "ann" } });
     client.post("/streams/cart-1", &opened).await;
-    // Nothing was opened to which it could be added.
+    // The cart was never opened, so nothing can be added to it.
     let data = json!({ "productId": "shoes", "name": "Shoes", "quantity": 1, "unitPrice": 1 });
     client.post("/streams/cart-2", &json!({ "type": "product-item-added", "data": data })).await;
     app.caught_up().await.unwrap();
@@ -136,7 +137,7 @@ async fn every_operation_that_changes_something_is_recorded() {
     client.post("/reactions/mail/pause", &why).await;
     client.post("/tasks/retry", &json!({ "reaction": "mail", "reason": "because" })).await;
     client.post("/reactions/mail/resume", &why).await;
-    // What is refused is not recorded.
+    // Refused operations are not recorded.
     assert_eq!(client.send("POST", "/conflicts/x/discard", &[], "").await.0, 404);
 
     let (mut entries, mut after) = (Vec::new(), String::new());
@@ -172,7 +173,7 @@ async fn every_operation_that_changes_something_is_recorded() {
     }
 }
 
-/// The test above tries each of these: whoever adds an operation adds it there, too.
+/// The test above runs each of these. A new operation must be added there, too.
 #[tokio::test]
 async fn every_operation_of_operators_is_known_here() {
     let (client, _) = served().await;

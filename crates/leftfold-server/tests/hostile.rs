@@ -1,5 +1,5 @@
-//! Requests that nobody means well with, as bytes on a real socket. Each is refused in the way the table says, nothing of it is written, and the server
-//! goes on.
+//! Malicious requests, as bytes on a real socket. Each is refused as the table says, writes
+//! nothing, and leaves the server running.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod wire;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use self::wire::{BODY, Server, get, post, post_as, raw};
 
-/// How a request is refused.
+/// The expected refusal of a request.
 #[derive(Clone, Copy, Debug)]
 enum Refused {
-    /// With problem details, and this in them.
+    /// Problem details that contain this text.
     Problem(u16, &'static str),
     /// The connection is closed.
     Closed,
@@ -21,14 +21,14 @@ enum Refused {
 
 use Refused::{Closed, Problem};
 
-/// Said of what can't be read at all.
+/// The detail for a request that can't be parsed at all.
 const NO_HTTP: &str = "this is no request of HTTP/1.1";
 
 type Row = (&'static str, Vec<u8>, Refused);
 
 const EVENT: &str = r#"{"type":"shopping-cart-opened","data":{"clientId":"ann"}}"#;
 
-/// An event with this as its data.
+/// Returns an event with this data.
 fn with_data(data: &str) -> String {
     EVENT.replace(r#"{"clientId":"ann"}"#, data)
 }
@@ -293,7 +293,8 @@ fn http() -> Vec<Row> {
     ]
 }
 
-/// Sends each, and looks whether it was refused as it should be, and the server is as it was.
+/// Sends each request. Checks that it is refused as expected and that the server's data is
+/// unchanged.
 async fn refuses(server: &Server, rows: Vec<Row>) {
     let mut before = server.written().await;
     let mut wrong = Vec::new();
@@ -345,7 +346,8 @@ async fn what_is_no_proper_http_is_refused() {
     refuses(&open().await, http()).await;
 }
 
-/// A length beside chunks is one of two things that a proxy before the server may have gone by: the other's rest would be a request of its own.
+/// With both a length and chunks, a proxy in front of the server may go by the other one. The rest
+/// of the body would then be a request of its own.
 #[tokio::test]
 async fn what_is_hidden_behind_a_body_is_no_request() {
     let server = open().await;

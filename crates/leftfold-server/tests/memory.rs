@@ -1,4 +1,5 @@
-//! Memory is bounded: pages end at a number of bytes, and what the budget has no room for is refused.
+//! Memory is bounded: pages have a maximum size, and the server refuses requests that exceed the
+//! budget.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod wire;
@@ -23,16 +24,16 @@ async fn shop(budget: &Budget) -> Server {
     let app = Leftfold::on(Memory::default()).projection(CartDetails);
     let service = Service::new(app.start().await.unwrap()).await.unwrap().budget(budget.clone());
     let (routes, stop) = service.router();
-    // The system itself buffers little of an unread answer.
+    // The system itself buffers little of an unread response.
     let listener = leftfold_server::bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
-    // Nobody is cut off while the test looks.
+    // The server disconnects no client during the test.
     let listen = Listen { patience: PATIENCE, ..Listen::default() };
     tokio::spawn(listen.serve(listener, routes, stop, std::future::pending()));
     Server { address, bearer: String::new() }
 }
 
-/// Appends an event of so many bytes to each of these carts, and waits until all are folded.
+/// Appends an event of `bytes` bytes to each of `count` carts, and waits until all are folded.
 async fn large_carts(server: &Server, count: usize, bytes: usize) {
     let mut last = None;
     for cart in 0..count {
@@ -62,11 +63,12 @@ async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(looked.await.is_ok(), "not in time: {what}");
 }
 
-/// Asks for something, and does not read the answer.
+/// Sends a request, and does not read the response.
 async fn unread(server: &Server, path: &str, accept: &str) -> TcpStream {
     let mut stream = server.connect().await;
     let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: {accept}\r\n\r\n");
-    // Several times, so that an answer waits also where the first ones fit into buffers. An event stream has no end.
+    // Repeat the request, so that a response has to wait even if the first ones fit into buffers.
+    // An event stream has no end.
     let times = if accept == "text/event-stream" { 1 } else { 4 };
     stream.write_all(head.repeat(times).as_bytes()).await.unwrap();
     stream
@@ -94,7 +96,7 @@ async fn a_page_ends_at_a_number_of_bytes() {
     large_carts(&server, 9, 300_000).await;
     assert_eq!(pages(&server, "/collections/cart_details/documents", "documents").await, [3, 3, 3]);
     assert!(pages(&server, "/log", "events").await.len() >= 3);
-    // Conflicts: other events at a revision that is taken.
+    // Conflicts: other events at a revision that exists.
     for number in 0..5 {
         let event = json!({
             "specversion": "1.0", "id": format!("other-{number}"), "source": "shop", "subject": "cart-000",
@@ -154,7 +156,7 @@ async fn an_answer_is_charged_until_it_is_read() {
     assert!(refused.body.contains("urn:leftfold:problem:out-of-memory"), "{refused:?}");
     assert!(refused.head.contains("retry-after: 1"), "{refused:?}");
     assert!(budget.used() <= 12 * MIB * 85 / 100 + 64 * 1024, "{budget:?}");
-    // Bystanders with small requests are answered, and so are those who look after the process.
+    // Small requests of other clients get a response, and so do the health endpoints.
     for path in ["/healthz", "/readyz", "/metrics", "/status", "/streams/none"] {
         assert_eq!(server.get(path).await.status, 200, "{path}");
     }
@@ -178,7 +180,7 @@ async fn a_body_in_single_bytes_is_one_buffer() {
     for _ in 0..150 {
         stream.write_all(&chunks).await.unwrap();
     }
-    // A power of two above 150,000 bytes, three times.
+    // Three times the next power of two above 150,000 bytes.
     eventually("the body is read", || budget.used_by(Use::Request) == 3 * 256 * 1024).await;
     stream.write_all(b"1\r\n{\r\n1\r\n}\r\n0\r\n\r\n").await.unwrap();
     let mut status = [0; 12];

@@ -1,7 +1,8 @@
-//! Event streams that are cut after every message and resumed: no message is lost, and none comes twice.
+//! Event streams that are cut after every message and resumed: no message is lost, and none is sent
+//! twice.
 //!
-//! Once every message of a page had the id of the page's end, so that a client which was cut off within a page
-//! never received the rest of it.
+//! In an earlier version every message of a page had the id of the page's end. A client that was
+//! cut off within a page never received the rest of it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod wire;
@@ -19,7 +20,7 @@ use tokio::time::timeout;
 
 use self::wire::{Server, post};
 
-/// Counts events in three documents each: two of the stream's own, one that all share.
+/// Counts each event in three documents: two of the stream's own, and one that all streams share.
 struct Counted;
 
 impl Projection for Counted {
@@ -41,7 +42,7 @@ impl Projection for Counted {
     }
 }
 
-/// A server whose log has three partitions, with eight carts.
+/// Returns a server whose log has three partitions, with eight carts.
 async fn shop() -> Server {
     let app = Leftfold::on(Memory::new(3)).projection(CartDetails).projection(Counted);
     let (routes, stop) = Service::new(app.start().await.unwrap()).await.unwrap().router();
@@ -85,7 +86,7 @@ impl Client {
     async fn connect(server: &Server, path: &str, last: Option<&str>) -> Self {
         let mut stream = server.connect().await;
         let last = last.map_or(String::new(), |last| format!("last-event-id: {last}\r\n"));
-        // In HTTP/1.0 the body comes as it is, not in chunks.
+        // In HTTP/1.0 the body is not chunked.
         let head =
             format!("GET {path} HTTP/1.0\r\nhost: localhost\r\naccept: text/event-stream\r\n{last}\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -102,7 +103,7 @@ impl Client {
         line.trim_end().to_owned()
     }
 
-    /// The next message, heartbeats among them.
+    /// Returns the next message, including heartbeats.
     async fn any(&mut self) -> Message {
         let mut message = Message::default();
         loop {
@@ -128,7 +129,7 @@ impl Client {
     }
 }
 
-/// Reads messages on one connection, and again on one connection for each, and compares.
+/// Reads messages on one connection, then again with one connection for each, and compares them.
 async fn cut_after_every_message(path: &str, after: &str, count: usize) -> Vec<Message> {
     let server = shop().await;
     let from = if path.contains('?') { path.to_owned() } else { format!("{path}?after={after}") };
@@ -143,7 +144,7 @@ async fn cut_after_every_message(path: &str, after: &str, count: usize) -> Vec<M
         assert_eq!(message, *expected, "after {last:?}");
         last = Some(message.id);
     }
-    // Nothing is left: the next message is a new one.
+    // No message is left: the next one is new.
     append(&server, "cart-8", false).await;
     let last = last.as_deref();
     let [new, again] = [client.next().await, Client::connect(&server, &from, last).await.next().await];

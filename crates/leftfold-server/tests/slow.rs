@@ -1,4 +1,5 @@
-//! Clients that take their time, take up room, or ask too often. They are cut off; others go on.
+//! Clients that are slow, take up connections, or send too many requests. They are disconnected;
+//! others are served.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod wire;
@@ -15,7 +16,7 @@ use tokio::time::interval;
 
 use self::wire::{Server, until_closed};
 
-/// A server that waits for nobody, and has room for few.
+/// Returns a server with a short patience and few connections.
 async fn impatient(connections: usize) -> Server {
     let listen = Listen { connections, patience: Duration::from_millis(200), ..Listen::default() };
     let much = get(|| async { vec![b'x'; 64 << 20] });
@@ -76,7 +77,7 @@ async fn who_does_not_read_the_answer_is_cut_off() {
     let server = impatient(1).await;
     let mut slow = server.connect().await;
     slow.write_all(b"GET /much HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    // There is room for one connection: this is answered when the other is gone.
+    // There is room for one connection: this gets a response when the other is gone.
     assert_eq!(server.get("/healthz").await.status, 200);
     let answer = until_closed(&mut slow).await;
     assert!(answer.status == 200 && answer.body.len() < 64 << 20, "{}", answer.body.len());
@@ -89,7 +90,7 @@ async fn connections_that_say_nothing_make_room() {
     for number in 0..40 {
         let mut stream = server.connect().await;
         if number % 2 == 0 {
-            // Those that asked for something once are no better.
+            // Connections with an earlier request are treated the same.
             stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         }
         idle.push(stream);
@@ -119,7 +120,7 @@ async fn who_asks_too_often_is_told_when_to_come_back() {
     assert!(said.contains("retry-after: 1"), "{said}");
 }
 
-/// A client at another address of this machine.
+/// Sends a request from another address of this machine.
 async fn get_from(address: [u8; 4], server: &Server, path: &str) -> wire::Answer {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((address, 0).into()).unwrap();
@@ -130,7 +131,7 @@ async fn get_from(address: [u8; 4], server: &Server, path: &str) -> wire::Answer
 
 #[tokio::test]
 async fn idle_connections_lock_nobody_out() {
-    // Only making room helps: nobody is cut off for being slow.
+    // Only making room helps: no client is disconnected for being slow.
     let patience = Duration::from_mins(10);
     let listen = Listen { connections: 100, connections_per_address: 100, patience, ..Listen::default() };
     let server = Server::start(listen, Vec::new(), Router::new()).await;
@@ -138,7 +139,7 @@ async fn idle_connections_lock_nobody_out() {
     for number in 0..120 {
         let mut stream = server.connect().await;
         if number % 2 == 0 {
-            // An idle keep-alive connection, after an answer.
+            // An idle keep-alive connection, after a response.
             stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
             let mut answer = [0; 12];
             stream.read_exact(&mut answer).await.unwrap();

@@ -1,4 +1,4 @@
-//! A source of one's own: the lines of a file, each a CloudEvent.
+//! A custom source: the lines of a file, each a CloudEvent.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! From a source to the log: receive, map, ingest, and only then acknowledge.
 //!
-//! A message is acknowledged when what became of it is durable: in the log, held, a conflict that is kept, or in the list of what
-//! was rejected. All else is brought again. One bad message hinders no other.
+//! A feed acknowledges a message when its outcome is durable: appended to the log, held, recorded
+//! as a conflict, or recorded as rejected. All other messages are redelivered. One bad message
+//! blocks no other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,13 +19,13 @@ use crate::mapping::Mapping;
 use crate::message::Message;
 use crate::source::Source;
 
-/// When a message that can't even be rejected comes again.
+/// The delay before redelivery of a message that can't even be recorded as rejected.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
-/// When a failure counts as over, as no other one followed: tries come more often.
+/// The time after which a failure without another one counts as over. Retries are more frequent.
 const OVER: Duration = Duration::from_secs(30);
 
-/// Brings what a source has into the log, until it is told to stop.
+/// A task that brings the messages of a source into the log until it is told to stop.
 ///
 /// ```
 /// # use leftfold_sources::Source;
@@ -57,7 +58,7 @@ pub struct Feed<S, T> {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a feed has done since it was made.
+        /// Counts since the feed was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
@@ -77,19 +78,19 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Messages that came, those that came again included.
+    /// Messages received, including redeliveries.
     received,
-    /// Messages that are no events, or can't be accepted, and were kept as rejected.
+    /// Messages that are not valid events or can't be accepted, and were recorded as rejected.
     rejected,
-    /// Messages that the source may forget, the rejected ones included.
+    /// Messages that the source may delete, including the rejected ones.
     acknowledged,
-    /// Messages that are to come again.
+    /// Messages that the source must redeliver.
     refused,
-    /// How often source or store failed.
+    /// Failures of the source or the store.
     failures,
 }
 
-/// Tells what a feed is doing.
+/// A handle that reports the state of a feed.
 #[derive(Clone, Debug)]
 pub struct Handle {
     counters: Arc<Counters>,
@@ -97,12 +98,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// What it has done so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.counters.counts()
     }
 
-    /// The last error, while the feed keeps meeting it: until messages are taken again, or half a minute after a failure that no other one followed.
+    /// Returns the last error while it persists. It is cleared when the feed accepts messages
+    /// again, or half a minute after the last failure.
     pub fn trouble(&self) -> Option<String> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         trouble.as_ref().filter(|(_, at)| at.elapsed() < OVER).map(|(error, _)| error.clone())
@@ -115,7 +117,7 @@ impl Handle {
 }
 
 impl<S: Source, T: Sequences + Clone> Feed<S, T> {
-    /// A feed from this source.
+    /// Creates a feed from this source.
     pub fn new(source: S, sequencer: Sequencer<T>, mapping: Mapping, policy: Policy) -> Self {
         Self {
             source,
@@ -133,34 +135,35 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
         }
     }
 
-    /// How many messages are taken at once, at most: 1,000 by default.
+    /// Sets the maximum number of messages per batch. The default is 1,000.
     #[must_use]
     pub fn batch(self, messages: usize) -> Self {
         Self { batch: messages.max(1), ..self }
     }
 
-    /// How patiently to try again when the store or the source fails. By default for ever, after 0.1 to 10 seconds. When all tries of
-    /// a limited one are used up, the feed ends with the last error.
+    /// Sets the retry policy for failures of the store or the source. By default the feed retries
+    /// forever, after 0.1 to 10 seconds. If the policy has a limit and it is reached, the feed ends
+    /// with the last error.
     #[must_use]
     pub fn backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// Where time and chance come from.
+    /// Sets the source of time and randomness.
     #[must_use]
     pub fn env(self, env: Arc<dyn Env>) -> Self {
         Self { env, ..self }
     }
 
-    /// What tells how it is doing while it runs.
+    /// Returns a handle that reports the state of the feed while it runs.
     pub fn handle(&self) -> Handle {
         Handle { counters: Arc::clone(&self.counters), trouble: Arc::clone(&self.trouble) }
     }
 
-    /// Runs until it is told to stop, by `true` or by the sender's end; until the source has ended; or until the source fails
-    /// in a way that trying again will not mend.
+    /// Runs until it is told to stop, by `true` or by dropping the sender. It also ends when the
+    /// source has ended, or when the source fails permanently.
     ///
-    /// It stops between batches: what was received is brought to its end first.
+    /// It stops between batches: received messages are processed first.
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) -> Result<()> {
         let handle = self.handle();
         let mut troubles = Pauses::new(self.backoff);
@@ -185,7 +188,8 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
                 Outcome::Crowded(after) => {
                     handle.note(None);
                     troubles = troubles.over();
-                    // What makes room may be the next message: it is not to wait for all of that time.
+                    // The next message may fill the gap and make room, so it must not wait the full
+                    // time.
                     crowding.next(&*self.env).unwrap_or(after).min(after)
                 }
                 Outcome::Failed(error) => {
@@ -209,7 +213,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
         }
     }
 
-    /// Does what there is to do with messages.
+    /// Processes a batch of messages.
     async fn take(&mut self, messages: Vec<(Message, S::Receipt)>, troubles: &mut Pauses) -> Outcome {
         self.counters.received.fetch_add(messages.len() as u64, Ordering::Relaxed);
         let now = self.env.now();
@@ -248,7 +252,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
         }
     }
 
-    /// Brings events into the log.
+    /// Ingests events into the log.
     async fn ingest(&mut self, good: Vec<(Delivery, Message, S::Receipt)>, batch: &mut Batch<S::Receipt>) {
         if good.is_empty() {
             return;
@@ -264,7 +268,7 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
         batch.failure = failure;
     }
 
-    /// Keeps what is no event, all at once or, where that fails, one by one.
+    /// Records invalid messages as rejected: all at once or, if that fails, one by one.
     async fn reject(&mut self, batch: &mut Batch<S::Receipt>) {
         let since = self.env.now();
         let source = self.source.name().to_owned();
@@ -309,14 +313,14 @@ impl<S: Source, T: Sequences + Clone> Feed<S, T> {
     }
 }
 
-/// What became of a batch of messages.
+/// The outcomes of a batch of messages.
 struct Batch<R> {
-    /// No events: why, and what they are.
+    /// Messages that are not valid events, with the reason.
     bad: Vec<(String, Message, R)>,
     safe: Vec<R>,
-    /// There is no room for these.
+    /// Messages for which there is no room.
     crowded: Vec<R>,
-    /// When there may be.
+    /// The time after which there may be room.
     wait: Option<Duration>,
     failed: Vec<R>,
     failure: Option<Error>,
@@ -344,19 +348,19 @@ impl<R> Batch<R> {
     }
 }
 
-/// How a round ended.
+/// The outcome of a batch.
 enum Outcome {
     Taken,
-    /// Some found no room; there may be some after this time.
+    /// There was no room for some messages; there may be some after this time.
     Crowded(Duration),
     Failed(Error),
 }
 
-/// Waits that grow until all is well again.
+/// Delays that grow until the feed recovers.
 struct Pauses {
     backoff: Backoff,
     delays: Option<Box<dyn Iterator<Item = Duration> + Send>>,
-    /// The wait that was announced to the source, and is still to be kept.
+    /// The delay that was announced to the source and not waited for yet.
     last: Option<Duration>,
 }
 
@@ -375,8 +379,8 @@ impl Pauses {
     }
 }
 
-/// Waits until it is to stop.
+/// Waits until the feed is told to stop.
 async fn told(stop: &mut watch::Receiver<bool>) {
-    // An error says that the sender is gone.
+    // An error means that the sender was dropped.
     let _ = stop.wait_for(|stop| *stop).await;
 }

@@ -1,9 +1,9 @@
-//! Ingesting where one event that the store can't take must hinder no other.
+//! Ingestion in which an event that the store can't accept blocks no other.
 
 use leftfold::sequence::Refusal;
 use leftfold::{Answer, Delivery, Error, Invalid, Kind, Policy, Sequencer, Sequences};
 
-/// Brings deliveries into the log, and answers each of them, or says why some have no answer.
+/// Ingests deliveries. Returns the answer for each, and an error if some have none.
 pub(crate) async fn ingest<S: Sequences + Clone>(
     sequencer: &Sequencer<S>,
     policy: Policy,

@@ -1,8 +1,9 @@
-//! Kafka: a member of a consumer group, whose offsets are committed after ingest.
+//! Kafka: a member of a consumer group that commits offsets after ingest.
 //!
-//! A group's place in a partition is one number, so it moves to the first message that is not safe yet. What is refused has its
-//! partition stand still; then it is read again from there, and what came through behind it comes twice, which is harmless. Other partitions
-//! go on meanwhile.
+//! A group's place in a partition is one number, so it only advances to the first message that is
+//! not safe yet. If a message is refused, its partition pauses and is then read again from there.
+//! Messages behind it that were ingested already are delivered twice, which is harmless. Other
+//! partitions continue meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,12 +26,13 @@ use tokio::time::{Instant, sleep_until};
 use crate::message::Message;
 use crate::source::Source;
 
-/// How long going back in a partition may take.
+/// The timeout for seeking back in a partition.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The messages of topics, as a member of a group.
+/// A source that reads the messages of topics as a member of a group.
 ///
-/// A message's value is its content. Headers are attributes, as are `key`, `topic`, `partition`, `offset` and `timestamp` (in milliseconds).
+/// A message's value is its content. Headers are attributes, as are `key`, `topic`, `partition`,
+/// `offset` and `timestamp` (in milliseconds).
 ///
 /// ```no_run
 /// # async fn start() -> leftfold::Result<()> {
@@ -43,8 +45,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// # }
 /// ```
 ///
-/// What waits for a message that is in the same partition, and further behind than a batch of the feed, can fill the holding area; then the
-/// partition stands still until the gap is healed or the bound is raised. Producers that use the stream's name as key do not get there.
+/// An event may wait for a message in the same partition that is more than a batch behind it. Such
+/// events can fill the holding area. Then the partition pauses until the gap is healed or the limit
+/// is raised. Producers that use the stream's name as key avoid this.
 pub struct Kafka {
     config: ClientConfig,
     name: String,
@@ -58,7 +61,8 @@ pub struct Kafka {
 /// A topic and a partition of it.
 type Place = (String, i32);
 
-/// How often each partition was given to this member, or taken from it: what was read before does not count afterwards.
+/// The number of times each partition was assigned to this member or revoked. Messages read before
+/// a reassignment no longer count.
 #[derive(Clone, Default)]
 struct Generations(Arc<Mutex<BTreeMap<Place, u64>>>);
 
@@ -72,7 +76,7 @@ impl Generations {
     }
 }
 
-/// Why the last commit failed, if it did.
+/// The error of the last commit, if it failed.
 #[derive(Clone, Default)]
 struct Troubles(Arc<(Mutex<Option<KafkaError>>, Notify)>);
 
@@ -116,24 +120,26 @@ impl ConsumerContext for Context {
     }
 }
 
-/// What was read of a partition.
+/// The progress in a partition.
 #[derive(Default)]
 struct Partition {
     generation: u64,
-    /// Offsets that the feed was given, and whether they are safe, from the first one on that was not committed.
+    /// The offsets that the feed has received, and whether they are safe, from the first
+    /// uncommitted one on.
     open: BTreeMap<i64, bool>,
-    /// The offset after the last one that was given.
+    /// The offset after the last one that the feed has received.
     next: i64,
-    /// Where to go back to, and when.
+    /// The offset to seek back to, and when.
     back: Option<(i64, Instant)>,
-    /// All before this one is safe.
+    /// The offset before which everything is safe.
     safe: Option<i64>,
-    /// What was sent of that, unless it failed.
+    /// The last offset sent in a commit, unless that failed.
     committed: Option<i64>,
 }
 
 impl Partition {
-    /// Notes what the feed is given. What is behind something that is to come again will come again, too.
+    /// Records a message that the feed receives. A message behind a refused one will be delivered
+    /// again, too.
     fn give(&mut self, offset: i64) {
         if self.back.is_none_or(|(to, _)| offset < to) {
             self.open.insert(offset, false);
@@ -141,7 +147,7 @@ impl Partition {
         self.next = offset + 1;
     }
 
-    /// Notes what is safe, and moves on over all that is.
+    /// Records that a message is safe, and advances over all safe ones.
     fn is_safe(&mut self, offset: i64) {
         if let Some(is_safe) = self.open.get_mut(&offset) {
             *is_safe = true;
@@ -152,7 +158,7 @@ impl Partition {
         }
     }
 
-    /// Notes what is to be read again, and with it all that is behind it.
+    /// Records that a message, and everything behind it, must be read again.
     fn refuse(&mut self, offset: i64, due: Instant) {
         let (to, due) = self.back.map_or((offset, due), |(to, earlier)| (to.min(offset), due.max(earlier)));
         self.back = Some((to, due));
@@ -160,7 +166,7 @@ impl Partition {
     }
 }
 
-/// Which message is meant.
+/// Identifies a message.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     place: Place,
@@ -169,7 +175,8 @@ pub struct Receipt {
 }
 
 impl Kafka {
-    /// A member of a group that reads topics, which begins at their first messages if the group has no place in them yet.
+    /// Creates a member of a group that reads topics. It begins at their first messages if the
+    /// group has no committed offsets yet.
     pub fn new(brokers: &str, topics: &[&str], group: &str) -> Result<Self> {
         let named = [
             ("addresses of brokers", brokers),
@@ -199,14 +206,15 @@ impl Kafka {
         })
     }
 
-    /// How operators know it; by default `kafka` and the names of the topics.
+    /// Sets the name that operators see. The default is `kafka` and the names of the topics.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets an option of librdkafka: `sasl.username`, `session.timeout.ms`, `auto.offset.reset` and so on.
+    /// Sets an option of librdkafka: `sasl.username`, `session.timeout.ms`, `auto.offset.reset` and
+    /// so on.
     pub fn set(mut self, option: &str, value: &str) -> Result<Self> {
         if option.starts_with("enable.auto.") {
             let expected = "another one: what is acknowledged is for the feed to say";
@@ -231,7 +239,7 @@ impl Kafka {
         Ok(Arc::clone(self.consumer.insert(Arc::new(consumer))))
     }
 
-    /// Keeps track of a message that the feed is given.
+    /// Tracks a message that the feed receives.
     fn track(&mut self, place: Place, offset: i64) -> Receipt {
         let generation = self.generations.of(&place);
         let partition = self.partitions.entry(place.clone()).or_default();
@@ -242,14 +250,15 @@ impl Kafka {
         Receipt { place, generation, offset }
     }
 
-    /// The partition of a receipt, unless it was given away since.
+    /// Returns the partition of a receipt, unless it was reassigned since.
     fn partition(&mut self, receipt: &Receipt) -> Option<&mut Partition> {
         let generation = self.generations.of(&receipt.place);
         let partition = self.partitions.get_mut(&receipt.place)?;
         (partition.generation == generation && receipt.generation == generation).then_some(partition)
     }
 
-    /// Commits what is safe. Nobody waits for the answer: what is not committed in the end comes again.
+    /// Commits the safe offsets without waiting for the response. Uncommitted messages are
+    /// delivered again.
     fn commit(&mut self) -> Result<()> {
         let Some(consumer) = &self.consumer else { return Ok(()) };
         if self.troubles.take().is_some() {
@@ -273,7 +282,7 @@ impl Kafka {
         Ok(())
     }
 
-    /// Reads again from what was refused, where it is time to.
+    /// Seeks back to refused messages that are due.
     async fn go_back(&mut self, consumer: &Arc<StreamConsumer<Context>>) -> Result<()> {
         let now = Instant::now();
         let due = self.partitions.iter().filter_map(|(place, partition)| {
@@ -281,7 +290,7 @@ impl Kafka {
             (due <= now).then(|| (place.clone(), partition.generation, partition.next, offset))
         });
         for (place, generation, next, offset) in due.collect::<Vec<_>>() {
-            // One that was given away, or comes back, stands where the group has left it.
+            // A partition that was reassigned is where the group has left it.
             if self.generations.of(&place) == generation {
                 let (again, at) = (Arc::clone(consumer), place.clone());
                 let gone = spawn_blocking(move || {
@@ -296,7 +305,7 @@ impl Kafka {
                 if let Err(error) = gone.map_err(stopped)?
                     && self.generations.of(&place) == generation
                 {
-                    // Joining anew leads to what was committed last.
+                    // Rejoining the group continues at the last committed offset.
                     self.leave();
                     return Err(failure(&doing, error));
                 }
@@ -309,7 +318,7 @@ impl Kafka {
         Ok(())
     }
 
-    /// Leaves the group, which can take a while.
+    /// Leaves the group in another thread, because that can take a while.
     fn leave(&mut self) {
         if let Some(consumer) = self.consumer.take() {
             std::thread::spawn(move || drop(consumer));
@@ -375,7 +384,8 @@ impl Source for Kafka {
                             self.track((message.topic().to_owned(), message.partition()), message.offset());
                         received.push((taken(&message), receipt));
                     }
-                    // What came before is not lost by what comes now; should it last, it is said again.
+                    // Return the messages received so far. If the error persists, the next call
+                    // returns it.
                     Err(_) if !received.is_empty() => break,
                     Err(error) => {
                         if matches!(error, KafkaError::MessageConsumptionFatal(_)) {
@@ -413,7 +423,7 @@ impl Source for Kafka {
         }
         let Some(consumer) = &self.consumer else { return Ok(()) };
         let paused = consumer.pause(&partitions(standing.keys()));
-        // One that does not stand still is read again all the same.
+        // If pausing fails, the partition is read again all the same.
         paused.map_err(|error| failure(&format!("pausing the Kafka topics {}", self.topics.join(",")), error))
     }
 }
@@ -482,7 +492,8 @@ mod tests {
         partition.refuse(9, now);
         partition.refuse(8, now);
         assert_eq!(partition.back, Some((8, now)));
-        // What is behind comes again: that it was safe counts no more, and neither does what is read on the way.
+        // Messages behind the refused one are delivered again. They no longer count as safe, and
+        // neither do those read in the meantime.
         partition.give(10);
         partition.is_safe(9);
         partition.is_safe(10);

@@ -1,6 +1,7 @@
 //! NATS JetStream: a durable pull consumer.
 //!
-//! Each message is acknowledged by itself; what is not, comes again after the consumer's `ack_wait`. Several feeds may share a consumer.
+//! Each message is acknowledged separately. Unacknowledged messages are redelivered after the
+//! consumer's `ack_wait`. Several feeds may share a consumer.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,13 +18,13 @@ use leftfold::{Error, Invalid, Kind, Result};
 use crate::message::Message;
 use crate::source::Source;
 
-/// How often the server says that it is still there while there is nothing to bring.
+/// The interval of the server's heartbeats while there are no messages.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The messages of a stream, through a durable consumer.
+/// A source that reads the messages of a stream through a durable consumer.
 ///
-/// A message's payload is its content; headers are attributes, as are `subject`, the subject it was published to, and `nats-sequence`, its
-/// number in the stream.
+/// A message's payload is its content. Headers are attributes, as are `subject`, the subject it was
+/// published to, and `nats-sequence`, its number in the stream.
 ///
 /// ```no_run
 /// # async fn start() -> leftfold::Result<()> {
@@ -43,7 +44,8 @@ pub struct Nats {
     filter: String,
     ack_wait: Duration,
     window: usize,
-    /// Whether it was subscribed before. A server that starts again may say for a moment that there is no such stream.
+    /// `true` after the first subscription. A restarting server may briefly report that the stream
+    /// does not exist.
     was_subscribed: bool,
     client: Option<Client>,
     messages: Option<Stream>,
@@ -55,7 +57,8 @@ enum Server {
 }
 
 impl Nats {
-    /// A consumer of a stream that exists. The consumer is made if it is not there; then it begins at the stream's first message.
+    /// Creates a consumer of an existing stream. A missing consumer is created; it begins at the
+    /// stream's first message.
     pub fn new(url: &str, stream: &str, durable: &str) -> Result<Self> {
         let shown = url.rsplit('@').next().unwrap_or_default();
         if let Err(error) = url.parse::<async_nats::ServerAddr>() {
@@ -65,7 +68,7 @@ impl Nats {
         Self::made(Server::At(url.to_owned()), None, stream, durable)
     }
 
-    /// The same with a client that is connected, in whatever way it takes.
+    /// Creates a consumer with a client that is already connected.
     pub fn with_client(client: Client, stream: &str, durable: &str) -> Result<Self> {
         Self::made(Server::Connected, Some(client), stream, durable)
     }
@@ -93,27 +96,27 @@ impl Nats {
         })
     }
 
-    /// How operators know it; by default `nats` and the name of the stream.
+    /// Sets the name that operators see. The default is `nats` and the name of the stream.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// Which subjects of the stream, if the consumer has to be made: all by default.
+    /// Sets the subjects to read, if the consumer has to be created. The default is all.
     #[must_use]
     pub fn filter(self, subject: impl Into<String>) -> Self {
         Self { filter: subject.into(), ..self }
     }
 
-    /// After how long a message that is not acknowledged comes again, if the consumer has to be made: 30 seconds by default. It should be longer
-    /// than a batch takes.
+    /// Sets the time after which an unacknowledged message is redelivered, if the consumer has to
+    /// be created. The default is 30 seconds. It should be longer than a batch takes.
     #[must_use]
     pub fn ack_wait(self, ack_wait: Duration) -> Self {
         Self { ack_wait, ..self }
     }
 
-    /// How many messages may be under way, those included that were refused and are to come again, if the consumer has to be made: 10,000
-    /// by default.
+    /// Sets the maximum number of unacknowledged messages, including refused ones, if the consumer
+    /// has to be created. The default is 10,000.
     #[must_use]
     pub fn window(self, messages: usize) -> Self {
         Self { window: messages, ..self }
@@ -135,7 +138,7 @@ impl Nats {
         format!("reading the NATS stream {} through the consumer {}", self.stream, self.durable)
     }
 
-    /// The stream, which must be there.
+    /// Returns the stream, which must exist.
     async fn stream(&mut self) -> Result<jetstream::stream::Stream> {
         let doing = self.doing();
         let client = match (&self.client, &self.server) {
@@ -197,7 +200,7 @@ impl Nats {
 
 impl Source for Nats {
     async fn check(&mut self) -> Result<()> {
-        // It is large, and those of callers would be as large.
+        // Boxed because the future is large, and would make the callers' futures as large.
         Box::pin(self.stream()).await.map(drop)
     }
 
@@ -215,7 +218,7 @@ impl Source for Nats {
         loop {
             match next {
                 Some(Ok(message)) => received.push(taken(message)),
-                // What came before is not lost by what comes now.
+                // Return the messages received so far.
                 Some(Err(_)) | None if !received.is_empty() => {
                     self.messages = None;
                     return Ok(received);

@@ -1,8 +1,10 @@
-//! RabbitMQ, or another broker that speaks AMQP 0-9-1: a consumer of a queue that acknowledges by hand.
+//! RabbitMQ, or another broker that speaks AMQP 0-9-1: a consumer of a queue with manual
+//! acknowledgement.
 //!
-//! What is refused stays with the consumer, unacknowledged, until its time has come: giving it back would have it delivered again at once, and
-//! count against the limit of deliveries after which some queues drop a message. When the connection ends, whatever is not acknowledged
-//! goes back to the queue by itself.
+//! Refused messages stay unacknowledged in the consumer until they are due. If they were requeued,
+//! the broker would redeliver them at once. That counts against the delivery limit after which some
+//! queues drop a message. When the connection ends, the broker requeues all unacknowledged
+//! messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,18 +23,22 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::message::Message;
 use crate::source::Source;
 
-/// How long the broker may take for anything.
+/// The timeout for every request to the broker.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The messages of a queue.
+/// A source that reads the messages of a queue.
 ///
-/// A message's body is its content. Headers are attributes, as are the properties `content-type`, `message-id`, `correlation-id`, `type`,
-/// `app-id` and `timestamp`, and also `routing-key` and `exchange`.
+/// A message's body is its content. Headers are attributes, as are the properties `content-type`,
+/// `message-id`, `correlation-id`, `type`, `app-id` and `timestamp`, and also `routing-key` and
+/// `exchange`.
 ///
-/// For nothing to get lost when the broker ends, the queue has to be durable, and messages persistent and published as `mandatory`: a broker
-/// that starts again confirms and drops for a moment what is for a queue that it has. A queue with a limit of deliveries
-/// (`x-delivery-limit`; quorum queues of RabbitMQ 4 have one of 20 by default) drops what was delivered more often, also when that was because
-/// consumers ended: set it to -1, or give the queue a dead-letter exchange.
+/// To survive a restart of the broker, the queue must be durable. Messages must be persistent and
+/// published as `mandatory`: a restarting broker briefly confirms and drops messages for an
+/// existing queue.
+///
+/// A queue with a delivery limit drops messages that were delivered more often, also if that was
+/// because consumers ended. The limit is `x-delivery-limit`; quorum queues of RabbitMQ 4 have one
+/// of 20 by default. Set it to -1, or give the queue a dead-letter exchange.
 ///
 /// ```no_run
 /// # async fn start() -> leftfold::Result<()> {
@@ -49,13 +55,14 @@ pub struct RabbitMq {
     name: String,
     queue: String,
     prefetch: u16,
-    /// Whether it was connected before. A broker that starts again says for a moment that there is no such queue.
+    /// `true` after the first connection. A restarting broker briefly reports that the queue does
+    /// not exist.
     was_connected: bool,
     connected: Option<Connected>,
-    /// What is not acknowledged, by receipt: the feed has it, or is to have it later.
+    /// Unacknowledged messages by receipt: those that the feed has, and those to redeliver later.
     open: BTreeMap<u64, (Message, Acker)>,
     receipts: u64,
-    /// Receipts of messages that come again, not before their time.
+    /// Receipts of messages to redeliver, by the earliest time.
     later: BTreeMap<Instant, Vec<u64>>,
 }
 
@@ -66,7 +73,8 @@ struct Connected {
 }
 
 impl RabbitMq {
-    /// A consumer of a queue that exists. The URL is `amqp://user:password@host:port/virtual-host`, with `%2f` for the virtual host `/`, or
+    /// Creates a consumer of an existing queue. The URL is
+    /// `amqp://user:password@host:port/virtual-host`, with `%2f` for the virtual host `/`, or
     /// `amqps://` for TLS.
     pub fn new(url: &str, queue: &str) -> Result<Self> {
         if let Err(error) = url.parse::<AMQPUri>() {
@@ -90,13 +98,14 @@ impl RabbitMq {
         })
     }
 
-    /// How operators know it; by default `rabbitmq` and the name of the queue.
+    /// Sets the name that operators see. The default is `rabbitmq` and the name of the queue.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// How many messages may be under way, those included that were refused and are to come again: 1,000 by default.
+    /// Sets the maximum number of unacknowledged messages, including refused ones. The default is
+    /// 1,000.
     #[must_use]
     pub fn prefetch(self, messages: u16) -> Self {
         Self { prefetch: messages.max(1), ..self }
@@ -106,7 +115,7 @@ impl RabbitMq {
         if self.connected.is_some() {
             return Ok(());
         }
-        // They went back to the queue with the connection that brought them.
+        // The broker requeued them when their connection ended.
         self.open.clear();
         self.later.clear();
         let doing = format!("consuming the RabbitMQ queue {}", self.queue);
@@ -140,7 +149,7 @@ impl RabbitMq {
         channel.queue_declare(self.queue.as_str().into(), passive, FieldTable::default()).await.map(drop)
     }
 
-    /// What was refused, and whose time has come.
+    /// Returns the refused messages that are due.
     fn due(&mut self) -> Vec<(Message, u64)> {
         let still_later = self.later.split_off(&Instant::now());
         let due = std::mem::replace(&mut self.later, still_later).into_values().flatten();
@@ -205,7 +214,8 @@ impl Source for RabbitMq {
                 }
             }
             if has_ended {
-                // What came before is worth having all the same, though it can't be acknowledged any more.
+                // Return the messages received so far, even though they can't be acknowledged any
+                // more.
                 let kept = deliveries.into_iter().map(|delivery| self.keep(delivery)).collect();
                 self.connected = None;
                 return Ok(kept);
@@ -264,7 +274,7 @@ fn taken(delivery: Delivery) -> (Message, Acker) {
     (message.with("routing-key", routing_key.as_str()).with("exchange", exchange.as_str()), acker)
 }
 
-/// A header's value; lists, tables and nothing are left out.
+/// Returns a header's value as text, or `None` for lists, tables and void.
 fn text(value: &AMQPValue) -> Option<String> {
     Some(match value {
         AMQPValue::Boolean(value) => value.to_string(),

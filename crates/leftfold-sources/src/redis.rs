@@ -1,8 +1,9 @@
 //! Redis Streams: one consumer of a group.
 //!
-//! What was read and not acknowledged stays in the group's list of what is pending. A consumer that comes back reads its own part of it again;
-//! what others have left there for too long is taken over. So a consumer keeps its name for as long as it is the same one, and no two have
-//! the same name at the same time.
+//! Messages that were read and not acknowledged stay in the group's pending list. A consumer that
+//! restarts reads its own pending entries again, and takes over entries that others have left there
+//! for too long. So a consumer must keep its name across restarts, and no two consumers may use the
+//! same name at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,18 +17,19 @@ use tokio::time::{Instant, sleep_until};
 use crate::message::Message;
 use crate::source::Source;
 
-/// How long a read waits at most, before it looks whether something else is to be done.
+/// The maximum time of a blocking read, before the consumer checks for other work.
 const WAIT: Duration = Duration::from_secs(5);
-/// How long anything else may take.
+/// The timeout for all other commands.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How many messages may wait to come again; beyond, nothing new is read.
+/// The maximum number of messages to redeliver later. Beyond it, the consumer reads no new ones.
 const LATER: usize = 10_000;
 
-/// The entries of a stream, as a consumer of a group.
+/// A source that reads the entries of a stream as a consumer of a group.
 ///
-/// An entry's field `data` is the content of its message, and all other fields are attributes: `XADD orders * ce-id 1 ce-type … data '{…}'`
-/// is a CloudEvent in binary mode, `XADD orders * data '{"specversion":"1.0",…}'` one in structured mode. An entry without such a field
-/// has all of its fields as content, as a JSON object. The attribute `redis-id` is the id of the entry.
+/// An entry's field `data` is the content of its message, and all other fields are attributes.
+/// `XADD orders * ce-id 1 ce-type … data '{…}'` is a CloudEvent in binary mode. `XADD orders * data
+/// '{"specversion":"1.0",…}'` is one in structured mode. Without such a field, the content is a
+/// JSON object of all fields. The attribute `redis-id` is the id of the entry.
 ///
 /// ```no_run
 /// # async fn start() -> leftfold::Result<()> {
@@ -49,25 +51,25 @@ pub struct Redis {
     begin: &'static str,
     idle: Duration,
     connected: Option<Connected>,
-    /// Read, but neither acknowledged nor to come again: the feed has them.
+    /// Entries that the feed has: read, but neither acknowledged nor refused.
     out: BTreeSet<String>,
-    /// These come again, not before their time.
+    /// Entries to redeliver, by the earliest time.
     later: BTreeMap<Instant, Vec<String>>,
-    /// Where to go on reading what is pending, if some of it may not have come through.
+    /// The id after which to read pending entries, if some may not have reached the feed.
     history: Option<String>,
-    /// When to look for what others have left, and from where on.
+    /// When to claim entries that others have left, and the id to begin from.
     claim: (Instant, String),
 }
 
-/// One connection waits for messages, the other one does all else.
+/// Two connections: one for blocking reads, the other for all other commands.
 struct Connected {
     waiting: MultiplexedConnection,
     asking: MultiplexedConnection,
 }
 
 impl Redis {
-    /// A consumer of a group of a stream. Both stream and group are made if they are not there; the group then begins at the stream's first
-    /// entry.
+    /// Creates a consumer of a group. A missing stream or group is created; the group then begins
+    /// at the stream's first entry.
     pub fn new(url: &str, stream: &str, group: &str, consumer: &str) -> Result<Self> {
         let expected = "redis://host:port/database, or rediss:// for TLS";
         let shown = url.rsplit('@').next().unwrap_or_default();
@@ -80,7 +82,7 @@ impl Redis {
                 return Err(Invalid::new(what, text, "one that is not empty").into());
             }
         }
-        // Without effect if there is one already.
+        // Has no effect if a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Ok(Self {
             client,
@@ -99,26 +101,26 @@ impl Redis {
         })
     }
 
-    /// How operators know it; by default `redis` and the name of the stream.
+    /// Sets the name that operators see. The default is `redis` and the name of the stream.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// The field that is the content: by default `data`.
+    /// Sets the field with the content. The default is `data`.
     #[must_use]
     pub fn content(self, field: impl Into<String>) -> Self {
         Self { content: field.into(), ..self }
     }
 
-    /// A group that has to be made begins at what comes from now on.
+    /// Makes a new group begin at entries that are added from now on.
     #[must_use]
     pub fn from_now(self) -> Self {
         Self { begin: "$", ..self }
     }
 
-    /// After how long an entry that another consumer has not acknowledged is taken over: a minute by default. That the other one was only
-    /// slow does no harm.
+    /// Sets the time after which the consumer takes over another consumer's unacknowledged entry.
+    /// The default is a minute. If the other one was only slow, this is harmless.
     #[must_use]
     pub fn take_over_after(self, idle: Duration) -> Self {
         Self { idle: idle.max(Duration::from_millis(1)), ..self }
@@ -148,7 +150,7 @@ impl Redis {
         self.connected.as_mut().ok_or_else(|| Error::new(Kind::Unavailable, "connecting to Redis"))
     }
 
-    /// Asks for something. A connection that failed is not used again.
+    /// Runs a command. A connection that failed is not used again.
     async fn ask(&mut self, doing: &str, waits: bool, command: &Cmd) -> Result<Value> {
         let connected = self.connect().await?;
         let connection = if waits { &mut connected.waiting } else { &mut connected.asking };
@@ -162,7 +164,7 @@ impl Redis {
         })
     }
 
-    /// Entries of this consumer that may not have come through.
+    /// Returns entries of this consumer that may not have reached the feed.
     async fn pending(&mut self, after: &str, most: usize) -> Result<Vec<(Message, String)>> {
         let answer = self.ask("reading what is pending", false, &self.read(after, most, None)).await?;
         let entries = first_stream(answer);
@@ -176,20 +178,20 @@ impl Redis {
         let mut read = cmd("XREADGROUP");
         read.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(most);
         if let Some(wait) = wait {
-            // 0 would wait for ever.
+            // 0 would block forever.
             read.arg("BLOCK").arg(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
         }
         read.arg("STREAMS").arg(&self.stream).arg(after);
         read
     }
 
-    /// Takes over what others have left.
+    /// Takes over entries that other consumers have left.
     async fn claim(&mut self, most: usize) -> Result<Vec<(Message, String)>> {
         let mut claim = cmd("XAUTOCLAIM");
         let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX);
         claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(idle).arg(&self.claim.1);
         claim.arg("COUNT").arg(most);
-        // Should nobody wait for the end of this, what it brings is pending.
+        // If this future is dropped, the claimed entries are pending.
         self.history.get_or_insert_with(|| "0".into());
         let answer = self.ask("taking over what was left", false, &claim).await?;
         let Value::Array(parts) = answer else { return Ok(Vec::new()) };
@@ -201,7 +203,7 @@ impl Redis {
         self.fresh(entries).await
     }
 
-    /// Those whose time has come.
+    /// Returns the refused entries that are due.
     async fn due(&mut self) -> Result<Vec<(Message, String)>> {
         let still_later = self.later.split_off(&Instant::now());
         let ids: Vec<_> = std::mem::replace(&mut self.later, still_later).into_values().flatten().collect();
@@ -210,13 +212,14 @@ impl Redis {
         }
         let mut claim = cmd("XCLAIM");
         claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(0).arg(&ids);
-        // If this fails, or nobody waits for its end, what is pending is read again.
+        // If this fails or is dropped, the pending entries are read again.
         self.history.get_or_insert_with(|| "0".into());
         let entries = items(self.ask("taking up what was refused", false, &claim).await?);
         self.fresh(entries).await
     }
 
-    /// Messages that the feed does not have, nor is to have later. What was deleted from the stream is no longer pending.
+    /// Returns the messages that the feed neither has nor gets later. Entries deleted from the
+    /// stream are acknowledged.
     async fn fresh(&mut self, entries: Vec<Value>) -> Result<Vec<(Message, String)>> {
         let (mut messages, mut deleted) = (Vec::new(), Vec::new());
         let later: BTreeSet<_> = self.later.values().flatten().cloned().collect();
@@ -287,7 +290,7 @@ impl Source for Redis {
                 sleep_until(next).await;
                 continue;
             }
-            // Should nobody wait for the end of this, what it brings is pending.
+            // If this future is dropped, the entries it read are pending.
             self.history = Some("0".into());
             let read = self.read(">", most, Some(next.duration_since(now)));
             let entries = first_stream(self.ask("reading messages", true, &read).await?);
@@ -315,7 +318,7 @@ impl Source for Redis {
     }
 }
 
-/// The entries of the only stream that was read.
+/// Returns the entries of the only stream that was read.
 fn first_stream(answer: Value) -> Vec<Value> {
     let stream = match answer {
         Value::Array(streams) => streams.into_iter().next(),
@@ -349,7 +352,7 @@ fn id(entry: &Value) -> Option<String> {
     }
 }
 
-/// An entry's fields; nothing if it was deleted from the stream.
+/// Returns an entry's fields, or `None` if it was deleted from the stream.
 fn fields(entry: Value) -> Option<Vec<(String, Vec<u8>)>> {
     let Value::Array(parts) = items(entry).into_iter().nth(1)? else { return None };
     let mut fields = Vec::with_capacity(parts.len() / 2);

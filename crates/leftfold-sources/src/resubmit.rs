@@ -1,4 +1,4 @@
-//! A second chance for a message that was rejected.
+//! Resubmission of rejected messages.
 
 use leftfold::sequence::{Refusal, Rejected};
 use leftfold::{Answer, Invalid, Policy, Result, Sequencer, Sequences};
@@ -6,21 +6,21 @@ use leftfold::{Answer, Invalid, Policy, Result, Sequencer, Sequences};
 use crate::mapping::Mapping;
 use crate::message::Message;
 
-/// What became of a message that was submitted again.
+/// The outcome of a resubmission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resubmitted {
-    /// No message with this id is rejected; somebody else may have submitted it meanwhile.
+    /// No rejected message has this id; another caller may have resubmitted it.
     NotThere,
-    /// It still can't be accepted, and stays where it is.
+    /// The message still can't be accepted, and stays rejected.
     StillRejected(Invalid),
-    /// It was brought into the log, or what the answer says. It is no longer among the rejected, unless there is no room for it yet
-    /// ([`Answer::is_final`]).
+    /// The message was ingested with this answer. It is no longer rejected, unless there is no room
+    /// for it yet ([`Answer::is_final`]).
     Answered(Answer),
 }
 
-/// Maps a rejected message again, by what is perhaps another mapping by now, and ingests it.
+/// Maps a rejected message again, perhaps with another mapping, and ingests it.
 ///
-/// Done twice, or by two at once, it is harmless: the second one finds a duplicate, or nothing.
+/// Repeated or concurrent calls are harmless: the second one finds a duplicate, or nothing.
 pub async fn resubmit<S: Sequences + Clone>(
     sequencer: &Sequencer<S>,
     rejected: &str,
@@ -47,8 +47,8 @@ pub async fn resubmit<S: Sequences + Clone>(
     }
 }
 
-/// Looks for a rejected message. Ids are all of the same length, so that those between an id without its last letter and the id itself
-/// are few.
+/// Finds a rejected message. All ids have the same length, so few of them lie between the id
+/// without its last letter and the id itself.
 async fn find(store: &impl Sequences, id: &str) -> Result<Option<Rejected>> {
     let mut after = Some(id.get(..id.len().saturating_sub(1)).unwrap_or_default().to_owned());
     loop {

@@ -1,4 +1,4 @@
-//! What a broker must be able to do.
+//! The interface of a broker.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use leftfold::Result;
 
 use crate::message::Message;
 
-/// Where messages come from: a broker's queue, subscription or topic, at one consumer.
+/// A source of messages: one consumer of a broker's queue, subscription or topic.
 ///
-/// A [`Feed`](crate::Feed) calls it from one task, and answers for every receipt before it asks for more. A receipt that is
-/// neither acknowledged nor refused, because the process ended, belongs to a message that must be brought again.
+/// A [`Feed`](crate::Feed) calls it from one task, and settles every receipt before it receives
+/// more. If the process ends, a receipt may be neither acknowledged nor refused. Its message must
+/// then be delivered again.
 ///
 /// # Example: the lines of a file
 ///
@@ -22,28 +23,31 @@ use crate::message::Message;
     note = "implement `receive`, `acknowledge` and `refuse`; each may be an `async fn`"
 )]
 pub trait Source: Send + 'static {
-    /// What tells the broker which message is meant.
+    /// Identifies a message to the broker.
     type Receipt: Send;
 
-    /// How operators know it: it stands beside what was rejected.
+    /// Returns the name that operators see, for example beside rejected messages.
     fn name(&self) -> &str;
 
-    /// Whether it can be read from, as far as that can be told without taking or making anything there: for those who look before they
-    /// start. By default it is not tried.
+    /// Checks that the source can be read, without consuming or creating anything. The default does
+    /// nothing.
     fn check(&mut self) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
 
-    /// Waits for at least one message, and brings at most so many. An empty answer says that there will never be more.
+    /// Waits for at least one message, and returns at most `most`. An empty result means that there
+    /// will never be more.
     ///
-    /// Cancelling it loses nothing: what was under way comes with the next call, or from the broker again. An error that
-    /// [is transient](leftfold::Error::is_transient) is tried again, connecting anew if need be; any other ends the feed.
+    /// The call is cancel-safe: messages in transit come with the next call, or again from the
+    /// broker. The feed retries an error that [is transient](leftfold::Error::is_transient), so the
+    /// source must reconnect if needed. Any other error ends the feed.
     fn receive(&mut self, most: usize) -> impl Future<Output = Result<Vec<(Message, Self::Receipt)>>> + Send;
 
-    /// These are safe: the broker may forget them. If it fails they come again, which is harmless.
+    /// Acknowledges messages that are safe, so that the broker may delete them. If it fails they
+    /// are delivered again, which is harmless.
     fn acknowledge(&mut self, receipts: Vec<Self::Receipt>) -> impl Future<Output = Result<()>> + Send;
 
-    /// These are to come again, but not before so much time has passed.
+    /// Refuses messages. The source delivers them again, but not before `after` has passed.
     fn refuse(
         &mut self,
         receipts: Vec<Self::Receipt>,

@@ -1,5 +1,5 @@
-//! What a feed promises, on a broker and a store in memory that fail when told to: acknowledged is safe, one bad message stops
-//! nothing, and full means slower, not less.
+//! The guarantees of a feed, on a broker and a store in memory that fail on demand. Acknowledged
+//! messages are safe, a bad message blocks nothing, and a full store only slows the feed down.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -78,8 +78,8 @@ async fn duplicates_reordering_and_poison_end_in_a_right_log() {
     }
 }
 
-/// A broker brings nothing into the log that HTTP would refuse. Each message is rejected with path and reason, and the
-/// carts beside them are right.
+/// Brokers can't bring JSON into the log that HTTP would refuse. Each such message is rejected with
+/// path and reason, and the carts beside them are right.
 #[tokio::test(start_paused = true)]
 async fn json_that_breaks_a_rule_is_rejected() {
     let (broker, store) = (Broker::default(), Memory::default());
@@ -180,7 +180,7 @@ async fn a_full_holding_area_pushes_back_and_drops_nothing() {
     let (broker, store) = (Broker::default(), Memory::default());
     let limits = Limits { stream_events: 5, ..Limits::default() };
     let sequencer = Sequencer::with(store.clone(), limits, Arc::new(System));
-    // The first one comes last, so that 19 would have to be held.
+    // The first event comes last, so that 19 would have to be held.
     broker
         .publish((2..=20).map(|number| event(1, number)).chain(story(2, 20).into_iter().skip(1).step_by(2)));
     let running = start(&broker, &sequencer, 4);

@@ -1,4 +1,4 @@
-//! Events that are posted, and events that are asked for: over real connections.
+//! Posted and resupplied events, over real connections.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -61,7 +61,7 @@ async fn send(to: SocketAddr, method: &str, headers: &[(&str, &str)], body: &[u8
     let exchanged = async {
         let mut stream = TcpStream::connect(to).await.unwrap();
         stream.write_all(format!("{request}{headers}\r\n").as_bytes()).await.unwrap();
-        // Who is told early that it is too much may be cut off.
+        // The server may respond early to a large body and close the connection.
         let _ = stream.write_all(body).await;
         let mut reply = Vec::new();
         let _ = stream.read_to_end(&mut reply).await;
@@ -286,7 +286,8 @@ async fn messages_of_another_shape_are_posted_as_they_are() {
     assert_right(&store, 1, 1).await;
 }
 
-/// The whole way on SQLite, from several senders at once who send everything twice and cut connections.
+/// The whole way on SQLite, with several concurrent senders that send everything twice and cut
+/// connections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_posts_to_documents() {
     let directory = tempfile::tempdir().unwrap();
@@ -314,7 +315,8 @@ async fn from_posts_to_documents() {
     assert_right(&store, 5, 50).await;
 }
 
-/// The route refuses the same JSON as the log does, in each mode, and takes what stands beside it.
+/// The route refuses the same JSON as the log does, in each mode, and accepts valid events beside
+/// it.
 #[tokio::test]
 async fn posted_json_that_breaks_a_rule_is_refused() {
     let (address, store) = on_memory().await;
@@ -342,7 +344,7 @@ async fn posted_json_that_breaks_a_rule_is_refused() {
 
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// An endpoint that answers from a log, as the contract says.
+/// Starts an endpoint that serves events from a log, as the contract says.
 async fn origin(log: Memory) -> (String, Asked) {
     let asked = Asked::default();
     let noted = Arc::clone(&asked);
@@ -388,14 +390,15 @@ async fn what_is_missing_is_asked_from_the_origin() {
     let healer = Healer::new(Sequencer::new(holed.clone()), resupplier, healing);
     assert!(healer.heal().await.unwrap() > 0);
     assert_right(&holed, 3, 40).await;
-    // What was lost comes late, and is known.
+    // The lost events arrive late, as duplicates.
     let late = ingested(&holed, story(3, 40)).await;
     assert!(late.iter().all(|answer| matches!(answer, Answer::Duplicate(_))), "{late:?}");
     let asked = asked.lock().unwrap();
     assert!(asked[0].starts_with("tenant=a&stream=cart-1&after="), "{asked:?}");
 }
 
-/// An origin brings nothing into the log that HTTP would refuse. The stream waits, and says for what.
+/// A resupplier can't bring JSON into the log that HTTP would refuse. The stream waits, and says
+/// for what.
 #[tokio::test]
 async fn resupplied_json_that_breaks_a_rule_is_refused() {
     for bad in bad_json() {

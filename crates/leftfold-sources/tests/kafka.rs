@@ -1,4 +1,5 @@
-//! Kafka, on librdkafka's mock cluster, which speaks the real protocol and goes away for a while.
+//! Kafka, on librdkafka's mock cluster, which speaks the real protocol and is unavailable for a
+//! while.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -122,7 +123,7 @@ async fn what_is_refused_is_read_again_and_nothing_before_it_is_skipped() {
     until("what is before the third is committed", async || kafka.left().await == 2).await;
     let begun = tokio::time::Instant::now();
     source.refuse(vec![third], Duration::from_millis(500)).await.unwrap();
-    // Other partitions go on meanwhile.
+    // Other partitions continue meanwhile.
     kafka.publish_to(Some(1), vec![event(2, 1)]).await;
     let (mut seen, mut receipts) = (BTreeSet::new(), Vec::new());
     while seen.len() < 3 {

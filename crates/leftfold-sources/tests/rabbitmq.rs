@@ -26,7 +26,8 @@ impl OnRabbitMq {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         channel.queue_declare("orders".into(), durable, FieldTable::default()).await.unwrap();
         connection.close(200, "done".into()).await.unwrap();
-        // It says that there is a queue before it has written that down, and forgets it if it is killed in between.
+        // The broker reports the queue before it is on disk, and loses it if it is killed in
+        // between.
         until("the broker has written down its queue", async || is_written(rabbitmq.0.directory())).await;
         rabbitmq
     }
@@ -47,7 +48,8 @@ impl OnRabbitMq {
     }
 }
 
-/// Whether the broker's own database has the queue: in its log as what is to be done, and after it that it is.
+/// Returns whether the broker's database has the queue on disk: its log has the intent, followed by
+/// the confirmation.
 fn is_written(directory: &std::path::Path) -> bool {
     let last = |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).rposition(|found| found == word);
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -75,7 +77,7 @@ impl Rig for OnRabbitMq {
     }
 
     async fn publish(&self, mut messages: Vec<Message>) {
-        // A broker that starts again gives back for a moment what is for a queue that it has.
+        // A restarting broker briefly returns messages for an existing queue.
         let publishing = async {
             while !messages.is_empty() {
                 let (connection, channel) = self.channel().await;
@@ -102,7 +104,7 @@ impl Rig for OnRabbitMq {
     }
 }
 
-/// What no queue has taken.
+/// Publishes messages once. Returns those that no queue has accepted.
 async fn publish_once(channel: &Channel, messages: Vec<Message>) -> Vec<Message> {
     let mut confirms = Vec::new();
     for message in messages {
@@ -117,7 +119,7 @@ async fn publish_once(channel: &Channel, messages: Vec<Message>) -> Vec<Message>
             }
         }
         let properties = properties.with_headers(headers);
-        // Without it, what no queue takes is confirmed and dropped.
+        // Without `mandatory`, messages that no queue accepts are confirmed and dropped.
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let published =
             channel.basic_publish("".into(), "orders".into(), options, &message.content, properties);
@@ -138,7 +140,7 @@ async fn publish_once(channel: &Channel, messages: Vec<Message>) -> Vec<Message>
 async fn from_rabbitmq_to_documents() {
     let rabbitmq = OnRabbitMq::start().await;
     whole_path(&rabbitmq).await;
-    // What is delivered and not acknowledged is counted again when its consumer is gone.
+    // Unacknowledged messages are counted again when their consumer is gone.
     until("all consumers are gone", async || rabbitmq.queue().await.consumer_count() == 0).await;
     assert_eq!(rabbitmq.left().await, 0);
 }
@@ -147,7 +149,7 @@ async fn from_rabbitmq_to_documents() {
 async fn what_is_refused_comes_again_and_what_is_cancelled_is_not_lost() {
     let rabbitmq = OnRabbitMq::start().await;
     let mut source = rabbitmq.source().await.prefetch(2);
-    // A reading consumer is given up, and goes on later.
+    // A pending read is cancelled, and the consumer continues later.
     for _ in 0..3 {
         assert!(tokio::time::timeout(Duration::from_millis(300), source.receive(10)).await.is_err());
     }
@@ -167,7 +169,8 @@ async fn what_is_refused_comes_again_and_what_is_cancelled_is_not_lost() {
     source.acknowledge(receipts).await.unwrap();
     let third = soon("the third", source.receive(10)).await.unwrap();
     assert_eq!(third[0].0.content, event(1, 3).content);
-    // It is refused for long, and its consumer ends: another one has it at once.
+    // The message is refused for a long time, and its consumer ends: another consumer gets it at
+    // once.
     source.refuse(vec![third[0].1], Duration::from_hours(1)).await.unwrap();
     drop(source);
     let mut other = rabbitmq.source().await;

@@ -1,4 +1,4 @@
-//! Redis Streams on a real server, which is killed; consumers that die, and what they leave.
+//! Redis Streams on a real server, which is killed; consumers that die, and the entries they leave.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -93,7 +93,7 @@ async fn what_a_dead_consumer_left_is_taken_over() {
 async fn what_is_refused_comes_again_and_what_is_cancelled_is_not_lost() {
     let redis = OnRedis(Server::start().await.unwrap());
     let mut source = redis.consumer("worker");
-    // A read that waits is given up; what comes afterwards went to nobody.
+    // A blocking read is cancelled; entries added afterwards must not be lost with it.
     for _ in 0..3 {
         assert!(tokio::time::timeout(Duration::from_millis(50), source.receive(10)).await.is_err());
     }
@@ -131,7 +131,7 @@ async fn entries_of_any_shape_are_messages() {
     );
     assert_eq!(messages[1].0, Message::new(&b"\xff\x00"[..]).with("key", "k").with("redis-id", "1-2"));
     drop(source);
-    // What was deleted can't come again, and is not waited for.
+    // Deleted entries can't be redelivered, and nothing waits for them.
     redis.run(cmd("XDEL").arg("orders").arg("1-3")).await;
     let mut source = redis.consumer("worker");
     assert_eq!(soon("messages", source.receive(10)).await.unwrap().len(), 2);
@@ -156,7 +156,7 @@ async fn what_can_not_work_is_said_at_once() {
     assert!(nobody.is_transient(), "{nobody}");
     let nobody = Redis::new("redis://127.0.0.1:1", "orders", "g", "c").unwrap().check().await.unwrap_err();
     assert!(nobody.is_transient(), "{nobody}");
-    // To look leaves nothing behind.
+    // The check creates nothing.
     Redis::new(&redis.0.url(), "others", "g", "c").unwrap().check().await.unwrap();
     assert_eq!(redis.run(cmd("EXISTS").arg("others")).await, Value::Int(0));
 }

@@ -1,40 +1,44 @@
-//! What the answer to a webhook means.
+//! The meaning of a webhook's response.
 
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-/// The least and the most that a reaction is held up because of an answer.
+/// The minimum and the maximum delay of a reaction because of a response.
 const HELD_UP: (Duration, Duration) = (Duration::from_secs(1), Duration::from_hours(1));
-/// How much of an answer is told.
+/// The number of characters of a response that an error quotes.
 const TOLD: usize = 200;
 
-/// What was answered, as far as it matters.
+/// The relevant parts of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answer<'a> {
     /// The status.
     pub status: u16,
     /// The header `retry-after`.
     pub retry_after: Option<&'a str>,
-    /// How the body begins.
+    /// The beginning of the body.
     pub beginning: &'a [u8],
 }
 
-/// What becomes of a task whose webhook was answered.
+/// The outcome of a task whose webhook responded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was heard.
+    /// The receiver accepted it.
     Done,
-    /// It is to be sent again, and nothing else of this reaction before, after so much time.
+    /// Send it again after this time, and nothing else of this reaction before.
     Later(Duration),
-    /// Nobody wants to hear of it any more. Why, for people.
+    /// The receiver wants no more calls. The text is the reason, for people.
     Gone(String),
-    /// It was not heard. Why, for people.
+    /// The receiver did not accept it. The text is the reason, for people.
     Failed(String),
 }
 
-/// What an answer that came at this time means. 2xx says that it was heard; 429 and 503 with a `retry-after` say when to come back, of which a second is
-/// the least and an hour the most that is heeded; 410 says that nobody should; all else is a failure, redirects included.
+/// Decides the meaning of a response that arrived at this time.
+///
+/// - 2xx means that the receiver accepted the call.
+/// - 429 and 503 with a `retry-after` delay the next call, by a second to an hour.
+/// - 410 means that the receiver wants no more calls.
+/// - Everything else is a failure, including redirects.
 pub fn judge(answer: Answer<'_>, now: Timestamp) -> Verdict {
     let Answer { status, retry_after, beginning } = answer;
     let wait = retry_after.and_then(|text| wait(text, now));
@@ -49,18 +53,18 @@ pub fn judge(answer: Answer<'_>, now: Timestamp) -> Verdict {
     }
 }
 
-/// How long a `retry-after` asks to wait: for so many seconds, or until a date.
+/// Parses a `retry-after`: a number of seconds, or a date.
 fn wait(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // One that is too long for a number is a long time.
+        // A number that overflows is a long time.
         return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
     }
     let date = httpdate::parse_http_date(text).ok()?;
     Some(date.duration_since(SystemTime::from(now)).unwrap_or_default())
 }
 
-/// How a body begins, in one line.
+/// Returns the beginning of a body, in one line.
 fn told(beginning: &[u8]) -> String {
     let text = String::from_utf8_lossy(beginning);
     let plain = |c: char| if c.is_control() { ' ' } else { c };

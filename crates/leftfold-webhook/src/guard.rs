@@ -1,7 +1,8 @@
-//! Which addresses may be connected to.
+//! The addresses that a webhook may connect to.
 //!
-//! Whoever names a webhook's URL could otherwise have this process call what only it can reach: services on its own machine and network, the
-//! metadata of a cloud. A name is looked up when it is connected to, and only addresses that were checked are connected to.
+//! Without this check, a webhook's URL could make this process call services that only it can
+//! reach: on its own machine and network, or a cloud's metadata. A name is resolved on each
+//! connect, and only checked addresses are connected to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -13,15 +14,16 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use leftfold::Invalid;
 use tower_service::Service;
 
-/// Which addresses may be connected to: those of the internet, and networks that are allowed.
+/// The allowed addresses: those of the internet, and explicitly allowed networks.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     allowed: Arc<[IpNet]>,
-    /// Nothing but what is allowed: without encryption, all who pass it on could read and change what is sent.
+    /// `true` to permit only allowed networks: without encryption, others could read and change the
+    /// calls.
     plain: bool,
 }
 
-/// Why an address is not connected to.
+/// The refusal of an address.
 #[derive(Debug, thiserror::Error)]
 #[error("{host} is {address}, {what}; if it should be called, allow its network, as in allow = [\"{address}/{bits}\"]", bits = bits(*address))]
 pub struct Refused {
@@ -35,7 +37,7 @@ fn bits(address: IpAddr) -> u8 {
 }
 
 impl Guard {
-    /// Allows these networks, too: `127.0.0.0/8`, `fd00::/8`, or single addresses.
+    /// Also allows these networks: `127.0.0.0/8`, `fd00::/8`, or single addresses.
     pub fn allowing(networks: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Invalid> {
         let network = |text: &str| {
             let one = text.parse::<IpAddr>().map(IpNet::from);
@@ -47,12 +49,12 @@ impl Guard {
         Ok(Self { allowed, plain: false })
     }
 
-    /// For what is not encrypted: only networks that are allowed.
+    /// Returns the guard for unencrypted calls, which permits only allowed networks.
     pub(crate) fn plain(self) -> Self {
         Self { plain: true, ..self }
     }
 
-    /// Whether this address, which a host has, may be connected to.
+    /// Checks an address of a host.
     pub fn check(&self, host: &str, address: IpAddr) -> Result<(), Refused> {
         let canonical = address.to_canonical();
         if self.allowed.iter().any(|network| network.contains(&address) || network.contains(&canonical)) {
@@ -66,7 +68,7 @@ impl Guard {
         what.map_or(Ok(()), |what| Err(Refused { host: host.to_owned(), address, what }))
     }
 
-    /// Checks a host that is an address. `HttpConnector` looks up only what is none.
+    /// Checks a host that is an address. `HttpConnector` resolves only names.
     pub(crate) fn check_literal(&self, host: &str) -> Result<(), Refused> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         bare.parse().map_or(Ok(()), |address| self.check(host, address))
@@ -87,11 +89,12 @@ const V4: [(Ipv4Net, &str); 14] = [
     (v4([198, 18, 0, 0], 15), "an address for measurements"),
     (v4([198, 51, 100, 0], 24), "an address for documentation"),
     (v4([203, 0, 113, 0], 24), "an address for documentation"),
-    // Multicast, what is reserved for the future, and broadcast.
+    // Multicast, reserved for the future, and broadcast.
     (v4([224, 0, 0, 0], 3), "no address of a single machine"),
 ];
 
-/// Where global addresses are. Everything else is reserved, but for those that stand for addresses of IPv4.
+/// The range of global addresses. Everything else is reserved, except addresses that embed IPv4
+/// ones.
 const GLOBAL_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0], 96);
 const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0, 0], 16);
@@ -131,13 +134,13 @@ fn reserved_v6(address: Ipv6Addr) -> Option<&'static str> {
     V6.iter().find(|(network, _)| network.contains(&address)).map(|(_, what)| *what)
 }
 
-/// Looks names up, and lets through what may be connected to. Given to a connector, it connects to nothing else.
+/// Resolves names to permitted addresses. A connector with this resolver connects to no others.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver(pub(crate) Guard);
 
 type Looking = Pin<Box<dyn Future<Output = Result<std::vec::IntoIter<SocketAddr>, LookupError>> + Send>>;
 
-/// Why a name can't be connected to.
+/// The error of resolving a name.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookupError {
     #[error("looking up {0}: {1}")]
@@ -169,7 +172,7 @@ impl Service<Name> for Resolver {
 }
 
 impl Guard {
-    /// Those of a host's addresses that may be connected to; if there are none, why not.
+    /// Returns the permitted addresses of a host, or the error if there are none.
     fn choose(
         &self,
         host: &str,
@@ -329,7 +332,7 @@ mod tests {
         assert!(chosen(&[]).unwrap_err().to_string().contains("no address"));
     }
 
-    /// A name is looked up each time it is connected to, by the resolver that checks: what it stood for before does not matter.
+    /// The resolver checks a name on each connect: earlier results do not matter.
     #[tokio::test]
     async fn names_are_checked_when_they_are_looked_up() {
         let look = async |guard: Guard| Resolver(guard).call("localhost".parse().unwrap()).await;

@@ -1,16 +1,21 @@
 //! Reactions that call webhooks.
 //!
-//! A [`Webhook`] is posted to when a document comes to match a reaction, or changes in what it watches, as [Standard
-//! Webhooks](https://www.standardwebhooks.com) 1.0 say: whoever hears it can tell who sent it, when, and that it was heard before.
+//! A reaction posts to a [`Webhook`] when a document begins to match, or when a watched part of it
+//! changes. Calls follow [Standard Webhooks](https://www.standardwebhooks.com) 1.0: a receiver can
+//! verify the sender and the time, and recognize duplicates.
 //!
-//! - **At least once, and recognisable.** `webhook-id` is the same for all attempts at one state of a document; a receiver that keeps the ids it has
-//!   seen hears each once. The document is sent as it is at that moment, and not at all if it is no longer what the reaction is about.
-//! - **Signed**, with each secret there is, so that secrets can be changed without a gap: [`Signer`].
-//! - **To public addresses only**, unless others are [allowed](Guard): what a name stands for is checked when it is connected to, so that a name
-//!   which stands for something else by then does not help. Redirects are not followed.
-//! - **As patient as it is told to be.** An answer 429 or 503 with `Retry-After` holds up the whole reaction until then, in all processes; 410 pauses it
-//!   until somebody resumes it; any other failure is tried again by the reaction's [policy](leftfold::react::Retry). What an answer means is
-//!   decided in [`judge`].
+//! - **At least once, with a stable id.** `webhook-id` is the same for all attempts at one state of
+//!   a document. A receiver that records the ids can drop duplicates. The call contains the current
+//!   document, and is left out if the document no longer matches the reaction.
+//! - **Signed** with every configured secret, so that secrets can be rotated without a gap:
+//!   [`Signer`].
+//! - **To public addresses only**, unless others are [allowed](Guard). A name's addresses are
+//!   checked on each connect, so changing what a name resolves to does not bypass the check.
+//!   Redirects are not followed.
+//! - **Controlled by the receiver.** A response 429 or 503 with `Retry-After` delays the whole
+//!   reaction in all processes. 410 pauses it until an operator resumes it. Any other failure is
+//!   retried by the reaction's [policy](leftfold::react::Retry). [`judge`] decides the meaning of a
+//!   response.
 //!
 //! ```
 //! use leftfold::Json;

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use leftfold::Invalid;
 use sha2::Sha256;
 
-/// What the secrets of Standard Webhooks begin with.
+/// The prefix of Standard Webhooks secrets.
 const PREFIX: &str = "whsec_";
 
-/// Signs messages, with one secret or several. None of them is ever shown.
+/// Signs messages with one or several secrets. None of them is ever shown.
 ///
 /// ```
 /// use leftfold_webhook::Signer;
@@ -32,8 +32,9 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// From secrets: each `whsec_` and 24 to 64 bytes in base64, with white space between them. A message is signed with all of them, in their order; so
-    /// receivers can be given a new one before the old one is taken away.
+    /// Parses secrets: each is `whsec_` and 24 to 64 bytes in base64, separated by white space. A
+    /// message is signed with all of them, in their order. So receivers can get a new secret before
+    /// the old one is removed.
     pub fn new(secrets: &str) -> Result<Self, Invalid> {
         let keys: Vec<_> = secrets.split_whitespace().map(key).collect::<Result<_, _>>()?;
         if keys.is_empty() {
@@ -42,7 +43,7 @@ impl Signer {
         Ok(Self(keys))
     }
 
-    /// The value of the header `webhook-signature` for a message that is sent at this time.
+    /// Returns the value of the header `webhook-signature` for a message that is sent at this time.
     pub fn sign(&self, id: &str, sent: Timestamp, body: &[u8]) -> String {
         let mut signatures = String::new();
         for key in &self.0 {
@@ -51,7 +52,7 @@ impl Signer {
             hash.update(body);
             let signature = STANDARD.encode(hash.finalize().into_bytes());
             let space = if signatures.is_empty() { "" } else { " " };
-            // Writing to a string does not fail.
+            // Writing to a string never fails.
             let _ = write!(signatures, "{space}v1,{signature}");
         }
         signatures

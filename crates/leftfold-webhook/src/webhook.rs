@@ -1,4 +1,4 @@
-//! Calling a webhook, as a handler of a reaction.
+//! The call of a webhook, as a handler of a reaction.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -22,29 +22,33 @@ use crate::answer::{Answer, Verdict, judge};
 use crate::guard::{Guard, Resolver};
 use crate::sign::Signer;
 
-/// How long it may take to connect.
+/// The timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How much of an answer is read.
+/// The number of bytes of a response to read.
 const READ: usize = 4 << 10;
-/// How many connections are kept for the next calls.
+/// The maximum number of idle connections to keep.
 const KEPT: usize = 16;
 
-/// The retry policy that Standard Webhooks suggest: after 5 seconds, 5 and 30 minutes, then hours, ten attempts over three days.
+/// Returns the retry policy that Standard Webhooks suggest: after 5 seconds, 5 and 30 minutes, then
+/// hours; ten attempts over three days.
 pub fn usual_retry() -> Retry {
     let hours = [2, 5, 10, 14, 20, 24].map(Duration::from_hours);
     let waits = [Duration::from_secs(5), Duration::from_mins(5), Duration::from_mins(30)];
     Retry::series(waits.into_iter().chain(hours)).attempts(10)
 }
 
-/// An address that is posted to.
+/// A URL to post to.
 ///
-/// The body is JSON: `{ "type": …, "timestamp": …, "data": { "collection": …, "id": …, "document": … } }`, where the type is the
-/// reaction's name, the timestamp that of the change, and the document is as it is when it is sent. `webhook-id` is the
-/// [idempotency key](Context::idempotency_key), in which what is no letter, digit, `-`, `_`, `~`, `/` or `:` is escaped as in URLs.
+/// The body is JSON: `{ "type": …, "timestamp": …, "data": { "collection": …, "id": …, "document":
+/// … } }`. The type is the reaction's name, the timestamp is the time of the change, and the
+/// document is the current one.
+///
+/// `webhook-id` is the [idempotency key](Context::idempotency_key). Characters other than letters,
+/// digits, `-`, `_`, `~`, `/` and `:` are escaped as in URLs.
 #[derive(Clone)]
 pub struct Webhook {
     url: Uri,
-    /// What is said of it in errors: paths and queries may hold secrets.
+    /// The URL as shown in errors: paths and queries may contain secrets.
     shown: String,
     signer: Signer,
     patience: Duration,
@@ -78,8 +82,8 @@ struct Data<'a> {
 }
 
 impl Webhook {
-    /// Posts to this URL. It must begin with `https://`, unless its host is in a network that is allowed. Certificates are checked against
-    /// those that the system trusts.
+    /// Creates a webhook that posts to this URL. It must begin with `https://`, unless its host is
+    /// in an allowed network. Certificates must be trusted by the system.
     pub fn new(url: &str, signer: Signer, guard: Guard) -> Result<Self> {
         let invalid = |shown: &str, expected: &str| Invalid::new("URL of a webhook", shown, expected);
         let uri: Uri = url.parse().map_err(|_| invalid("…", "one such as https://shop.example/hooks"))?;
@@ -117,13 +121,15 @@ impl Webhook {
         Ok(Self { url: uri, shown, signer, patience: Duration::from_secs(15), client })
     }
 
-    /// How long a call may take, from looking up the name to the beginning of the answer: 15 seconds by default.
+    /// Sets the timeout of a call, from resolving the name to the beginning of the response. The
+    /// default is 15 seconds.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Has a reaction call it, at least once for the last state of each document that matches.
+    /// Makes a reaction call the webhook, at least once for the last state of each matching
+    /// document.
     pub fn run(self, draft: Draft<Json>) -> Reaction {
         draft.run(move |ctx| {
             let webhook = self.clone();
@@ -149,7 +155,7 @@ impl Webhook {
                 Ok(ctx.throttle(by).await?)
             }
             Verdict::Gone(why) => {
-                // It is still to be done, if somebody finds that the other side is wrong.
+                // The task stays pending, in case the receiver's response was a mistake.
                 ctx.defer(Duration::ZERO);
                 Ok(ctx
                     .pause(&format!("calling {shown}: {why}; resume it once it should be called again"))
@@ -159,7 +165,7 @@ impl Webhook {
         }
     }
 
-    /// Posts a body under an id. What comes of it.
+    /// Posts a body under an id, and returns the outcome.
     async fn post(&self, id: &str, body: Bytes) -> Result<Verdict, HandlerError> {
         let deadline = Instant::now() + self.patience;
         let sent = System.now();
@@ -194,7 +200,8 @@ impl Webhook {
     }
 }
 
-/// How an answer begins, as far as it comes in time. What it says is known from its status.
+/// Reads the beginning of a response, as far as it arrives in time. The status alone decides the
+/// outcome.
 async fn beginning(
     response: Response<Incoming>,
     deadline: Instant,
@@ -213,14 +220,14 @@ async fn beginning(
     (head, read)
 }
 
-/// As an id of Standard Webhooks, which goes into a header and must have no dot.
+/// Escapes an id for Standard Webhooks: it goes into a header and must not contain a dot.
 fn escaped(key: &str) -> String {
     let mut escaped = String::with_capacity(key.len());
     for byte in key.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_~/:".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            // Writing to a string does not fail.
+            // Writing to a string never fails.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }

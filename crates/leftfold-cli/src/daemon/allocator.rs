@@ -1,9 +1,10 @@
-//! The memory allocator of the daemon, which has to give back what is free.
+//! The memory allocator of the daemon, which must return free memory to the system.
 //!
-//! When a large block is freed, glibc raises the size from which on blocks are mapped by themselves, up to 32 MiB. From then on
-//! documents of some megabytes lie between small blocks, and their memory is rarely given back: a daemon with a budget of 512 MiB
-//! had 700 MiB resident after a quarter of an hour. Fixed thresholds prevent that. They are read from the environment
-//! when a process starts, so the daemon replaces its process by one that has them.
+//! When a large block is freed, glibc raises the size from which blocks are mapped separately, up
+//! to 32 MiB. From then on documents of some megabytes lie between small blocks, and their memory
+//! is rarely returned. A daemon with a budget of 512 MiB had 700 MiB resident after a quarter of an
+//! hour. Fixed thresholds prevent that. They are read from the environment when a process starts,
+//! so the daemon replaces its process with one that has them.
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +13,8 @@ use std::process::Command;
 const THRESHOLDS: [(&str, &str); 2] =
     [("MALLOC_MMAP_THRESHOLD_", "262144"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
-/// Continues as a process whose allocator has fixed thresholds. If that can't be done, or somebody has set them, it goes on as it is.
+/// Replaces this process with one whose allocator has fixed thresholds. If that fails, or the
+/// thresholds are set already, the process continues unchanged.
 pub(crate) fn fix_thresholds() {
     if cfg!(not(target_env = "gnu")) || THRESHOLDS.iter().any(|(name, _)| env::var_os(name).is_some()) {
         return;
@@ -23,6 +25,6 @@ pub(crate) fn fix_thresholds() {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // It returns only if it fails: the program may have been replaced meanwhile.
+    // `exec` returns only if it fails: the program may have been replaced meanwhile.
     let _ = command.args(arguments).envs(THRESHOLDS).exec();
 }

@@ -1,16 +1,16 @@
-//! The kinds of brokers: what the file can say of each, and how it is connected to. Those that this program was built without are
-//! known by name.
+//! The kinds of brokers: the configuration keys of each, and its connection. Kinds that this build
+//! lacks are known by name.
 
 use leftfold::{Error, Invalid, Sequences};
 use serde::Deserialize;
 
 use super::source::{Described, Known, Opened};
 
-/// The group, and the consumer, if none is named.
+/// The default name of groups and consumers.
 #[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
 const OURS: &str = "leftfold";
 
-/// What kind of broker it is.
+/// The kind of a broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -30,7 +30,7 @@ impl Kind {
         }
     }
 
-    /// What it must have, and what it may have besides.
+    /// Returns the required key, and the optional ones.
     fn keys(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Kafka => ("topics", &["group", "options"]),
@@ -42,7 +42,7 @@ impl Kind {
 }
 
 impl Described {
-    /// Whether it says what its kind needs, and nothing that its kind does not know.
+    /// Checks that the required keys of its kind are present, and no unknown ones.
     pub(super) fn check_keys(&self) -> Result<(), String> {
         let said = [
             ("stream", self.stream.is_some()),
@@ -77,7 +77,7 @@ impl Described {
 }
 
 impl Known {
-    /// The broker, which is connected to when it is first used.
+    /// Creates the source, which connects on first use.
     pub(super) fn open<T: Sequences + Clone>(&self) -> Result<Box<dyn Opened<T>>, Error> {
         match self.described.kind {
             #[cfg(feature = "kafka")]

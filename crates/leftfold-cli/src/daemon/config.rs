@@ -1,4 +1,4 @@
-//! The file `leftfold.toml`: what is served, and how.
+//! The configuration file `leftfold.toml`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,14 +17,14 @@ use super::webhook::Called;
 use super::workers::workers;
 use crate::exit::{Exit, Failure};
 
-/// The file, if none is named.
+/// The default file.
 pub(crate) const FILE: &str = "leftfold.toml";
 
-/// How much memory a script may have, in MiB, and how long it may take for an event.
+/// The allowed memory limits of a script in MiB, and its maximum time limit per event.
 const MEMORY_MIB: RangeInclusive<usize> = 1..=4_096;
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// All that the file says.
+/// The content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
@@ -42,43 +42,43 @@ pub(crate) struct Config {
     #[serde(default, rename = "source")]
     pub(crate) sources: Vec<Described>,
     pub(crate) resupply: Option<Resupply>,
-    /// Where the file is: what it names is found from there.
+    /// The directory of the file. Relative paths in the file begin there.
     #[serde(skip)]
     pub(super) directory: PathBuf,
 }
 
-/// Where everything is kept.
+/// The store.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Store {
     pub(crate) url: Secret,
 }
 
-/// How it is served.
+/// The server.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
-    /// Another address, for those who only ask whether it lives and is ready.
+    /// A separate address for health probes.
     pub(crate) health: Option<SocketAddr>,
     pub(crate) connections: usize,
-    /// Of one address; half of all if not said.
+    /// The limit per address; half of all if not set.
     pub(crate) connections_per_address: Option<usize>,
     pub(crate) max_body_bytes: usize,
     /// The memory budget of the process.
     pub(crate) memory: Mebibytes,
     pub(crate) policy: Policy,
-    /// Whether ids of posted `CloudEvents` are unique within their source only.
+    /// `true` if ids of posted `CloudEvents` are unique only within their source.
     pub(crate) source_in_id: bool,
     pub(crate) tls: Option<Tls>,
-    /// Names that requests may be addressed to, beside those of this machine.
+    /// Host names that requests may be addressed to, besides those of this machine.
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) requests_per_second: NonZeroU32,
-    /// Whether documents that a script of another text has made are made anew at the start.
+    /// `true` to rebuild documents at the start if the script's text has changed.
     pub(crate) rebuild_on_change: bool,
 }
 
-/// The files that encrypted connections need.
+/// The files for TLS.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Tls {
@@ -105,16 +105,16 @@ impl Default for Server {
     }
 }
 
-/// What is logged, and how.
+/// The configuration of the log.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Log {
     pub(crate) format: Format,
-    /// Which, as `RUST_LOG` says it, which comes first.
+    /// The filter, in the syntax of `RUST_LOG`, which takes precedence.
     pub(crate) filter: String,
-    /// Where spans are sent.
+    /// The URL of the collector for spans.
     pub(crate) opentelemetry: Option<Secret>,
-    /// Who they are said to be of.
+    /// The service name of the spans.
     pub(crate) service_name: String,
 }
 
@@ -126,23 +126,23 @@ impl Default for Log {
 }
 
 impl Log {
-    /// For commands that say what went wrong themselves.
+    /// Returns the configuration for commands that report errors themselves.
     pub(crate) fn quiet() -> Self {
         Self { filter: "error".to_owned(), ..Self::default() }
     }
 }
 
-/// How a line of the log is written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Format {
-    /// For people.
+    /// Text, for people.
     Text,
-    /// For programs.
+    /// JSON, for machines.
     Json,
 }
 
-/// How posted events are put in order.
+/// The ordering of posted events.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Policy {
@@ -171,7 +171,7 @@ pub(crate) struct Projection {
     memory_limit_mib: Option<usize>,
 }
 
-/// A text in which `${NAME}` stands for a variable of the environment, or a file that holds it.
+/// A text in which `${NAME}` is replaced by an environment variable, or a file that contains it.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Secret {
     Text(String),
@@ -199,7 +199,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Puts in variables of the environment.
+/// Expands environment variables.
 fn expanded(text: &str) -> Result<String, String> {
     let mut parts = text.split("${");
     let mut whole = parts.next().unwrap_or_default().to_owned();
@@ -216,7 +216,7 @@ fn expanded(text: &str) -> Result<String, String> {
     Ok(whole)
 }
 
-/// A span of time: `1s`, `500ms`, `2h`.
+/// A duration: `1s`, `500ms`, `2h`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time(pub(crate) Duration);
 
@@ -229,7 +229,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// All keys that values stand behind.
+/// All keys that have values.
 const KEYS: &str = "\
     ack_wait after allow attempts authorization batch certificate concurrency connections \
     consumer content durable every file filter first format from_now group health hosts key \
@@ -238,7 +238,8 @@ const KEYS: &str = "\
     scopes script secret service_name sha256 source_in_id stream take_over_after time_limit timeout tls \
     topics type url version waits watch when window within";
 
-/// The key of a line that is not TOML. Other words may be a part of a secret, and are not repeated.
+/// Returns the key of a line that is not TOML. Other words may be part of a secret, and are not
+/// repeated.
 fn key_of(line: &str) -> Option<&str> {
     let key = line.split_once('=')?.0.trim();
     let last = key.rsplit('.').next()?.trim();
@@ -250,7 +251,7 @@ fn key_of(line: &str) -> Option<&str> {
 pub(crate) struct Mebibytes(pub(crate) usize);
 
 impl Mebibytes {
-    /// The process itself takes some.
+    /// The process itself takes some memory.
     const LEAST: usize = 64;
     const MOST: usize = 1 << 20;
 
@@ -283,7 +284,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What is wrong is told with its line and key, not with what stands there: that may be secret.
+    /// Parses the file. Errors name the line and the key, but not the value, which may be secret.
     fn parse(text: &str) -> Result<Self, String> {
         let told = |error: &toml::de::Error, path: Option<String>| {
             let said = error.message();
@@ -306,7 +307,7 @@ impl Config {
         })
     }
 
-    /// Whether this can take the place of what the file said before, without a restart.
+    /// Checks that this configuration can replace the previous one without a restart.
     pub(super) fn can_follow(&self, before: &Self) -> Result<(), Failure> {
         let store = |config: &Self| config.reveal("the store's URL", &config.store.url);
         let key = if store(self)? != store(before)? {
@@ -329,7 +330,7 @@ impl Config {
         Err(Failure::new(Exit::Usage, format!("{key}: it is another one than before, which takes a restart")))
     }
 
-    /// What a secret holds.
+    /// Returns the content of a secret.
     pub(crate) fn reveal(&self, what: &str, secret: &Secret) -> Result<String, Failure> {
         match secret {
             Secret::Text(text) => Ok(text.clone()),
@@ -344,27 +345,27 @@ impl Config {
         }
     }
 
-    /// Where a file is that is named in the file.
+    /// Resolves a path relative to the configuration file.
     pub(crate) fn found(&self, named: &Path) -> PathBuf {
         self.directory.join(named)
     }
 
-    /// The file of a script.
+    /// Returns the path of a script.
     pub(crate) fn script_file(&self, projection: &Projection) -> PathBuf {
         self.found(&projection.script)
     }
 
-    /// The projections, compiled.
+    /// Compiles all projections.
     pub(crate) fn scripts(&self) -> Result<Vec<Script>, Failure> {
         self.scripts_after(&[])
     }
 
-    /// The same. Scripts that have not changed are those that were compiled before.
+    /// Compiles all projections, and reuses unchanged scripts of `before`.
     pub(super) fn scripts_after(&self, before: &[Script]) -> Result<Vec<Script>, Failure> {
         self.projections.iter().map(|projection| self.script_after(projection, before)).collect()
     }
 
-    /// One of them.
+    /// Compiles one projection.
     pub(crate) fn script(&self, projection: &Projection) -> Result<Script, Failure> {
         self.script_after(projection, &[])
     }
@@ -378,7 +379,7 @@ impl Config {
         let wrong = |key: &str, expected: &str| {
             Failure::new(Exit::Usage, format!("projection {name}: {key}: expected {expected}"))
         };
-        // Engines take 0, and what overflows, for no limit at all.
+        // Engines treat 0, and a number that overflows, as no limit at all.
         let memory = match memory_limit_mib.map(|mib| (mib, mib.checked_mul(1 << 20))) {
             None => Limits::default().memory,
             Some((mib, Some(bytes))) if MEMORY_MIB.contains(&mib) => bytes,

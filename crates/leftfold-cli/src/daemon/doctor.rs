@@ -1,4 +1,5 @@
-//! What the doctor says of leftfold.toml: whether all that it names can run, who can get in, and who can read its secrets.
+//! The doctor's findings about leftfold.toml: whether everything in it can run, who has access, and
+//! who can read its secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use super::source::{Described, Resupply};
 use super::webhook::Called;
 use crate::exit::Failure;
 
-/// How long a broker has to answer.
+/// The timeout of a broker.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// When a certificate has to be renewed.
+/// The remaining validity below which a certificate should be renewed.
 const RENEW: Duration = Duration::from_hours(14 * 24);
 
-/// Looks over what the file says. Gives the scripts that compile, too.
+/// Examines the configuration. Also returns the scripts that compile.
 pub(crate) async fn examine(config: &Config) -> (Vec<Finding>, Vec<Script>) {
     let (mut findings, mut scripts) = (Vec::new(), Vec::new());
     for projection in &config.projections {
@@ -33,7 +34,7 @@ pub(crate) async fn examine(config: &Config) -> (Vec<Finding>, Vec<Script>) {
     }
     if findings.is_empty() {
         findings.push(Finding::fine(Area::Service, "scripts", format!("{} compiled", scripts.len())));
-        // Without all scripts it can't be told what their reactions are about.
+        // The reactions can't be checked without all scripts.
         findings.extend(judged("reactions", config.webhooks(&scripts).map(|all| all.len())));
     }
     findings.extend(judged(
@@ -54,7 +55,7 @@ pub(crate) async fn examine(config: &Config) -> (Vec<Finding>, Vec<Script>) {
     (findings, scripts)
 }
 
-/// What is said of some that are named in the file, if there are any.
+/// Returns the finding about a part of the file, if it has any entries.
 fn judged(subject: &str, looked: Result<usize, Failure>) -> Option<Finding> {
     match looked {
         Ok(0) => None,
@@ -63,7 +64,7 @@ fn judged(subject: &str, looked: Result<usize, Failure>) -> Option<Finding> {
     }
 }
 
-/// Asks each broker whether it can be read from.
+/// Checks that each broker can be read.
 async fn sources(config: &Config) -> Vec<Finding> {
     let sources = match config.sources() {
         Ok(sources) => sources,
@@ -84,7 +85,7 @@ async fn sources(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Who is let in, where it is not refused.
+/// Returns the finding about access to the server, if its listener options are valid.
 fn entrance(config: &Config) -> Finding {
     if config.tokens.is_empty() {
         let advice = "make a token with `leftfold token new` if not all programs here are to be trusted";
@@ -93,7 +94,7 @@ fn entrance(config: &Config) -> Finding {
     Finding::fine(Area::Service, "server", "only those with a token are let in")
 }
 
-/// What is said of a certificate that is valid until then.
+/// Returns the finding about a certificate that is valid until `end`.
 fn validity(end: Timestamp, now: Timestamp) -> Finding {
     let (subject, advice) = ("certificate", "have it renewed, and send `leftfold serve` a SIGHUP");
     match Duration::try_from(end.duration_since(now)) {
@@ -105,7 +106,7 @@ fn validity(end: Timestamp, now: Timestamp) -> Finding {
     }
 }
 
-/// The files that hold a secret.
+/// Returns the files that contain a secret.
 fn secret_files(config: &Config) -> Vec<PathBuf> {
     let reactions = config.reactions.iter().flat_map(Called::secrets);
     let sources = config.sources.iter().flat_map(Described::secrets);
@@ -122,7 +123,7 @@ fn secret_files(config: &Config) -> Vec<PathBuf> {
     files
 }
 
-/// Says so if all users of this machine may read a file.
+/// Returns a finding if all users of this machine may read a file.
 #[cfg(unix)]
 fn readable(file: &Path) -> Option<Finding> {
     use std::os::unix::fs::PermissionsExt as _;

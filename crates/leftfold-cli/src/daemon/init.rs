@@ -16,7 +16,7 @@ const SAMPLE: [(&str, &str); 3] = [
     ("projections/carts.spec.json", include_str!("sample/carts.spec.json")),
 ];
 
-/// Writes the files. None that is there is written over.
+/// Writes the files. It overwrites no existing file.
 pub(crate) fn init(directory: &Path, out: &mut Out) -> Result<Exit, Failure> {
     let failed = |file: &Path, error: std::io::Error| {
         Failure::new(Exit::Usage, format!("making {}: {error}", file.display()))

@@ -1,4 +1,4 @@
-//! The daemon: what the file `leftfold.toml` says, served over HTTP.
+//! The daemon, which serves the configuration of `leftfold.toml` over HTTP.
 
 mod allocator;
 mod broker;
@@ -30,7 +30,7 @@ use crate::output::Out;
 use crate::place::{File, Named};
 
 impl Config {
-    /// The store that the file names.
+    /// Returns the store that the file names.
     pub(crate) fn place(&self) -> Result<Named, Failure> {
         let url = self.reveal("the store's URL", &self.store.url)?;
         Ok(match Named::from(OsString::from(url)) {
@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// `leftfold token new`: makes a token, shows it once, and says what goes into the file.
+/// `leftfold token new`: creates a token, shows it once, and prints the lines for the file.
 pub(crate) fn new_token(name: &str, scopes: &[Scope], out: &mut Out) -> Result<Exit, Failure> {
     let scopes = if scopes.is_empty() { Scope::ALL.to_vec() } else { scopes.to_vec() };
     let (secret, token) = Token::generate(name, scopes)?;

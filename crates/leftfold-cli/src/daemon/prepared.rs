@@ -1,4 +1,5 @@
-//! What the file says, made ready: `check`, `serve` and a reload all go through here, so that each accepts and refuses the same files.
+//! The validated configuration. `check`, `serve` and a reload all use it, so that each accepts and
+//! rejects the same files.
 
 use leftfold::{Collection, Memory, Sequencer};
 use leftfold_script::Script;
@@ -12,7 +13,8 @@ use crate::log;
 use crate::output::{Out, count};
 use crate::place::Place;
 
-/// A file of which all that can be checked without a store is right: names, scripts, reactions, sources, certificate, limits and log.
+/// A configuration that passed all checks without a store: names, scripts, reactions, sources,
+/// certificate, limits and log.
 pub(super) struct Prepared {
     pub(super) config: Config,
     pub(super) listen: Listen,
@@ -20,7 +22,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Makes a file ready. Scripts that have not changed are those that were compiled before.
+    /// Validates a configuration, and reuses unchanged scripts of `before`.
     pub(super) fn new(config: Config, insecure: bool, before: &[Script]) -> Result<Self, Failure> {
         log::filter(&config.log)?;
         config.collector()?;
@@ -33,7 +35,8 @@ impl Prepared {
         Ok(Self { config, listen, scripts })
     }
 
-    /// Checks that the store answers and takes the projections' collections, and makes those that are missing.
+    /// Checks that the store responds and accepts the projections' collections, and creates missing
+    /// ones.
     pub(super) async fn fit<S: Backend>(&self, store: &S) -> Result<(), Failure> {
         store.heads().await?;
         for projection in &self.config.projections {
@@ -49,7 +52,8 @@ impl Prepared {
 }
 
 impl Config {
-    /// Checks what projections are called. Stores name tables after them, and some can't tell upper from lower case.
+    /// Checks the names of the projections. Stores name tables after them, and some are
+    /// case-insensitive.
     fn check_names(&self) -> Result<(), Failure> {
         let names: Vec<_> = self.projections.iter().map(|projection| &projection.name).collect();
         for (at, name) in names.iter().enumerate() {
@@ -69,7 +73,7 @@ impl Config {
     }
 }
 
-/// Does all that `leftfold serve` does before it starts, and asks the sources whether they can be read from.
+/// Runs all checks of `leftfold serve`, and checks that the sources can be read.
 pub(crate) async fn check<P: Place<Store: Backend>>(
     place: &P,
     config: Config,
@@ -97,7 +101,8 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
     Ok(Exit::Done)
 }
 
-/// How connections are taken, if they may be: what goes to other machines is encrypted, and those have a token, unless somebody insists.
+/// Returns the options of the listener. Remote listeners need TLS and tokens, unless `insecure` is
+/// set.
 pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure> {
     let server = &config.server;
     let tls = match &server.tls {
@@ -131,7 +136,8 @@ pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure>
             format!("server.health: {address} is server.listen, too; name another address, or none");
         return Err(Failure::new(Exit::Usage, message));
     }
-    // Pages in a browser on this machine reach it, too, and need no token: so they must not come under another name.
+    // Web pages in a local browser can reach the server without a token, so refuse their host
+    // names.
     let hosts = match &server.hosts {
         Some(hosts) => Some(hosts.clone()),
         None if is_local && !has_tokens => Some(Vec::new()),

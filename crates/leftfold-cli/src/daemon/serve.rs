@@ -1,4 +1,5 @@
-//! `leftfold serve`: runs what the file says until it is told to stop, and what it says by then when it is told to read it again.
+//! `leftfold serve`: runs the configuration until the process is told to stop. SIGHUP replaces the
+//! configuration.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -27,10 +28,10 @@ use crate::exit::{Exit, Failure};
 use crate::output::Out;
 use crate::place::Place;
 
-/// How long sources have to bring what they received to its end.
+/// The time that sources have to finish received messages.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs all that the file names until it is told to stop.
+/// Runs everything that the file names until the process is told to stop.
 pub(crate) async fn serve<P: Place<Store: Backend>>(
     place: &P,
     file: &Path,
@@ -53,14 +54,16 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
-    // The budget is for all of the process: its code and its libraries take a part before anything is served.
+    // The budget covers the whole process: its code and libraries take a part before anything is
+    // served.
     let _process = budget.take(Use::Fold, leftfold_server::resident_bytes().unwrap_or_default());
     let readiness = Readiness::default();
     let health =
         prepared.config.server.health.map(|address| listen_for_health(address, &readiness)).transpose()?;
     let mut ground = Ground { store: place.open().await?, worker: None, insecure, budget, readiness };
     if P::IS_LOCAL {
-        // Nobody else on this machine listens there as long as this process lives: so the next one goes on at once.
+        // No other process on this machine can listen there while this one lives. So the next
+        // process with this name can take over at once.
         ground.worker = Some(format!("leftfold serve at {shown}"));
     }
     let (mut running, routes) = Next::new(prepared, &ground, None).await?.start().await;
@@ -88,7 +91,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
         () = reload_if_told(&mut signals.reload, file, &ground, &mut running, &serving) => false,
         _ = is_stopping.wait_for(|stopping| *stopping) => false,
     };
-    // At the same time: a client that reads slowly must not keep leases from other processes.
+    // Concurrently: a client that reads slowly must not keep leases from other processes.
     let rest = async {
         if !is_served {
             served.await;
@@ -108,9 +111,9 @@ fn listen_for_health(address: SocketAddr, readiness: &Readiness) -> Result<Healt
     })
 }
 
-/// What the system tells this process.
+/// The signals of the operating system.
 struct Signals<F> {
-    /// Ends when it is told to stop. Whoever says it twice means it, and ends it at once.
+    /// Resolves when the process is told to stop. A second signal ends the process at once.
     stop: F,
     reload: Signal,
 }
@@ -129,7 +132,7 @@ impl Signals<()> {
         };
         let stop = async move {
             told().await;
-            // Nothing is lost: what is not committed was not acknowledged.
+            // Nothing is lost: uncommitted work was not acknowledged.
             tokio::spawn(async move {
                 told().await;
                 std::process::exit(Exit::Interrupted as i32);
@@ -139,17 +142,17 @@ impl Signals<()> {
     }
 }
 
-/// What stays when the file is read again.
+/// The state that survives a reload.
 struct Ground<S> {
     store: S,
-    /// The name under which this process works, if it is to be the same the next time.
+    /// The name of this process, if it stays the same after a restart.
     worker: Option<String>,
     insecure: bool,
     budget: Budget,
     readiness: Readiness,
 }
 
-/// What runs as one reading of the file says.
+/// A running configuration snapshot.
 struct Running<S> {
     prepared: Arc<Prepared>,
     app: App<S>,
@@ -158,7 +161,7 @@ struct Running<S> {
     stop: Stop,
 }
 
-/// What is to run as one reading of the file says. All that can fail is done.
+/// A configuration snapshot that is ready to start. Everything that can fail is done.
 struct Next<S: Backend> {
     prepared: Arc<Prepared>,
     ready: Ready<S>,
@@ -170,7 +173,7 @@ struct Next<S: Backend> {
 }
 
 impl<S: Backend> Next<S> {
-    /// Gets it ready, beside another that runs, if there is one.
+    /// Prepares a snapshot, beside a running one if there is one.
     async fn new(
         prepared: Arc<Prepared>,
         ground: &Ground<S>,
@@ -210,7 +213,7 @@ impl<S: Backend> Next<S> {
         Ok(Self { prepared, ready, service, sequencer, sources, healer, readiness })
     }
 
-    /// Starts it.
+    /// Starts the snapshot.
     async fn start(self) -> (Running<S>, Router) {
         let Self { prepared, ready, service, sequencer, sources, healer, readiness } = self;
         let app = ready.start().await;
@@ -228,15 +231,15 @@ impl<S: Backend> Next<S> {
 }
 
 impl<S: Backend> Running<S> {
-    /// Whether it folds with this script, unchanged.
+    /// Returns whether it runs this script, unchanged.
     fn runs(&self, script: &Script) -> bool {
         self.prepared.scripts.iter().any(|one| one.is_same(script))
     }
 
-    /// Has everything come to its end that runs by itself; who asks is answered until another takes its place.
+    /// Ends all background work. Requests are served until another snapshot replaces this one.
     async fn end(&mut self) {
         self.feeding.send_replace(true);
-        // What is not brought to its end comes again.
+        // Unfinished messages are delivered again.
         let feeds = async {
             let _ = timeout(GRACE, async { while self.feeds.join_next().await.is_some() {} }).await;
             self.feeds.shutdown().await;
@@ -245,8 +248,8 @@ impl<S: Backend> Running<S> {
     }
 }
 
-/// Reads the file again on each SIGHUP, and runs what it says then. A file that can't run changes nothing: everything that can
-/// fail is done before anything stops. Projections whose scripts are the same are folded without a pause.
+/// Reloads the file on each SIGHUP. An invalid file changes nothing, because everything that can
+/// fail is done before anything stops. Projections with unchanged scripts continue without a pause.
 async fn reload_if_told<S: Backend>(
     told: &mut Signal,
     file: &Path,
@@ -258,7 +261,7 @@ async fn reload_if_told<S: Backend>(
         match read_again(file, ground, running).await {
             Ok(mut next) => {
                 next.ready.take_over(&running.app).await;
-                // Other projections stop before they start again, or two workers would fold the same documents.
+                // Other projections stop first, or two workers would fold the same documents.
                 running.end().await;
                 let (next, routes) = next.start().await;
                 serving.replace(next.prepared.listen.clone(), routes, next.stop.clone());
@@ -271,14 +274,14 @@ async fn reload_if_told<S: Backend>(
     }
 }
 
-/// What the file says now, ready to take the place of what it said before.
+/// Reads the file, and prepares a snapshot that can replace the running one.
 async fn read_again<S: Backend>(
     file: &Path,
     ground: &Ground<S>,
     running: &Running<S>,
 ) -> Result<Next<S>, Failure> {
     let (config, insecure, before) = (Config::read(file)?, ground.insecure, Arc::clone(&running.prepared));
-    // Scripts are compiled elsewhere, and may take their time.
+    // Compiling scripts blocks, and may take long.
     let prepared = spawn_blocking(move || Prepared::new(config, insecure, &before.scripts)).await;
     let prepared = prepared.map_err(|error| Failure::new(Exit::Store, format!("reading it: {error}")))??;
     prepared.config.can_follow(&running.prepared.config)?;

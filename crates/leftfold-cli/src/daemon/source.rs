@@ -1,4 +1,5 @@
-//! `[[source]]` and `[resupply]` in the file: brokers whose messages are brought into the log, and who is asked for what they have lost.
+//! `[[source]]` and `[resupply]` in the file: brokers that feed the log, and the endpoint that
+//! resupplies lost events.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -19,10 +20,10 @@ use super::broker::Kind;
 use super::config::{Policy, Secret, Time};
 use crate::exit::{Exit, Failure};
 
-/// When a source that failed for good is tried again: somebody may have mended it.
+/// The delay before a source that failed permanently is retried: an operator may have fixed it.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// A broker, as the file describes it. Which of the keys it has depends on its kind.
+/// The configuration of a broker. Its kind determines the allowed keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Described {
@@ -51,13 +52,13 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// What may be secret of it.
+    /// Returns the values that may be secret.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.options.iter().flat_map(BTreeMap::values).chain([&self.url])
     }
 }
 
-/// A broker that can be read from, if it answers.
+/// A broker with a valid configuration.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(super) described: Described,
@@ -84,13 +85,13 @@ pub(super) trait Opened<T>: Send {
     ) -> Doing;
 }
 
-/// What a feed is at.
+/// The state of a feed.
 #[derive(Default)]
 pub(super) enum FeedState {
     #[default]
     New,
     Runs(Handle),
-    /// It is tried again after a while.
+    /// It is retried after a while.
     Failed(String),
 }
 
@@ -127,12 +128,12 @@ impl<S: Source, T: Sequences + Clone> Opened<T> for S {
 }
 
 impl Known {
-    /// How it is called.
+    /// Returns the name of the source.
     pub(crate) fn name(&self) -> &str {
         &self.described.name
     }
 
-    /// Whether the broker answers.
+    /// Checks that the broker responds.
     pub(crate) async fn check<T: Sequences + Clone>(&self) -> Result<(), Failure> {
         let checked = match self.open::<T>() {
             Ok(opened) => opened.check().await,
@@ -141,7 +142,8 @@ impl Known {
         checked.map_err(|error| self.failed(error))
     }
 
-    /// Brings its messages into the log until it is told to stop, by `true` or by the sender's end.
+    /// Brings its messages into the log until it is told to stop, by `true` or by dropping the
+    /// sender.
     pub(crate) async fn run<T: Sequences + Clone>(
         self,
         sequencer: Sequencer<T>,
@@ -159,7 +161,7 @@ impl Known {
                 Err(error) => Err(error),
             };
             match fed {
-                // Brokers never have brought all: it was told to stop.
+                // Brokers never end by themselves: the feed was told to stop.
                 Ok(()) => return,
                 Err(error) => {
                     tracing::error!(source, %error, "a source failed; it is tried again in half a minute");
@@ -179,28 +181,28 @@ impl Known {
     }
 }
 
-/// Who is asked for what never came, whichever way it should have come.
+/// The endpoint that resupplies lost events of all feeds.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Resupply {
     url: Secret,
-    /// The value of the header of that name.
+    /// The value of the `Authorization` header.
     authorization: Option<Secret>,
-    /// How old a gap must be.
+    /// The minimum age of a gap.
     after: Option<Time>,
     #[serde(default)]
     mapping: Mapping,
 }
 
 impl Resupply {
-    /// What may be secret of it.
+    /// Returns the values that may be secret.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.authorization.iter().chain([&self.url])
     }
 }
 
 impl Config {
-    /// The brokers, as they are described. None is connected to yet.
+    /// Returns the configured brokers, without connecting to them.
     pub(crate) fn sources(&self) -> Result<Vec<Known>, Failure> {
         let names: Vec<_> = self.sources.iter().map(|described| &described.name).collect();
         if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
@@ -223,12 +225,12 @@ impl Config {
         });
         let options = options.collect::<Result<_, Failure>>()?;
         let known = Known { described: described.clone(), url, options };
-        // What is wrong with names and addresses is told before anything starts.
+        // Report invalid names and addresses before anything starts.
         known.open::<leftfold::Memory>().map_err(|error| known.failed(error))?;
         Ok(known)
     }
 
-    /// Who closes gaps that have become too old, if somebody does.
+    /// Returns the healer for old gaps, if a resupplier is configured.
     pub(crate) fn healer<T: Sequences + Clone>(
         &self,
         sequencer: Sequencer<T>,

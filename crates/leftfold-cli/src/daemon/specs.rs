@@ -1,4 +1,4 @@
-//! `leftfold test`: specifications next to the scripts, given these events, then these documents.
+//! `leftfold test`: runs the specifications next to the scripts, from events to expected documents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::output::{Out, count};
 struct Case {
     name: String,
     given: Vec<Given>,
-    /// The documents, by id; `null` is none.
+    /// The expected documents, by id; `null` means none.
     #[serde(default)]
     then: BTreeMap<String, Value>,
-    /// The last event fails with an error that contains this.
+    /// The expected part of the last event's error.
     fails: Option<String>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn test(config: &Config, only: Option<&str>, out: &mut Out) -> Result
     Ok(if failed == 0 { Exit::Done } else { Exit::No })
 }
 
-/// The cases next to a script: in the files that are named like it and end with `.spec.json`.
+/// Returns the cases next to a script, from the file with its name and the ending `.spec.json`.
 fn cases(config: &Config, projection: &Projection) -> Result<Vec<Case>, Failure> {
     let file = beside(&config.script_file(projection));
     let failed = |error: String| Failure::new(Exit::Usage, format!("reading {}: {error}", file.display()));

@@ -11,9 +11,9 @@ use super::Config;
 use super::config::{Secret, Time};
 use crate::exit::{Exit, Failure};
 
-/// How many are called at the same time, if nothing is said.
+/// The default number of concurrent calls.
 const CONCURRENCY: usize = 16;
-/// How often a policy of one's own tries, if it does not say.
+/// The default number of attempts of a custom policy.
 const ATTEMPTS: u32 = 10;
 
 /// A reaction that calls a webhook.
@@ -26,13 +26,13 @@ pub(crate) struct Called {
     when: Option<Filter>,
     watch: Option<Paths>,
     url: Secret,
-    /// One, or several with white space between them.
+    /// One secret, or several separated by white space.
     secret: Secret,
     timeout: Option<Time>,
     #[serde(default)]
     retry: Policy,
     concurrency: Option<usize>,
-    /// Networks that are not public and may be called, without encryption, too.
+    /// Private networks that may be called, also without encryption.
     #[serde(default, deserialize_with = "guard")]
     allow: Guard,
     version: Option<u32>,
@@ -41,12 +41,12 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    /// What is secret of it.
+    /// Returns the values that are secret.
     pub(super) fn secrets(&self) -> [&Secret; 2] {
         [&self.url, &self.secret]
     }
 
-    /// The reaction, if it can run.
+    /// Returns the reaction, if it can run.
     fn reaction(&self, config: &Config, scripts: &[Script]) -> Result<Reaction, Failure> {
         let name = &self.name;
         let wrong =
@@ -82,7 +82,7 @@ impl Called {
 }
 
 impl Config {
-    /// The reactions that call webhooks.
+    /// Returns the reactions that call webhooks.
     pub(crate) fn webhooks(&self, scripts: &[Script]) -> Result<Vec<Reaction>, Failure> {
         let names: Vec<_> = self.reactions.iter().map(|called| &called.name).collect();
         if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
@@ -98,7 +98,7 @@ fn guard<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Guard, D::Error> 
     Guard::allowing(Vec::<String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
-/// When a call that failed is tried again.
+/// The retry policy of failed calls.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Said")]
 struct Policy(Retry);
@@ -148,7 +148,7 @@ mod tests {
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-    /// The file with a reaction of which this is said.
+    /// Parses a reaction with these lines.
     fn read(said: &str) -> Result<Called, String> {
         let text = format!("name = \"paid\"\non = \"carts\"\nsecret = \"{SECRET}\"\n{said}");
         toml::from_str(&text).map_err(|error: toml::de::Error| error.to_string())

@@ -1,4 +1,4 @@
-//! The processes that run scripts: this program, started once more.
+//! The worker processes for scripts: further instances of this program.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,12 +18,13 @@ pub(crate) fn run_if_started_as_worker() -> Option<ExitCode> {
     is_worker.then(leftfold_script::run_worker)
 }
 
-/// Has what the workers take count in a budget. Without this, before the first script is compiled, it counts nowhere.
+/// Charges the memory of the workers to a budget. Without this call before the first script is
+/// compiled, it is not counted.
 pub(super) fn count_in(budget: &Budget) {
     WORKERS.get_or_init(|| new(budget));
 }
 
-/// The workers of this process.
+/// Returns the workers of this process.
 pub(super) fn workers() -> &'static Workers {
     WORKERS.get_or_init(|| new(&Budget::unlimited()))
 }
@@ -32,7 +33,7 @@ fn new(budget: &Budget) -> Workers {
     Workers::new(program(), [ARGUMENT.to_owned()], budget.clone())
 }
 
-/// This program, also if its file was replaced meanwhile.
+/// Returns this program, even if its file was replaced meanwhile.
 fn program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
     if running.exists() { running } else { std::env::current_exe().unwrap_or_else(|_| "leftfold".into()) }

@@ -1,5 +1,6 @@
-//! Feeds that nobody can trust: they bring the workload twice, out of order, or not at all, and two messages that are no events.
-//! What they lose is asked from the origin, which can make any cart's events again.
+//! Unreliable feeds: they deliver the workload twice, out of order, or not at all, and two messages
+//! that are not events. Lost events come from the origin, which can generate any cart's events
+//! again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,30 +22,30 @@ use super::random::Random;
 use super::task::{Share, Task, Writing, Written};
 use crate::exit::{Exit, Failure};
 
-/// Of so many messages one comes twice.
+/// The number of messages of which one is delivered twice.
 const TWICE: usize = 20;
-/// Of so many messages one never comes.
+/// The number of messages of which one is lost.
 const LOST: usize = 200;
-/// How many messages are taken at once.
+/// The number of messages per batch.
 const BATCH: usize = 500;
 const CLOUD_EVENT: &str = "application/cloudevents+json";
 
-/// What the feeds did, and what became of it.
+/// The behaviour of the feeds, and its outcome.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Chaos {
-    /// Messages that came, those that came twice included.
+    /// Messages delivered, including duplicates.
     pub(super) delivered: u64,
-    /// Events that came a second time.
+    /// Events delivered a second time.
     pub(super) twice: u64,
-    /// Events that came before one that they follow, and had to wait.
+    /// Events that arrived before a predecessor, and had to wait.
     pub(super) early: u64,
-    /// Events that never came.
+    /// Events that were lost.
     pub(super) lost: u64,
-    /// Events that the origin was asked for, and brought.
+    /// Events that the origin resupplied.
     pub(super) healed: u64,
-    /// Messages that are no events.
+    /// Messages that are not events.
     pub(super) poison: u64,
-    /// Messages that were set aside as such.
+    /// Messages that were rejected.
     pub(super) rejected: u64,
 }
 
@@ -93,7 +94,7 @@ pub(super) async fn bring<S: Store + Sequences>(
         loop {
             tokio::select! { biased;
                 there = &mut all_there => break there?,
-                // A feed has brought all it has; the others and the healer go on.
+                // A feed has delivered everything; the others and the healer continue.
                 Some(one) = running.join_next() => ended(one)?,
             }
         }
@@ -114,7 +115,7 @@ pub(super) async fn bring<S: Store + Sequences>(
     })
 }
 
-/// Waits until all events are in the log, for as long as it grows.
+/// Waits until all events are in the log. Fails if the log stops growing.
 async fn all_there<S: Store>(app: &App<S>, task: &Task, writing: &Writing) -> Result<(), Failure> {
     let store = app.store();
     let partition = Partition(0).into();
@@ -137,7 +138,7 @@ async fn all_there<S: Store>(app: &App<S>, task: &Task, writing: &Writing) -> Re
     }
 }
 
-/// What the origin has of what is missing.
+/// Returns the missing events from the origin.
 fn origin_of(task: &Task, missing: &Missing) -> leftfold::Result<Vec<Delivery>> {
     let Missing { stream, after, through } = missing;
     let cart = task.cart(stream).map_err(|failure| Error::new(Kind::Invalid, failure.to_string()))?;
@@ -152,7 +153,7 @@ fn delivery(written: Written) -> Delivery {
     Delivery { stream, revision: Some(revision), previous: None, entry: Arc::new(entry) }
 }
 
-/// A broker of the bad kind: what it is given it brings somewhere within a window of where it should be.
+/// An unreliable broker: it delivers each message somewhere within a window of its position.
 struct Unreliable {
     name: String,
     share: Share,
@@ -160,17 +161,17 @@ struct Unreliable {
     counters: Arc<Counters>,
     random: Random,
     window: usize,
-    /// How many events it was given.
+    /// The number of events taken from the workload.
     given: usize,
-    /// When each message is to come, counted by given events.
+    /// Messages by the time of delivery, counted in events.
     places: BTreeMap<(usize, usize), Message>,
-    /// What is to get lost once a later event of its stream can tell that it is missing.
+    /// Messages to lose, once a later event of their stream can reveal the gap.
     doomed: HashMap<StreamId, (usize, usize)>,
-    /// Makes places distinct, and numbers receipts.
+    /// The number of messages, which makes places distinct and numbers receipts.
     messages: usize,
-    /// Brought, and neither acknowledged nor refused.
+    /// Messages that are delivered, and neither acknowledged nor refused.
     open: HashMap<usize, Message>,
-    /// What is to come again.
+    /// Messages to deliver again.
     again: BTreeMap<Instant, Vec<Message>>,
 }
 
@@ -200,7 +201,7 @@ impl Unreliable {
         source
     }
 
-    /// Takes one more event. `false` if there is none.
+    /// Takes one more event. Returns `false` if there is none.
     fn give(&mut self) -> Result<bool, Failure> {
         let Some(written) = self.share.next().transpose()? else { return Ok(false) };
         self.given += 1;
@@ -210,7 +211,7 @@ impl Unreliable {
             self.counters.lost.fetch_add(1, Ordering::Relaxed);
         }
         let message = message(&written);
-        // Something is lost in the smallest demo, too.
+        // Even the smallest demo loses an event.
         if self.given == 1 || self.random.below(LOST) == 0 {
             let place = self.put(self.window, message);
             self.doomed.insert(written.stream, place);
@@ -226,7 +227,7 @@ impl Unreliable {
         Ok(true)
     }
 
-    /// Has a message come after so many more events. Answers its place.
+    /// Schedules a message after `later` more events. Returns its place.
     fn put(&mut self, later: usize, message: Message) -> (usize, usize) {
         self.messages += 1;
         let place = (self.given + later, self.messages);
@@ -234,7 +235,7 @@ impl Unreliable {
         place
     }
 
-    /// What has its turn now; when there are no more events, whatever is left.
+    /// Returns the next due message, or any message once there are no more events.
     fn next(&mut self) -> Result<Option<Message>, Failure> {
         loop {
             let is_due = self.places.keys().next().is_some_and(|(place, _)| *place <= self.given);
@@ -295,7 +296,7 @@ impl Source for Unreliable {
     }
 }
 
-/// An event on the wire.
+/// Encodes an event as a message.
 fn message(written: &Written) -> Message {
     let Written { stream, revision, id, event } = written;
     let content = json!({

@@ -1,4 +1,4 @@
-//! Projections that fail on purpose, so that there is something to try again and something to mend.
+//! Projections that fail on purpose, so that there is something to retry and to repair.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,10 +7,10 @@ use leftfold::{Event, EventId, Projection, Route, fold};
 
 use super::random::mix;
 
-/// Of the events whose fold fails, one in so many fails until the code is mended.
+/// The number of failing events of which one fails until the code is fixed.
 const BROKEN_PART: f64 = 50.0;
 
-/// Which events fail: the same in every process with the same seed.
+/// The events that fail: the same in every process with the same seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faults {
     pub(super) seed: u64,
@@ -19,7 +19,7 @@ pub(super) struct Faults {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// So many times in each process.
+    /// The event fails this many times in each process.
     AtFirst(u32),
     Always,
 }
@@ -41,11 +41,11 @@ impl Faults {
     }
 }
 
-/// A projection, but for its faults.
+/// A projection with injected faults.
 pub(super) struct Flaky<P> {
     whole: P,
     faults: Faults,
-    /// How often each event has failed in this process.
+    /// The number of failures of each event in this process.
     failed: Mutex<HashMap<EventId, u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! Mending: what the workers had to park is folded again with code that is whole.
+//! Repairs: parked documents and streams are folded again with code that does not fail.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,17 +11,17 @@ use crate::exit::Failure;
 use crate::models::COLLECTIONS;
 use crate::output::{count, shorten, thousands};
 
-/// How many parked documents are shown.
+/// The number of parked documents to show.
 const SHOWN: usize = 5;
 
-/// What was parked and what became of it.
+/// The parked documents and streams, and the outcome of their repair.
 #[derive(Debug, Default)]
 pub(super) struct Mending {
     /// Repaired documents and streams by read model.
     pub(super) repaired: BTreeMap<&'static str, u64>,
-    /// Parked when all was appended and folded.
+    /// The number of parked documents and streams when everything was appended and folded.
     pub(super) parked_at_the_end: u64,
-    /// Some of those.
+    /// Some of them.
     pub(super) samples: Vec<Sample>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Sample {
 }
 
 impl Mending {
-    /// Tries again all that is parked now. Answers whether nothing still fails.
+    /// Retries everything that is parked. Returns whether all repairs succeeded.
     pub(super) async fn mend<S: Store>(&mut self, app: &App<S>) -> Result<bool, Failure> {
         let mut whole = true;
         for collection in COLLECTIONS {
@@ -49,7 +49,7 @@ impl Mending {
         Ok(whole)
     }
 
-    /// Mends until nothing is parked. What can't be mended is left for the check to find.
+    /// Repairs until nothing is parked. The check finds failures that remain.
     pub(super) async fn mend_all<S: Store>(&mut self, app: &App<S>) -> Result<(), Failure> {
         const MOST: usize = 5;
         for _ in 0..MOST {
@@ -61,7 +61,7 @@ impl Mending {
         Ok(())
     }
 
-    /// Counts what is parked.
+    /// Counts parked documents and streams.
     pub(super) async fn look<S: Store>(&mut self, app: &App<S>) -> Result<(), Failure> {
         self.parked_at_the_end = parked(&app.status().await?);
         for collection in COLLECTIONS {
@@ -77,7 +77,7 @@ impl Mending {
         Ok(())
     }
 
-    /// What is parked, for people.
+    /// Describes the parked documents, for people.
     pub(super) fn found(&self) -> String {
         let mut text = match self.parked_at_the_end {
             0 => "all is folded, and nothing is parked".to_owned(),
@@ -92,7 +92,7 @@ impl Mending {
     }
 }
 
-/// How much is parked in all.
+/// Returns the total number of parked documents and streams.
 pub(super) fn parked(all: &[Status]) -> u64 {
     all.iter().map(|status| status.parked_documents + status.parked_streams).sum()
 }

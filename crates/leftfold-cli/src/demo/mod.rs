@@ -1,5 +1,5 @@
-//! `leftfold demo`: many events, workers that are killed again and again, folds that fail, and at the end a check of
-//! every document against an independent fold of the log.
+//! `leftfold demo`: many events, workers that are killed repeatedly, and folds that fail. At the
+//! end it checks every document against an independent fold of the log.
 
 mod feeds;
 mod flaky;
@@ -36,17 +36,17 @@ use crate::models::Models;
 use crate::output::{Out, count};
 use crate::place::{File, Place};
 
-/// A projection that does not get on for so long is stuck.
+/// The time without progress after which a projection is stuck.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Runs the demo on a store that is kept.
+/// Runs the demo on a permanent store.
 pub(crate) async fn run<P: Place>(place: &P, args: &args::Demo, out: &mut Out) -> Result<Exit, Failure> {
     let mut report = play_until_interrupted(place, args).await?;
     report.store = Some(place.to_string());
     answer(&report, out)
 }
 
-/// Runs the demo on a file that is gone afterwards.
+/// Runs the demo on a temporary file.
 pub(crate) async fn run_for_once(args: &args::Demo, out: &mut Out) -> Result<Exit, Failure> {
     let scratch = Scratch::new()?;
     let report = play_until_interrupted(&scratch.file, args).await;
@@ -77,7 +77,7 @@ pub(crate) async fn verify<P: Place>(place: &P, out: &mut Out) -> Result<Exit, F
     Ok(if verdict.equal { Exit::Done } else { Exit::No })
 }
 
-/// The run itself. Dropped, it ends the workers.
+/// Runs the demo. Dropping the future ends the workers.
 async fn play<P: Place>(place: &P, args: &args::Demo) -> Result<Report, Failure> {
     let app = Models::Shop.open(place).await?;
     let begin = Begin::of(&app, place).await?;
@@ -115,20 +115,20 @@ async fn play<P: Place>(place: &P, args: &args::Demo) -> Result<Report, Failure>
     Ok(report)
 }
 
-/// How the events came into the log.
+/// The way in which the events reached the log.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Feeding {
-    /// From feeds that nobody can trust.
+    /// Through unreliable feeds.
     Chaos(Chaos),
-    /// Appended, some of them twice.
+    /// By appends, some of them twice.
     Orderly {
-        /// Appends made again, with the same event ids, that were answered as already done.
+        /// Repeated appends with the same event ids that were recognized as duplicates.
         duplicates: u64,
     },
 }
 
-/// Appends and folds everything, and mends what is broken: once on the way, beside the workers, and once at the end.
+/// Appends and folds everything. Repairs failures twice: midway beside the workers, and at the end.
 async fn fold_all<S: Store + Sequences>(
     app: &App<S>,
     args: &args::Demo,
@@ -170,7 +170,7 @@ async fn fold_all<S: Store + Sequences>(
     Ok(feeding)
 }
 
-/// Waits until all is folded or parked, for as long as something moves.
+/// Waits until everything is folded or parked. Fails without progress.
 async fn caught_up<S: Store>(app: &App<S>) -> Result<(), Failure> {
     let mut before = Vec::new();
     loop {
@@ -190,14 +190,14 @@ async fn caught_up<S: Store>(app: &App<S>) -> Result<(), Failure> {
     }
 }
 
-/// What the store held when the demo began.
+/// The content of the store when the demo began.
 struct Begin {
     events: u64,
     head: Position,
 }
 
 impl Begin {
-    /// Looks into the log, which must be empty or a demo's.
+    /// Reads the log, which must be empty or from a demo.
     async fn of<S: Store>(app: &App<S>, place: &impl Place) -> Result<Self, Failure> {
         let foreign = || {
             let message =
@@ -216,18 +216,19 @@ impl Begin {
         if !of_a_demo {
             return Err(foreign());
         }
-        // The log has one partition without gaps, so that the last position is the number of events.
+        // The log has one partition without gaps, so the last position is the number of events.
         let head = store.heads().await?.position(Partition(0));
         Ok(Self { events: head.0, head })
     }
 
-    /// Tells the carts of this run from those of earlier ones: each finds another end of the log.
+    /// Distinguishes the carts of this run from earlier ones: each run finds another end of the
+    /// log.
     fn prefix(&self) -> String {
         if self.head == Position(0) { String::new() } else { format!("after-{}-", self.head) }
     }
 }
 
-/// A file that is gone afterwards.
+/// A temporary file.
 struct Scratch {
     file: File,
     directory: TempDir,
@@ -242,7 +243,7 @@ impl Scratch {
         Ok(Self { file: File(directory.path().join("demo.db")), directory })
     }
 
-    /// Removes the directory, also while a worker that was just killed is still ending.
+    /// Deletes the directory, even while a killed worker is still ending.
     async fn clear(self) {
         let directory = self.directory.keep();
         for _ in 0..100 {
@@ -255,7 +256,7 @@ impl Scratch {
     }
 }
 
-/// Waits until somebody wants the demo to end.
+/// Waits for a signal to end the demo.
 async fn interrupted() {
     #[cfg(unix)]
     {

@@ -1,4 +1,4 @@
-//! How far the demo is: bars on a terminal, a line per stage elsewhere. All on standard error.
+//! The progress of the demo: bars on a terminal, a line per stage elsewhere. All on standard error.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::output::thousands;
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 
 pub(super) struct Progress {
-    /// Nothing is drawn where nobody can see it.
+    /// `false` if standard error is not a terminal: then nothing is drawn.
     visible: bool,
     all: MultiProgress,
     appended: ProgressBar,
@@ -41,7 +41,7 @@ impl Progress {
         Self { visible, all, appended, folded }
     }
 
-    /// Says what is being done now.
+    /// Prints the current stage.
     pub(super) fn say(&self, what: &str) {
         if self.visible {
             let _ = self.all.println(what);
@@ -50,7 +50,7 @@ impl Progress {
         }
     }
 
-    /// Keeps the bars up to date. Ends only where it fails.
+    /// Keeps the bars up to date. Returns only on failure.
     pub(super) async fn follow<S: Store>(
         &self,
         app: &App<S>,

@@ -1,4 +1,4 @@
-//! Chance that comes from a seed: the same again for the same seed.
+//! Pseudo-random numbers: the same for the same seed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Random numbers, one after the other.
+/// A sequence of random numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
@@ -24,12 +24,12 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number from 0 to `limit` - 1.
+    /// Returns a number from 0 to `limit` - 1.
     pub(super) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % (limit.max(1) as u64)).unwrap_or(0)
     }
 
-    /// A part of a duration.
+    /// Returns a random part of a duration.
     pub(super) fn part_of(&mut self, whole: Duration) -> Duration {
         whole.mul_f64(f64::from(u32::try_from(self.next() >> 32).unwrap_or(0)) / f64::from(u32::MAX))
     }

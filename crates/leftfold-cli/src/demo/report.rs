@@ -1,4 +1,4 @@
-//! What the demo found, for people and for machines.
+//! The result of the demo, for people and for machines.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::output::{Out, brief, count, table, thousands};
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Whether every read model equals its fold, and nothing was lost on the way.
+    /// `true` if every read model equals its fold, and nothing was lost.
     pub(super) equal: bool,
     seed: u64,
     events: u64,
@@ -26,24 +26,24 @@ pub(super) struct Report {
     pub(super) kills: u64,
     writers: u64,
     workers: u64,
-    /// Until all was appended, folded and mended.
+    /// The time until everything was appended, folded and repaired.
     seconds: f64,
     events_per_second: f64,
     projections: Vec<Projection>,
-    /// Parked when all was appended and folded, before it was mended.
+    /// The number of parked units when everything was appended and folded, before the repair.
     parked_before_mending: u64,
     parked_samples: Vec<Sample>,
-    /// Parked after that.
+    /// The number of parked units after the repair.
     parked_at_the_end: u64,
-    /// What is wrong, other than documents that differ.
+    /// Problems other than differing documents.
     complaints: Vec<String>,
     verdict: Verdict,
-    /// Where it is kept, if it is.
+    /// The store, if it is permanent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) store: Option<String>,
 }
 
-/// What was counted for a projection.
+/// The counts of a projection.
 #[derive(Debug, Serialize)]
 struct Projection {
     name: String,
@@ -68,7 +68,7 @@ impl Report {
         verdict: Verdict,
     ) -> Self {
         let seconds = took.as_secs_f64();
-        // The store may have seen other runs, and counts for ever.
+        // The store may contain counts of earlier runs.
         let projection = |(before, status): (&Status, &Status)| Projection {
             name: status.projection.clone(),
             documents: status.documents,
@@ -100,7 +100,7 @@ impl Report {
         }
     }
 
-    /// Decides whether all is well, given how many events the log held before.
+    /// Decides whether the run succeeded, given the number of events in the log before.
     pub(super) fn judge(&mut self, before: u64) {
         let expected = before + self.events;
         if self.verdict.events != expected {
@@ -183,7 +183,7 @@ fn print_chaos(chaos: &Chaos, feeds: u64, out: &mut Out) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The answer of the check alone.
+/// Prints the result of the check alone.
 pub(super) fn print_verdict(verdict: &Verdict, out: &mut Out) -> Result<(), Failure> {
     print_differences(verdict, out)?;
     let documents = count(verdict.documents.values().sum(), "document");

@@ -1,4 +1,4 @@
-//! What is to be written, how it is shared out, and how much of it is there.
+//! The workload: its events, their distribution to writers, and their progress.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::exit::Failure;
 
-/// How many carts a writer has open at the most.
+/// The maximum number of open carts per writer.
 const MOST_OPEN: u64 = 128;
 const EVENTS_PER_CART: u32 = 10;
 
@@ -17,17 +17,17 @@ pub(super) struct Task {
     pub(super) events: u64,
     pub(super) writers: u64,
     pub(super) seed: u64,
-    /// What tells the carts of this run from those of earlier ones.
+    /// A prefix that distinguishes the carts of this run from earlier ones.
     pub(super) prefix: String,
 }
 
 impl Task {
-    /// How many carts a writer has open, and so how many appends it has under way.
+    /// Returns the number of open carts per writer, and so its number of concurrent appends.
     pub(super) fn open(&self) -> usize {
         usize::try_from((self.each() / 40).clamp(1, MOST_OPEN)).unwrap_or(1)
     }
 
-    /// What one of the writers is to write, counted from 0.
+    /// Returns the events of one writer, counted from 0.
     pub(super) fn share(&self, number: u64) -> Share {
         let before = self.events.min(number * self.each());
         Share {
@@ -37,7 +37,8 @@ impl Task {
         }
     }
 
-    /// All events of a cart, also those that nobody is to write; none if there is no such cart.
+    /// Returns all events of a cart, including those that no writer appends. Returns none if the
+    /// cart does not exist.
     pub(super) fn cart(&self, stream: &StreamId) -> Result<Vec<Written>, Failure> {
         let number = stream.as_str().strip_prefix(&format!("{}cart-", self.prefix));
         let Some(number) = number.and_then(|number| number.parse().ok()) else { return Ok(Vec::new()) };
@@ -50,7 +51,7 @@ impl Task {
         self.events.div_ceil(self.writers)
     }
 
-    /// More than are needed, so that some are still open at the end.
+    /// Returns more carts than needed, so that some are still open at the end.
     fn carts(&self) -> u64 {
         let each = self.each();
         self.writers * (each.div_ceil(EVENTS_PER_CART.into()) + each / 100 + 1)
@@ -83,7 +84,7 @@ impl Share {
     fn named(&self, stream: &StreamId, event: NewEvent) -> Result<Written, Failure> {
         let prefix = &self.prefix;
         let id = event.id.as_ref().map_or("", EventId::as_str);
-        // A cart's events are numbered by their ids.
+        // The id of a cart's event contains its number.
         let revision = id.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or_default();
         let id = EventId::new(format!("{prefix}{id}"))?;
         Ok(Written {
@@ -107,7 +108,7 @@ impl Iterator for Share {
     }
 }
 
-/// How far the writers are, and whether they may go on.
+/// The progress of the writers, and a gate in the middle.
 #[derive(Debug)]
 pub(super) struct Writing {
     half: u64,
@@ -120,7 +121,7 @@ impl Writing {
         Self { half: task.events / 2, appended: AtomicU64::new(0), go_on: watch::Sender::new(false) }
     }
 
-    /// How many events are in the log.
+    /// Returns the number of events in the log.
     pub(super) fn appended(&self) -> u64 {
         self.appended.load(Ordering::Relaxed)
     }
@@ -138,10 +139,10 @@ impl Writing {
         self.go_on.send_replace(true);
     }
 
-    /// Waits, in the middle, until all may go on: a small demo, too, should see a worker killed.
+    /// Waits in the middle until the gate opens: even a small demo should see a worker killed.
     pub(super) async fn gate(&self) {
         if self.is_half_done() {
-            // It can't be gone: it is here.
+            // The sender lives as long as `self`.
             let _ = self.go_on.subscribe().wait_for(|go_on| *go_on).await;
         }
     }

@@ -1,7 +1,7 @@
-//! The check: folds the log once more, in plain code of its own, and compares every document.
+//! The check: folds the log again with separate code, and compares every document.
 //!
-//! **Invariant**: nothing here is shared with the projections or with the engine. The log is read, its JSON taken
-//! apart by hand, and each read model is summed up in maps.
+//! **Invariant**: nothing here is shared with the projections or with the engine. The check reads
+//! the log, parses its JSON by hand, and sums up each read model in maps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,25 +13,25 @@ use serde_json::{Map, Value, json};
 use crate::exit::{Exit, Failure};
 use crate::models::COLLECTIONS;
 
-/// How many differences are shown.
+/// The maximum number of differences to show.
 const SHOWN: usize = 10;
 
-/// What the check found.
+/// The result of the check.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Verdict {
-    /// Whether every document is there, no other is, and each is what its events make of it.
+    /// `true` if the store has exactly the expected documents, with the expected content.
     pub(super) equal: bool,
     /// Events in the log.
     pub(super) events: u64,
-    /// Documents by read model, as there should be.
+    /// Expected documents by read model.
     pub(super) documents: BTreeMap<&'static str, u64>,
-    /// How many documents are wrong.
+    /// The number of wrong documents.
     pub(super) differing: u64,
-    /// The first of them.
+    /// The first differences.
     pub(super) differences: Vec<Difference>,
 }
 
-/// A document that is not what it should be.
+/// A document that differs from the expected one.
 #[derive(Debug, Serialize)]
 pub(super) struct Difference {
     pub(super) collection: &'static str,
@@ -138,7 +138,7 @@ struct Client {
 }
 
 impl Shop {
-    /// `None` if it is not an event that the demo could have made.
+    /// Applies an event. Returns `None` if the demo could not have written it.
     fn take(&mut self, event: &Event) -> Option<()> {
         let data: Map<String, Value> = serde_json::from_str(event.data.as_str()).ok()?;
         let text = |field: &str| data.get(field).and_then(Value::as_str);
@@ -201,7 +201,7 @@ impl Shop {
         }
     }
 
-    /// The documents, in the order of [`COLLECTIONS`].
+    /// Returns the documents, in the order of [`COLLECTIONS`].
     fn into_documents(self) -> [BTreeMap<String, Value>; 4] {
         let client = |client: Client| {
             let Client { opened, confirmed, canceled, spent } = client;

@@ -1,7 +1,7 @@
-//! Worker processes, which are killed at random moments and started again at once.
+//! Worker processes, which are killed at random moments and restarted at once.
 //!
-//! A worker ends by itself, after the batch in hand, when its standard input ends: that is how it is asked to
-//! stop, and how it notices that whoever started it is gone.
+//! A worker ends after the current batch when its standard input closes. So it can be asked to
+//! stop, and it notices when its parent is gone.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,17 +23,17 @@ use crate::args;
 use crate::exit::{Exit, Failure};
 use crate::place::Place;
 
-/// How long a worker may take to finish the batch in hand.
+/// The time that a worker has to finish the current batch.
 const GRACE: Duration = Duration::from_secs(20);
-/// A worker that ends by itself so often in a row will not do better the next time.
+/// The number of consecutive exits of a worker after which the demo gives up.
 const MOST_ENDS: u32 = 5;
 
-/// What a worker process does.
+/// Runs a worker process.
 pub(crate) async fn work<P: Place>(place: &P, args: &args::Worker) -> Result<Exit, Failure> {
     let faults = Faults { seed: args.seed, share: args.failing };
     let options = Options {
         lease: Duration::from_secs(1),
-        // A worker may not live for long, so that it should not take on much at once.
+        // A worker may not live for long, so it should take small batches.
         page_bytes: 128 << 10,
         batch_time: Duration::from_millis(250),
         retry: Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(20)).limit(10),
@@ -56,10 +56,10 @@ pub(crate) async fn work<P: Place>(place: &P, args: &args::Worker) -> Result<Exi
     }
 }
 
-/// How to start the workers.
+/// The options of the workers.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// What names the store to them.
+    /// The argument that names the store to them.
     pub(super) store: OsString,
     pub(super) workers: u64,
     pub(super) kill_every: Duration,
@@ -67,7 +67,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
 }
 
-/// The workers, for as long as it lives. Dropped, it kills them.
+/// The running workers. Dropping the value kills them.
 pub(super) struct Crew {
     keepers: JoinSet<Result<(), Failure>>,
     stop: watch::Sender<bool>,
@@ -100,12 +100,12 @@ impl Crew {
         Ok(Self { keepers, stop, kills })
     }
 
-    /// How many workers were killed.
+    /// Returns the number of workers that were killed.
     pub(super) fn kills(&self) -> watch::Receiver<u64> {
         self.kills.clone()
     }
 
-    /// Ends, with the reason, if the workers can't be kept alive.
+    /// Returns the reason if the workers can't be kept alive.
     pub(super) async fn trouble(&mut self) -> Failure {
         loop {
             match self.keepers.join_next().await {
@@ -144,7 +144,7 @@ impl Keeper {
         let mut ends = 0;
         loop {
             let mut child = self.spawn()?;
-            // Waiting for a child closes its input, unless that is held by somebody else.
+            // Waiting for a child closes its input, unless that was taken.
             let input = child.stdin.take();
             tokio::select! { biased;
                 () = stopped(&mut stop) => return self.end(child, input).await,
@@ -179,7 +179,7 @@ impl Keeper {
             .map_err(|error| self.failed("starting", &error))
     }
 
-    /// Ends the worker's input and waits for it.
+    /// Closes the worker's input, and waits for its end.
     async fn end(&self, mut child: Child, input: Option<ChildStdin>) -> Result<(), Failure> {
         drop(input);
         match timeout(GRACE + Duration::from_secs(1), child.wait()).await {
@@ -212,7 +212,7 @@ async fn kill(
             () = stopped(&mut stop) => return Ok(()),
             () = sleep_until(period + random.part_of(every)) => {}
         }
-        // One that is just being started again can't be killed twice.
+        // A worker that is just being restarted can't be killed twice.
         let _ = workers[random.below(workers.len())].try_send(());
         period += every;
         tokio::select! { biased;
@@ -223,6 +223,6 @@ async fn kill(
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that whoever could say stop is gone, which is as good.
+    // An error means that the sender was dropped, which also means stop.
     let _ = stop.wait_for(|stop| *stop).await;
 }

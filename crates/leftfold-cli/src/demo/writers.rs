@@ -1,4 +1,4 @@
-//! Writers: they append the workload, several at the same time, and some of it twice.
+//! Writers: they append the workload concurrently, and some of it twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::random::mix;
 use super::task::{Share, Task, Writing, Written};
 use crate::exit::{Exit, Failure};
 
-/// One append in so many is made twice at the same time, and one again later.
+/// The number of appends of which one is sent twice at the same time, and one again later.
 const TWICE: u64 = 50;
 
-/// Appends everything. Answers how many appends were answered as already done.
+/// Appends everything. Returns the number of appends that were duplicates.
 pub(super) async fn write<S: Store>(
     app: &App<S>,
     task: &Task,
@@ -54,12 +54,12 @@ struct Writer<S> {
 #[derive(Clone, Debug)]
 struct Call {
     written: Written,
-    /// It was made before, or is being made at the same time.
+    /// `true` if it was sent before, or is being sent at the same time.
     again: bool,
 }
 
 impl<S: Store> Writer<S> {
-    /// Appends in waves: all of a wave at once, and never two events of a cart in one.
+    /// Appends in waves: all appends of a wave run concurrently, with at most one event per cart.
     async fn run(mut self) -> Result<u64, Failure> {
         let mut later: Vec<Call> = Vec::new();
         let mut first_of_next = None;
@@ -111,7 +111,8 @@ impl<S: Store> Writer<S> {
     }
 }
 
-/// Appends; where the store is busy, or can't tell whether it did, again: the event ids make that harmless.
+/// Appends an event. Retries if the store is busy or the outcome is unknown: the event ids make
+/// that harmless.
 async fn append<S: Store>(app: &App<S>, written: Written) -> Result<Appended, AppendError> {
     let mut delays = Backoff::default().first(Duration::from_millis(20)).limit(10).delays(1);
     loop {

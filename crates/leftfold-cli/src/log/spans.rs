@@ -1,4 +1,4 @@
-//! Spans, and what is logged in them, on their way to a collector: OTLP over HTTP, in batches.
+//! The export of spans and their log events to a collector: OTLP over HTTP, in batches.
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,18 +26,18 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::exit::{Exit, Failure};
 
-/// How long a collector may take for a batch.
+/// The timeout of a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long it has when the program ends.
+/// The timeout for the last batch when the process ends.
 const GRACE: Duration = Duration::from_secs(5);
-/// The most that is read of its answer.
+/// The maximum size of a response.
 const ANSWER: usize = 64 << 10;
 
-/// What sends spans.
+/// An exporter of spans.
 pub(crate) struct Spans(SdkTracerProvider);
 
 impl Spans {
-    /// To the collector at this URL, without the path that OTLP has for spans.
+    /// Creates an exporter to the collector at this URL, without the path that OTLP has for spans.
     pub(crate) fn new(url: &str, service: &str) -> Result<Self, Failure> {
         let wrong =
             |expected: &str| Failure::new(Exit::Usage, format!("log.opentelemetry: {expected} was expected"));
@@ -61,18 +61,18 @@ impl Spans {
         Ok(Self(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build()))
     }
 
-    /// What hears of spans. It does not depend on what is logged.
+    /// Returns the layer that collects spans. It does not depend on the log filter.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: tracing::Subscriber + for<'span> LookupSpan<'span>,
     {
-        // Only our own: what sends spans would else be told of, and sent, without end.
+        // Only our own spans: the exporter's would be exported without end.
         let ours = Targets::new().with_target("leftfold", LevelFilter::DEBUG);
         let spans = tracing_opentelemetry::layer().with_tracer(self.0.tracer("leftfold"));
         spans.with_location(false).with_threads(false).with_tracked_inactivity(false).with_filter(ours)
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub(crate) async fn end(self) {
         let ended = tokio::task::spawn_blocking(move || self.0.shutdown_with_timeout(GRACE)).await;
         if let Ok(Err(error)) = ended {
@@ -81,9 +81,9 @@ impl Spans {
     }
 }
 
-/// Sends what is exported.
+/// An HTTP client for the exporter.
 struct Sender {
-    /// What asks for it has a thread of its own, in which nothing of the runtime works.
+    /// The exporter calls from its own thread, which has no runtime.
     runtime: Handle,
     client: Sending,
     is_failing: Arc<AtomicBool>,
@@ -96,7 +96,7 @@ enum Sending {
 }
 
 impl Sending {
-    /// Certificates are checked against those that the system trusts.
+    /// Creates a client. Certificates must be trusted by the system.
     fn new(scheme: Option<&str>) -> Result<Self, &'static str> {
         let client = Client::builder(TokioExecutor::new());
         match scheme {
@@ -146,7 +146,7 @@ impl HttpClient for Sender {
                 Ok(answer) => Some(format!("the collector answered {}", answer.status())),
                 Err(error) => Some(error.to_string()),
             };
-            // Once is enough, until it works again.
+            // Log once, until the export works again.
             let was_failing = is_failing.swap(failure.is_some(), Ordering::Relaxed);
             match failure {
                 Some(error) if !was_failing => tracing::warn!(error, "spans can't be exported"),

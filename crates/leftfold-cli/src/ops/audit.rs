@@ -1,4 +1,4 @@
-//! `leftfold audit`: what operators did; and how commands say what they have done.
+//! `leftfold audit`: the actions of operators, and the function with which commands record theirs.
 
 use comfy_table::ContentArrangement;
 use leftfold::audit::{Action, Trail};
@@ -10,10 +10,10 @@ use crate::output::{Out, shorten, table, time};
 use crate::place::Place;
 
 const PAGE: usize = 500;
-/// The width that the table fits into.
+/// The maximum width of the table.
 const WIDTH: u16 = 80;
 
-/// Records what this command has done.
+/// Records the action of this command.
 pub(super) async fn record<S: Documents + Clone>(
     store: &S,
     action: &str,
@@ -66,7 +66,8 @@ pub(crate) async fn list_audit<P: Place>(place: &P, args: &Audit, out: &mut Out)
     Ok(Exit::Done)
 }
 
-/// The name of the user that runs this process, as the system knows it: variables of the environment can say anything.
+/// Returns the name of the user who runs this process, from the system: environment variables can
+/// be set to anything.
 fn user() -> String {
     let Some(id) = user_id() else { return std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned()) };
     let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -85,7 +86,7 @@ fn user_id() -> Option<u32> {
     None
 }
 
-/// The name of a user in a file such as `/etc/passwd`.
+/// Returns the name of a user in a file such as `/etc/passwd`.
 fn name_of(id: u32, known: &str) -> Option<&str> {
     known.lines().find_map(|line| {
         let mut fields = line.split(':');

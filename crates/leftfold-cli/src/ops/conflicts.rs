@@ -1,4 +1,4 @@
-//! `leftfold conflicts`: events that contradict what is there, and deciding about them.
+//! `leftfold conflicts`: events that contradict the log, and their resolution.
 
 use leftfold::sequence::{Conflict, Decided, Wanted};
 use leftfold::{Env as _, Sequences, System};
@@ -71,13 +71,13 @@ pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out
     Ok(Exit::Done)
 }
 
-/// Decides that what is there is right.
+/// Resolves a conflict in favor of the stored event.
 pub(crate) async fn keep_stored<P: Place>(place: &P, args: &Keep, out: &mut Out) -> Result<Exit, Failure> {
     let decided = Decided { reason: args.reason.clone(), at: System.now() };
     resolve(place, &args.one.id, Some(decided), Some(&args.reason), out).await
 }
 
-/// Forgets what came.
+/// Deletes the conflicting event.
 pub(crate) async fn discard_conflict<P: Place>(
     place: &P,
     args: &Forget,
@@ -121,7 +121,7 @@ async fn all(store: &impl Sequences) -> Result<Vec<Conflict>, Failure> {
     }
 }
 
-/// The conflict whose id begins so.
+/// Returns the conflict whose id begins with `id`.
 async fn one(store: &impl Sequences, id: &str) -> Result<Conflict, Failure> {
     let mut found: Vec<_> =
         all(store).await?.into_iter().filter(|conflict| conflict.id().starts_with(id)).collect();
@@ -137,7 +137,7 @@ async fn one(store: &impl Sequences, id: &str) -> Result<Conflict, Failure> {
     }
 }
 
-/// So much of an id as is needed to tell it from others, most likely.
+/// Returns a prefix of the id that is most likely unique.
 fn short(conflict: &Conflict) -> String {
     conflict.id().chars().take(12).collect()
 }

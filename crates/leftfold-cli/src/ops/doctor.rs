@@ -1,4 +1,4 @@
-//! `leftfold doctor`: looks over everything, and says what to do about what is not as it should be.
+//! `leftfold doctor`: examines everything, and prints advice for each problem.
 
 use std::cmp::Reverse;
 
@@ -46,7 +46,7 @@ async fn examine<P: Place>(
             findings.extend(found);
             None
         }
-        // What else was found is said all the same.
+        // Print the other findings all the same.
         Err(failure) => {
             findings.push(Finding::failed(Area::Store, "access", &failure));
             Some(failure.exit)
@@ -56,7 +56,7 @@ async fn examine<P: Place>(
         finding.found = without_secrets(&finding.found);
         finding.advice = finding.advice.as_deref().map(without_secrets);
     }
-    // The worst first.
+    // The most severe first.
     findings.sort_by_key(|finding| (Reverse(finding.severity), finding.area));
     out.value(&json!({ "store": place.to_string(), "worst": worst(&findings), "findings": findings }))?;
     show(&findings, out)?;
@@ -79,7 +79,7 @@ fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How many there are of each severity.
+/// Counts the findings of each severity.
 fn summary(findings: &[Finding]) -> String {
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count() as u64;
     let (wrong, fine) = (of(Severity::Wrong), of(Severity::Fine));

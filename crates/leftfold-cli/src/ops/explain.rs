@@ -1,4 +1,5 @@
-//! `leftfold explain`: every event that made a document, and what each changed; or why it is not there.
+//! `leftfold explain`: every event that made a document and its changes, or why the document does
+//! not exist.
 
 use std::io;
 
@@ -51,7 +52,8 @@ pub(crate) async fn explain<P: Place>(
     Ok(Exit::Done)
 }
 
-/// Says why a document is not there. Ends well if there are reasons; that it is there is none.
+/// Prints why a document does not exist. Succeeds if there are reasons, and fails if the document
+/// exists.
 async fn why_not<S: Store + Sequences>(
     app: &App<S>,
     collection: &str,
@@ -95,7 +97,7 @@ fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {
     }
 }
 
-/// A document that came or went as a whole is shown field by field.
+/// Splits the creation or deletion of a whole document into its fields.
 fn fields(change: &Change) -> Vec<Change> {
     let of = |value: &Option<Value>| match value {
         Some(Value::Object(fields)) => Some(fields.clone()),

@@ -1,4 +1,4 @@
-//! `leftfold get`: a document, now, once an event is folded, or as it was.
+//! `leftfold get`: a document, now, once an event is folded, or at an earlier time.
 
 use leftfold::Sequencer;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! `leftfold held`: events that came early, and saying that what they wait for does not exist.
+//! `leftfold held`: events that arrived early, and skipping of revisions that do not exist.
 
 use leftfold::sequence::{Held, Standing};
 use leftfold::{Revision, Sequencer, Sequences as _, StreamId};
@@ -50,7 +50,7 @@ pub(crate) async fn list_held<P: Place>(place: &P, out: &mut Out) -> Result<Exit
     Ok(Exit::Done)
 }
 
-/// The first and the last revision that a stream lacks.
+/// Returns the first and the last revision that a stream lacks.
 fn missing(standing: &Standing) -> Option<(u64, u64)> {
     let until = standing.waiting.as_ref()?.until.0;
     let first = standing.after().0 + 1;

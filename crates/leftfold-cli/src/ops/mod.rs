@@ -1,4 +1,4 @@
-//! Looking after read models: what a worker's owner types.
+//! The commands for operators of read models.
 
 mod audit;
 mod conflicts;

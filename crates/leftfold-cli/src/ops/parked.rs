@@ -1,4 +1,4 @@
-//! `leftfold parked`: what is set aside because an event could not be folded, and trying it again.
+//! `leftfold parked`: documents and streams that stopped at a failing event, and their retry.
 
 use leftfold::documents::Parked;
 use leftfold::fold::Mended;
@@ -116,7 +116,7 @@ async fn retry_all<S: Store>(
     }
 }
 
-/// What was said about each.
+/// The counts of a retry.
 struct Told {
     repaired: u64,
     failing: u64,

@@ -1,4 +1,5 @@
-//! `leftfold rebuild`, `undo` and `verify`: documents made anew beside the live ones, and whether they are what the log makes of them.
+//! `leftfold rebuild`, `undo` and `verify`: rebuilds of documents beside the live ones, and
+//! comparison of documents with the log.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::models::Models;
 use crate::output::{Out, brief_difference, count};
 use crate::place::Place;
 
-/// How often progress is shown.
+/// The interval at which progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) async fn rebuild<P: Place>(
@@ -77,7 +78,7 @@ pub(crate) async fn rebuild<P: Place>(
     Ok(Exit::Done)
 }
 
-/// Waits until it is built, with a bar for people, and compares it with what is live.
+/// Waits for the build, with a progress bar for people, and compares it with the live documents.
 async fn build<S: Store>(rebuild: &Rebuild<S>, samples: usize) -> Result<Difference, Failure> {
     let style = "{wide_bar} {human_pos} of {human_len} events, {msg}";
     let bar = ProgressBar::new(0)
@@ -157,7 +158,7 @@ pub(crate) async fn verify<P: Place>(
     Ok(if differs { Exit::No } else { Exit::Done })
 }
 
-/// Answers whether something differs.
+/// Returns whether something differs.
 async fn verify_one<S: Store>(
     app: &App<S>,
     collection: &str,

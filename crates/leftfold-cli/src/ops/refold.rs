@@ -1,4 +1,4 @@
-//! `leftfold refold`: folds a document anew from its first event.
+//! `leftfold refold`: folds a document again from its first event.
 
 use leftfold::fold::Mended;
 use leftfold::{Kind, ReadError};
@@ -21,7 +21,7 @@ pub(crate) async fn refold<P: Place>(
     models.known(collection)?;
     let app = models.open_existing(place).await?;
     let before = match app.get_as::<Value>(collection, id).await {
-        // One that is damaged, or of another shape, is what people refold.
+        // A damaged document, or one of another shape, is the reason to refold.
         Err(ReadError::Store(error)) if error.kind() == Kind::Format => Some(Value::Null),
         before => before?,
     };

@@ -1,4 +1,4 @@
-//! `leftfold rejected`: messages that are no events.
+//! `leftfold rejected`: messages that are not events.
 
 use leftfold::sequence::Rejected;
 use leftfold::{Answer, Policy, Sequencer, Sequences};
@@ -109,9 +109,10 @@ pub(crate) async fn forget_rejected<P: Place>(
     Ok(if is_done { Exit::Done } else { Exit::No })
 }
 
-/// The message whose id begins so.
+/// Returns the message whose id begins with `id`.
 async fn one(store: &impl Sequences, id: &str) -> Result<Rejected, Failure> {
-    // Ids are ordered: what begins so comes right after it, and a whole id right after all but its last letter.
+    // Ids are ordered. An id follows right after its prefix, and a whole id right after all but its
+    // last letter.
     let before = id.get(..id.len().min(31)).unwrap_or_default();
     let mut page = store.rejected(Some(before.to_owned()), 17).await?;
     page.retain(|rejected| rejected.id().starts_with(id));

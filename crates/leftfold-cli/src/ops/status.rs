@@ -1,4 +1,4 @@
-//! `leftfold status`: how far each projection is, and what is parked.
+//! `leftfold status`: the progress of each projection, and its parked records.
 
 use leftfold::fold::Status;
 use leftfold::sequence::Counts;
@@ -19,7 +19,7 @@ pub(crate) async fn status<P: Place>(
 ) -> Result<Exit, Failure> {
     let app = models.open_existing(place).await?;
     let all = app.status().await?;
-    // What this process does with a projection says nothing: it runs none.
+    // Leave out the activity in this process: it runs no projection.
     let shown = all.iter().map(|status| {
         json!({
             "projection": status.projection,
@@ -77,7 +77,7 @@ fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What came, and what waits before the log.
+/// Prints the deliveries, and the stages before the log.
 fn show_sequence(sequence: &sequence::Status, out: &mut Out) -> Result<(), Failure> {
     let counts = sequence.counts;
     if counts != Counts::default() {

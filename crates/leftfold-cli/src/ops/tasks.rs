@@ -1,4 +1,4 @@
-//! `leftfold tasks`: what reactions have done and have still to do.
+//! `leftfold tasks`: finished and pending tasks of reactions.
 
 use leftfold::DocumentId;
 use leftfold::react::{Query, Reacting, Reactive, Reactor, Registered, State, Suspicion, Task, TaskKey};
@@ -12,7 +12,7 @@ use crate::place::Place;
 
 const PAGE: usize = 500;
 
-/// A handle on the reactions of a store; none runs here.
+/// Returns a handle on the reactions of a store; none runs here.
 async fn open<P: Place>(place: &P) -> Result<Reacting<P::Store>, Failure> {
     on(place.open_existing().await?).await
 }
@@ -182,7 +182,7 @@ pub(crate) async fn pause_reaction<P: Place>(
     Ok(Exit::Done)
 }
 
-/// Which tasks were meant, for the audit trail.
+/// Describes the selected tasks for the audit trail.
 fn selected(selected: &Selection) -> String {
     let Selection { reaction, state, error, document, .. } = selected;
     let states: Vec<_> = state.iter().map(|state| named((*state).into())).collect();

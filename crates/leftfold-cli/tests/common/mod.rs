@@ -15,7 +15,7 @@ use leftfold_sqlite::Sqlite;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a command answered.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: Option<i32>,
@@ -24,7 +24,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Standard output, which must be exactly one JSON value.
+    /// Returns standard output, which must be exactly one JSON value.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
@@ -52,13 +52,13 @@ pub(crate) fn command() -> Command {
 pub(crate) trait Place {
     type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive;
 
-    /// What `--store` calls it.
+    /// Returns its argument for `--store`.
     fn argument(&self) -> OsString;
 
-    /// The store, made if it is not there.
+    /// Opens the store, or creates it.
     async fn open(&self) -> Self::Store;
 
-    /// Changes a field of a document to 7, as nobody should.
+    /// Corrupts a document: sets a field to 7, past the engine.
     async fn spoil(&self, collection: &str, id: &str, field: &str);
 
     /// Runs a command on the store.
@@ -116,7 +116,7 @@ pub(crate) fn run(command: &mut Command) -> Answer {
     }
 }
 
-/// Looks until it is so, for half a minute.
+/// Polls until the condition holds, for half a minute.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -126,7 +126,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The arguments of the processes that were told in their environment to use a store below this path.
+/// Returns the arguments of the processes whose environment names a store below this path.
 #[cfg(target_os = "linux")]
 pub(crate) fn workers_below(path: &Path) -> Vec<String> {
     let wanted = format!("LEFTFOLD_STORE=sqlite:{}", path.to_str().unwrap());

@@ -1,4 +1,4 @@
-//! What the commands do on any store.
+//! The behaviour of the commands on any store.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use shopping_cart::{CartDetails, CartEvent, ClientSummary, DailyTotals, OpenCart
 
 use super::Place;
 
-/// A test of each scenario, on a place that the expression makes.
+/// Defines a test of each scenario, on a place that the expression creates.
 macro_rules! scenarios {
     ($place:expr) => {
         scenarios! { $place =>
@@ -48,7 +48,7 @@ macro_rules! scenarios {
     };
 }
 
-/// A projection that can't fold any removal: what `parked retry` meets once the code is mended.
+/// A projection that can't fold removals. `parked retry` later uses the fixed code.
 struct Broken<P>(P);
 
 impl<P: Projection> Projection for Broken<P> {
@@ -87,7 +87,7 @@ fn confirmed(client: &str, total: u64) -> CartEvent {
     ShoppingCartConfirmed { client_id: client.into(), total }
 }
 
-/// Runs workers on the store until all is folded or parked.
+/// Runs workers on the store until everything is folded or parked.
 async fn fold<P: Place>(place: &P, append: impl AsyncFnOnce(&App<P::Store>)) {
     let app = Leftfold::on(place.open().await)
         .projection(Broken(CartDetails))
@@ -102,7 +102,8 @@ async fn fold<P: Place>(place: &P, append: impl AsyncFnOnce(&App<P::Store>)) {
     app.stop().await;
 }
 
-/// Two carts: of ann, confirmed, which one read model could not fold; of bob, still open.
+/// Creates two carts: ann's is confirmed, and one read model could not fold it; bob's is still
+/// open.
 pub(crate) async fn shop(place: &impl Place) -> Token {
     let mut token = None;
     fold(place, async |app| {
@@ -136,7 +137,7 @@ pub(crate) async fn get_reads_a_document_and_can_wait_for_an_event(place: &impl 
     let absent = place.run(&["get", "cart_details", "cart-3", "--json"]).exits(1);
     assert!(absent.json()["error"].as_str().unwrap().contains("no such document"), "{absent:#?}");
 
-    // Parked: the answer is at once, and says why.
+    // Parked: the command fails at once, with the reason.
     let parked = place.run(&["get", "cart_details", "cart-1", "--at-least", "0:3:3:cart-1"]).exits(1);
     parked.says("nobody taught me that").says("parked");
 
@@ -247,7 +248,7 @@ pub(crate) async fn refold_makes_a_document_what_its_events_make_of_it(place: &i
     place.run(&["refold", "client_summary", "zoe"]).exits(1).says("no event makes such a document");
 }
 
-/// Also where workers are killed.
+/// Also if workers are killed.
 #[allow(clippy::unused_async, reason = "all scenarios are called alike")]
 pub(crate) async fn the_demo_adds_to_what_an_earlier_one_left(place: &impl Place) {
     let demo = ["demo", "--events", "500", "--kill-every", "1", "--seed", "1", "--json"];
@@ -258,7 +259,7 @@ pub(crate) async fn the_demo_adds_to_what_an_earlier_one_left(place: &impl Place
     place.run(&["demo-verify"]).exits(0).says("1,000 events");
 }
 
-/// A log that the demo did not make is left alone.
+/// The demo does not touch a log that it did not create.
 pub(crate) async fn the_demo_refuses_the_log_of_others(place: &impl Place) {
     shop(place).await;
     let before = place.open().await.heads().await.unwrap();
@@ -432,7 +433,7 @@ pub(crate) async fn tasks_are_listed_shown_retried_and_paused(place: &impl Place
     audited(place, &["resume-reaction", "retry-tasks", "pause-reaction"]);
 }
 
-/// What the audit trail must say, the newest first: what was refused is not in it.
+/// Checks the entries of the audit trail, the newest first. Refused actions are not in it.
 #[track_caller]
 fn audited(place: &impl Place, actions: &[&str]) {
     let entries = place.run(&["audit", "--json"]).exits(0).json();

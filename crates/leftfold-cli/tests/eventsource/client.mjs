@@ -1,13 +1,16 @@
-// Follows an event stream with npm's eventsource through a proxy that cuts the connection after every message.
+// Follows an event stream with npm's eventsource, through a proxy that cuts the connection after
+// every message.
 //
-// Arguments: the daemon's port, the path, and how many messages to read. Prints the messages as a JSON array.
+// Arguments: the daemon's port, the path, and the number of messages to read. Prints the messages
+// as a JSON array.
 
 import net from "node:net";
 import { EventSource } from "eventsource";
 
 const [port, path, count] = process.argv.slice(2);
 
-// Forwards a response up to the end of its second message (the first is a heartbeat), and ends it there.
+// Forwards a response up to the end of its second message (the first is a heartbeat), and ends it
+// there.
 const proxy = net.createServer((client) => {
   const daemon = net.connect(Number(port), "127.0.0.1");
   let seen = "";

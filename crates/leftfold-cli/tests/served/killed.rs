@@ -1,4 +1,4 @@
-//! A daemon that is killed again and again.
+//! A daemon that is killed repeatedly.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Daemon, change, initialized};
 
-/// Several clients post the events of their carts, twice and out of order, while the daemon is killed again and again. Then each document is what
-/// its events say.
+/// Several clients post the events of their carts, twice and out of order, while the daemon is
+/// killed repeatedly. Then each document is the fold of its events.
 pub(crate) fn every_document_is_right_however_often_it_is_killed(store: &str) {
     const CARTS: u64 = 12;
     const EVENTS: u64 = 20;
@@ -35,7 +35,7 @@ pub(crate) fn every_document_is_right_however_often_it_is_killed(store: &str) {
     let batch = [("content-type", "application/cloudevents-batch+json")];
     let mut left: Vec<Vec<Value>> = (0..CARTS)
         .flat_map(|cart| {
-            // Each pair of events the wrong way round, and each twice.
+            // Each pair of events in the wrong order, and each pair twice.
             let pairs = (1..=EVENTS)
                 .step_by(2)
                 .map(move |revision| vec![event(cart, revision + 1), event(cart, revision)]);
@@ -62,11 +62,11 @@ pub(crate) fn every_document_is_right_however_often_it_is_killed(store: &str) {
                     })
                 })
                 .collect();
-            // The last one stays.
+            // The last daemon stays.
             if kill < KILLS {
                 daemon.signal("-KILL");
             }
-            // What was not acknowledged is posted again.
+            // Unacknowledged events are posted again.
             for client in clients {
                 left.extend(client.join().unwrap());
             }

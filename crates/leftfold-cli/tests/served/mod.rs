@@ -1,4 +1,4 @@
-//! The daemon as a user meets it: the built binary in a directory of its own, driven over HTTP.
+//! The daemon as a user sees it: the built binary in a directory of its own, called over HTTP.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -23,7 +23,7 @@ pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A directory with what `init` makes, that listens at any port.
+/// Creates a directory with the files of `init`, listening at any port.
 pub(crate) fn initialized() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let made = leftfold(directory.path(), &["init"]);
@@ -51,13 +51,13 @@ impl Daemon {
         Self::start_with(directory, "http", &[])
     }
 
-    /// The same, over TLS or not, with more arguments.
+    /// Starts a daemon with or without TLS, with more arguments.
     pub(crate) fn start_with(directory: &Path, scheme: &str, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leftfold"));
         Self::run(command.current_dir(directory).arg("serve").args(args), scheme).0
     }
 
-    /// Runs what serves, and gives what it says from then on.
+    /// Runs a command that serves. Returns the daemon, and its further output.
     pub(crate) fn run(command: &mut Command, scheme: &str) -> (Self, BufReader<ChildStdout>) {
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let (mut line, mut output) = (String::new(), BufReader::new(process.stdout.take().unwrap()));
@@ -68,7 +68,7 @@ impl Daemon {
         (Self { process, address }, output)
     }
 
-    /// The status and the body; `None` if it can't be reached or dies.
+    /// Returns the status and the body, or `None` if the daemon can't be reached or dies.
     pub(crate) fn send(
         &self,
         method: &str,
@@ -111,7 +111,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A daemon, and what it logs.
+/// A daemon, and its log.
 pub(crate) struct Logged {
     pub(crate) daemon: Daemon,
     pub(crate) log: BufReader<ChildStderr>,
@@ -126,7 +126,7 @@ impl Logged {
         Self { daemon, log }
     }
 
-    /// Tells it to read its file again, and waits until it says what came of it.
+    /// Makes it reload its file, and waits until it logs the outcome.
     #[track_caller]
     pub(crate) fn reload(&mut self, outcome: &str) -> String {
         self.daemon.signal("-HUP");

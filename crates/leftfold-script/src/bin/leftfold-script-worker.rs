@@ -1,4 +1,5 @@
-//! A worker process for scripts, for programs that can't start themselves as one: see [`leftfold_script::Workers`].
+//! A worker process for scripts, for programs that can't start themselves as one. See
+//! [`leftfold_script::Workers`].
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! The audit trail: what operators did, when and why. Operations that change something record it when it is done.
+//! The audit trail of the operators' actions, with times and reasons. Each operation that changes
+//! something records an entry when it is done.
 
 use std::convert::Infallible;
 
@@ -18,7 +19,7 @@ use crate::access::{Caller, Scope};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
-/// The actor where there are no tokens.
+/// The actor if the server has no tokens.
 const ANONYMOUS: &str = "anonymous";
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
@@ -36,7 +37,7 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
     json_of(&json!({ "entries": entries, "after": after }))
 }
 
-/// Who does something: the name of the token.
+/// The actor of an operation: the name of the token.
 #[derive(Clone)]
 pub(super) struct Actor(String);
 
@@ -50,7 +51,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Actor {
 }
 
 impl Actor {
-    /// Records what was done. Where that fails, the log says so: what is done is done.
+    /// Records an action. A failure is only logged, because the action is done already.
     pub(super) async fn did<S: Backend>(
         &self,
         shared: &Shared<S>,
@@ -67,7 +68,7 @@ impl Actor {
     }
 }
 
-/// A body that says nothing but why something is done; it may be empty.
+/// A body that contains only the reason of an action; it may be empty.
 pub(super) struct Reason(pub(super) Option<String>);
 
 #[derive(Default, Deserialize)]
@@ -81,7 +82,7 @@ impl<S: Backend> FromRequest<Shared<S>> for Reason {
     type Rejection = Problem;
 
     async fn from_request(request: Request, shared: &Shared<S>) -> Result<Self, Problem> {
-        // An empty body may be of any type.
+        // An empty body may have any content type.
         if request.headers().get(CONTENT_LENGTH).is_some_and(|length| length == "0") {
             return Ok(Self(None));
         }
@@ -90,7 +91,7 @@ impl<S: Backend> FromRequest<Shared<S>> for Reason {
     }
 }
 
-/// The schema of such a body.
+/// Returns the schema of such a body.
 pub(super) fn reason() -> Value {
     json!({
         "type": "object", "additionalProperties": false,
@@ -98,5 +99,5 @@ pub(super) fn reason() -> Value {
     })
 }
 
-/// What a reason is for.
+/// The description of a reason.
 pub(super) const REASON: &str = "Why it is done; kept in the audit trail";

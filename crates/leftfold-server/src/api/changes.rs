@@ -1,7 +1,7 @@
-//! Documents as they change, as a stream of messages.
+//! Changed documents, as an event stream.
 //!
-//! The log is read page by page. Each document that a page changed is told once, at the last of its events
-//! there, with its state at that time.
+//! The log is read page by page. Each document that a page changed is sent once, at the last of its
+//! events in the page, with its state at that time.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -64,16 +64,18 @@ async fn watch<S: Backend>(
     sse::respond(shared, changes.place(), changes)
 }
 
-/// Documents of one event that were told before the others.
+/// The documents of one event that were sent before the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     partition: usize,
-    /// How many, in the order of their ids. The event is the next one of the partition.
+    /// The number of documents sent, in the order of their ids. The event is the next one of the
+    /// partition.
     documents: usize,
 }
 
 impl Part {
-    /// Splits `17-3+2` into the place `17-3` and the part of the event after it in the second partition.
+    /// Splits `17-3+2` into the place `17-3` and the part of the event after it in the second
+    /// partition.
     fn split(text: &str) -> Result<(String, Option<Self>), Problem> {
         let mut parts = Vec::new();
         let positions: Vec<_> = text
@@ -102,14 +104,14 @@ impl Part {
 struct Changes<S: Backend> {
     shared: Shared<S>,
     collection: Collection,
-    /// All documents of the events up to here are told, or are among those left.
+    /// The place up to which all documents are sent, or are in `left`.
     place: Place,
     part: Option<Part>,
-    /// The documents of the page that was read last, and are not told yet.
+    /// The documents of the last page that are not sent yet.
     left: VecDeque<Left>,
 }
 
-/// What is left of a page.
+/// An item of a page that is not sent yet.
 enum Left {
     /// A document, at its last event in the page.
     Document { id: DocumentId, partition: Partition, at: Position, part: Option<Part> },
@@ -165,7 +167,7 @@ impl<S: Backend> Feed for Changes<S> {
                     return Ok(Told::Moved { place: self.place() });
                 }
                 Some(Left::Document { id, partition, at, part }) => {
-                    // One at a time: a document can be large.
+                    // Load one at a time: a document can be large.
                     let found =
                         self.shared.app.store().load_current(&self.collection, vec![id.clone()]).await?;
                     let document = found.into_iter().next().and_then(|record| record.body);
@@ -175,7 +177,7 @@ impl<S: Backend> Feed for Changes<S> {
                         Some(damaged) => json!({ "id": id, "damaged": damaged }),
                     };
                     let data = data.to_string();
-                    // The body goes out as it is stored, if it can be read.
+                    // Send the body as stored, if it can be parsed.
                     let document = document.as_ref().filter(|_| damage.is_none());
                     let body = document.map_or("null", Json::as_str);
                     let data = format!("{},\"document\":{body}}}", data.trim_end_matches('}'));
@@ -195,8 +197,8 @@ struct Routed {
     ids: Vec<DocumentId>,
 }
 
-/// Each document once, at its last event, in the order of the events. Documents of the first event that were
-/// told already are left out.
+/// Returns each document once, at its last event, in the order of the events. Documents of the
+/// first event that were sent already are left out.
 fn last_of_each(routed: Vec<Routed>, told: Option<Part>) -> VecDeque<Left> {
     let mut last = HashMap::new();
     for (number, routed) in routed.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Collections: their documents, how far each is, and looking after what could not be folded.
+//! Collections: their documents, their progress, and operations on parked documents.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -25,9 +25,9 @@ use crate::access::{Scope, hexadecimal};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
-/// How many documents are looked at for one page of those that match.
+/// The maximum number of documents to examine for one page of matches.
 const LOOKED_AT: usize = 10_000;
-/// What `at` means.
+/// The description of `at`.
 const AT: &str = "As it was at a revision of its stream, after an event (stream@revision), or at a time such as 2026-01-01T00:00:00Z";
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
@@ -124,7 +124,7 @@ async fn status<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
             status
         }
         Err(problem) => {
-            // What was true a while ago is better than nothing, if it is said to be old.
+            // An old status is better than none, if it is marked as stale.
             let last = shared.last_status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some((at, mut status)) = last else { return Err(problem) };
             status["stale"] = json!({ "since": at, "reason": shared.readiness.refusal() });
@@ -134,7 +134,7 @@ async fn status<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     json_of(&answer)
 }
 
-/// A collection that there is.
+/// Returns the collection with this name, if it exists.
 pub(super) fn known<S: Backend>(shared: &Shared<S>, name: &str) -> Result<Collection, Problem> {
     let found = shared.app.projections().find(|collection| collection.as_str() == name);
     found.cloned().ok_or_else(|| {
@@ -208,12 +208,12 @@ fn moment(text: &str) -> Result<Moment, Problem> {
     text.parse().map_err(|invalid| Problem::invalid(format!("at: {invalid}")))
 }
 
-/// Tells a content from others.
+/// Returns the entity tag of a document.
 fn etag(document: &Json) -> String {
     format!("\"{}\"", hexadecimal(&Sha256::digest(document.as_str())[..16]))
 }
 
-/// Whether an `If-None-Match` names the tag.
+/// Returns whether an `If-None-Match` header contains the tag.
 fn names(header: &HeaderValue, tag: &str) -> bool {
     let Ok(header) = header.to_str() else { return false };
     header.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
@@ -253,7 +253,7 @@ async fn list<S: Backend>(
             let matches = match (&filter, &record.body) {
                 (_, None) => false,
                 (None, _) => true,
-                // One that is damaged can't be matched, and is shown.
+                // A damaged document can't be matched, so it is shown.
                 (Some(filter), Some(body)) => {
                     body.as_str().parse::<Bson>().is_ok_and(|body| filter.matches(&body, System.now()))
                         || body.damage().is_some()
@@ -277,7 +277,7 @@ async fn list<S: Backend>(
     json_of(&DocumentPage { documents: documents.collect(), after, more: !is_over })
 }
 
-/// A page of documents. Their bodies go out as they are stored.
+/// A page of documents. Their bodies are sent as stored.
 #[derive(Serialize)]
 struct DocumentPage<'d> {
     documents: Vec<Listed<'d>>,
@@ -289,7 +289,7 @@ struct DocumentPage<'d> {
 struct Listed<'d> {
     id: &'d DocumentId,
     document: Option<&'d Json>,
-    /// The reason why nobody can read what is stored.
+    /// The reason why the stored document can't be parsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     damaged: Option<String>,
 }
@@ -302,7 +302,7 @@ pub(super) struct Explain {
     limit: Option<usize>,
 }
 
-/// The most bytes of an explanation in one answer, but for its last event.
+/// The maximum size of an explanation in one response, without its last event.
 const EXPLAINED: usize = 1 << 20;
 
 async fn explain<S: Backend>(
@@ -389,7 +389,7 @@ async fn parked<S: Backend>(
     json_of(&json!({ "parked": parked, "after": after, "more": more }))
 }
 
-/// What a page of parked units ended with.
+/// Parses the unit that a page of parked units ended with.
 fn unit(text: &str) -> Result<Unit, Problem> {
     match text.split_once(':') {
         Some(("document", id)) => Ok(Unit::Document(DocumentId::new(id)?)),
@@ -435,7 +435,7 @@ async fn retry<S: Backend>(
         }
     };
     let ended = tokio::time::timeout(LONGEST, mending).await;
-    // What was mended is, however it went on.
+    // Record the repairs that were made, even if a later one failed.
     if !dry_run && !outcomes.is_empty() {
         let repaired = outcomes.iter().filter(|outcome| outcome["outcome"] == "repaired").count();
         let outcome = format!("{repaired} of {} repaired", outcomes.len());

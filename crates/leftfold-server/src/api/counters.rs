@@ -1,4 +1,4 @@
-//! Counters as a service: numbers for producers that need revisions.
+//! Counters: numbers for producers that need revisions.
 
 use axum::extract::State;
 use axum::http::HeaderMap;

@@ -1,4 +1,4 @@
-//! For those who run it: what is not as it should be, and what to do about it.
+//! The doctor: findings about the system, each with advice.
 
 use axum::extract::State;
 use leftfold::doctor::{Area, Finding, worst};
@@ -34,7 +34,7 @@ async fn examine<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     }
     for Trouble { kind, name, reason } in shared.readiness.troubles() {
         let (area, advice) = match kind {
-            // What is said of these is said above.
+            // The findings above cover these already.
             TroubleKind::Parked | TroubleKind::Failing => continue,
             TroubleKind::Stuck => (Area::Projections, "see the log of the process that folds it"),
             TroubleKind::Feed => {

@@ -1,11 +1,11 @@
-//! CloudEvents that are posted. Their route is that of `leftfold-sources`; this is what is said of it.
+//! The description of the route for posted CloudEvents. `leftfold-sources` implements the route.
 
 use serde_json::json;
 
 use super::Described;
 use crate::access::Scope;
 
-/// Where they are posted.
+/// The path to which they are posted.
 pub(crate) const PATH: &str = "/events";
 
 pub(super) fn described() -> Described {

@@ -1,4 +1,5 @@
-//! What a request says, read strictly: what is not understood is refused, with what was expected.
+//! Strict extractors: a request that can't be understood is refused, and the error names the
+//! expectation.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use crate::problem::Problem;
 use crate::{Backend, Shared, strict};
 
-/// What the path names.
+/// The parameters of the path.
 pub(super) struct Named<T>(pub(super) T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
@@ -28,7 +29,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
     }
 }
 
-/// What the query says.
+/// The parameters of the query.
 pub(super) struct Params<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -52,7 +53,7 @@ impl<S: Backend> FromRequest<Shared<S>> for Content {
     type Rejection = Problem;
 
     async fn from_request(request: Request, shared: &Shared<S>) -> Result<Self, Problem> {
-        // Pages in a browser can send other types without asking first.
+        // Web pages can send other types without a preflight request.
         let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let is_json = kind
             .is_none_or(|kind| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/json"));
@@ -68,21 +69,21 @@ impl<S: Backend> FromRequest<Shared<S>> for Content {
 }
 
 impl Content {
-    /// Reads it as JSON of a type.
+    /// Deserializes the body from JSON.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         serde_json::from_slice(&self.0).map_err(|error| Problem::invalid(format!("the body: {error}")))
     }
 
-    /// The same; an empty one is the default.
+    /// Deserializes the body from JSON; an empty body is the default.
     pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.0.is_empty() { Ok(T::default()) } else { self.json() }
     }
 }
 
-/// How long somebody is kept waiting at the most.
+/// The maximum time that a request may wait.
 pub(super) const LONGEST: Duration = Duration::from_mins(1);
 
-/// A duration such as `5s` or `500ms`, at most a minute.
+/// Parses a duration such as `5s` or `500ms`, at most a minute.
 pub(super) fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 5s or 500ms, at most 60s"));

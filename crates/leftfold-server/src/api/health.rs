@@ -1,4 +1,4 @@
-//! For those who run it: whether it lives, whether it is ready, and its figures for Prometheus.
+//! Liveness, readiness and Prometheus metrics for operators.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -49,10 +49,10 @@ async fn live() -> Answer {
     Ok(with_type("alive\n", "text/plain"))
 }
 
-/// How long a store that does not answer the probe has for an answer all the same: reading may still work.
+/// The extra time for a request after the store failed the probe: reading may still work.
 const LAST_CHANCE: Duration = Duration::from_millis(150);
 
-/// How `/readyz` is asked.
+/// The query of `/readyz`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ready {
@@ -60,7 +60,7 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Whether `?strict` is said.
+    /// Returns whether `?strict` is set.
     pub(crate) fn is_strict(&self) -> bool {
         matches!(self.strict.as_deref(), Some("" | "true" | "1"))
     }
@@ -91,14 +91,14 @@ async fn ready<S: Backend>(
     let mut said = "degraded\n".to_owned();
     if tells {
         for trouble in troubles {
-            // A string takes everything.
+            // Writing to a string never fails.
             let _ = writeln!(said, "{trouble}");
         }
     }
     Ok(with_type(said, "text/plain"))
 }
 
-/// Does what asks the store, unless that is found not to answer.
+/// Runs a request to the store, unless the store is found unresponsive.
 pub(super) async fn answered<S: Backend, T>(
     shared: &Shared<S>,
     asking: impl Future<Output = Result<T, Problem>>,
@@ -114,13 +114,13 @@ pub(super) async fn answered<S: Backend, T>(
     }
 }
 
-/// Figures as text, each under its name.
+/// Metrics in Prometheus' text format.
 #[derive(Default)]
 pub(super) struct Figures(String);
 
 impl Figures {
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // A string takes everything.
+        // Writing to a string never fails.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
@@ -151,7 +151,7 @@ async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     meters::show(&shared, &mut figures);
     shared.readiness.first_verdict().await;
     readiness(&shared, &mut figures);
-    // Where the store does not answer, the figures that it keeps are left out.
+    // If the store does not respond, leave out the metrics that come from it.
     let kept = async {
         let mut kept = Figures::default();
         folded(&shared, &mut kept).await?;
@@ -165,7 +165,7 @@ async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     Ok(with_type(figures.0, "text/plain; version=0.0.4"))
 }
 
-/// Whether requests can be served, and what does not work though they can.
+/// Writes whether requests can be served, and which parts do not work although they can.
 fn readiness<S: Backend>(shared: &Shared<S>, figures: &mut Figures) {
     let is_ready = !shared.is_stopping() && shared.readiness.refusal().is_none();
     figures.family("leftfold_ready", "gauge", "Whether requests can be served.");
@@ -252,7 +252,7 @@ async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result
     Ok(())
 }
 
-/// How long something has been so; none if it is not.
+/// Returns the age in seconds, or 0 without a start.
 fn age(since: Option<Timestamp>) -> f64 {
     since.map_or(0.0, |since| System.now().duration_since(since).as_secs_f64().max(0.0))
 }

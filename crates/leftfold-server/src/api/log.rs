@@ -1,4 +1,4 @@
-//! The log: all events after a place in it, at once, as they come, or as a stream.
+//! The log: all events after a place in it, as a page, by long polling, or as an event stream.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -53,7 +53,7 @@ pub(super) struct Read {
 pub(super) struct Place(Vec<u64>);
 
 impl Place {
-    /// The place that somebody names.
+    /// Parses the place that a client sent.
     pub(super) async fn named<S: Backend>(text: Option<&str>, shared: &Shared<S>) -> Result<Self, Problem> {
         let store = shared.app.store();
         let partitions = usize::from(store.partitions());
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// The next events, and whether there are more at once.
+    /// Returns the next events, and whether more are available at once.
     pub(super) async fn read<S: Backend>(
         &mut self,
         shared: &Shared<S>,
@@ -99,14 +99,15 @@ impl Place {
         Ok((events, more))
     }
 
-    /// Goes on to a position of a partition.
+    /// Advances to a position of a partition.
     pub(super) fn pass(&mut self, partition: Partition, position: Position) {
         if let Some(at) = self.0.get_mut(usize::from(partition.0)) {
             *at = position.0;
         }
     }
 
-    /// The place as text. Of the next event in a partition this many documents are told already.
+    /// Returns the place as text. `part` is a partition, and the number of documents of its next
+    /// event that were sent already.
     pub(super) fn with_part(&self, part: Option<(usize, usize)>) -> String {
         let positions = self.0.iter().enumerate().map(|(partition, position)| match part {
             Some((one, documents)) if one == partition => format!("{position}+{documents}"),
@@ -115,7 +116,7 @@ impl Place {
         positions.collect::<Vec<_>>().join("-")
     }
 
-    /// The same as a mark.
+    /// Returns the place as a mark.
     pub(super) fn mark(&self) -> Mark {
         (0..)
             .zip(&self.0)
@@ -130,7 +131,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// The size of an event, as limits count it.
+/// Returns the size of an event as limits count it.
 fn bytes(event: &Event) -> usize {
     event.data.as_str().len() + event.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len())
 }
@@ -159,7 +160,7 @@ async fn read<S: Backend>(
         let mark = place.mark();
         let grown = tokio::select! {
             grown = timeout(wait, shared.app.store().grown(&mark)) => grown.is_ok(),
-            // The client asks again, if its token still allows it.
+            // The client sends the request again, if its token still allows it.
             () = shared.stopping() => false,
         };
         if grown {
@@ -172,12 +173,12 @@ async fn read<S: Backend>(
     json_of(&Page { events, after: Some(place.to_string()), more: Some(more) })
 }
 
-/// The events of the log as they come.
+/// A feed of the log's events.
 struct Following<S: Backend> {
     shared: Shared<S>,
-    /// The place after the last event that was told.
+    /// The place after the last event that was sent.
     told: Place,
-    /// The place after the page that was read last.
+    /// The place after the last page that was read.
     end: Place,
     left: VecDeque<Event>,
 }

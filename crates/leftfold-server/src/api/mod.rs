@@ -1,5 +1,5 @@
-//! What can be asked for: each operation with its route, its description and the scope that a token needs for it, in one place. The router and
-//! the `OpenAPI` document are both made from that.
+//! The operations of the API. Each defines its route, its description and the scope that a token
+//! needs for it. The router and the `OpenAPI` document are both generated from them.
 
 mod audit;
 mod changes;
@@ -39,29 +39,30 @@ use crate::{Backend, Shared};
 
 type Answer = Result<Response, Problem>;
 
-/// The largest page.
+/// The maximum number of items in a page.
 const MOST: usize = 1_000;
-/// The largest page in bytes, unless its first item alone is larger.
+/// The maximum size of a page in bytes, unless its first item alone is larger.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Something that can be asked for.
+/// An operation of the API.
 pub(crate) struct Operation<S: Backend> {
     path: &'static str,
     described: Described,
     route: MethodRouter<Shared<S>>,
 }
 
-/// What is said of an operation.
+/// The description of an operation.
 struct Described {
     method: &'static str,
     name: &'static str,
     summary: &'static str,
     scope: Option<Scope>,
-    /// Whether it is done once for an `Idempotency-Key`, and if so, whether it may be done again where nobody knows how it ended.
+    /// `Some` if an `Idempotency-Key` makes it idempotent: then, whether it may be repeated after
+    /// an unknown outcome.
     once: Option<bool>,
     query: Vec<(&'static str, &'static str, Value)>,
     headers: Vec<(&'static str, &'static str)>,
-    /// By type of content.
+    /// The schemas of the body, by content type.
     body: Vec<(&'static str, Value)>,
     is_body_optional: bool,
     answers: Vec<(u16, &'static str, &'static str)>,
@@ -101,12 +102,13 @@ impl<S: Backend> Operation<S> {
         self.describe(|described| described.scope(scope))
     }
 
-    /// Does a request with an `Idempotency-Key` once. Doing it again where nobody knows how it ended is harmless.
+    /// Makes requests with an `Idempotency-Key` idempotent. Repeating one after an unknown outcome
+    /// is harmless.
     fn once(self) -> Self {
         self.describe(|described| described.once(true))
     }
 
-    /// The same, where it would not be harmless.
+    /// Makes requests with an `Idempotency-Key` idempotent, where repeating one is not harmless.
     fn strictly_once(self) -> Self {
         self.describe(|described| described.once(false))
     }
@@ -126,7 +128,7 @@ impl<S: Backend> Operation<S> {
         self.describe(|described| described.body(kind, schema))
     }
 
-    /// The same, where it may be left out.
+    /// Adds a content type of the body, which may be left out.
     fn optional_body(self, kind: &'static str, schema: Value) -> Self {
         self.describe(|described| Described { is_body_optional: true, ..described.body(kind, schema) })
     }
@@ -135,7 +137,7 @@ impl<S: Backend> Operation<S> {
         self.describe(|described| described.answers(status, kind, summary))
     }
 
-    /// Another way it can end, which is told as a problem.
+    /// Adds a failure, which is returned as problem details.
     fn fails(self, status: u16, summary: &'static str) -> Self {
         self.describe(|described| described.fails(status, summary))
     }
@@ -180,7 +182,7 @@ impl Described {
         self
     }
 
-    /// A type of content that it takes.
+    /// Adds a content type of the body.
     fn body(mut self, kind: &'static str, schema: Value) -> Self {
         self.body.push((kind, schema));
         self
@@ -199,7 +201,7 @@ impl Described {
 
 const PROBLEM: &str = "application/problem+json";
 
-/// All there are.
+/// Returns all operations.
 fn operations<S: Backend>() -> Vec<Operation<S>> {
     [
         streams::operations(),
@@ -219,7 +221,7 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
     .collect()
 }
 
-/// The routes of all operations, and of their description.
+/// Returns the routes of all operations, and of their description.
 pub(crate) fn router<S: Backend>(shared: Shared<S>) -> Router {
     let operations = operations::<S>();
     let description = Arc::new(description(&operations).to_string());
@@ -244,7 +246,7 @@ pub(crate) fn router<S: Backend>(shared: Shared<S>) -> Router {
     all.fallback(missing).with_state(shared)
 }
 
-/// The `OpenAPI` document.
+/// Returns the `OpenAPI` document.
 fn description<S: Backend>(operations: &[Operation<S>]) -> Value {
     let mut paths: BTreeMap<&str, BTreeMap<&str, Value>> = BTreeMap::new();
     let events = events::described();
@@ -316,8 +318,8 @@ impl Described {
     }
 }
 
-/// Reads a page of a list that its store limits by number alone. It is read in small steps, so that no more than a
-/// step is in memory beyond the page. Answers with whether there may be more.
+/// Reads a page of a list that its store limits by number alone. It reads in small steps, so that
+/// at most one step is in memory beyond the page. Returns the items, and whether there may be more.
 async fn fill<T, K, F: Future<Output = leftfold::Result<Vec<T>>>>(
     most: usize,
     mut after: Option<K>,
@@ -347,10 +349,10 @@ async fn fill<T, K, F: Future<Output = leftfold::Result<Vec<T>>>>(
     Ok((page, true))
 }
 
-/// Answers with JSON.
+/// Responds with JSON.
 fn json_of(value: &impl Serialize) -> Answer {
     let mut body = serde_json::to_string(value).map_err(|error| Problem::failed(error.to_string()))?;
-    // The memory budget counts its length.
+    // The memory budget counts only the length.
     body.shrink_to_fit();
     Ok(with_type(body, "application/json"))
 }

@@ -1,7 +1,9 @@
-//! Documents that are made anew beside the live ones, and whether what is stored is what the log folds to.
+//! Rebuilds of documents beside the live ones, and verification of stored documents against the
+//! log.
 //!
-//! A rebuild takes as long as it takes, so nobody waits for it: it is begun by one request, goes on here, and is asked about by others. If this process ends,
-//! the same request goes on with it.
+//! A rebuild can take long, so no request waits for it. One request starts it, it runs in this
+//! process, and other requests return its progress. If this process ends, the same request resumes
+//! the rebuild.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,18 +25,18 @@ use crate::access::Scope;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
-/// How often it is noted how far a rebuild is.
+/// The interval at which the progress of a rebuild is recorded.
 const TICK: Duration = Duration::from_millis(250);
-/// How many documents that differ are shown.
+/// The maximum number of differing documents to show.
 const SHOWN: usize = 10;
-/// The most documents that are verified while somebody waits.
+/// The maximum number of documents that one request verifies.
 const MOST: usize = 10_000;
 
 /// The rebuilds that this process has begun, by collection.
 #[derive(Default)]
 pub(crate) struct Rebuilds(Mutex<BTreeMap<String, Known>>);
 
-/// What is known of a rebuild.
+/// The state of a rebuild.
 #[derive(Clone, Default, Serialize)]
 struct Known {
     state: Stage,
@@ -42,13 +44,13 @@ struct Known {
     progress: Option<Progress>,
     difference: Option<Difference>,
     error: Option<String>,
-    /// Whether it is to be switched to when it is built.
+    /// `true` if readers are switched to it as soon as it is built.
     #[serde(skip)]
     switch: bool,
-    /// Who began it, and why.
+    /// The operator who began it, and the reason.
     #[serde(skip)]
     order: Option<(Actor, Option<String>)>,
-    /// Held by who works on it.
+    /// Locked by the task that works on the rebuild.
     #[serde(skip)]
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -56,19 +58,20 @@ struct Known {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Stage {
-    /// It is on its way.
+    /// The rebuild is in progress.
     #[default]
     Building,
-    /// It is built and compared, and waits for another request that switches to it, or gives it up.
+    /// The rebuild is built and compared. Another request switches to it or cancels it.
     Built,
-    /// It is what readers see.
+    /// Readers see the rebuilt documents.
     Switched,
-    /// It went wrong.
+    /// The rebuild failed.
     Failed,
 }
 
 impl Rebuilds {
-    /// Notes that one is to be begun, and gives what was known of the last one. Fails if one is under way.
+    /// Records the start of a rebuild, and returns the state of the last one. Fails if one is in
+    /// progress.
     fn begin(
         &self,
         collection: &str,
@@ -83,14 +86,14 @@ impl Rebuilds {
         Ok(all.insert(collection.to_owned(), Known { switch, order, ..Known::default() }))
     }
 
-    /// Those that are on their way.
+    /// Returns the rebuilds in progress.
     fn under_way(&self) -> Vec<(String, Known)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let under_way = all.iter().filter(|(_, known)| known.state == Stage::Building);
         under_way.map(|(collection, known)| (collection.clone(), known.clone())).collect()
     }
 
-    /// It could not be begun.
+    /// Restores the state of the last rebuild, because the new one could not start.
     fn put_back(&self, collection: &str, last: Option<Known>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match last {
@@ -105,7 +108,7 @@ impl Rebuilds {
         }
     }
 
-    /// It has come to its end.
+    /// Records the end of a rebuild.
     fn end(&self, collection: &str, ended: leftfold::Result<Stage>) {
         self.change(collection, |known| match ended {
             Ok(state) => known.state = state,
@@ -200,7 +203,7 @@ async fn begin<S: Backend>(
     known(&shared, &collection)?;
     let How { switch, reason } = content.json_or_default()?;
     let last = shared.rebuilds.begin(&collection, switch, (actor.clone(), reason.clone()))?;
-    // In a task of its own: who asked may go away.
+    // Use a separate task: the client may disconnect.
     let begun = tokio::spawn(async move {
         let rebuild = match shared.app.rebuild(&collection).await {
             Ok(rebuild) => rebuild,
@@ -221,13 +224,13 @@ async fn begin<S: Backend>(
     Ok(with_status(json_of(&answer)?, StatusCode::ACCEPTED))
 }
 
-/// Goes on with the rebuilds of a service whose place this one takes, when that one has left them.
+/// Resumes the rebuilds of a replaced service, once that service has left them.
 pub(crate) fn take_up<S: Backend>(shared: &Shared<S>) {
     for (collection, Known { switch, turn, .. }) in shared.rebuilds.under_way() {
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
             drop(turn.lock().await);
-            // It may have come to its end before.
+            // It may have ended in the meantime.
             if shared.rebuilds.get(&collection).is_none_or(|known| known.state != Stage::Building) {
                 return;
             }
@@ -330,7 +333,7 @@ struct Verify {
 struct Verification {
     collection: String,
     verified: leftfold::fold::Verified,
-    /// Some of those that differ.
+    /// Some of the documents that differ.
     differing: Vec<Differing>,
 }
 

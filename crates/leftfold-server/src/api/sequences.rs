@@ -1,4 +1,4 @@
-//! Before the log: events that wait, events that contradict, and messages that are no events.
+//! The stages before the log: held events, conflicts and rejected messages.
 
 use axum::extract::State;
 use jiff::Timestamp;
@@ -152,7 +152,7 @@ async fn conflicts<S: Backend>(State(shared): State<Shared<S>>, Params(params): 
     json_of(&ConflictPage { conflicts: conflicts.iter().map(Shown::from).collect(), after, more })
 }
 
-/// A page of conflicts. The data of their events goes out as it came in.
+/// A page of conflicts. The data of their events is sent as it was received.
 #[derive(Serialize)]
 struct ConflictPage<'c> {
     conflicts: Vec<Shown<'c>>,
@@ -239,7 +239,7 @@ async fn resolve<S: Backend>(
     json_of(&json!({ "id": id, "resolved": is_done }))
 }
 
-/// The conflict with an id.
+/// Returns the conflict with an id.
 async fn found<S: Backend>(shared: &Shared<S>, id: &str) -> Result<Conflict, Problem> {
     // Their events can be large.
     const STEP: usize = 8;

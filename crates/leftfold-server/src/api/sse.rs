@@ -1,7 +1,8 @@
 //! Server-sent events. The id of each message resumes exactly after that message.
 //!
-//! A stream holds one page of events and one message at a time. The connection asks for the next message when
-//! it has written the last one, so a client that does not read costs what its stream was charged, and no more.
+//! A stream holds one page of events and one message at a time. The connection asks for the next
+//! message when it has written the last one. So a client that does not read costs only what its
+//! stream was charged.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -25,12 +26,12 @@ use crate::{Backend, Shared};
 pub(super) const PAGE: Limit = Limit { events: 500, bytes: 64 << 10 };
 /// The charge for a stream: its page, and the buffers of its connection.
 const CHARGE: usize = 160 << 10;
-/// How long a stream may be silent.
+/// The interval of heartbeats on a silent stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long clients wait before they connect again, in milliseconds.
+/// The time before clients reconnect, in milliseconds.
 const RETRY: u32 = 1_000;
 
-/// Where messages come from.
+/// A source of messages.
 pub(super) trait Feed: Send + 'static {
     /// Returns the next message, or the next place, when there is one.
     fn next(&mut self) -> impl Future<Output = Result<Told, Problem>> + Send;
@@ -40,12 +41,12 @@ pub(super) trait Feed: Send + 'static {
 pub(super) enum Told {
     /// A message, and the place after it.
     Message { place: String, kind: String, data: String },
-    /// The feed went on to this place without a message.
+    /// The feed advanced to this place without a message.
     Moved { place: String },
 }
 
 impl Told {
-    /// The message of an event in the log.
+    /// Creates the message of an event in the log.
     pub(super) fn event(place: String, event: &Event) -> Result<Self, Problem> {
         let data = serde_json::to_string(&Shown::from(event));
         let data = data.map_err(|error| Problem::failed(format!("showing an event: {error}")))?;
@@ -53,7 +54,7 @@ impl Told {
     }
 }
 
-/// Tells whether a client asks for server-sent events.
+/// Returns whether a client asks for server-sent events.
 pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     headers.get(ACCEPT).is_some_and(|accepts| accepts.as_bytes().starts_with(b"text/event-stream"))
 }
@@ -63,8 +64,8 @@ pub(super) fn last_event_id(headers: &HeaderMap) -> Option<String> {
     headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned)
 }
 
-/// Answers with all messages of a feed from a place on, until the client goes, the server stops or the store
-/// fails. The client then connects again and resumes.
+/// Responds with all messages of a feed from a place on, until the client disconnects, the server
+/// stops or the store fails. The client then reconnects and resumes.
 pub(super) fn respond<S: Backend>(shared: Shared<S>, place: String, feed: impl Feed) -> Answer {
     let share = shared.budget.try_take(Use::Stream, CHARGE)?;
     let steps = stream::unfold(feed, |mut feed| async move {
@@ -76,7 +77,8 @@ pub(super) fn respond<S: Backend>(shared: Shared<S>, place: String, feed: impl F
             }
         }
     });
-    // The first message names the place: a client that is cut off before the next one resumes from there.
+    // The first message names the place: a client that is cut off before the next one resumes
+    // there.
     let first = format!("retry: {RETRY}\n{}", heartbeat(&place));
     let following = Following { shared, steps: Box::pin(steps), place, share };
     let rest = stream::unfold(following, |mut following| async move {
@@ -96,9 +98,9 @@ struct Following<S: Backend> {
 }
 
 impl<S: Backend> Following<S> {
-    /// Returns the text of the next message; none at the end of the stream.
+    /// Returns the text of the next message, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<String> {
-        // The message before this one is written.
+        // The previous message is written.
         self.share.resize(CHARGE).ok()?;
         loop {
             let step = tokio::select! {
@@ -132,7 +134,7 @@ fn heartbeat(place: &str) -> String {
     message(place, "leftfold-heartbeat", "{}")
 }
 
-/// A message. Its data is JSON, in which a line break is a space.
+/// Formats a message. Its data is JSON, in which a line break becomes a space.
 fn message(place: &str, kind: &str, data: &str) -> String {
     let mut text = String::with_capacity(data.len() + kind.len() + place.len() + 32);
     text.push_str("event: ");

@@ -1,4 +1,4 @@
-//! Streams: appending to them, and reading them.
+//! Streams: appending events and reading them.
 
 use std::collections::VecDeque;
 
@@ -61,7 +61,7 @@ pub(super) struct Append {
     expected: Option<u64>,
 }
 
-/// An event as it is posted.
+/// An event in a request.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Posted {
@@ -72,7 +72,7 @@ struct Posted {
     metadata: Option<Json>,
 }
 
-/// An event as it is shown.
+/// An event in a response.
 #[derive(Serialize)]
 pub(super) struct Shown<'e> {
     id: &'e str,
@@ -101,7 +101,7 @@ impl<'e> From<&'e Event> for Shown<'e> {
     }
 }
 
-/// Events of a page. Their data goes out as it came in, also what can't be read into a value.
+/// A page of events. Their data is sent as it was received, even if it can't be parsed.
 #[derive(Serialize)]
 pub(super) struct Page<'e> {
     pub(super) events: Vec<Shown<'e>>,
@@ -140,7 +140,8 @@ async fn append<S: Backend>(
 }
 
 impl Posted {
-    /// The event; its id is made from the key of the request, if it has none of its own. The body that it comes from was checked.
+    /// Returns the event. If it has no id, its id is derived from the key of the request. The body
+    /// was checked before.
     fn into_event(self, key: Option<&str>, number: usize) -> Result<NewEvent, Invalid> {
         let mut event = NewEvent::new(&self.r#type, self.data.assume_strict())?;
         match (self.id, key) {
@@ -193,7 +194,7 @@ async fn read<S: Backend>(
     json_of(&Page { events: events.iter().map(Shown::from).collect(), after, more: None })
 }
 
-/// The events of one stream as they come.
+/// A feed of one stream's events.
 struct Following<S: Backend> {
     shared: Shared<S>,
     stream: StreamId,
@@ -209,7 +210,7 @@ impl<S: Backend> Feed for Following<S> {
                 self.after = event.revision;
                 return Told::event(event.revision.to_string(), &event);
             }
-            // Learned before the stream is read: what is appended in between ends the wait at once.
+            // Read the heads before the stream: then an append in between ends the wait at once.
             let heads = store.heads().await?;
             self.left = store.read_stream(&self.stream, self.after, sse::PAGE).await?.into();
             if self.left.is_empty() {
@@ -219,7 +220,7 @@ impl<S: Backend> Feed for Following<S> {
     }
 }
 
-/// How many are wanted.
+/// Returns the number of items in a page.
 pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
     match limit {
         None => Ok(100),

@@ -1,4 +1,4 @@
-//! Tasks of reactions: what they have done, and have still to do.
+//! Tasks of reactions: finished and pending ones.
 
 use axum::extract::State;
 use leftfold::DocumentId;
@@ -192,7 +192,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// Which tasks are meant, for the audit trail.
+    /// Describes the selected tasks for the audit trail.
     fn shown(&self) -> String {
         let Self { reaction, document, states, error, filter, .. } = self;
         let parts = [

@@ -1,35 +1,35 @@
-//! What is remembered of requests, and what becomes of one that comes again.
+//! The record of idempotent requests, and the decision about a repeated one.
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// How long a request is remembered.
+/// The time for which a request is remembered.
 const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
-/// When a request of another process counts as given up: no request takes so long.
+/// The age at which another process's request counts as abandoned: no request takes so long.
 const GIVEN_UP: SignedDuration = SignedDuration::from_mins(2);
-/// The most bytes of answers that are kept together.
+/// The maximum size of the responses in one document.
 const ROOM: usize = 4 << 20;
 
-/// Requests that are kept together, by key.
+/// The requests in one document, by key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Kept(BTreeMap<String, Entry>);
 
-/// What is known of a request.
+/// The record of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Entry {
-    /// Tells the request from others with the same key.
+    /// Distinguishes the request from others with the same key.
     fingerprint: String,
     begun: Timestamp,
-    /// Who began it.
+    /// The name of the process that began it.
     by: String,
-    /// The number of the last try.
+    /// The number of the last attempt.
     attempt: u64,
     answer: Option<Answered>,
 }
 
-/// An answer as it is kept.
+/// A recorded response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answered {
     pub(super) status: u16,
@@ -37,7 +37,7 @@ pub(super) struct Answered {
     pub(super) body: String,
 }
 
-/// A request that is to be done once.
+/// An incoming idempotent request.
 #[derive(Debug)]
 pub(super) struct Asked<'a> {
     pub(super) key: &'a str,
@@ -45,29 +45,29 @@ pub(super) struct Asked<'a> {
     pub(super) by: &'a str,
     pub(super) attempt: u64,
     pub(super) now: Timestamp,
-    /// Whether one that was begun and never answered may be done again.
+    /// `true` if a request that began and never got a response may be processed again.
     pub(super) repeatable: bool,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, PartialEq)]
 pub(super) enum Judged {
-    /// It is new, or was never done: do it.
+    /// The request is new, or had no effect: process it.
     Do,
-    /// It was answered before.
+    /// The request has a response already.
     Again(Answered),
-    /// Somebody is at it.
+    /// A process is working on it.
     UnderWay,
     /// Another request has the same key.
     Other,
-    /// It was begun, and nobody knows how it ended.
+    /// The request began, and its outcome is unknown.
     Unknown,
-    /// Too much is kept already.
+    /// Too much is recorded already.
     Full,
 }
 
 impl Kept {
-    /// What becomes of a request; `is_running` says whether this process is at a try.
+    /// Decides about a request. `is_running` tells whether this process is working on an attempt.
     pub(super) fn judge(&mut self, asked: &Asked<'_>, is_running: impl Fn(u64) -> bool) -> Judged {
         self.0.retain(|_, entry| asked.now.duration_since(entry.begun) < REMEMBERED);
         if let Some(entry) = self.0.get(asked.key) {
@@ -97,7 +97,8 @@ impl Kept {
         Judged::Do
     }
 
-    /// Keeps the answer of a try; without one, the request may be tried again. One that another has taken up is left to it.
+    /// Records the response of an attempt. Without a response, the request may be retried. If
+    /// another attempt has taken over, nothing changes.
     pub(super) fn end(&mut self, key: &str, attempt: u64, answer: Option<Answered>) {
         let Some(entry) = self.0.get_mut(key).filter(|entry| entry.attempt == attempt) else { return };
         match answer {
@@ -131,7 +132,7 @@ mod tests {
     fn a_request_is_done_once_and_answered_again() {
         let mut kept = Kept::default();
         assert_eq!(kept.judge(&asked("a", 1, 0), |_| true), Judged::Do);
-        // A write whose outcome was unknown is made again.
+        // A write whose outcome was unknown is repeated.
         assert_eq!(kept.judge(&asked("a", 1, 0), |_| true), Judged::Do);
         assert_eq!(kept.judge(&asked("a", 2, 0), |attempt| attempt == 1), Judged::UnderWay);
         kept.end("k", 1, Some(done()));
@@ -149,10 +150,10 @@ mod tests {
         let once = Asked { repeatable: false, ..other(3, 2) };
         assert_eq!(kept.judge(&once, |_| false), Judged::Unknown);
         assert_eq!(kept.judge(&other(4, 2), |_| false), Judged::Do);
-        // Whoever was thought to have given up has nothing to say any more.
+        // An attempt that counts as abandoned can no longer record a response.
         kept.end("k", 1, Some(done()));
         assert_eq!(kept.judge(&other(5, 3), |_| true), Judged::UnderWay);
-        // A process that begins anew knows that it is not at it.
+        // A restarted process knows that it is not working on the request.
         assert_eq!(kept.judge(&other(6, 3), |_| false), Judged::Do);
         kept.end("k", 6, None);
         assert_eq!(kept, Kept::default());

@@ -1,7 +1,10 @@
-//! Writes that carry an `Idempotency-Key` are done once: the same request again is answered as it was the first time, also after a crash.
+//! Idempotent writes: a request with an `Idempotency-Key` is processed once. The same request again
+//! gets the first response, also after a crash.
 //!
-//! A request is noted before it is done, and its answer after that, in a hidden collection of the store. What was refused is not remembered, so that it can be
-//! tried again. One that failed, or whose process died in between, is done again, if that is harmless, or else said to be of unknown outcome.
+//! A hidden collection of the store records a request before it is processed, and its response
+//! afterwards. Refused requests are removed again, so that clients can retry them. If a request
+//! failed, or its process died, it is processed again if that is harmless. Otherwise the response
+//! says that its outcome is unknown.
 
 mod kept;
 
@@ -27,14 +30,14 @@ use crate::access::{Caller, hexadecimal};
 use crate::problem::Problem;
 use crate::{Backend, Shared, strict};
 
-/// Requests are kept in so many documents.
+/// The number of documents that hold the requests.
 const DOCUMENTS: u8 = 64;
-/// The largest answer that is kept as it is.
+/// The size of the largest response that is kept unchanged.
 const LARGEST: usize = 64 << 10;
-/// Says that an answer is that of an earlier request.
+/// The header that marks a response as that of an earlier request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// What this process is at.
+/// The requests that this process is working on.
 #[derive(Default)]
 pub(crate) struct Once {
     running: Mutex<HashSet<u64>>,
@@ -52,7 +55,7 @@ impl Once {
     }
 }
 
-/// A request that this process is at, as long as this lives.
+/// A request that this process is working on, as long as the guard lives.
 struct Running(Arc<Once>, u64);
 
 impl Drop for Running {
@@ -61,17 +64,18 @@ impl Drop for Running {
     }
 }
 
-/// What names a request, so that it can be repeated.
+/// Returns the key that identifies a request, so that it can be repeated.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = || Problem::invalid("Idempotency-Key: 1 to 200 visible characters were expected");
     let key = key.to_str().map_err(|_| wrong())?.trim_matches('"');
-    // It must be possible to make ids of events from it.
+    // Ids of events are derived from the key.
     let fits = (1..=200).contains(&key.len()) && EventId::new(key).is_ok();
     if fits { Ok(Some(key.to_owned())) } else { Err(wrong()) }
 }
 
-/// A route whose requests are done once, if they have a key. Those that are `repeatable` may be done again where nobody knows how they ended.
+/// Makes a route idempotent for requests that have a key. `repeatable` requests may be processed
+/// again if their outcome is unknown.
 pub(crate) fn once<S: Backend>(
     route: MethodRouter<Shared<S>>,
     repeatable: bool,
@@ -87,7 +91,7 @@ async fn layer<S: Backend>(
 ) -> Response {
     match idempotency_key(request.headers()) {
         Ok(None) => next.run(request).await,
-        // In a task of its own: who asked may go away, and what was begun is brought to its end.
+        // Use a separate task: the client may disconnect, and the write must still complete.
         Ok(Some(key)) => match tokio::spawn(keyed(shared, repeatable, key, request, next)).await {
             Ok(answer) => answer.unwrap_or_else(Problem::into_response),
             Err(error) => Problem::failed(format!("doing it once: {error}")).into_response(),
@@ -139,11 +143,12 @@ async fn keyed<S: Backend>(
     }
     let answer = next.run(Request::from_parts(parts.clone(), Body::from(body))).await;
     let (answer, kept) = taken(answer).await;
-    // Who failed may have done it all the same. Where it must not be done twice, it stays begun, and nobody knows how it ended.
+    // A failed request may have taken effect all the same. If it must not be repeated, it stays
+    // recorded as begun, with an unknown outcome.
     if answer.status().is_server_error() && !repeatable {
         return Ok(answer);
     }
-    // It is done, whether that can be noted or not.
+    // The request is done, even if that can't be recorded.
     if let Err(problem) = change(&shared, &key, |all: &mut Kept| all.end(&key, attempt, kept.clone())).await {
         tracing::warn!(
             ?problem,
@@ -154,7 +159,7 @@ async fn keyed<S: Backend>(
     Ok(answer)
 }
 
-/// An answer, and what is kept of it; nothing, if nothing was done.
+/// Returns the response, and the part to keep of it: `None` if nothing was done.
 async fn taken(answer: Response) -> (Response, Option<Answered>) {
     let (parts, body) = answer.into_parts();
     let status = parts.status;
@@ -191,7 +196,7 @@ fn digest(parts: &[&[u8]]) -> String {
     hexadecimal(&hash.finalize())
 }
 
-/// Changes what is kept together with a request, guarded by what it was, until that has come through.
+/// Changes the document that holds a request by compare-and-set, and retries until that succeeds.
 async fn change<S: Backend, T>(
     shared: &Shared<S>,
     key: &str,
@@ -231,7 +236,8 @@ async fn change<S: Backend, T>(
     }
 }
 
-/// A collection that nobody sees: a generation to which no rebuild ever comes, also if somebody has a read model with this name.
+/// Prepares a hidden collection: a generation that no rebuild ever reaches, even if a read model
+/// has this name.
 async fn prepared<S: Documents>(store: &S) -> leftfold::Result<Collection> {
     let collection = Collection::new("requests")?.generation(u32::MAX);
     store.prepare(&collection).await?;

@@ -8,7 +8,8 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::Service;
 
-/// How a request with a key ends that is sent three times, and how often it is done, where the first one fails with a status.
+/// Sends a request with a key three times, where the first one gets `first` as its status. Returns
+/// the statuses and how often the handler ran.
 async fn sent_thrice(repeatable: bool, first: StatusCode) -> ([u16; 3], usize) {
     let app = Leftfold::on(Memory::default()).start().await.unwrap();
     let shared = Arc::new(Service::new(app).await.unwrap());
@@ -25,7 +26,7 @@ async fn sent_thrice(repeatable: bool, first: StatusCode) -> ([u16; 3], usize) {
     (statuses, times.load(Ordering::SeqCst))
 }
 
-/// Who failed may have done it all the same: it is done again only where that is harmless.
+/// A failed request may have taken effect: it is repeated only where that is harmless.
 #[tokio::test]
 async fn what_may_have_been_done_is_not_done_again_unless_that_is_harmless() {
     let (failed, refused) = (StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND);

@@ -1,4 +1,4 @@
-//! The task that looks.
+//! The task that checks readiness.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -11,15 +11,16 @@ use tokio::time::{Instant, interval, timeout};
 use super::{Trouble, TroubleKind};
 use crate::{Backend, Service, Shared};
 
-/// How often the store is looked at, and how long it has to answer: together less than a verdict may be old.
+/// The interval between checks of the store, and their timeout. Their sum is below the maximum age
+/// of a verdict.
 const EVERY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_millis(600);
-/// How often projections are looked at.
+/// The interval between checks of the projections.
 const PROJECTIONS_EVERY: Duration = Duration::from_secs(1);
-/// When a projection that is behind, or a feed of reactions, counts as stuck.
+/// The time after which a projection that is behind, or a feed of reactions, counts as stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// Looks until the service stops, or is gone.
+/// Runs the checks until the service stops or is dropped.
 pub(crate) fn watch<S: Backend>(shared: &Shared<S>) -> impl Future<Output = ()> + Send + use<S> {
     let (service, mut stop) = (Arc::downgrade(shared), shared.stop.subscribe());
     async move {
@@ -58,7 +59,7 @@ async fn look_at_projections<S: Backend>(service: &Weak<Service<S>>) {
     loop {
         tick.tick().await;
         let Some(shared) = service.upgrade() else { return };
-        // Where the store can't be asked, requests can't be served anyway.
+        // If the store does not respond, requests can't be served anyway.
         let Ok(vitals) = shared.app.vitals().await else { continue };
         let mut troubles: Vec<_> =
             vitals.iter().filter_map(|one| judge(one, moved.still_for(one, Instant::now()))).collect();
@@ -72,12 +73,12 @@ async fn look_at_projections<S: Backend>(service: &Weak<Service<S>>) {
     }
 }
 
-/// When each projection was last seen to move.
+/// The last observed position of each projection, and when it was reached.
 #[derive(Default)]
 struct Moved(BTreeMap<String, (Mark, Instant)>);
 
 impl Moved {
-    /// How long a projection has been where it is, with something to fold.
+    /// Returns how long a projection has made no progress although it is behind.
     fn still_for(&mut self, vitals: &Vitals, now: Instant) -> Duration {
         let (mark, since) =
             self.0.entry(vitals.projection.clone()).or_insert_with(|| (vitals.position.clone(), now));
@@ -88,7 +89,7 @@ impl Moved {
     }
 }
 
-/// The trouble of a projection, if it has any.
+/// Returns the problem of a projection, if it has any.
 fn judge(vitals: &Vitals, still_for: Duration) -> Option<Trouble> {
     let error = || vitals.last_error.clone().unwrap_or_else(|| "it is not known why".to_owned());
     let (kind, reason) = if vitals.activity == Activity::Failing {

@@ -1,4 +1,4 @@
-//! A server on a real socket, and bytes that are sent to it as they are.
+//! A server on a real socket, and raw bytes that are sent to it.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -14,19 +14,20 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// The largest body that is taken.
+/// The maximum size of a body.
 pub(crate) const BODY: usize = 60_000;
 
-/// So long a test waits before it fails.
+/// The time after which a test fails.
 const ENDLESS: Duration = Duration::from_mins(1);
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// Sent along with requests that look what is there.
+    /// The header for requests that read the server's data.
     pub(crate) bearer: String,
 }
 
-/// What came back: the status, the headers and the body; a status of 0 if the connection was closed without a word.
+/// A response: the status, the headers and the body. The status is 0 if the connection was closed
+/// without a response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -53,7 +54,7 @@ impl Server {
     pub(crate) async fn send(&self, bytes: &[u8]) -> Answer {
         let (mut read, mut write) = self.connect().await.into_split();
         let bytes = bytes.to_owned();
-        // The server may have enough before all is sent.
+        // The server may respond before everything is sent.
         let sending = tokio::spawn(async move {
             let _ = write.write_all(&bytes).await;
             write
@@ -69,7 +70,7 @@ impl Server {
         self.send(request.as_bytes()).await
     }
 
-    /// All that could have been written.
+    /// Returns everything that a request could have written.
     pub(crate) async fn written(&self) -> Vec<Value> {
         let mut all = Vec::new();
         for path in ["/log", "/held", "/conflicts", "/rejected", "/collections/cart_details/documents"] {
@@ -84,7 +85,7 @@ impl Server {
 /// Reads to the end of a connection.
 pub(crate) async fn until_closed(read: &mut (impl tokio::io::AsyncRead + Unpin)) -> Answer {
     let mut bytes = Vec::new();
-    // If it is reset, what came before is there.
+    // After a reset, the bytes received before are still there.
     let _ = timeout(ENDLESS, read.read_to_end(&mut bytes)).await.expect("the connection is left open");
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
@@ -92,7 +93,7 @@ pub(crate) async fn until_closed(read: &mut (impl tokio::io::AsyncRead + Unpin))
     Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
 }
 
-/// A request with these lines before the body.
+/// Returns a request with these headers.
 pub(crate) fn raw(first: &str, headers: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let head = format!("{first}\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
     [head.as_bytes(), body.as_ref()].concat()

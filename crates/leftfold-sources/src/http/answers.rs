@@ -1,28 +1,29 @@
-//! What is said of each event.
+//! The response for each event.
 
 use leftfold::Answer;
 use leftfold::sequence::Refusal;
 use serde::Serialize;
 
-/// What became of an event, as JSON.
+/// The outcome of an event, as JSON.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum Told {
-    /// It is in the log.
+    /// The event is in the log.
     Appended { token: String },
-    /// It was there already.
+    /// The event was in the log already.
     Duplicate { token: String },
-    /// It is kept until this revision has come.
+    /// The event is held until this revision arrives.
     Held { waiting_for: u64 },
-    /// Only the latest counts, and this is not it.
+    /// Only the latest revision counts, and this is an older one.
     Stale { last: u64 },
-    /// It contradicts what is there; it is kept for somebody to decide.
+    /// The event contradicts the log; it is recorded for an operator to decide.
     Conflict { why: String },
-    /// It can't be accepted. The whole message is kept under this id, and can be submitted again.
+    /// The event can't be accepted. The whole message is recorded under this id, and can be
+    /// resubmitted.
     Rejected { why: String, id: String },
-    /// It can't be accepted, and nothing of it was kept.
+    /// The event can't be accepted, and nothing of it was recorded.
     Invalid { why: String },
-    /// Nothing of it was kept: send it again.
+    /// Nothing of the event was recorded: send it again.
     Refused { why: String, retry_after: u64 },
 }
 
@@ -41,7 +42,7 @@ impl Told {
         }
     }
 
-    /// When to send it again, if it must be.
+    /// Returns the seconds until the sender should retry, if it must.
     pub(super) fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Refused { retry_after, .. } => Some(*retry_after),

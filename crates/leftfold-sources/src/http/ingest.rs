@@ -1,4 +1,4 @@
-//! A route that takes events.
+//! A route that accepts events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,22 +22,23 @@ use crate::intake;
 use crate::mapping::{BATCH, Mapping, STRUCTURED};
 use crate::message::Message;
 
-/// One event in each line.
+/// The content types with one event per line.
 const LINES: [&str; 2] = ["application/x-ndjson", "application/jsonl"];
-/// When to send again what could not even be kept as rejected, in seconds.
+/// The retry delay for messages that could not even be recorded as rejected, in seconds.
 const NO_ROOM: u64 = 30;
 
-/// Says, among the extensions of a request, that all JSON in its body passed [`Json::check_strict`](leftfold::Json::check_strict).
-/// A layer that checks bodies inserts it, so that the events in them are not checked again.
+/// A request extension which says that all JSON in the body passed
+/// [`Json::check_strict`](leftfold::Json::check_strict). A layer that checks bodies inserts it, so
+/// that their events are not checked again.
 #[derive(Clone, Copy, Debug)]
 pub struct Checked;
 
-/// A route `POST /` that takes events; see [`Ingest`].
+/// Returns a route `POST /` that accepts events; see [`Ingest`].
 pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, policy: Policy) -> Router {
     Ingest::new(sequencer, mapping, policy).router("/")
 }
 
-/// Takes CloudEvents that are posted, and answers when what became of them is durable.
+/// A route that accepts posted CloudEvents, and responds when their outcome is durable.
 ///
 /// | content type | events |
 /// | --- | --- |
@@ -46,20 +47,26 @@ pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, p
 /// | `application/cloudevents-batch+json` | many, as a JSON array |
 /// | `application/x-ndjson` | many, one in each line |
 ///
-/// With [`Fields`](crate::Fields) as mapping the body may be of any type: it is one message, or many as above.
+/// With [`Fields`](crate::Fields) as mapping the body may have any type. It is one message, or many
+/// as above.
 ///
-/// One event is answered by an object, many by an array of them in the same order: `{"answer":"appended","token":"0:17:3:cart-42"}`, or
-/// `duplicate` with a `token`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, `rejected` with `why` and an `id`.
+/// The response for one event is an object; for many it is an array in the same order. An example
+/// is `{"answer":"appended","token":"0:17:3:cart-42"}`. Other answers are `duplicate` with a
+/// `token`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, and `rejected`
+/// with `why` and an `id`.
 ///
 /// | status | |
 /// | --- | --- |
-/// | 200 | The sender may forget all of them. Those of many that are no events are kept as rejected, with their reason. |
-/// | 400 | A single one that can't be accepted, or a body that can't be read. Nothing of it was kept. |
+/// | 200 | The sender may delete all events. Invalid ones of many are recorded as rejected. |
+/// | 400 | A single event can't be accepted, or the body can't be read. Nothing was recorded. |
 /// | 413, 415 | The body is too large; the type is none of the above. |
-/// | 429 | Some, `refused` among the `answers`, found no room. Send them again after `Retry-After` seconds; sending all again does no harm. |
-/// | 503 | The store can't be reached. Send all again. |
+/// | 429 | There was no room for the events with the answer `refused`. Send them again later. |
+/// | 503 | The store is unavailable. Send all events again. |
 ///
-/// All but 200 come as problem details (RFC 9457). There is no authentication here: put the route behind a layer that does it.
+/// After a 429, wait for `Retry-After` seconds. Sending all events again is harmless.
+///
+/// All but 200 are problem details (RFC 9457). This route has no authentication: put it behind a
+/// layer that has.
 pub struct Ingest<S> {
     sequencer: Sequencer<S>,
     mapping: Mapping,
@@ -71,7 +78,7 @@ pub struct Ingest<S> {
 }
 
 impl<S: Sequences + Clone> Ingest<S> {
-    /// A route in front of this sequencer.
+    /// Creates a route in front of this sequencer.
     pub fn new(sequencer: Sequencer<S>, mapping: Mapping, policy: Policy) -> Self {
         Self {
             sequencer,
@@ -84,31 +91,31 @@ impl<S: Sequences + Clone> Ingest<S> {
         }
     }
 
-    /// How operators know it: it stands beside what was rejected. By default `http`.
+    /// Sets the name that operators see beside rejected messages. The default is `http`.
     #[must_use]
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// The largest body: 8 MiB by default.
+    /// Sets the maximum size of a body. The default is 8 MiB.
     #[must_use]
     pub fn max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }
 
-    /// The most events in one body: 10,000 by default.
+    /// Sets the maximum number of events in one body. The default is 10,000.
     #[must_use]
     pub fn max_events(self, max_events: usize) -> Self {
         Self { max_events, ..self }
     }
 
-    /// Where time and chance come from.
+    /// Sets the source of time and randomness.
     #[must_use]
     pub fn env(self, env: Arc<dyn Env>) -> Self {
         Self { env, ..self }
     }
 
-    /// The route, at this path.
+    /// Returns the route at this path.
     pub fn router(self, path: &str) -> Router {
         let other_methods = || async { Problem::not_allowed("post the event, or several of them") };
         Router::new().route(path, post(take::<S>).fallback(other_methods)).with_state(Arc::new(self))
@@ -210,7 +217,7 @@ impl<S: Sequences + Clone> Ingest<S> {
         }
     }
 
-    /// Keeps what can't be accepted: who sent many may well look at nothing but the status.
+    /// Records messages that can't be accepted. The sender of a batch may check only the status.
     async fn reject(&self, items: &[&[u8]], told: &mut [Told]) -> Result<(), Problem> {
         let since = self.env.now();
         let mut rejected = Vec::new();
@@ -244,7 +251,7 @@ async fn take<S: Sequences + Clone>(State(ingest): State<Arc<Ingest<S>>>, reques
     ingest.answer(request).await.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// Notes that an event's data was checked, if it was.
+/// Marks an event's data as checked, if it was.
 fn noted(checked: Option<Checked>, mut delivery: Delivery) -> Delivery {
     if let (Some(Checked), Some(entry)) = (checked, Arc::get_mut(&mut delivery.entry)) {
         let data = std::mem::replace(&mut entry.data, Json::stored(""));
@@ -264,7 +271,7 @@ fn lines(body: &[u8]) -> Vec<&[u8]> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// What came as headers: all of them, or the content type alone.
+/// Returns the headers as attributes: all of them, or only the content type.
 fn attributes(headers: &HeaderMap, only_type: bool) -> Result<BTreeMap<String, String>, Problem> {
     let mut attributes = BTreeMap::new();
     for (name, value) in headers {

@@ -1,4 +1,4 @@
-//! CloudEvents over HTTP: a route that takes them, and a resupplier that asks for those that are missing.
+//! CloudEvents over HTTP: a route that accepts them, and a resupplier that requests missing ones.
 
 mod answers;
 mod ingest;

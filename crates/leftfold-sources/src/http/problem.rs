@@ -1,4 +1,4 @@
-//! What went wrong, as RFC 9457 has it.
+//! Problem details as in RFC 9457.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -16,7 +16,7 @@ pub(super) struct Problem {
     #[serde(serialize_with = "number")]
     status: StatusCode,
     detail: String,
-    /// What became of each event, where there were several, or one that must come again.
+    /// The outcome of each event, if there were several, or of one that must be sent again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     answers: Vec<Told>,
     #[serde(skip)]
@@ -65,7 +65,7 @@ impl Problem {
         Self { answers, ..self }
     }
 
-    /// In seconds; at least one.
+    /// Sets `Retry-After`, in seconds; at least one.
     pub(super) fn retry_after(self, seconds: u64) -> Self {
         Self { retry_after: Some(seconds.max(1)), ..self }
     }

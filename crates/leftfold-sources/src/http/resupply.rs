@@ -1,4 +1,4 @@
-//! Asking an endpoint for what a feed has lost.
+//! Requests missing events from an HTTP endpoint.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -20,14 +20,18 @@ use tokio::time::timeout;
 use crate::mapping::{BATCH, Mapping, STRUCTURED};
 use crate::message::Message;
 
-/// A resupplier that asks an HTTP endpoint.
+/// A resupplier that requests events from an HTTP endpoint.
 ///
 /// # The contract
 ///
-/// `GET {url}?stream=cart-42&after=3&through=7` is answered with the events of that stream whose revisions are above `after` and up
-/// to `through`, as `application/cloudevents-batch+json`: a JSON array of structured CloudEvents, each with `subject` = stream and
-/// `sequence` = revision, and with `previous` where the subscription is a filtered one. They may be in any order, and may be a part of what was
-/// asked for (the next ones are then asked for again); more does no harm. An empty array, 204 or 404 says that nothing of it is there.
+/// `GET {url}?stream=cart-42&after=3&through=7` returns the events of that stream with revisions
+/// above `after` and up to `through`. The response is `application/cloudevents-batch+json`: a JSON
+/// array of structured CloudEvents. Each has `subject` = stream and `sequence` = revision, and
+/// `previous` if the subscription is filtered.
+///
+/// The events may be in any order, and may be only a part of the range: the rest is then requested
+/// again. Additional events are harmless. An empty array, 204 or 404 means that the endpoint has
+/// none of them.
 ///
 /// ```
 /// use leftfold::{Memory, Sequencer};
@@ -41,7 +45,7 @@ use crate::message::Message;
 #[derive(Clone)]
 pub struct HttpResupplier {
     url: String,
-    /// What is said of it in errors.
+    /// The URL as shown in errors.
     shown: String,
     headers: HeaderMap,
     mapping: Mapping,
@@ -63,9 +67,10 @@ impl fmt::Debug for HttpResupplier {
 }
 
 impl HttpResupplier {
-    /// Asks at this URL, which may have a query of its own. Certificates are checked against those that the system trusts.
+    /// Creates a resupplier for this URL, which may have a query of its own. Certificates must be
+    /// trusted by the system.
     pub fn new(url: &str) -> Result<Self> {
-        // Neither a password nor a query is shown.
+        // Errors show neither a password nor a query.
         let shown = url.split(['?', '#']).next().unwrap_or_default();
         let shown = match (shown.find("://"), shown.rfind('@')) {
             (Some(scheme), Some(at)) if scheme + 3 <= at => {
@@ -108,7 +113,7 @@ impl HttpResupplier {
         })
     }
 
-    /// Sends a header with each request. It is never shown.
+    /// Adds a header to each request. Its value is never shown.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self> {
         let invalid = |shown: &str, expected: &str| Invalid::new("header of a resupplier", shown, expected);
         let name = HeaderName::try_from(name).map_err(|_| invalid(name, "a name that HTTP allows"))?;
@@ -119,19 +124,21 @@ impl HttpResupplier {
         Ok(self)
     }
 
-    /// How what comes is mapped: it should be the mapping of the feed that it mends. By default as CloudEvents.
+    /// Sets the mapping of the events. It should be the mapping of the feed. The default is
+    /// CloudEvents.
     #[must_use]
     pub fn mapping(self, mapping: Mapping) -> Self {
         Self { mapping, ..self }
     }
 
-    /// How long an answer may take, from the first byte sent to the last one received: 20 seconds by default.
+    /// Sets the timeout of a request, from the first byte sent to the last one received. The
+    /// default is 20 seconds.
     #[must_use]
     pub fn patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// The largest answer: 64 MiB by default.
+    /// Sets the maximum size of a response. The default is 64 MiB.
     #[must_use]
     pub fn max_bytes(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
@@ -217,21 +224,21 @@ impl Resupply for HttpResupplier {
     }
 }
 
-/// As a value in a query.
+/// Escapes a value for a query.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            // Writing to a string does not fail.
+            // Writing to a string never fails.
             let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped
 }
 
-/// An error with all that caused it.
+/// Formats an error with all its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut source = error.source();

@@ -11,17 +11,17 @@ use serde::Deserialize;
 use super::raw::{Data, is_json, json, object, revision, scalar, text, time, to_the_microsecond};
 use crate::message::Message;
 
-/// The type of a structured event.
+/// The content type of a structured event.
 pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
-/// The type of several of them.
+/// The content type of a batch of structured events.
 pub(crate) const BATCH: &str = "application/cloudevents-batch+json";
 
-/// How brokers begin the names of attributes in binary mode: HTTP and NATS, Kafka, AMQP.
+/// The prefixes of attributes in binary mode: HTTP and NATS, Kafka, AMQP.
 const PREFIXES: [&str; 4] = ["ce-", "ce_", "cloudevents:", "cloudevents_"];
 
 const WHAT: &str = "CloudEvents attribute";
 
-/// How CloudEvents become events.
+/// A mapping from CloudEvents to events.
 ///
 /// | CloudEvents | here |
 /// | --- | --- |
@@ -34,28 +34,33 @@ const WHAT: &str = "CloudEvents attribute";
 /// | `data` | data; `{}` if there is none |
 /// | `source`, `dataschema`, other extensions | metadata, each as text |
 ///
-/// Data that is not JSON is kept as a JSON string: text (`text/…`, XML) as it is, bytes (`data_base64`, any other type) in base64.
-/// Then `datacontenttype` is in the metadata, and for bytes also `"dataencoding": "base64"`. So an event is the same in
-/// whichever mode it comes. For the same reason numbers and booleans among the extensions are kept as text.
+/// Data that is not JSON becomes a JSON string: text (`text/…`, XML) unchanged, bytes
+/// (`data_base64`, any other type) in base64. Then `datacontenttype` is in the metadata, and for
+/// bytes also `"dataencoding": "base64"`. So an event is the same in both modes. For the same
+/// reason numbers and booleans among the extensions become text.
 ///
-/// A message is taken as structured if its content type says so; as binary if it has attributes that begin with `ce-`, `ce_` (Kafka),
-/// `cloudEvents:` or `cloudEvents_` (AMQP); and else as structured if it is a JSON object with a `specversion`, for brokers that
-/// know no content types.
+/// The mode of a message is determined in this order:
+///
+/// 1. Structured, if its content type says so.
+/// 2. Binary, if it has attributes that begin with `ce-`, `ce_` (Kafka), `cloudEvents:` or
+///    `cloudEvents_` (AMQP).
+/// 3. Structured, if it is a JSON object with a `specversion`, for brokers without content types.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct CloudEvents {
-    /// The attribute that names the stream: `subject`.
+    /// The attribute that names the stream. The default is `subject`.
     pub stream: String,
-    /// The attribute with the revision: `sequence`.
+    /// The attribute with the revision. The default is `sequence`.
     pub revision: String,
-    /// The attribute with the revision before: `previous`.
+    /// The attribute with the previous revision. The default is `previous`.
     pub previous: String,
-    /// Added to revisions: 1 for a feed whose first one is 0.
+    /// The number to add to revisions: 1 for a feed whose first one is 0.
     pub offset: i64,
-    /// Makes the event id of the source, a space and the id.
+    /// `true` to build the event id from the source, a space and the id.
     ///
-    /// CloudEvents promises that an id is unique within its source only. By default the id is taken as it is, as most producers use
-    /// UUIDs; an id that another event has is then seen as a conflict.
+    /// CloudEvents only promises that an id is unique within its source. By default the id is used
+    /// unchanged, because most producers use UUIDs. If two events then share an id, the second is a
+    /// conflict.
     pub source_in_id: bool,
 }
 
@@ -101,7 +106,7 @@ impl CloudEvents {
         self.delivery(said, received)
     }
 
-    /// The event in the content of a message that is known to be structured.
+    /// Maps the content of a message that is known to be structured.
     #[cfg(feature = "http")]
     pub(super) fn map_structured(&self, content: &[u8], received: Timestamp) -> Result<Delivery, Invalid> {
         self.delivery(structured(content)?, received)
@@ -146,7 +151,7 @@ impl CloudEvents {
             kind: EventKind::new(kind)?,
             time: at,
             data: data.json,
-            // A map of texts breaks none of the rules.
+            // A map of strings breaks none of the rules.
             metadata: Some(Json::of(&attributes)?.assume_strict()),
         };
         Ok(Delivery { stream: StreamId::new(stream)?, revision, previous, entry: Arc::new(entry) })
@@ -157,11 +162,11 @@ fn essence(kind: &str) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// One JSON text with everything in it.
+/// Parses a structured event: one JSON text.
 fn structured(content: &[u8]) -> Result<Said, Invalid> {
     let mut values = match object(text(content)?) {
         Ok(object) => object.0,
-        // What is not even JSON is told so.
+        // For content that is not JSON at all, return the JSON error.
         Err(invalid) => return Err(json(content).err().unwrap_or(invalid)),
     };
     let data = match (values.remove("data"), values.remove("data_base64")) {
@@ -186,7 +191,7 @@ fn structured(content: &[u8]) -> Result<Said, Invalid> {
     Ok(Said { attributes, data })
 }
 
-/// Attributes beside the data; nothing if there are none.
+/// Parses the attributes of a binary event. Returns `None` if there are none.
 fn binary(message: &Message) -> Result<Option<Said>, Invalid> {
     let mut attributes = BTreeMap::new();
     for (name, value) in &message.attributes {
@@ -213,7 +218,7 @@ fn binary(message: &Message) -> Result<Option<Said>, Invalid> {
     Ok(Some(Said { attributes, data }))
 }
 
-/// Takes back `%20` and the like, with which headers carry what they can't hold.
+/// Decodes percent-encoding, which headers use for characters they can't contain.
 fn unescaped(value: &str) -> Result<String, Invalid> {
     if !value.contains('%') {
         return Ok(value.to_owned());

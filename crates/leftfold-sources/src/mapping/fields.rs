@@ -1,4 +1,4 @@
-//! JSON of any shape: where in a message each part of the event is.
+//! A mapping for JSON of any shape: the place of each part of the event in a message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use serde_json::value::RawValue;
 use super::raw::{Data, Pointer, json, revision, scalar, time, to_the_microsecond};
 use crate::message::Message;
 
-/// Where a part of an event is.
+/// The place of a part of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// Beside the content: a header, `key`, `subject`. In lower case.
+    /// An attribute: a header, `key` or `subject`, in lower case.
     Attribute(String),
-    /// In the content, which is JSON.
+    /// A field of the content, which is JSON.
     Field(Pointer),
-    /// Nowhere: it is always this.
+    /// A fixed value.
     Value(String),
 }
 
 impl Place {
-    /// Beside the content: a header, or what the broker calls `key` or `subject`.
+    /// Returns the place of an attribute: a header, or the broker's `key` or `subject`.
     pub fn attribute(name: &str) -> Self {
         Self::Attribute(name.to_lowercase())
     }
 
-    /// In the content, at a JSON pointer: `/order/id`.
+    /// Returns the place of a field in the content, by a JSON pointer: `/order/id`.
     pub fn field(pointer: &str) -> Result<Self, Invalid> {
         Pointer::new(pointer).map(Self::Field)
     }
 
-    /// Always this.
+    /// Returns a fixed value.
     pub fn value(text: impl Into<String>) -> Self {
         Self::Value(text.into())
     }
 }
 
-/// Where each part of an event is in a message of any shape.
+/// A mapping for messages of any shape: the place of each part of an event.
 ///
 /// ```
 /// use leftfold::Revision;
@@ -89,7 +89,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// A mapping that finds the stream there. All else is as its method says.
+    /// Creates a mapping that finds the stream at this place. The methods describe the other
+    /// defaults.
     pub fn new(stream: Place) -> Self {
         Self {
             stream,
@@ -105,55 +106,59 @@ impl Fields {
         }
     }
 
-    /// What is put before the name of each stream: `order-`. Nothing by default.
+    /// Sets a prefix for the name of each stream, such as `order-`. The default is none.
     #[must_use]
     pub fn stream_prefix(self, prefix: impl Into<String>) -> Self {
         Self { stream_prefix: prefix.into(), ..self }
     }
 
-    /// Where the revision is. Without, only the policy [`Arrival`](leftfold::Policy::Arrival) takes the events.
+    /// Sets the place of the revision. Without it, only the policy
+    /// [`Arrival`](leftfold::Policy::Arrival) accepts the events.
     #[must_use]
     pub fn revision(self, place: Place) -> Self {
         Self { revision: Some(place), ..self }
     }
 
-    /// Where the revision before is, as this feed has it. An event that has nothing there follows the one directly below.
+    /// Sets the place of the previous revision in this feed. An event without one follows the
+    /// revision directly below its own.
     #[must_use]
     pub fn previous(self, place: Place) -> Self {
         Self { previous: Some(place), ..self }
     }
 
-    /// Where the id is. Without, it is stream and revision: `cart-42@3`.
+    /// Sets the place of the id. Without it, the id is stream and revision: `cart-42@3`.
     #[must_use]
     pub fn id(self, place: Place) -> Self {
         Self { id: Some(place), ..self }
     }
 
-    /// Where the type is. Without, it is in the content at `/type`.
+    /// Sets the place of the type. Without it, the type is at `/type` in the content.
     #[must_use]
     pub fn kind(self, place: Place) -> Self {
         Self { kind: Some(place), ..self }
     }
 
-    /// Where the time is: as RFC 3339 writes it, or in milliseconds since 1970. Without, it is when the message was received.
+    /// Sets the place of the time: RFC 3339, or milliseconds since 1970. Without it, the time is
+    /// when the message was received.
     #[must_use]
     pub fn time(self, place: Place) -> Self {
         Self { time: Some(place), ..self }
     }
 
-    /// Which part of the content is the data. Without, it is the whole.
+    /// Sets the part of the content that is the data. Without it, the data is the whole content.
     #[must_use]
     pub fn data(self, pointer: Pointer) -> Self {
         Self { data: Some(pointer), ..self }
     }
 
-    /// Attributes to keep as metadata, where they are there. None by default.
+    /// Sets the attributes to keep as metadata, if present. The default is none.
     #[must_use]
     pub fn metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { metadata: names.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// What is added to revisions: 1 for a feed whose first one is 0, and whose first `previous`, if it has them, is -1.
+    /// Sets the number to add to revisions: 1 for a feed whose first one is 0, and whose first
+    /// `previous`, if any, is -1.
     #[must_use]
     pub fn offset(self, offset: i64) -> Self {
         Self { offset, ..self }
@@ -209,14 +214,14 @@ impl Fields {
     }
 }
 
-/// A message, and its content as JSON if it is.
+/// A message, and its content as JSON if it is valid.
 struct Found<'a> {
     message: &'a Message,
     root: Result<&'a RawValue, Invalid>,
 }
 
 impl Found<'_> {
-    /// What stands at a place, if anything does.
+    /// Returns the value at a place, if there is one.
     fn text(&self, what: &'static str, place: &Place) -> Result<Option<String>, Invalid> {
         match place {
             Place::Attribute(name) => Ok(self.message.attribute(name).map(ToOwned::to_owned)),

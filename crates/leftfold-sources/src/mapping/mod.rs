@@ -1,4 +1,4 @@
-//! From a message to an event of a stream, or the reason why it is none.
+//! Maps a message to an event of a stream, or to the reason why it is not one.
 
 mod cloudevents;
 mod fields;
@@ -17,10 +17,10 @@ pub use self::fields::{Fields, Place};
 pub use self::raw::Pointer;
 use crate::message::Message;
 
-/// How to find the event in a message.
+/// A mapping from messages to events.
 ///
-/// As configuration, `format` says which: `{ format = "cloudevents" }`, which is the default, or `{ format = "fields", stream = …
-/// }`.
+/// In configuration, `format` selects the mapping: `{ format = "cloudevents" }`, the default, or
+/// `{ format = "fields", stream = … }`.
 ///
 /// ```
 /// use leftfold_sources::{Mapping, Message};
@@ -66,12 +66,12 @@ impl From<Fields> for Mapping {
 }
 
 impl Mapping {
-    /// JSON of any shape, whose stream is found there.
+    /// Creates a mapping for JSON of any shape, with the stream at this place.
     pub fn fields(stream: Place) -> Fields {
         Fields::new(stream)
     }
 
-    /// The event in a message. What does not say when it happened did so when it was received.
+    /// Maps a message to an event. An event without a time gets the time when it was received.
     pub fn map(&self, message: &Message, received: Timestamp) -> Result<Delivery, Invalid> {
         match self {
             Self::CloudEvents(mapping) => mapping.map(message, received),
@@ -79,7 +79,7 @@ impl Mapping {
         }
     }
 
-    /// The same for the content of an [item](Self::item), which most of the time has not to be made.
+    /// Maps the content of an [item](Self::item), mostly without creating its message.
     #[cfg(feature = "http")]
     pub(crate) fn map_item(&self, content: &[u8], received: Timestamp) -> Result<Delivery, Invalid> {
         match self {
@@ -88,7 +88,7 @@ impl Mapping {
         }
     }
 
-    /// One of many that came together, as a message of its own.
+    /// Returns one item of a batch as a message of its own.
     #[cfg(feature = "http")]
     pub(crate) fn item(&self, content: &[u8]) -> Message {
         let kind = match self {

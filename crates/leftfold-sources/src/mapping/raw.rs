@@ -1,4 +1,4 @@
-//! JSON looked at without losing a letter of it: objects one level at a time, pointers, and what stands at their end.
+//! Lossless access to JSON text: objects one level at a time, pointers, and scalar values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use crate::message::Message;
 
-/// A JSON object whose values are still text. A name that comes twice is an error: which one was meant can't be told.
+/// A JSON object whose values are still text. A duplicate name is an error, because it is
+/// ambiguous.
 pub(super) struct Object<'a>(pub(super) BTreeMap<String, &'a RawValue>);
 
 impl<'de> Deserialize<'de> for Object<'de> {
@@ -41,7 +42,7 @@ impl<'de> Deserialize<'de> for Object<'de> {
     }
 }
 
-/// Content as JSON, or why it is none.
+/// Parses content as JSON.
 pub(super) fn json(content: &[u8]) -> Result<&RawValue, Invalid> {
     let text = text(content)?;
     serde_json::from_str(text).map_err(|error| Invalid::new("content", text, format!("JSON: {error}")))
@@ -53,7 +54,7 @@ pub(super) fn text(content: &[u8]) -> Result<&str, Invalid> {
     })
 }
 
-/// A string, number or boolean as text; nothing if it is null.
+/// Returns a string, number or boolean as text, or `None` for null.
 pub(super) fn scalar(what: &'static str, raw: &RawValue) -> Result<Option<String>, Invalid> {
     let token = raw.get().trim();
     match token.as_bytes().first() {
@@ -66,7 +67,7 @@ pub(super) fn scalar(what: &'static str, raw: &RawValue) -> Result<Option<String
     }
 }
 
-/// A revision as a feed writes it, moved by an offset.
+/// Parses a feed's revision, and adds the offset.
 pub(super) fn revision(what: &'static str, text: &str, offset: i64) -> Result<Revision, Invalid> {
     let number = text.trim().parse::<i64>().ok().and_then(|number| number.checked_add(offset));
     let revision = number.and_then(|number| u64::try_from(number).ok());
@@ -79,7 +80,7 @@ pub(super) fn revision(what: &'static str, text: &str, offset: i64) -> Result<Re
     })
 }
 
-/// A time as RFC 3339 writes it, to the microsecond.
+/// Parses an RFC 3339 time, to the microsecond.
 pub(super) fn time(text: &str) -> Result<Timestamp, Invalid> {
     let invalid = |why: &dyn fmt::Display| {
         Invalid::new("time", text, format!("a time such as 2026-11-16T08:00:00Z (RFC 3339): {why}"))
@@ -92,15 +93,15 @@ pub(super) fn to_the_microsecond(time: Timestamp) -> Result<Timestamp, jiff::Err
     Timestamp::from_microsecond(time.as_microsecond())
 }
 
-/// Content that became the data of an event.
+/// The content of a message as the data of an event.
 pub(super) struct Data {
     pub(super) json: Json,
-    /// Whether it is bytes, as a string in base64.
+    /// `true` if the data is bytes, as a string in base64.
     pub(super) is_base64: bool,
 }
 
 impl Data {
-    /// What an event has that brings none.
+    /// Returns the data of an event without any.
     pub(super) fn none() -> Self {
         Self { json: Json::stored("{}"), is_base64: false }
     }
@@ -116,7 +117,8 @@ impl Data {
         }
     }
 
-    /// The content of a message: as it is if its type says JSON or nothing, else as a string.
+    /// Returns the content of a message: unchanged if its type is JSON or missing, else as a
+    /// string.
     pub(super) fn of(message: &Message) -> Result<Self, Invalid> {
         let content = &message.content[..];
         let kind = message.content_type();
@@ -135,18 +137,19 @@ impl Data {
     }
 }
 
-/// Whether a type of content, without parameters, is JSON.
+/// Returns whether a content type without parameters is JSON.
 pub(super) fn is_json(kind: &str) -> bool {
     matches!(kind, "application/json" | "text/json") || kind.ends_with("+json")
 }
 
-/// A place in a JSON text, as RFC 6901 writes it: `/order/lines/0/product`. The empty one is the whole.
+/// A place in a JSON text as in RFC 6901: `/order/lines/0/product`. The empty pointer is the whole
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Pointer(Vec<String>);
 
 impl Pointer {
-    /// Checks the text and makes it a pointer.
+    /// Parses a pointer.
     pub fn new(text: &str) -> Result<Self, Invalid> {
         let invalid = |expected| Err(Invalid::new("JSON pointer", text, expected));
         if text.is_empty() {
@@ -165,7 +168,7 @@ impl Pointer {
         Ok(Self(names))
     }
 
-    /// What stands there, if anything does.
+    /// Returns the value at the pointer, if there is one.
     pub(super) fn find<'a>(&self, root: &'a RawValue) -> Result<Option<&'a RawValue>, Invalid> {
         let mut at = root;
         for name in &self.0 {
@@ -190,7 +193,7 @@ impl Pointer {
     }
 }
 
-/// The names and values of an object.
+/// Parses the names and values of an object.
 pub(super) fn object(text: &str) -> Result<Object<'_>, Invalid> {
     serde_json::from_str(text).map_err(|error| unreadable(text, &error))
 }

@@ -291,7 +291,7 @@ fn mangled() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever comes, there is an answer; and what is accepted keeps the rules for names.
+    /// Every input gets a result without a panic, and accepted events follow the rules for names.
     #[test]
     fn nothing_panics(
         content in prop_oneof![mangled(), prop::collection::vec(any::<u8>(), 0..200)],
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// An event that is sent in binary mode is the event that is sent in one piece.
+    /// An event in binary mode equals the same event in structured mode.
     #[test]
     fn modes_agree(id in "[!-~]{1,20}", subject in "\\PC{1,20}", number in 1..u64::from(u32::MAX), extension in "\\PC{0,20}") {
         let event = json!({

@@ -1,4 +1,4 @@
-//! A broker in memory: what is not acknowledged comes again, to whoever asks then.
+//! A broker in memory: unacknowledged messages are redelivered to the next consumer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,12 +22,12 @@ struct Shared {
 pub(crate) struct State {
     pub queue: VecDeque<(usize, Message)>,
     pub unacknowledged: BTreeMap<usize, Message>,
-    /// Not before these times.
+    /// Messages to redeliver, by the earliest time.
     pub later: Vec<(Instant, usize)>,
     pub acknowledged: usize,
-    /// For how long they were refused, one by one.
+    /// The delay of each refusal.
     pub refused: Vec<Duration>,
-    /// What the next calls fail with.
+    /// The errors of the next calls.
     pub receive_fails: VecDeque<Error>,
     pub acknowledge_fails: usize,
     published: usize,
@@ -53,7 +53,7 @@ impl Broker {
         state.queue.is_empty() && state.unacknowledged.is_empty()
     }
 
-    /// What the last consumer had and did not acknowledge comes again.
+    /// Returns a new consumer. It gets the unacknowledged messages of the last one again.
     pub(crate) fn consumer(&self) -> Consumer {
         let mut state = self.state();
         state.later.clear();

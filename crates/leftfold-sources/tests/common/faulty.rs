@@ -1,4 +1,4 @@
-//! A store that fails when told to.
+//! A store that fails on demand.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use leftfold::{
 pub(crate) enum Fault {
     /// Nothing is written.
     Before(Kind),
-    /// It is written, and the caller does not get to know.
+    /// The write succeeds, and the caller gets an error.
     After,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Faulty {
     pub store: Memory,
     pub settle: Arc<Mutex<VecDeque<Fault>>>,
     pub reject: Arc<Mutex<VecDeque<Fault>>>,
-    /// A stream that the store can't take, whatever it is asked.
+    /// A stream that the store never accepts.
     pub unacceptable: Arc<Mutex<Option<StreamId>>>,
 }
 

@@ -1,4 +1,4 @@
-//! A story of carts as messages, shuffled and repeated, and what must have become of it in the end.
+//! A workload of carts as messages, shuffled and repeated, and the checks of its outcome.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -12,7 +12,7 @@ use leftfold_sources::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Each stream's events, as structured CloudEvents in order.
+/// Returns the events of each stream, as structured CloudEvents in order.
 pub(crate) fn story(streams: u64, length: u64) -> Vec<Message> {
     let events = (1..=length).flat_map(|number| (1..=streams).map(move |stream| (stream, number)));
     events.map(|(stream, number)| event(stream, number)).collect()
@@ -26,7 +26,7 @@ pub(crate) fn event(stream: u64, number: u64) -> Message {
     Message::new(event.to_string()).with("content-type", "application/cloudevents+json")
 }
 
-/// A structured event with this text as its data.
+/// Returns a structured event with this text as its data.
 pub(crate) fn event_with(stream: &str, number: u64, data: &str) -> Message {
     let event = format!(
         r#"{{"specversion":"1.0","id":"{stream}-{number}","source":"/shop","type":"added","subject":"{stream}","sequence":{number},"data":{data}}}"#
@@ -34,7 +34,7 @@ pub(crate) fn event_with(stream: &str, number: u64, data: &str) -> Message {
     Message::new(event).with("content-type", "application/cloudevents+json")
 }
 
-/// No events: each is wrong in its own way.
+/// Returns messages that are not events, each for another reason.
 pub(crate) fn poison() -> Vec<Message> {
     let no_subject = r#"{"specversion":"1.0","id":"p","source":"/","type":"added","sequence":1}"#;
     let zero =
@@ -46,7 +46,7 @@ pub(crate) fn poison() -> Vec<Message> {
         .collect()
 }
 
-/// Numbers that look like chance, the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -60,7 +60,7 @@ impl Chance {
     }
 }
 
-/// The same with one in four twice, and each somewhere within a window of where it was.
+/// Repeats one message in four, and moves each within a window of its position.
 pub(crate) fn shuffled(messages: Vec<Message>, window: usize, seed: u64) -> Vec<Message> {
     let mut chance = Chance::new(seed);
     let mut places = Vec::new();
@@ -74,17 +74,17 @@ pub(crate) fn shuffled(messages: Vec<Message>, window: usize, seed: u64) -> Vec<
     places.into_iter().map(|(_, message)| message).collect()
 }
 
-/// Nothing takes so long.
+/// The time after which a test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Fails if it takes far longer than it ever should, so that what never ends is seen to.
+/// Fails if the future takes far too long, so that a test does not hang.
 pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future)
         .await
         .unwrap_or_else(|_| panic!("{what}: it should long have happened"))
 }
 
-/// Asks again and again until it is so.
+/// Polls until the condition holds.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     soon(what, async {
         while !is_so().await {
@@ -94,7 +94,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl 
     .await;
 }
 
-/// Waits until so many events are in the log.
+/// Waits until the log has this many events.
 pub(crate) async fn logged<S: Log>(store: &S, events: u64) {
     soon(&format!("{events} events in the log"), async {
         loop {
@@ -113,7 +113,7 @@ pub(crate) async fn count<S: Log>(store: &S) -> u64 {
     (0..store.partitions()).map(|partition| heads.get(&leftfold::Partition(partition).into())).sum()
 }
 
-/// What the carts hold: the numbers of their events, in the order in which they were folded.
+/// The contents of the carts: the numbers of their events, in the order in which they were folded.
 pub(crate) struct Carts;
 
 #[derive(Deserialize)]
@@ -143,7 +143,8 @@ impl Projection for Carts {
     }
 }
 
-/// The log has each event once and in order, nothing is held, and the documents are the fold of it.
+/// Asserts that the log has each event once and in order, nothing is held, and the documents are
+/// the fold of the log.
 pub(crate) async fn assert_right<S: Sequences + Documents + Clone>(store: &S, streams: u64, length: u64) {
     let all: Vec<u64> = (1..=length).collect();
     for stream in 1..=streams {
@@ -163,7 +164,7 @@ pub(crate) async fn assert_right<S: Sequences + Documents + Clone>(store: &S, st
     app.stop().await;
 }
 
-/// How often each message stands in the list of the rejected.
+/// Returns the source and the reason of each rejected message, by content.
 pub(crate) async fn rejected<S: Sequences>(store: &S) -> BTreeMap<Vec<u8>, (String, String)> {
     let rejected = store.rejected(None, 100).await.unwrap();
     rejected.into_iter().map(|rejected| (rejected.content, (rejected.source, rejected.reason))).collect()

@@ -1,4 +1,5 @@
-//! The whole path from a broker to documents, while feeds are dropped in the middle and the broker is killed.
+//! The whole path from a broker to documents, while feeds are dropped midway and the broker is
+//! killed.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,24 +12,25 @@ use tokio::task::JoinHandle;
 
 use super::common::{PATIENCE, assert_right, count, logged, poison, rejected, shuffled, soon, story, until};
 
-/// A broker, as the test uses it.
+/// A broker under test.
 pub(crate) trait Rig {
     type Source: Source;
 
-    /// Whether a feed gets to know that the broker is gone, or the broker's library goes on by itself.
+    /// `true` if a feed notices that the broker is gone; `false` if the broker's library reconnects
+    /// by itself.
     const NOTICES: bool = true;
 
-    /// A new consumer of what is there.
+    /// Returns a new consumer of the broker's messages.
     fn source(&self) -> impl Future<Output = Self::Source>;
 
-    /// Publishes, and returns when it is safe.
+    /// Publishes messages, and returns when they are safe.
     fn publish(&self, messages: Vec<Message>) -> impl Future<Output = ()>;
 
     fn kill(&self) -> impl Future<Output = ()>;
 
     fn restart(&self) -> impl Future<Output = ()>;
 
-    /// How many messages are not acknowledged.
+    /// Returns the number of unacknowledged messages.
     fn left(&self) -> impl Future<Output = u64>;
 }
 
@@ -51,7 +53,7 @@ impl Running {
         Self { handle: feed.handle(), stop, task: tokio::spawn(feed.run(stopped)) }
     }
 
-    /// Ends it wherever it is.
+    /// Aborts the feed at any point.
     pub(crate) async fn abort(self) {
         self.task.abort();
         drop(self.task.await);
@@ -79,7 +81,7 @@ pub(crate) async fn whole_path<R: Rig>(rig: &R) {
 
     rig.publish(messages).await;
     soon("it can be read from", async { rig.source().await.check().await }).await.unwrap();
-    // One takes messages, and is gone before it has done anything with them.
+    // A consumer receives messages, and is dropped before it processes them.
     let mut careless = rig.source().await;
     assert!(!soon("messages", careless.receive(20)).await.unwrap().is_empty());
     drop(careless);

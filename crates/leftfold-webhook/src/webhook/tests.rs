@@ -15,7 +15,7 @@ fn here() -> Guard {
     Guard::allowing(["127.0.0.0/8", "::1"]).unwrap()
 }
 
-/// Posts to somebody who reads the request and then does this.
+/// Posts to a server that reads the request and then runs `answer`.
 async fn posted<F: Future<Output = ()> + Send>(
     answer: impl FnOnce(TcpStream) -> F + Send + 'static,
     patience: Duration,
@@ -60,7 +60,7 @@ async fn of_an_answer_without_end_the_beginning_is_read() {
     let answer = async |mut stream: TcpStream| {
         let begin = b"HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(begin).await.unwrap();
-        // It ends when nobody reads any more.
+        // The loop ends when the caller stops reading.
         while stream.write_all(b"5\r\nagain\r\n").await.is_ok() {}
     };
     let (verdict, _) = posted(answer, Duration::from_mins(1)).await;
@@ -72,7 +72,7 @@ async fn of_an_answer_without_end_the_beginning_is_read() {
 async fn who_does_not_answer_is_not_waited_for() {
     let answer = async |mut stream: TcpStream| {
         let mut rest = Vec::new();
-        // Until the caller has had enough.
+        // Wait until the caller gives up.
         let _ = stream.read_to_end(&mut rest).await;
     };
     let (verdict, _) = posted(answer, Duration::from_millis(50)).await;
@@ -95,7 +95,7 @@ async fn nobody_is_called_who_may_not_be() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     for scheme in ["http", "https"] {
-        // A name is checked when it is called, also where it was another address's before.
+        // A name is checked on each call, even if it resolved to another address before.
         let webhook =
             Webhook::new(&format!("{scheme}://localhost:{port}/"), signer(), Guard::default()).unwrap();
         let said = webhook.post("a/b/1", Bytes::new()).await.map(drop).unwrap_err().to_string();
