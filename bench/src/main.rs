@@ -1,7 +1,7 @@
 //! Measures the cost of Leftfold as ratios to plain code in the same run.
 //!
-//! Machines differ and are noisy, so no figure stands alone. Each measurement alternates with its
-//! reference several times, and the medians are compared.
+//! Machines differ and are noisy, so no single number has a meaning. Each measurement alternates
+//! with its reference several times, and the medians are compared.
 
 mod append;
 mod carts;
@@ -53,7 +53,7 @@ enum Command {
         /// Fold this many events, ten per cart (default: 1,000,000 on SQLite, 200,000 on MongoDB)
         #[arg(long)]
         events: Option<u64>,
-        /// Print only a JSON list of figures on standard output
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
         /// Create the files in this directory instead of a temporary one
@@ -69,7 +69,7 @@ enum Command {
         /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print only a JSON list of figures on standard output
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
@@ -84,7 +84,7 @@ enum Command {
         /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print only a JSON list of figures on standard output
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
@@ -96,7 +96,7 @@ enum Command {
         /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print only a JSON list of figures on standard output
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
@@ -108,7 +108,7 @@ enum Command {
         /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print only a JSON list of figures on standard output
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
@@ -117,7 +117,7 @@ enum Command {
         /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print only a JSON list of figures on standard output
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },

@@ -1,4 +1,4 @@
-//! Figures and their output.
+//! Measurements and their output.
 
 use std::io::{Write as _, stdout};
 

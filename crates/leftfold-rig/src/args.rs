@@ -14,8 +14,8 @@ Exit status:
   3    the run could not be carried out
   130  interrupted";
 
-/// Run Leftfold's workers as processes on a real store, kill and stop them at the worst moments,
-/// and check that nothing is lost, duplicated or swapped
+/// Kill and stop Leftfold's processes on a real store at the worst moments, and check that nothing
+/// is lost, duplicated or swapped
 #[derive(Debug, Parser)]
 #[command(name = "leftfold-rig", version, after_help = EXIT_STATUS, max_term_width = 100)]
 #[command(args_conflicts_with_subcommands = true)]

@@ -1,4 +1,4 @@
-//! The report of a run: figures, checks, a table.
+//! The report of a run: results, checks, a table.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;

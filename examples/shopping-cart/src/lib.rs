@@ -4,10 +4,10 @@
 //!
 //! | read model | from | to | its idea |
 //! | --- | --- | --- | --- |
-//! | [`CartDetails`] | the events of one cart | a document per cart | merging, errors, deletes |
+//! | [`CartDetails`] | one cart | a document per cart | merging, errors, deletes |
 //! | [`ClientSummary`] | many carts | a document per client | routing by content |
-//! | [`OpenCarts`] | many carts | a document per client with an open cart | documents that come and go |
-//! | [`DailyTotals`] | all carts | a document per day, and one of all days | one event, several documents |
+//! | [`OpenCarts`] | many carts | a document per client with an open cart | creating and deleting |
+//! | [`DailyTotals`] | all carts | a document per day, and one of all days | several documents per event |
 //!
 //! `tests/specs.rs` shows the documents that each read model folds from given events. [`workload`]
 //! generates any number of events for demonstrations and benchmarks.

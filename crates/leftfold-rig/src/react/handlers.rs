@@ -1,14 +1,14 @@
 //! The reactions under test, and their effects.
 //!
-//! | reaction | on | what it does |
+//! | reaction | on | effect |
 //! | --- | --- | --- |
-//! | `record` | documents by stream | an effect in the transaction that completes it: exactly once |
-//! | `mail` | documents by content | an effect outside of the store: at least once |
-//! | `item` | a table that the rig writes to | the same |
-//! | `event` | events of some types | a record in the transaction that completes it: each event once, in order |
-//! | `poison` | a deadly item and its neighbours | kills its process; for others takes a while |
-//! | `hold` | items that are to be held | never ends at its first attempt |
-//! | `large` | items with a large watched value | fails twice at length, then an effect elsewhere |
+//! | `record` | documents by stream | in the transaction that completes it: exactly once |
+//! | `mail` | documents by content | outside the store: at least once |
+//! | `item` | a table that the rig writes to | outside the store: at least once |
+//! | `event` | events of some types | in the transaction that completes it: once, in order |
+//! | `poison` | a deadly item and its neighbours | the deadly one kills its process, others are slow |
+//! | `hold` | held items | none at the first attempt, which never ends |
+//! | `large` | items with a large watched value | after two long errors, outside the store |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
