@@ -15,16 +15,16 @@ pub(crate) struct Ledger {
     /// The ids of each acknowledged append or delivery, with the token of its last event.
     acknowledged: Vec<(Vec<String>, Token)>,
     refused: Vec<String>,
-    /// The number of batches of deliveries that got a response.
+    /// The number of batches of deliveries that the most advanced feeder has reported.
     pub(crate) fed: u64,
-    /// The number of appends that got a response as duplicates.
+    /// The number of appends that the store reported as duplicates.
     pub(crate) repeated: u64,
     /// Responses that were wrong on arrival.
     pub(crate) wrong: Vec<String>,
 }
 
 impl Ledger {
-    /// Records a response. Returns the number of the append, if it belongs to one.
+    /// Records a response. Returns the number of its append or batch, if it has one.
     pub(crate) fn enter(&mut self, said: Said) -> Option<u64> {
         match said {
             Said::Acknowledged { append, ids, token, again } => {

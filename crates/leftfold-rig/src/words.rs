@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 /// An order to a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Dies or waits at a place.
+    /// Die or wait at a place.
     At { place: String, passes: Vec<String>, times: u32, blow: Blow },
-    /// Goes on from the place where it waits.
+    /// Go on from the place where it waits.
     GoOn,
-    /// Cancels the order to die or wait, and confirms that.
+    /// Cancel the order to die or wait, and confirm that.
     Disarm,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Blow {
     Die,
-    /// Waits to be stopped and then to be resumed.
+    /// Wait to be stopped and then to be resumed.
     Wait,
 }
 
