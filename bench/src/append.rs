@@ -1,4 +1,4 @@
-//! Appends of many callers at once against one commit per call.
+//! Measures appends of many concurrent callers against one commit per call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,11 +36,11 @@ pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Ve
     ])
 }
 
-/// How many events a second so many callers append, each one event after the other.
+/// Returns the events per second that `callers` append, each with one event in flight.
 async fn per_second(store: impl Store, callers: u64, each: u64) -> Result<f64> {
     let app = Leftfold::on(store).open().await?;
     let data = Json::parse(DATA)?;
-    // New carts, numbered as they come, as in the references.
+    // Each append creates a new cart, as in the references.
     let next = Arc::new(AtomicU64::new(0));
     let begun = Instant::now();
     let mut tasks: JoinSet<Result<()>> = JoinSet::new();

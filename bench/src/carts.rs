@@ -1,4 +1,4 @@
-//! A cart, folded by hand: what the references do with events.
+//! A hand-written cart projection, for the references.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Result;
 
-/// A cart, by hand.
+/// A cart, folded by hand.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cart {
@@ -47,7 +47,7 @@ struct Removed {
     quantity: u32,
 }
 
-/// What an event makes of a cart.
+/// Folds an event into a cart.
 pub(crate) fn fold(cart: Option<Cart>, kind: &str, data: &str, time: i64) -> Result<Option<Cart>> {
     if kind == "shopping-cart-opened" {
         let Opened { client_id } = serde_json::from_str(data)?;

@@ -1,4 +1,4 @@
-//! First catch-up against plain code, and against one guarded write per event.
+//! Measures the first catch-up against plain code, and against one guarded write per event.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -50,15 +50,15 @@ pub(crate) async fn measure<S: Subject>(
     Ok(figures)
 }
 
-/// What a catch-up cost.
+/// The time and memory that a catch-up took.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
-    /// The most memory the process ever had.
+    /// The peak memory of the process.
     pub(crate) peak_bytes: u64,
 }
 
-/// Folds a prepared log in a process of its own.
+/// Folds a prepared log in a separate process.
 pub(crate) fn in_a_process(store: &str) -> Result<Cost> {
     let output =
         Command::new(std::env::current_exe()?).args(["catch-up", store]).stderr(Stdio::inherit()).output()?;
@@ -68,7 +68,7 @@ pub(crate) fn in_a_process(store: &str) -> Result<Cost> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Folds what another process has prepared, and prints what that cost.
+/// Folds a log that another process has prepared, and prints the cost.
 pub(crate) async fn child(store: &str) -> Result<()> {
     let seconds = if store.starts_with("mongodb") {
         fold(leftfold_mongodb::Mongo::connect(store).await?).await?

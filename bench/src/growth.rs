@@ -1,4 +1,4 @@
-//! Whether time per event and memory stay as they are while the log grows.
+//! Measures time per event and memory while the log grows.
 
 use shopping_cart::workload::Order;
 
@@ -17,7 +17,7 @@ pub(crate) async fn measure<S: Subject>(subject: &S) -> Result<Vec<Figure>> {
         let name = "growth";
         subject.remove(name).await?;
         fill(subject, name, events, Order::Interleaved { open: 5_000 }).await?;
-        // The smaller, the noisier.
+        // Small logs give noisier results, so they get more rounds.
         let rounds = if events <= 1_000_000 { 5 } else { 1 };
         let mut took = Vec::new();
         for _ in 0..rounds {

@@ -1,4 +1,5 @@
-//! Over HTTP: events through the server against the same deliveries through the library, and reads of documents against a bare handler.
+//! Measures HTTP: events through the server against the library, and document reads against a bare
+//! handler.
 
 mod client;
 pub(crate) mod serving;
@@ -22,19 +23,19 @@ use crate::report::{Figure, Result, float, median};
 use crate::stores::fill;
 use crate::subject::{DATA, Subject};
 
-/// How many clients there are, each with a connection of its own, and callers of the library.
+/// The number of clients with one connection each, and of callers of the library.
 const CLIENTS: u64 = 8;
 const EVENTS: u64 = 200_000;
 const STREAMS: u64 = 2_000;
-/// How many streams of a client have events on their way at the same time.
+/// The number of a client's streams with events in flight at the same time.
 const OPEN: u64 = 50;
 const BATCH: usize = 100;
 const TIME: &str = "2026-01-01T00:00:00Z";
 const SOURCE: &str = r#"{"source":"/shop"}"#;
-/// How many documents there are, of ten events each, and how many reads of them.
+/// The number of documents, of ten events each. `READS` is the number of reads.
 const DOCUMENTS: u64 = 2_000;
 const READS: u64 = 100_000;
-/// How many reads a second are to be reached.
+/// The goal for reads per second.
 const READS_GOAL: f64 = 10_000.0;
 
 pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
@@ -105,10 +106,10 @@ async fn read<S: Subject>(subject: &S, rounds: usize) -> Result<Vec<Figure>> {
     ])
 }
 
-/// How a delivery that is in the log is answered.
+/// The part of a response that says that a delivery is in the log.
 const APPENDED: &str = r#""answer":"appended""#;
 
-/// The streams and revisions that a client brings, in order.
+/// Returns the streams and revisions that a client delivers, in order.
 fn feed(client: u64) -> Vec<(u64, u64)> {
     let (streams, each) = (STREAMS / CLIENTS, EVENTS / STREAMS);
     let mut feed = Vec::new();
@@ -142,7 +143,7 @@ fn request(method: &str, path: &str, batch: Option<&str>) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     if let Some(batch) = batch {
         let length = batch.len();
-        // A string takes everything.
+        // Writing to a string never fails.
         let _ =
             write!(text, "content-type: application/cloudevents-batch+json\r\ncontent-length: {length}\r\n");
     }
@@ -151,7 +152,7 @@ fn request(method: &str, path: &str, batch: Option<&str>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// The same as the server makes of such an event.
+/// Returns the delivery that the server creates from such an event.
 fn delivery(stream: u64, revision: u64) -> Result<Delivery> {
     let entry = Entry {
         id: EventId::new(format!("{stream}-{revision}"))?,
@@ -168,7 +169,7 @@ fn delivery(stream: u64, revision: u64) -> Result<Delivery> {
     })
 }
 
-/// How many events a second as many callers of the library bring, in the same batches.
+/// Returns the events per second of as many callers of the library, with the same batches.
 async fn call(store: &(impl Sequences + Clone)) -> Result<f64> {
     let sequencer = Sequencer::new(store.clone());
     let mut feeds = Vec::new();

@@ -1,4 +1,5 @@
-//! Deliveries through the sequencer against plain appends of the same events in the same batches.
+//! Measures deliveries through the sequencer against plain appends of the same events in the same
+//! batches.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,19 +19,19 @@ use crate::subject::{DATA, Subject};
 
 const STREAMS: u64 = 2_000;
 const EVENTS: u64 = 200_000;
-/// How many streams have events on their way at the same time.
+/// The number of streams with events in flight at the same time.
 const OPEN: u64 = 100;
 const BATCH: usize = 1_000;
 const WINDOW: usize = 1_000;
-/// How many events wait, at first and in the end.
+/// The number of held events, for the first and the second measurement.
 const HELD: [u64; 2] = [100_000, 1_000_000];
 
-/// How a feed brings its events.
+/// The order in which a feed delivers its events.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Straight,
     Shuffled,
-    /// In order, and three of ten events twice.
+    /// In order, with three of ten events twice.
     Doubled,
 }
 
@@ -68,7 +69,7 @@ pub(crate) async fn measure<S: Subject>(subject: &S, rounds: usize) -> Result<Ve
     Ok(figures)
 }
 
-/// The events of a feed, in order, `OPEN` streams at a time.
+/// Returns the events of a feed, in order, with `OPEN` streams at a time.
 fn feed() -> Result<Vec<Delivery>> {
     let each = EVENTS / STREAMS;
     let mut feed = Vec::new();
@@ -98,12 +99,12 @@ fn delivery(stream: u64, revision: u64) -> Result<Delivery> {
     })
 }
 
-/// How many events a second come through the sequencer.
+/// Returns the events per second through the sequencer.
 async fn ingest(store: impl Sequences + Clone, order: Order) -> Result<f64> {
     let mut feed = feed()?;
     match order {
         Order::Straight => {}
-        // Windows lie across batches, so that much has to wait for the next one.
+        // Windows overlap batches, so many events are held until the next batch.
         Order::Shuffled => feed[WINDOW / 2..].chunks_mut(WINDOW).for_each(shuffle),
         Order::Doubled => {
             let twice = |(at, delivery): (usize, Delivery)| {
@@ -138,7 +139,7 @@ async fn ingest(store: impl Sequences + Clone, order: Order) -> Result<f64> {
     Ok(float(count) / took)
 }
 
-/// How many events a second are appended in such batches, all streams of a batch at the same time.
+/// Returns the appended events per second, with all streams of a batch at the same time.
 async fn append(store: impl Append + Clone) -> Result<f64> {
     let mut feed = feed()?.into_iter();
     let begun = Instant::now();
@@ -165,7 +166,7 @@ async fn append(store: impl Append + Clone) -> Result<f64> {
     }
 }
 
-/// The same disorder every time.
+/// Shuffles in the same way on each call.
 fn shuffle(deliveries: &mut [Delivery]) {
     let mut state = 7_u64;
     for at in (1..deliveries.len()).rev() {
@@ -174,7 +175,7 @@ fn shuffle(deliveries: &mut [Delivery]) {
     }
 }
 
-/// Has events held in a process of its own.
+/// Holds events in a separate process.
 fn in_a_process(store: &str, events: u64) -> Result<Cost> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.args(["hold", store, &events.to_string()]).stderr(Stdio::inherit()).output()?;
@@ -184,7 +185,7 @@ fn in_a_process(store: &str, events: u64) -> Result<Cost> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Brings so many events of which the first of each stream is missing, and prints what that cost.
+/// Delivers `events` events without the first one of each stream, and prints the cost.
 pub(crate) async fn hold(store: impl Sequences + Clone, events: u64) -> Result<()> {
     let limits = Limits { events: 2 * events, ..Limits::default() };
     let sequencer = Sequencer::with(store, limits, Arc::new(System));

@@ -1,4 +1,5 @@
-//! From an append to the document being visible, at a modest rate, beside what can't be avoided.
+//! Measures the time from an append until its document is visible, at a modest rate, against the
+//! unavoidable part.
 
 use std::time::{Duration, Instant};
 
@@ -49,8 +50,8 @@ fn pace() -> Duration {
     Duration::from_millis(1_000 / PER_SECOND)
 }
 
-/// Appends and reads with one handle of a store, while a worker folds with another, or with the same. Whoever is slow
-/// keeps nobody from coming: the rate is what it is said to be.
+/// Appends and reads through one handle of a store while a worker folds through another, or through
+/// the same. The rate is fixed: a slow operation does not delay the next.
 pub(crate) async fn latencies<S: Store>(worker: &S, caller: &S) -> Result<Vec<f64>> {
     let worker = Leftfold::on(worker.clone()).projection(CartDetails).start().await?;
     let app = Leftfold::on(caller.clone()).projection(CartDetails).open().await?;

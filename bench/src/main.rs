@@ -1,7 +1,7 @@
-//! What Leftfold costs, as ratios to plain code that is measured in the same run.
+//! Measures the cost of Leftfold as ratios to plain code in the same run.
 //!
-//! Machines differ and are noisy, so no figure stands alone: each is taken in turns with its reference, several
-//! times, and the medians are compared.
+//! Machines differ and are noisy, so no single number has a meaning. Each measurement alternates
+//! with its reference several times, and the medians are compared.
 
 mod append;
 mod carts;
@@ -39,97 +39,98 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Folding: catch-up, one event at a time, append, latency, growth; on MongoDB traffic instead of growth.
+    /// Measure folding: catch-up, per event, append, latency, growth (MongoDB: traffic, no growth)
     Fold {
-        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        /// Measure this store: sqlite, mongodb (starts a private server) or a mongodb:// URL
         #[arg(long, default_value = "sqlite")]
         store: String,
-        /// Only these measurements.
+        /// Take only these measurements
         #[arg(long, value_delimiter = ',')]
         only: Vec<Part>,
-        /// How often each measurement is taken.
+        /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Events of the catch-up, ten to a cart: 1,000,000 on SQLite and 200,000 on MongoDB if not said.
+        /// Fold this many events, ten per cart (default: 1,000,000 on SQLite, 200,000 on MongoDB)
         #[arg(long)]
         events: Option<u64>,
-        /// Print a list of figures as JSON, and nothing else, on standard output.
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
-        /// Where the files are made; a temporary directory if left out.
+        /// Create the files in this directory instead of a temporary one
         #[arg(long)]
         directory: Option<PathBuf>,
     },
-    /// Ingesting: deliveries in order, out of order and twice, against plain appends; memory while much is held.
+    /// Measure ingesting: deliveries in order, out of order and twice, and memory while events are
+    /// held
     Ingest {
-        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        /// Measure this store: sqlite, mongodb (starts a private server) or a mongodb:// URL
         #[arg(long, default_value = "sqlite")]
         store: String,
-        /// How often each measurement is taken.
+        /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print a list of figures as JSON, and nothing else, on standard output.
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
-    /// Reacting: documents that others write, each handled once.
+    /// Measure reactions to documents that other programs write
     React {
-        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        /// Measure this store: sqlite, mongodb (starts a private server) or a mongodb:// URL
         #[arg(long, default_value = "sqlite")]
         store: String,
-        /// Show where the time goes, in one run, instead.
+        /// Profile one run instead and show where its time goes
         #[arg(long)]
         profile: bool,
-        /// How often each measurement is taken.
+        /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print a list of figures as JSON, and nothing else, on standard output.
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
-    /// Writing documents without events, guarded by their content, against plain writes.
+    /// Measure guarded writes of documents without events against plain writes
     Writes {
-        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        /// Measure this store: sqlite, mongodb (starts a private server) or a mongodb:// URL
         #[arg(long, default_value = "sqlite")]
         store: String,
-        /// How often each measurement is taken.
+        /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print a list of figures as JSON, and nothing else, on standard output.
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
-    /// Over HTTP: events against the library, and reads of documents against a bare handler.
+    /// Measure HTTP: events against the library, document reads against a bare handler
     Http {
-        /// The store to measure: sqlite, mongodb for a private server, or the mongodb:// URL of one.
+        /// Measure this store: sqlite, mongodb (starts a private server) or a mongodb:// URL
         #[arg(long, default_value = "sqlite")]
         store: String,
-        /// How often each measurement is taken.
+        /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print a list of figures as JSON, and nothing else, on standard output.
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
-    /// Projections in JavaScript: folds on one thread, and a catch-up on SQLite, against the same in Rust.
+    /// Measure JavaScript projections against Rust: folds on one thread, and a catch-up on SQLite
     Script {
-        /// How often each measurement is taken.
+        /// Repeat each measurement this many times
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// Print a list of figures as JSON, and nothing else, on standard output.
+        /// Print only a JSON list of results on standard output
         #[arg(long)]
         json: bool,
     },
-    /// Serves over HTTP until its input ends.
+    /// Serve over HTTP until standard input is closed
     #[command(hide = true)]
     ServeAs { argument: String, role: http::serving::Role },
-    /// Brings events that must wait, and prints how much memory that took.
+    /// Deliver events that must be held and print the memory used
     #[command(hide = true)]
     Hold { store: String, events: u64 },
-    /// Plans or runs reactions beside others, until it is killed.
+    /// Plan or run reactions beside other processes until killed
     #[command(hide = true)]
     ReactAs { store: String, role: react::processes::Role, count: u64 },
-    /// Makes a log to look at more closely, and prints what to fold under a profiler: `prepare`, then `catch-up`.
+    /// Create a log for profiling and print the `catch-up` command that folds it
     #[command(hide = true)]
     Prepare {
         #[arg(long, default_value = "sqlite")]
@@ -139,8 +140,7 @@ enum Command {
         #[arg(long)]
         grouped: bool,
     },
-    /// Folds a prepared log and prints how long it took and how much memory: a process of its own, so that
-    /// measurements don't disturb each other.
+    /// Fold a prepared log in this process and print the time and memory used
     #[command(hide = true)]
     CatchUp { store: String },
 }
@@ -267,7 +267,7 @@ async fn prepare(subject: &impl Subject, events: u64, order: Order) -> Result<()
     Ok(())
 }
 
-/// What to measure.
+/// The measurements to take.
 struct Plan {
     only: Vec<Part>,
     rounds: usize,

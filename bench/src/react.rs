@@ -1,4 +1,4 @@
-//! Reactions: documents that any program writes, each handled once by a handler that reads it.
+//! Measures reactions to documents that any program writes. A handler reads each document once.
 
 mod peer;
 pub(crate) mod processes;
@@ -23,15 +23,16 @@ use crate::subject::sqlite::Files;
 use crate::traffic;
 
 const DOCUMENTS: u64 = 20_000;
-/// How many handlers run at the same time: as many as serve us best, as the reference has its own.
+/// The number of concurrent handlers that suits Leftfold best. The reference has its own best
+/// setting.
 const AT_ONCE: usize = 512;
 const PER_SECOND: u64 = 100;
 const LATENCIES: u64 = 1_000;
 const IDLE: Duration = Duration::from_secs(20);
-/// What the reference that users know sent per second when idle, and per task.
+/// The commands per second that mongodash sends when idle. `MOST_PER_TASK` is the limit per task.
 const ITS_IDLE: f64 = 1.3;
 const MOST_PER_TASK: f64 = 0.2;
-/// How many tasks a second are to be reached on SQLite.
+/// The goal for tasks per second on SQLite.
 const SQLITE_GOAL: f64 = 20_000.0;
 
 #[derive(Deserialize)]
@@ -39,12 +40,12 @@ struct Order {
     number: u64,
 }
 
-/// A store whose plain documents others write.
+/// A store in which other programs write plain documents.
 pub(crate) trait Plain: Subject<Store: Reactive> {
-    /// Makes what is to be written to.
+    /// Creates the collection or table for the documents.
     async fn make(&self, place: &str) -> Result<()>;
 
-    /// Writes so many documents, numbered from here on.
+    /// Writes `count` documents, numbered from `from`.
     async fn write(&self, place: &str, from: u64, count: u64) -> Result<()>;
 }
 
@@ -90,7 +91,7 @@ impl Plain for Databases {
     }
 }
 
-/// When each document was handled.
+/// The times at which documents were handled.
 #[derive(Clone, Default)]
 struct Handled {
     count: Arc<AtomicU64>,
@@ -131,7 +132,7 @@ struct Run<R> {
 }
 
 impl<R: Reactive> Run<R> {
-    /// Starts a reactor on a store that is empty.
+    /// Starts a reactor on an empty store.
     async fn start(subject: &impl Plain, place: &str, store: R) -> Result<Self> {
         subject.make(place).await?;
         let handled = Handled::default();
@@ -141,7 +142,7 @@ impl<R: Reactive> Run<R> {
         Ok(Self { reacting, handled })
     }
 
-    /// Writes documents. Returns the time until the last is handled and its task is done.
+    /// Writes the documents. Returns the time until the last one is handled and its task is done.
     async fn handle_all(&self, subject: &impl Plain, place: &str) -> Result<Duration> {
         let begun = Instant::now();
         subject.write(place, 0, DOCUMENTS).await?;
@@ -166,7 +167,7 @@ async fn start<S: Plain>(subject: &S, place: &str) -> Result<Run<S::Store>> {
     Run::start(subject, place, subject.open(place).await?).await
 }
 
-/// How many tasks a second: from the first document until the last is handled and its task is done.
+/// Returns the tasks per second, from the first write until the last task is done.
 async fn throughput<S: Plain>(subject: &S, place: &str) -> Result<f64> {
     let run = start(subject, place).await?;
     let took = run.handle_all(subject, place).await?;
@@ -174,7 +175,7 @@ async fn throughput<S: Plain>(subject: &S, place: &str) -> Result<f64> {
     Ok(float(DOCUMENTS) / took.as_secs_f64())
 }
 
-/// From a write to its handler, in seconds, sorted.
+/// Returns the times from a write to its handler, in seconds, sorted.
 async fn latencies<S: Plain>(subject: &S, place: &str) -> Result<Vec<f64>> {
     let run = start(subject, place).await?;
     let mut tick = tokio::time::interval(Duration::from_millis(1_000 / PER_SECOND));
@@ -233,7 +234,7 @@ pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<V
         let before = traffic::commands(databases).await?;
         ours.push(throughput(databases, place).await?);
         let commands = traffic::sent_since(databases, &before, "reactions").await?;
-        // Those that write the documents are not ours.
+        // The commands that write the documents do not count.
         sent.push(float(commands - DOCUMENTS.div_ceil(1_000)) / float(DOCUMENTS));
     }
     eprintln!("reactions, {LATENCIES} documents at {PER_SECOND} a second …");
@@ -268,7 +269,7 @@ pub(crate) async fn on_mongodb(databases: &Databases, rounds: usize) -> Result<V
     Ok(figures)
 }
 
-/// A change stream, and one read of each document that it names; how many a second.
+/// Returns the documents per second of a bare change stream with one read per document.
 async fn bare_throughput(databases: &Databases, place: &str) -> Result<f64> {
     databases.remove(place).await?;
     databases.make(place).await?;
@@ -286,7 +287,7 @@ async fn bare_throughput(databases: &Databases, place: &str) -> Result<f64> {
     Ok(float(DOCUMENTS) / begun.elapsed().as_secs_f64())
 }
 
-/// From a write until a change stream has told of it, with the document, in seconds, sorted.
+/// Returns the times from a write until a change stream returns the document, in seconds, sorted.
 async fn bare_latencies(databases: &Databases, place: &str) -> Result<Vec<f64>> {
     databases.remove(place).await?;
     databases.make(place).await?;

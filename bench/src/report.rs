@@ -1,4 +1,4 @@
-//! Figures, and how they are shown.
+//! Measurements and their output.
 
 use std::io::{Write as _, stdout};
 
@@ -7,27 +7,27 @@ use serde::Serialize;
 
 pub(crate) type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// One measurement beside its reference.
+/// A measurement and its reference.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What was measured, with its unit, and in brackets what with.
+    /// The name of the measurement, with its unit and, in brackets, its reference.
     pub(crate) bench: String,
     pub(crate) ours: f64,
     pub(crate) reference: f64,
-    /// How many times better than the reference ours is.
+    /// The factor by which ours is better than the reference.
     pub(crate) ratio: f64,
-    /// What the ratio should be at least; none where there is no goal.
+    /// The minimum ratio, if there is a goal.
     pub(crate) goal: Option<f64>,
     pub(crate) met: Option<bool>,
 }
 
 impl Figure {
-    /// Of which more is better, such as events per second.
+    /// Creates a figure where more is better, such as events per second.
     pub(crate) fn more(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<f64>) -> Self {
         Self::new(bench.into(), ours, reference, ours / reference, goal)
     }
 
-    /// Of which less is better, such as time or memory.
+    /// Creates a figure where less is better, such as time or memory.
     pub(crate) fn less(bench: impl Into<String>, ours: f64, reference: f64, goal: Option<f64>) -> Self {
         Self::new(bench.into(), ours, reference, reference / ours, goal)
     }
@@ -83,13 +83,13 @@ pub(crate) fn number(value: f64) -> String {
     grouped
 }
 
-/// The middle of several measurements.
+/// Returns the median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The value below which so many of a hundred lie.
+/// Returns a percentile of sorted values.
 pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted
         .get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1)))
@@ -97,7 +97,7 @@ pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// A count as a number to divide with.
+/// Converts a count to a float for a division.
 #[expect(clippy::cast_precision_loss, reason = "counts here are far below 2^52")]
 pub(crate) fn float(count: u64) -> f64 {
     count as f64

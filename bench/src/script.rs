@@ -1,4 +1,5 @@
-//! A projection in JavaScript, in a worker process, against the same one in Rust: folds of one caller, and a whole catch-up.
+//! Measures a JavaScript projection in a worker process against the same one in Rust: folds of one
+//! caller, and a catch-up.
 
 use std::time::Instant;
 
@@ -16,17 +17,17 @@ use crate::report::{Figure, Result, float, median};
 use crate::subject::Subject;
 use crate::subject::sqlite::Files;
 
-/// What `leftfold init` makes.
+/// The sample projection that `leftfold init` creates.
 const SCRIPT: &str = include_str!("../../crates/leftfold-cli/src/daemon/sample/carts.js");
 const CARTS: u64 = 20_000;
-/// How many events a cart has: it is opened, and then items are added.
+/// The number of events of a cart: it is opened, then items are added.
 const EACH: u64 = 10;
 const EVENTS: u64 = CARTS * EACH;
 const TIME: &str = "2026-01-01T10:00:00Z";
-/// How many folds a second are to be reached on one core.
+/// The goal for folds per second on one core.
 const GOAL: f64 = 100_000.0;
 
-/// The argument that makes this program a worker for scripts.
+/// The argument that turns this program into a script worker.
 pub(crate) const WORKER: &str = "--script-worker";
 
 pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>> {
@@ -60,8 +61,8 @@ pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>>
     Ok(figures)
 }
 
-/// Folds all events as the engine does, a page at a time, in a worker; how many a second. The caller waits while the worker
-/// folds, and the other way round: so this is what one core does.
+/// Folds all events in a worker, a page at a time as the engine does, and returns the events per
+/// second. The caller and the worker take turns, so this is the speed of one core.
 fn fold_in_bulk(events: &[Event], script: &Script) -> Result<f64> {
     const PAGE: usize = 2_000;
     let bulk = script.bulk().ok_or("the script is not in a worker")?;
@@ -85,7 +86,7 @@ fn fold_in_bulk(events: &[Event], script: &Script) -> Result<f64> {
     Ok(float(EVENTS) / took.as_secs_f64())
 }
 
-/// Folds all events, each cart's one after the other; how many a second.
+/// Folds all events, one cart after the other, and returns the events per second.
 fn fold(events: &[Event], fold: impl Fn(Option<Json>, &Event) -> Result<Option<Json>>) -> Result<f64> {
     let (mut cart, mut items) = (None, 0);
     let begun = Instant::now();
@@ -125,7 +126,7 @@ fn event(cart: u64, revision: u64) -> Result<Event> {
     })
 }
 
-/// A cart as the script makes it.
+/// A cart as the script folds it.
 #[derive(Serialize, Deserialize)]
 struct Cart {
     client: String,
@@ -170,7 +171,7 @@ fn next(cart: Option<Cart>, event: &CartEvent, time: impl Fn() -> String) -> Res
     }
 }
 
-/// From text to text, as a script is called.
+/// Folds from text to text, as a script does.
 fn in_rust(cart: Option<Json>, event: &Event) -> Result<Option<Json>> {
     #[derive(Deserialize)]
     struct Opened {
@@ -215,7 +216,7 @@ async fn fill(files: &Files) -> Result<()> {
     Ok(())
 }
 
-/// How many events a second a projection folds from the beginning of a log.
+/// Returns the events per second of a projection that folds a log from its beginning.
 async fn catch_up(files: &Files, projection: impl Projection) -> Result<f64> {
     let store = files.open(&files.unfolded(PLACE).await?).await?;
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! Logs to measure on, and the runtime that both sides of a comparison share.
+//! Logs for the measurements, and the runtime that both sides of a comparison share.
 
 use leftfold::{App, Expected, Leftfold};
 use shopping_cart::workload::{Order, Workload};
@@ -7,19 +7,19 @@ use tokio::task::JoinSet;
 use crate::report::Result;
 use crate::subject::Subject;
 
-/// So many threads as the machine has.
+/// Creates a runtime with one thread per processor.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Makes a log of so many events, ten to a cart.
+/// Creates a log of `events` events, ten per cart.
 pub(crate) async fn fill<S: Subject>(subject: &S, place: &str, events: u64, order: Order) -> Result<()> {
     const AT_ONCE: usize = 1_024;
     eprintln!("preparing {events} events, {order:?} …");
     let store = subject.open(place).await?;
     let app: App<S::Store> = Leftfold::on(store.clone()).open().await?;
     let mut appends = Workload::new(1, events / 10, 10).order(order).into_iter();
-    // No two of the appends under way belong to one cart, so that each cart's events stay in order.
+    // All concurrent appends are for different carts, so each cart's events stay in order.
     loop {
         let mut under_way = JoinSet::new();
         for (stream, events) in appends.by_ref().take(AT_ONCE) {

@@ -1,4 +1,4 @@
-//! What is sent to a MongoDB server: for an event, and when nothing happens.
+//! Measures the commands sent to a MongoDB server, per event and when idle.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +18,10 @@ use crate::subject::mongodb::Databases;
 
 const EVENTS: u64 = 100_000;
 const IDLE: Duration = Duration::from_secs(20);
-/// How many commands a second an idle program may send.
+/// The limit of commands per second for an idle process.
 const IDLE_LIMIT: f64 = 2.0;
-/// For one event, by hand: find the document, replace it; and before that insert the event, after that read the document.
+/// The commands for one event, by hand: find the document and replace it. `ALL_BY_HAND` also counts
+/// inserting the event and reading the document.
 const FOLD_BY_HAND: f64 = 2.0;
 const ALL_BY_HAND: f64 = 4.0;
 
@@ -63,7 +64,7 @@ pub(crate) async fn measure(databases: &Databases) -> Result<Vec<Figure>> {
     ])
 }
 
-/// What a program with three projections that have nothing to do sends.
+/// Returns the number of commands that a process with three idle projections sends.
 async fn idle_commands(databases: &Databases, place: &str) -> Result<u64> {
     let app = Leftfold::on(databases.open(place).await?)
         .projection(CartDetails)
@@ -80,7 +81,8 @@ async fn idle_commands(databases: &Databases, place: &str) -> Result<u64> {
     Ok(sent)
 }
 
-/// How many commands the server was sent, by anybody. Which ones, and how often, goes to standard error.
+/// Returns the number of commands that all clients have sent since `before`. Prints the count of
+/// each command to standard error.
 pub(crate) async fn sent_since(
     databases: &Databases,
     before: &BTreeMap<String, u64>,
@@ -96,7 +98,7 @@ pub(crate) async fn sent_since(
     Ok(sent.values().sum())
 }
 
-/// How often the server was sent each command since it was started, but for the one that asks for this.
+/// Returns the number of times the server has received each command, except the one that asks.
 pub(crate) async fn commands(databases: &Databases) -> Result<BTreeMap<String, u64>> {
     let status = databases.client().database("admin").run_command(doc! { "serverStatus": 1 }).await?;
     let mut sent = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Documents that are written without events, against plain writes that nothing guards.
+//! Measures writes of documents without events against plain, unguarded writes.
 
 use std::fmt;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::report::{Figure, Result, float, median};
 use crate::subject::Subject;
 
-/// How many documents there are.
+/// The number of documents.
 pub(crate) const DOCUMENTS: usize = 2_000;
-/// How many are written at a time, in bulk.
+/// The number of documents per bulk write.
 pub(crate) const BULK: usize = 1_000;
 const GOAL: f64 = 0.8;
 
-/// What is written.
+/// A document of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Product {
     name: String,
@@ -43,21 +43,21 @@ pub(crate) fn id(number: usize) -> String {
     format!("product-{number:07}")
 }
 
-/// How documents are written.
+/// A way of writing documents.
 #[derive(Clone, Copy)]
 pub(crate) struct Way {
     pub(crate) what: What,
-    /// How many are written at a time.
+    /// The number of documents per write.
     pub(crate) at_once: usize,
-    /// How often each document is written.
+    /// The number of times each document is written.
     pub(crate) rounds: usize,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) enum What {
-    /// The whole of it.
+    /// Replaces the whole document.
     Content,
-    /// A number in it is increased.
+    /// Increments a number in the document.
     Operation,
 }
 
@@ -69,14 +69,14 @@ const WAYS: [Way; 4] = [
 ];
 
 impl Way {
-    /// The documents that are written together, round by round.
+    /// Returns the documents that are written together, round by round.
     pub(crate) fn batches(self) -> impl Iterator<Item = (usize, Vec<usize>)> {
         let numbers: Vec<_> = (0..DOCUMENTS).collect();
         let chunks: Vec<_> = numbers.chunks(self.at_once).map(<[_]>::to_vec).collect();
         (1..=self.rounds).flat_map(move |round| chunks.clone().into_iter().map(move |chunk| (round, chunk)))
     }
 
-    /// How many a second, if all took so long.
+    /// Returns the writes per second since `begun`.
     pub(crate) fn per_second(self, begun: Instant) -> f64 {
         float((DOCUMENTS * self.rounds) as u64) / begun.elapsed().as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! The chores of this repository. `cargo xtask test` is what every change must pass.
+//! The chores of this repository. Every change must pass `cargo xtask test`.
 
 mod words;
 
@@ -22,7 +22,7 @@ usage: cargo xtask test
           Those, sentences over 30 words, comments over 100 columns; --lines lists each place
 ";
 
-/// What `cargo xtask test` runs, in this order: first what fails fastest.
+/// The steps of `cargo xtask test`, in order: steps that fail fast come first.
 const TEST: &[Step] = &[
     Step::new("format", &["fmt", "--all", "--check"]),
     Step::new(
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the daemon and the soak for release, and runs them.
+/// Builds the daemon and the soak test for release, and runs them.
 fn soak(arguments: &[&str]) -> ExitCode {
     const BUILD: Step = Step::new(
         "the daemon and its soak",
@@ -130,7 +130,7 @@ fn run_all(steps: &[Step]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A call of a program.
+/// A command to run.
 struct Step {
     title: &'static str,
     program: Program,
@@ -141,7 +141,7 @@ struct Step {
 #[derive(Clone, Copy)]
 enum Program {
     Cargo,
-    /// The soak of the daemon, both as the tests have built them.
+    /// The soak test of the daemon, both as built for the tests.
     Soak,
     /// The same, built for release.
     ReleasedSoak,
@@ -180,7 +180,7 @@ impl Step {
     }
 }
 
-/// Runs a program at the root of the workspace; an error is the exit status.
+/// Runs a program at the root of the workspace. The error is the exit status.
 fn run(command: &mut Command) -> Result<(), u8> {
     const NO_STATUS: u8 = 1;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
@@ -195,14 +195,14 @@ fn run(command: &mut Command) -> Result<(), u8> {
     if status.success() { Ok(()) } else { Err(status.code().map_or(NO_STATUS, low_byte)) }
 }
 
-/// What cargo tells this program about itself. Some build scripts look at it, and would build everything anew whenever it
-/// comes or goes.
+/// Returns whether cargo sets this variable to describe xtask itself. Some build scripts depend on
+/// such variables, and would rebuild everything whenever they change.
 fn is_about_xtask(variable: &OsStr) -> bool {
     let name = variable.to_string_lossy();
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-/// An exit status as it can be passed on.
+/// Returns an exit status in the range that can be passed on.
 fn low_byte(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(1)
 }

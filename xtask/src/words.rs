@@ -1,14 +1,14 @@
-//! `cargo xtask words`: counts prose that is hard to read. It informs, and refuses nothing.
+//! `cargo xtask words`: counts prose that is hard to read. It only reports and never fails a build.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, ExitCode};
 
-/// Words at the beginning of a comment that stand for a noun which should be named.
+/// Words at the start of a comment that stand for an unnamed noun.
 const OPENERS: [&str; 6] = ["What", "Whether", "How", "Who", "Whoever", "Those"];
-/// A longer sentence is hard to follow.
+/// The limit for a sentence; longer ones are hard to follow.
 const MAX_WORDS: usize = 30;
-/// A wider comment line does not fit beside another file.
+/// The limit for a comment line; wider ones do not fit beside another file.
 const MAX_COLUMNS: usize = 100;
 
 /// The prose of one file.
@@ -20,20 +20,20 @@ struct Report {
     wide: Vec<Finding>,
 }
 
-/// A place that could be written better.
+/// A place to improve.
 struct Finding {
     line: usize,
     text: String,
 }
 
-/// A line of prose without its marks. Lines of a block belong together.
+/// A line of prose without its comment or list marks. A block is a vector of lines.
 struct Line {
     number: usize,
     text: String,
     columns: usize,
 }
 
-/// Reports on the files that begin with these paths; all files of the repository if there are none.
+/// Reports on the files below these paths, or on all files of the repository if there are none.
 pub(crate) fn report(arguments: &[&str]) -> ExitCode {
     let (flags, paths): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
     let files = match files(&paths) {
@@ -54,7 +54,7 @@ pub(crate) fn report(arguments: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The files with prose that git knows.
+/// Returns the tracked files with prose.
 fn files(paths: &[&&str]) -> Result<Vec<String>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--"]).args(paths);
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-/// The comments of a source file, in blocks of adjacent lines.
+/// Returns the comments of a source file, in blocks of adjacent lines.
 fn comments(text: &str) -> Vec<Vec<Line>> {
     let mut blocks = vec![Vec::new()];
     let mut is_code = false;
@@ -109,7 +109,7 @@ fn comments(text: &str) -> Vec<Vec<Line>> {
     blocks
 }
 
-/// The paragraphs of a page.
+/// Returns the paragraphs of a page.
 fn page(text: &str) -> Vec<Vec<Line>> {
     let mut blocks = vec![Vec::new()];
     let mut is_code = false;
@@ -123,7 +123,7 @@ fn page(text: &str) -> Vec<Vec<Line>> {
     blocks
 }
 
-/// Adds a line to the last block, or begins another one where a paragraph or an item of a list begins.
+/// Adds a line to the last block, or starts a new block for a paragraph or a list item.
 fn add(blocks: &mut Vec<Vec<Line>>, text: &str, number: usize, columns: usize) {
     let is_table = text.starts_with('|');
     if text.is_empty() || is_table || text.starts_with(['#', '-', '*', '<', '[']) {
@@ -138,7 +138,7 @@ fn add(blocks: &mut Vec<Vec<Line>>, text: &str, number: usize, columns: usize) {
     }
 }
 
-/// The sentences of a block that are too long, each with the line in which it begins.
+/// Returns the long sentences of a block, each with the line it begins in.
 fn long_sentences(block: &[Line]) -> Vec<Finding> {
     let mut found = Vec::new();
     let (mut sentence, mut begin) = (Vec::new(), 0);
@@ -162,7 +162,7 @@ fn too_long(sentence: &[&str], line: usize) -> Option<Finding> {
     (sentence.len() > MAX_WORDS).then(|| Finding { line, text: sentence.join(" ") })
 }
 
-/// Each place, as an editor finds it.
+/// Formats each finding as `file:line: kind: text`, which editors understand.
 fn places(reports: &[(String, Report)]) -> String {
     let mut text = String::new();
     for (path, report) in reports {
@@ -176,7 +176,7 @@ fn places(reports: &[(String, Report)]) -> String {
     text
 }
 
-/// The files with something to mend, the worst first, and the sum of all.
+/// Formats a table of the files with findings, the worst first, and a sum.
 fn table(reports: &[(String, Report)]) -> String {
     let counts = |report: &Report| [report.openers.len(), report.long.len(), report.wide.len()];
     let mut rows: Vec<_> = reports.iter().filter(|(_, one)| counts(one) != [0; 3]).collect();

@@ -1,5 +1,6 @@
-// Runs mongodash's reactive tasks on a database, with its own best settings: concurrency 50, no debounce, no messages.
-// Prints one JSON value: tasks per second, and milliseconds from a write to its handler.
+// Runs mongodash's reactive tasks on a database with its best settings: concurrency 50, no
+// debounce, no messages. Prints one JSON value: tasks per second, and milliseconds from a write to
+// its handler.
 import mongodash from "mongodash";
 import { MongoClient } from "mongodb";
 
@@ -42,7 +43,7 @@ async function write(from, count) {
   }
 }
 
-// Whoever follows is at work when the first document is handled.
+// Once the first document is handled, mongodash's change stream is running.
 await write(0, 1);
 await handledAre(1);
 

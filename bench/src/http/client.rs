@@ -1,4 +1,4 @@
-//! Clients that cost little: plain sockets that stay open, one thread, requests that are made beforehand.
+//! Cheap HTTP clients: plain keep-alive sockets, one thread, prepared requests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use tokio::task::JoinSet;
 
 use crate::report::Result;
 
-/// What clients send.
+/// The requests of all clients.
 #[derive(Clone)]
 pub(crate) struct Load {
     /// The requests of each client, one after the other.
     pub(crate) requests: Arc<Vec<Vec<Vec<u8>>>>,
-    /// How often.
+    /// The number of times each client sends its requests.
     pub(crate) repeat: usize,
-    /// What each answer must contain, and how often.
+    /// A text that each response must contain, and its number of occurrences.
     pub(crate) expected: Option<(&'static str, usize)>,
 }
 
-/// Sends it all; how long that took once all were connected.
+/// Sends all requests and returns the time it took, not counting the connects.
 pub(crate) async fn run(address: SocketAddr, load: Load) -> Result<Duration> {
     tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -68,7 +68,7 @@ impl Connection {
         Ok(Self { stream, read: Vec::with_capacity(64 << 10) })
     }
 
-    /// The body of the answer, which must be 200.
+    /// Returns the body of the response, which must have status 200.
     async fn send(&mut self, request: &[u8]) -> Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.read.clear();
@@ -92,7 +92,7 @@ impl Connection {
     }
 }
 
-/// Where the body begins, and how long it is, once that has come.
+/// Returns the start and the length of the body, or `None` if the head is incomplete.
 fn head(read: &[u8]) -> Result<Option<(usize, usize)>> {
     let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let head = std::str::from_utf8(&read[..end])?;

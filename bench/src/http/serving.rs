@@ -1,4 +1,4 @@
-//! Servers in processes of their own, as users run them.
+//! Servers in separate processes, as users run them.
 
 use std::io::{Read as _, Write as _, stdin, stdout};
 use std::net::SocketAddr;
@@ -18,18 +18,18 @@ use tokio::process::{Child, Command};
 
 use crate::report::Result;
 
-/// What a process serves.
+/// The content that a process serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     /// A store without projections.
     Events,
-    /// A store whose carts are folded.
+    /// A store with folded carts.
     Documents,
-    /// As many bytes as the argument says, by a bare handler.
+    /// As many bytes as the argument says, from a bare handler.
     Bare,
 }
 
-/// A server in another process; it ends when its input does.
+/// A server in another process. It stops when its standard input is closed.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -56,7 +56,7 @@ impl Server {
     }
 }
 
-/// Serves until the input ends, and says where.
+/// Prints the address and serves until standard input is closed.
 pub(crate) async fn be(argument: &str, role: Role) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     if role == Role::Bare {
@@ -69,7 +69,8 @@ pub(crate) async fn be(argument: &str, role: Role) -> Result<()> {
     }
 }
 
-/// With everything that stands before the routes. Only the bound on requests of one address is raised: they all come from one here.
+/// Serves with all middleware of a real server. Only the rate limit per address is raised, because
+/// all requests come from one address here.
 async fn serve<S: Backend>(store: S, role: Role, listener: TcpListener) -> Result<()> {
     let app = Leftfold::on(store);
     let app = if role == Role::Documents { app.projection(CartDetails) } else { app }.start().await?;
@@ -92,7 +93,7 @@ async fn bare(listener: TcpListener, bytes: usize) -> Result<()> {
     Ok(serving.with_graceful_shutdown(input_ended()).await?)
 }
 
-/// Tells whoever started it where it listens.
+/// Prints the address for the parent process.
 fn say(listener: &TcpListener) -> Result<()> {
     let mut out = stdout();
     writeln!(out, "{}", listener.local_addr()?)?;
@@ -100,6 +101,6 @@ fn say(listener: &TcpListener) -> Result<()> {
 }
 
 async fn input_ended() {
-    // Whatever it says, or fails with: nobody is there any more.
+    // Any result, even an error, means that the parent process is gone.
     let _ = tokio::task::spawn_blocking(|| stdin().read_to_end(&mut Vec::new())).await;
 }

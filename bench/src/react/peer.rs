@@ -1,4 +1,4 @@
-//! The reference that users know: mongodash for Node, installed and run beside.
+//! The well-known reference: mongodash for Node, installed and run as a separate process.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,20 +11,20 @@ use crate::report::Result;
 use crate::subject::Subject as _;
 use crate::subject::mongodb::Databases;
 
-/// It is slow: a part of the documents is enough.
+/// The number of documents. mongodash is slow, so a part of ours is enough.
 const DOCUMENTS: u64 = 5_000;
 
-/// What mongodash for Node reaches on the same server.
+/// The results of mongodash on the same server.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Peer {
     pub(super) tasks_per_second: f64,
-    /// Milliseconds.
+    /// The latencies in milliseconds.
     pub(super) latencies: Vec<f64>,
 }
 
 impl Peer {
-    /// Installs it, in a directory that is gone afterwards.
+    /// Installs mongodash into a temporary directory.
     pub(super) async fn install() -> Result<tempfile::TempDir> {
         let directory = tempfile::tempdir()?;
         for file in ["package.json", "run.mjs"] {

@@ -1,4 +1,5 @@
-//! What needs processes of its own: who takes over from one that is killed, and memory while much is due.
+//! Measurements that need several processes: takeover from a killed process, and memory while many
+//! tasks are due.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -15,27 +16,27 @@ use super::{Handled, Order, Plain};
 use crate::catch_up::{Cost, peak_bytes};
 use crate::report::{Figure, Result, float};
 
-/// A killed process is to be replaced within so many seconds.
+/// The limit for replacing a killed process, in seconds.
 const TAKEOVER: f64 = 5.0;
-/// How many tasks are due while memory is looked at.
+/// The numbers of due tasks for the memory measurement.
 const DUE: [u64; 2] = [100_000, 1_000_000];
-/// How many of them are run.
+/// The number of due tasks to run.
 const RUNS: u64 = 20_000;
-/// How many documents are written at once.
+/// The number of documents per write.
 const PIECE: u64 = 10_000;
 
-/// What a process does.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
-    /// Plans, and runs nothing.
+    /// Plans and runs nothing.
     Plan,
-    /// Runs, and never ends what it has begun.
+    /// Runs tasks and never finishes them.
     Hang,
-    /// Waits until as many tasks are due as it is told, runs some of them, and prints what that cost.
+    /// Waits until `count` tasks are due, runs some of them and prints the cost.
     Due,
 }
 
-/// A process that says when it is ready.
+/// A process that reports when it is ready.
 struct Other {
     child: Child,
     said: Lines<BufReader<ChildStdout>>,
@@ -80,7 +81,7 @@ pub(super) async fn measure<S: Plain>(subject: &S, rounds: usize) -> Result<Vec<
     Ok(figures)
 }
 
-/// How many seconds after a planner was killed a document is handled.
+/// Returns the seconds from killing a planner until a document is handled.
 async fn from_planner<S: Plain>(subject: &S) -> Result<f64> {
     let place = "react-planner";
     subject.remove(place).await?;
@@ -102,7 +103,7 @@ async fn from_planner<S: Plain>(subject: &S) -> Result<f64> {
     Ok(took)
 }
 
-/// How many seconds after a worker was killed that ran a task, another one runs it.
+/// Returns the seconds from killing a worker with a running task until another worker runs it.
 async fn from_worker<S: Plain>(subject: &S) -> Result<f64> {
     let place = "react-worker";
     subject.remove(place).await?;
@@ -127,7 +128,7 @@ async fn from_worker<S: Plain>(subject: &S) -> Result<f64> {
     Ok(took)
 }
 
-/// What it cost a process that so many tasks are due.
+/// Returns the cost of a process while `count` tasks are due.
 async fn while_due<S: Plain>(subject: &S, count: u64) -> Result<Cost> {
     let place = "react-due";
     subject.remove(place).await?;
@@ -143,7 +144,7 @@ async fn while_due<S: Plain>(subject: &S, count: u64) -> Result<Cost> {
     Ok(cost)
 }
 
-/// Does its part, in a process of its own.
+/// Runs a role in this process.
 pub(crate) async fn be(store: &str, role: Role, count: u64) -> Result<()> {
     if store.starts_with("mongodb") {
         be_on(leftfold_mongodb::Mongo::connect(store).await?, role, count).await

@@ -1,7 +1,7 @@
-//! Shows where the time of reactions goes: in which calls of the store, and on which processor.
+//! Shows where the time of reactions goes: into which store calls, and on which processor.
 //!
 //! The planner, the claimer and the finisher are one loop each, which waits for one call at a time.
-//! So the share of the run that a loop spends in its calls says how close it is to its limit.
+//! So the share of the run that a loop spends in its calls shows how close it is to its limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Write as _, stdout};
@@ -31,15 +31,15 @@ struct Calls {
     took: Duration,
 }
 
-/// The calls so far, by what they are for.
+/// The calls so far, by purpose.
 #[derive(Default)]
 struct Times {
     calls: BTreeMap<&'static str, Calls>,
-    /// The task in which the planner runs, which also reads documents and writes tasks.
+    /// The task of the planner, which also reads documents and writes tasks.
     planner: Option<task::Id>,
 }
 
-/// A store that measures the calls that are made for reactions.
+/// A store that measures the calls made for reactions.
 #[derive(Clone)]
 struct Timed<S> {
     store: S,
@@ -52,7 +52,7 @@ struct TimedFeed<F> {
     times: Arc<Mutex<Times>>,
 }
 
-/// Adds a call that has begun at this time.
+/// Adds a call that began at this time.
 fn add(times: &Mutex<Times>, step: &'static str, items: usize, begun: Instant) {
     let mut times = times.lock().unwrap_or_else(PoisonError::into_inner);
     let calls = times.calls.entry(step).or_default();
@@ -245,20 +245,20 @@ impl<S: Reactive> Reactive for Timed<S> {
     }
 }
 
-/// One kind of calls, or one processor, and its part of a run.
+/// One kind of call, or one processor, and its share of a run.
 #[derive(Serialize)]
 struct Line {
     step: String,
     calls: Option<u64>,
     items_per_call: Option<f64>,
     seconds: f64,
-    /// Of the time that the run took.
+    /// The share of the run's duration.
     share: f64,
 }
 
-/// A store whose server says how long it has computed.
+/// A store whose server reports its processor time.
 pub(crate) trait Computing: Plain {
-    /// The processor time of the server so far; `None` if it is part of this process.
+    /// Returns the server's processor time so far, or `None` if it is part of this process.
     async fn server_time(&self) -> Result<Option<Duration>>;
 }
 
@@ -278,7 +278,7 @@ impl Computing for Databases {
     }
 }
 
-/// Profiles one run, and prints it.
+/// Profiles one run and prints the result.
 pub(crate) async fn run<S: Computing>(subject: &S, json: bool) -> Result<()> {
     let place = "profile";
     subject.remove(place).await?;
@@ -317,13 +317,13 @@ pub(crate) async fn run<S: Computing>(subject: &S, json: bool) -> Result<()> {
     print(&lines, float(DOCUMENTS) / took.as_secs_f64(), json)
 }
 
-/// The processor time of this process so far, to ten milliseconds.
+/// Returns the processor time of this process so far, to ten milliseconds.
 fn own_time() -> Result<Duration> {
-    /// Linux counts in hundredths of a second for all programs.
+    /// The unit that Linux reports to all processes: hundredths of a second.
     const TICK: Duration = Duration::from_millis(10);
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The name of the program ends with the last bracket. The 12th and 13th field after it are the
-    // ticks in user and in system mode.
+    // The process name ends with the last bracket. The 12th and 13th fields after it are the ticks
+    // in user and in system mode.
     let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has no name")?;
     let ticks: Result<Vec<u32>, _> = fields.split_whitespace().skip(11).take(2).map(str::parse).collect();
     Ok(TICK * ticks?.into_iter().sum::<u32>())

@@ -1,4 +1,5 @@
-//! A store that is measured, and plain code on it to compare with. Both sides write as durably.
+//! The store under measurement, and plain code on it for comparison. Both sides write with the same
+//! durability.
 
 pub(crate) mod mongodb;
 pub(crate) mod sqlite;
@@ -12,75 +13,78 @@ use crate::Part;
 use crate::report::{Figure, Result};
 use crate::writes::Way;
 
-/// A store that can be measured. Its places are named, and made when they are opened.
+/// A store to measure. Its places have names, and opening a place creates it.
 pub(crate) trait Subject {
     type Store: Store + Sequences + Contents;
 
-    /// What is measured if nothing is named.
+    /// The measurements taken by default.
     const PARTS: &[Part];
-    /// How many events are folded in a catch-up, if nobody says.
+    /// The default number of events of a catch-up.
     const EVENTS: u64;
-    /// How much of the speed of raw code is to be reached.
+    /// The goal relative to the speed of raw code.
     const RAW_GOAL: f64;
-    /// The ways of folding one event after the other to compare with.
+    /// The references that fold one event after the other.
     const ONE_BY_ONE: &[OneByOne];
     const INSERTS: Inserts;
-    /// What latency is compared with.
+    /// The name of the reference for latency.
     const BARE: &str;
-    /// Whether a worker elsewhere hears of appends through the store.
+    /// `true` if a worker in another process learns of appends through the store.
     const IS_SHARED: bool;
 
-    /// What names a place to another process.
+    /// Returns the argument that names a place to another process.
     fn argument(&self, place: &str) -> String;
 
     async fn open(&self, place: &str) -> Result<Self::Store>;
 
-    /// Waits until all that was written is where another process finds it.
+    /// Waits until other processes can see all writes.
     async fn close(&self, store: Self::Store);
 
-    /// A place with the log of this one, in which nothing is folded yet.
+    /// Creates a place with the log of `prepared` and without folded documents.
     async fn unfolded(&self, prepared: &str) -> Result<String>;
 
     async fn remove(&self, place: &str) -> Result<()>;
 
-    /// Reads all events, parses them, folds them in a hash map, and writes the final documents at once.
+    /// Reads and parses all events, folds them in a hash map, and writes the final documents at
+    /// once.
     async fn raw_catch_up(&self, place: &str) -> Result<Duration>;
 
-    /// The pattern of the articles: for each event read its document, check the revision, write it guarded by that.
+    /// Folds as articles suggest: for each event, reads the document, checks the revision and does
+    /// a guarded write.
     async fn one_by_one(&self, place: &str, way: &OneByOne) -> Result<Duration>;
 
-    /// Inserts events as plain rows or documents, each durable before the next; how many a second.
+    /// Inserts events as plain rows or documents, each durable before the next. Returns the events
+    /// per second.
     async fn inserts(&self, place: &str) -> Result<f64>;
 
-    /// Writes documents as one does who trusts that nobody else does; how many a second.
+    /// Writes documents without any guard against other writers. Returns the writes per second.
     async fn plain_writes(&self, place: &str, way: Way) -> Result<f64>;
 
-    /// What a latency can't be below, so many times, in seconds.
+    /// Measures `events` times the lower bound of the latency, in seconds.
     async fn bare_latencies(&self, place: &str, events: usize, every: Duration) -> Result<Vec<f64>>;
 
-    /// What is sent to the server.
+    /// Measures the commands sent to the server.
     async fn traffic(&self) -> Result<Vec<Figure>> {
         Ok(Vec::new())
     }
 }
 
-/// A way of folding one event after the other.
+/// A reference that folds one event after the other.
 pub(crate) struct OneByOne {
     pub(crate) name: &'static str,
-    /// How many carts are worked on at the same time.
+    /// The number of carts processed at the same time.
     pub(crate) at_once: usize,
-    /// How many events it is given, as it is slow.
+    /// The number of events to fold; few, because it is slow.
     pub(crate) events: usize,
     pub(crate) goal: f64,
 }
 
-/// What appends are compared with.
+/// The reference for appends.
 pub(crate) struct Inserts {
     pub(crate) name: &'static str,
     pub(crate) goal: Option<f64>,
-    /// The goal against one caller of the same store.
+    /// The goal relative to a single caller of the same store.
     pub(crate) alone_goal: Option<f64>,
 }
 
-/// The data of an event that is inserted again and again.
+/// The data of every inserted event.
 pub(crate) const DATA: &str = r#"{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}"#;

@@ -1,4 +1,4 @@
-//! MongoDB, and what one would write by hand with the plain driver.
+//! MongoDB, and hand-written code with the plain driver.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use crate::report::{Figure, Result, float};
 use crate::writes::{DOCUMENTS, Product, Way, What, id};
 use crate::{Part, traffic};
 
-/// Databases of one server, all with names that begin with `leftfold_bench_`.
+/// The databases of one server. All their names begin with `leftfold_bench_`.
 pub(crate) struct Databases {
     url: String,
     client: Client,
-    /// The server, if it is our own.
+    /// The private server, if there is one.
     _server: Option<Server>,
 }
 
-/// How many events each caller inserts.
+/// The number of events that each caller inserts.
 const INSERTED: u64 = 150;
 
 impl Databases {
-    /// Those of a private server.
+    /// Starts a private server.
     pub(crate) async fn private() -> Result<Self> {
         let server = Server::replica_set(1).await?;
         let databases = Self::at(&server.url()).await?;
         Ok(Self { _server: Some(server), ..databases })
     }
 
-    /// Those of the server with this URL, whatever database it names.
+    /// Connects to the server with this URL and ignores the database that it names.
     pub(crate) async fn at(url: &str) -> Result<Self> {
         Ok(Self { url: url.to_owned(), client: Client::with_uri_str(url).await?, _server: None })
     }
@@ -50,7 +50,7 @@ impl Databases {
         &self.client
     }
 
-    /// The database of a place, as durable and as well read as Leftfold has it.
+    /// Returns the database of a place, with the write and read concerns that Leftfold uses.
     pub(crate) fn database(&self, place: &str) -> Database {
         let mut durable = WriteConcern::majority();
         durable.journal = Some(true);
@@ -130,7 +130,7 @@ impl Subject for Databases {
         let database = self.database(place);
         let limit = i64::try_from(way.events)?;
         let mut found = events(&database).find(doc! {}).sort(doc! { "_id": 1 }).limit(limit).await?;
-        // A cart's events stay together, so that they are folded in order.
+        // A cart's events stay in one queue, so they are folded in order.
         let mut queues: Vec<Vec<RawDocumentBuf>> = (0..way.at_once).map(|_| Vec::new()).collect();
         let mut queue_of: HashMap<String, usize> = HashMap::new();
         while found.advance().await? {
@@ -160,7 +160,7 @@ impl Subject for Databases {
     async fn inserts(&self, place: &str) -> Result<f64> {
         let database = self.database(place);
         let plain = database.collection::<Document>("raw_events");
-        // What every log has to see to: an event is in it once.
+        // Every log needs these indexes to store an event only once.
         let unique = |keys: Document| {
             IndexModel::builder().keys(keys).options(IndexOptions::builder().unique(true).build()).build()
         };
@@ -184,7 +184,6 @@ impl Subject for Databases {
         Ok(float(CALLERS * INSERTED) / begun.elapsed().as_secs_f64())
     }
 
-    /// From an insert until a change stream tells it.
     async fn plain_writes(&self, place: &str, way: Way) -> Result<f64> {
         let database = self.database(place);
         let products = database.collection::<Document>("products");
@@ -268,7 +267,7 @@ impl Subject for Databases {
     }
 }
 
-/// A cart as it is stored by hand.
+/// A cart as hand-written code stores it.
 #[derive(Serialize, Deserialize)]
 struct Row {
     #[serde(rename = "_id")]
@@ -277,7 +276,7 @@ struct Row {
     cart: Option<Cart>,
 }
 
-/// Folds an event into its cart, unless the cart has it already.
+/// Folds an event into its cart, unless the cart already has it.
 async fn fold_one(carts: &Collection<Row>, event: &Stored<'_>) -> Result<()> {
     let found = carts.find_one(doc! { "_id": event.stream }).await?;
     let seen = found.as_ref().map_or(0, |row| row.revision);
@@ -298,7 +297,7 @@ async fn fold_one(carts: &Collection<Row>, event: &Stored<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a fold needs of an event in Leftfold's log.
+/// The parts of an event in Leftfold's log that a fold needs.
 struct Stored<'a> {
     stream: &'a str,
     revision: i64,
@@ -323,7 +322,7 @@ fn events(database: &Database) -> Collection<RawDocumentBuf> {
     database.collection("leftfold.events")
 }
 
-/// An event as a plain document.
+/// Returns an event as a plain document.
 fn event(stream: &str) -> Document {
     doc! {
         "stream": stream,

@@ -1,4 +1,4 @@
-//! SQLite, and what one would write by hand: plain rusqlite on one thread.
+//! SQLite, and hand-written code: plain rusqlite on one thread.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) struct Files {
     pub(crate) directory: PathBuf,
 }
 
-/// How many events are inserted one by one.
+/// The number of events inserted one by one.
 const INSERTED: usize = 4_000;
 
 impl Files {
@@ -97,7 +97,7 @@ impl Subject for Files {
     }
 }
 
-/// How the names of a file's parts end.
+/// The suffixes of a database's files.
 const ENDS: [&str; 3] = ["", "-wal", "-shm"];
 
 fn open(file: &Path) -> Result<Connection> {
@@ -107,7 +107,8 @@ fn open(file: &Path) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Reads all events, parses them, folds them in a hash map, and writes the final documents in one transaction.
+/// Reads and parses all events, folds them in a hash map, and writes the final documents in one
+/// transaction.
 fn catch_up(file: &Path) -> Result<Duration> {
     let mut connection = open(file)?;
     connection.execute_batch("CREATE TABLE raw_carts (id TEXT PRIMARY KEY NOT NULL, body TEXT NOT NULL)")?;
@@ -140,8 +141,8 @@ fn catch_up(file: &Path) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// The pattern of the articles: for each event read its document, check the revision, write it guarded by that, in a
-/// transaction of its own.
+/// Folds as articles suggest: for each event, reads the document, checks the revision and does a
+/// guarded write, in one transaction per event.
 fn per_event(file: &Path, events: usize) -> Result<Duration> {
     let mut connection = open(file)?;
     connection.execute_batch(
@@ -184,7 +185,7 @@ fn per_event(file: &Path, events: usize) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// Writes documents, so many in a transaction.
+/// Writes documents, `at_once` per transaction.
 fn write(file: &Path, way: Way) -> Result<f64> {
     let mut connection = open(file)?;
     connection
@@ -217,7 +218,7 @@ fn write(file: &Path, way: Way) -> Result<f64> {
     Ok(way.per_second(begun))
 }
 
-/// Inserts events one by one, each in a commit of its own; how long each took, in seconds.
+/// Inserts events one by one, each in its own commit. Returns the seconds that each took.
 fn append_one_by_one(file: &Path, events: usize) -> Result<Vec<f64>> {
     let connection = open(file)?;
     connection.execute_batch(

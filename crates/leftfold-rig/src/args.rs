@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command-line arguments.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ Exit status:
   3    the run could not be carried out
   130  interrupted";
 
-/// Runs Leftfold's workers as processes on a real store, kills and stops them at the worst moments, and checks that
-/// nothing is lost, doubled or swapped.
+/// Kill and stop Leftfold's processes on a real store at the worst moments, and check that nothing
+/// is lost, duplicated or swapped
 #[derive(Debug, Parser)]
 #[command(name = "leftfold-rig", version, after_help = EXIT_STATUS, max_term_width = 100)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -28,16 +28,16 @@ pub(crate) struct Cli {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Rig {
-    /// How many processes and servers to kill; processes with reactions are killed beside, one for every two of them
+    /// Kill this many processes and servers, plus one reaction process for every two of them
     #[arg(long, value_name = "N", default_value_t = 60)]
     pub(crate) kills: u64,
-    /// Chooses the events, whom to kill and where; random if not given
+    /// Seed the events and the choice of victims and places (default: random)
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// How many worker processes fold
+    /// Run this many worker processes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=16))]
     pub(crate) workers: u64,
-    /// The store to put to the test
+    /// Test this store
     #[arg(long, value_enum, default_value_t)]
     pub(crate) store: Kind,
     /// Print the summary as one JSON value on standard output
@@ -45,28 +45,28 @@ pub(crate) struct Rig {
     pub(crate) json: bool,
 }
 
-/// What the rig starts, kills and starts again.
+/// The processes that the rig starts, kills and restarts.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Part {
-    /// Folds
+    /// Fold events
     #[command(hide = true)]
     Worker(Process),
-    /// Appends
+    /// Append events
     #[command(hide = true)]
     Producer(Process),
-    /// Brings deliveries
+    /// Deliver events
     #[command(hide = true)]
     Feeder(Process),
-    /// Retries what is parked, and folds documents anew
+    /// Retry parked documents and streams, and refold documents
     #[command(hide = true)]
     Operator(Process),
-    /// Plans reactions
+    /// Plan reactions
     #[command(hide = true)]
     Planner(Process),
-    /// Runs reactions
+    /// Run reactions
     #[command(hide = true)]
     Runner(Process),
-    /// Plans and runs reactions
+    /// Plan and run reactions
     #[command(hide = true)]
     Reactor(Process),
 }
@@ -89,20 +89,20 @@ impl Part {
 pub(crate) struct Process {
     #[arg(long, value_enum)]
     pub(crate) store: Kind,
-    /// Where the store is
+    /// Open the store at this place
     #[arg(long)]
     pub(crate) place: String,
-    /// The directory of what is kept beside the store
+    /// Keep other files in this directory
     #[arg(long)]
     pub(crate) beside: PathBuf,
     #[arg(long)]
     pub(crate) name: String,
     #[arg(long)]
     pub(crate) seed: u64,
-    /// The first append, or batch of deliveries, that is not known to be done
+    /// Start with this append or batch of deliveries, the first without a known result
     #[arg(long, default_value_t = 0)]
     pub(crate) from: u64,
-    /// It has the code that can fold and decode everything
+    /// Run the fixed code, which can fold and decode everything
     #[arg(long)]
     pub(crate) mended: bool,
 }

@@ -1,4 +1,4 @@
-//! The processes: started, given orders, killed, and started again.
+//! The processes: started, given orders, killed and restarted.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,15 +16,15 @@ use crate::signals;
 use crate::store::{Kind, Place};
 use crate::words::{Blow, Did, Order};
 
-/// How long a process has for what it is ordered, before it is told to forget it.
+/// The time that a process has to carry out an order before the rig cancels it.
 const AIM: Duration = Duration::from_secs(2);
-/// What takes longer than this will never happen.
+/// The timeout for everything else.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// All processes. Dropped, it kills them.
+/// All processes. Dropping the crew kills them.
 pub(crate) struct Crew {
     pub(crate) members: Vec<Member>,
-    /// What reactors did that are gone.
+    /// The counts of reactors that have ended.
     did: Did,
     store: Kind,
     place: String,
@@ -35,13 +35,13 @@ pub(crate) struct Crew {
     ledger: Arc<Mutex<Ledger>>,
 }
 
-/// Which code processes have.
+/// The version of the code that processes run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// That which can't fold or decode everything.
+    /// The code that fails to fold or decode some events.
     Old,
     Mended,
-    /// The one or the other, as while new code is being brought out.
+    /// Either version, at random, as during a rolling deployment.
     Any,
 }
 
@@ -59,7 +59,7 @@ impl Crew {
         Ok(Self { members, did, store, place, beside, seed, dice, program, ledger })
     }
 
-    /// Starts so many processes, and waits until they are ready.
+    /// Starts `count` processes and waits until they are ready.
     pub(crate) async fn start(&mut self, role: Role, count: u64, code: Code) -> Result<(), Failure> {
         for seat in 0..count {
             let member = self.one((role, seat, 0), None, 0, code).await?;
@@ -76,9 +76,9 @@ impl Crew {
         code: Code,
     ) -> Result<Member, Failure> {
         let (name, seed) = match role {
-            // What a producer writes is named after it, and the same whenever it is written.
+            // A producer's events are named after it and are the same each time it writes them.
             Role::Producer => (format!("producer-{seat}"), self.seed.wrapping_add(seat << 32)),
-            // What feeders bring is the same, each in its own order.
+            // All feeders deliver the same events, each in its own order.
             Role::Feeder => (format!("feeder-{seat}"), self.seed),
             _ => (name.unwrap_or_else(|| format!("{}-{seat}-{turn}", role.name())), self.dice.next()),
         };
@@ -95,38 +95,39 @@ impl Crew {
         Member::start(&self.program, arguments, (role, seat, turn), name, next_append).await
     }
 
-    /// What reactors did that are gone.
+    /// Returns the counts of reactors that have ended.
     pub(crate) fn did(&self) -> Did {
         self.did
     }
 
-    /// What the events of feeders follow from.
+    /// Returns the seed of the feeders' events.
     pub(crate) fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The store they work on.
+    /// Returns the kind of store that the processes work on.
     pub(crate) fn store(&self) -> Kind {
         self.store
     }
 
-    /// Which member has this name.
+    /// Returns the index of the member with this name.
     pub(crate) fn find(&self, name: &str) -> Option<usize> {
         self.members.iter().position(|member| member.name == name)
     }
 
-    /// Returns the member that has a claim. Its owner is the member's name with a random suffix.
+    /// Returns the member that holds a claim. The claim's owner is the member's name with a random
+    /// suffix.
     pub(crate) fn find_claimant(&self, owner: &str) -> Option<usize> {
         owner.rsplit_once('-').and_then(|(name, _)| self.find(name))
     }
 
-    /// Any member that does what a role does.
+    /// Returns a random member that does the work of a role.
     pub(crate) fn any(&self, role: Role) -> Option<usize> {
         let fits: Vec<_> = (0..self.members.len()).filter(|at| self.members[*at].role.does(role)).collect();
         self.dice.pick(&fits).copied()
     }
 
-    /// Hears what all have to say. Nobody ends without having been killed.
+    /// Reads the messages of all members. Fails if a member has ended without being killed.
     pub(crate) async fn tend(&mut self) -> Result<(), Failure> {
         for member in &mut self.members {
             member.tend(&self.ledger).await?;
@@ -135,7 +136,7 @@ impl Crew {
         if wrong.is_empty() { Ok(()) } else { Err(Failure::Violated(wrong)) }
     }
 
-    /// Has a blow befall a member at a place. Answers whether it did, in time.
+    /// Makes a member die or wait at a place. Returns whether the member got there in time.
     pub(crate) async fn aim(
         &mut self,
         at: usize,
@@ -167,7 +168,7 @@ impl Crew {
         }
     }
 
-    /// Lets a member that was stopped go on, also from the place where it waits.
+    /// Resumes a stopped member, including one that waits at a place.
     pub(crate) async fn resume(&mut self, at: usize) -> Result<(), Failure> {
         let member = &mut self.members[at];
         let failed = |error| Failure::rig(format!("resuming {}", member.name), error);
@@ -178,14 +179,15 @@ impl Crew {
         Ok(())
     }
 
-    /// Kills a member, or sees that it has killed itself, and puts another in its seat.
+    /// Kills a member, or waits until it has killed itself, and starts a successor.
     pub(crate) async fn replace(&mut self, at: usize, by_itself: bool) -> Result<(), Failure> {
-        // Under its old name it takes up its work at once, under another it has to wait until its own lease ends.
+        // Under its old name the successor resumes its work at once. Under a new name it must wait
+        // until the old lease ends.
         let name = self.dice.happens(400).then(|| self.members[at].name.clone());
         self.replace_as(at, by_itself, name).await
     }
 
-    /// The same, under this name or a new one.
+    /// Does the same, with this name or a new one for the successor.
     pub(crate) async fn replace_as(
         &mut self,
         at: usize,
@@ -201,7 +203,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Asks all workers to end, and starts others with the old code.
+    /// Stops all workers and starts others with the old code.
     pub(crate) async fn put_back(&mut self) -> Result<(), Failure> {
         for at in 0..self.members.len() {
             let member = &mut self.members[at];
@@ -214,7 +216,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Asks all of a role to end, and waits until they have.
+    /// Stops all members of a role and waits until they have ended.
     pub(crate) async fn end(&mut self, role: Role) -> Result<(), Failure> {
         let of_role = |member: &Member| member.role == role;
         self.members.iter_mut().filter(|member| of_role(member)).for_each(Member::dismiss);
@@ -227,7 +229,7 @@ impl Crew {
     }
 }
 
-/// A moment between two looks at something that others change.
+/// Waits a moment before the next poll.
 pub(crate) async fn pause() {
     sleep(Duration::from_millis(5)).await;
 }

@@ -1,21 +1,21 @@
-//! Why a run ended early.
+//! The reasons that end a run early.
 
-/// What ended it.
+/// The reason that ended a run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Promises are broken.
+    /// Leftfold broke its guarantees.
     #[error("{}", .0.join("\n"))]
     Violated(Vec<String>),
-    /// The rig could not do its own work, so that nothing is proved.
+    /// The rig itself failed, so the run proves nothing.
     #[error("{0}")]
     Rig(String),
-    /// Somebody wants it to end.
+    /// A signal interrupted the run.
     #[error("interrupted; all processes are ended")]
     Interrupted,
 }
 
 impl Failure {
-    /// `doing` says what was being done: "starting worker-1".
+    /// Creates a failure of the rig. `doing` names the operation: "starting worker-1".
     pub(crate) fn rig(doing: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
         Self::Rig(format!("{doing}: {why}"))
     }
@@ -24,7 +24,7 @@ impl Failure {
 impl From<leftfold::Error> for Failure {
     fn from(error: leftfold::Error) -> Self {
         match error.kind() {
-            // What is stored can't be right.
+            // The stored data must be wrong.
             leftfold::Kind::Format => Self::Violated(vec![error.to_string()]),
             _ => Self::Rig(error.to_string()),
         }

@@ -1,5 +1,7 @@
-//! A feed that brings events twice and out of order, as a process that is killed; several bring the same events, each in an
-//! order of its own. What it brings follows from its seed, its name and the number of the batch.
+//! A feed that delivers events twice and out of order, in a process that is killed.
+//!
+//! Several feeders deliver the same events, each in its own order. The deliveries follow from the
+//! seed, the feeder's name and the number of the batch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +19,13 @@ use crate::process::{ended, orders, slower};
 use crate::store::{Rigged, patiently};
 use crate::words::{Said, say};
 
-/// The streams are `f0` to here; nobody else writes to them.
+/// The number of streams, `f0` and so on. Only feeders write to them.
 const STREAMS: u64 = 3;
-/// How many revisions of each stream a batch is about.
+/// The number of revisions of each stream in a batch.
 const EACH: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Brings batch after batch until the input ends, each until it is answered.
+/// Delivers batches until the input ends, and retries each until it gets a response.
 pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let store = patiently::<S, _, _>(|| S::at(&args.place)).await?;
@@ -38,7 +40,7 @@ pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
         let mut deliveries = Vec::new();
         for window in [batch.checked_sub(1), Some(batch)].into_iter().flatten() {
             for delivery in window_of(args.seed, window)? {
-                // Some come in the next batch only, and some in both.
+                // Some deliveries come only in the next batch, and some in both.
                 let (late, again) = luck(args.seed ^ name, &delivery);
                 if (window == batch && !late) || (window < batch && (late || again)) {
                     deliveries.push(delivery);
@@ -70,12 +72,12 @@ fn not_said(error: std::io::Error) -> Failure {
     Failure::rig("saying what became of deliveries", error)
 }
 
-/// What a window is about, in order.
+/// Returns the deliveries of a window, in order.
 fn window_of(seed: u64, window: u64) -> Result<Vec<Delivery>, Failure> {
     let mut deliveries = Vec::new();
     for stream in 0..STREAMS {
         for revision in window * EACH + 1..=(window + 1) * EACH {
-            // The id as those of producers: the first of one that belong together.
+            // The id has the form of a producer's ids: the first event of an append of one.
             let id = format!("f{stream}-{revision}-0-1");
             let dice = Dice::new(seed ^ (stream << 48) ^ revision);
             let event = Happened::any(&dice, &id)?;
@@ -94,7 +96,7 @@ fn window_of(seed: u64, window: u64) -> Result<Vec<Delivery>, Failure> {
     Ok(deliveries)
 }
 
-/// Whether a feeder brings an event late, or else twice.
+/// Returns whether a feeder delivers an event late, and whether it delivers it twice.
 fn luck(seed: u64, delivery: &Delivery) -> (bool, bool) {
     let id =
         delivery.entry.id.as_str().bytes().fold(seed, |sum, byte| sum.wrapping_mul(31) + u64::from(byte));
@@ -118,15 +120,17 @@ async fn ingest<S: Sequences + Clone>(
     }
 }
 
-/// Brings what is still missing once nobody is killed any more, and looks whether all is there: each event once, in order, and
-/// nothing is left behind. Answers with how many there are, and what is wrong.
+/// Delivers the missing events after the last kill. Then checks that each event is in the log once
+/// and in order, and that no delivery is still held.
+///
+/// Returns the number of events and the violations.
 pub(crate) async fn finish<S: Sequences + Clone>(
     store: &S,
     seed: u64,
     batches: u64,
 ) -> Result<(u64, Vec<String>), Failure> {
     let sequencer = Sequencer::new(store.clone());
-    // One may have brought a batch without having been heard of.
+    // A feeder may have delivered a batch without reporting it.
     for window in 0..=batches {
         ingest(&sequencer, &window_of(seed, window)?).await?;
     }

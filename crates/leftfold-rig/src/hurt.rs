@@ -1,4 +1,4 @@
-//! What is done to the processes and the servers: kills at places and at any moment, and zombies.
+//! Attacks on the processes and servers: kills at places and at random moments, and zombies.
 
 mod reactors;
 
@@ -21,19 +21,20 @@ use crate::store::{Ground as _, Place, Rigged, patiently};
 use crate::tally::Tally;
 use crate::words::Blow;
 
-/// The longest time to a kill at any moment.
+/// The longest time before a kill at a random moment.
 const BREATHER: Duration = Duration::from_millis(300);
-/// Whoever was stopped and is not replaced in this time holds a lock on the store, if that can be.
+/// A stopped worker that is not replaced in this time holds a lock on the store, if the store has
+/// locks.
 const LOCKED: Duration = Duration::from_secs(2);
-/// Otherwise it must have been replaced by then, also if a server was killed.
+/// Without a lock, a stopped worker must be replaced within this time, even if a server was killed.
 const REPLACED: Duration = Duration::from_secs(15);
-/// The longest time from letting somebody go to commit to the kill of the server: the commit is about to be sent, on its
-/// way, or done.
+/// The longest time from releasing a process to its commit until the server is killed. The commit
+/// is then about to be sent, in flight, or done.
 const ON_ITS_WAY: Duration = Duration::from_millis(15);
-/// How often a process may miss the place where it is to be hit.
+/// The number of times that a process may miss the place of an attack.
 const MOST_MISSES: u32 = 30;
 
-/// The processes, and who does it to them.
+/// The processes, and the state of the attacks on them.
 pub(crate) struct Hurt<'a, S: Rigged> {
     ground: &'a S::Ground,
     store: &'a S,
@@ -42,25 +43,25 @@ pub(crate) struct Hurt<'a, S: Rigged> {
     dice: &'a Dice,
     tally: &'a mut Tally,
     bar: &'a ProgressBar,
-    /// Who was last seen to have each lease.
+    /// The last known owner of each lease.
     owners: HashMap<String, String>,
 }
 
-/// What becomes of one who was stopped.
+/// The second step with a stopped process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
     Resume,
     Kill,
 }
 
-/// How it went with one who was stopped.
+/// The result of stopping a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stopped {
-    /// Somebody took its place and went on.
+    /// Another process took over and made progress.
     Replaced,
-    /// It held a lock, so that nobody could.
+    /// It held a lock, so no process could take over.
     Locked,
-    /// It had no lease any more.
+    /// It no longer had a lease.
     Idle,
 }
 
@@ -93,12 +94,12 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         Ok(())
     }
 
-    /// Kills at a place. A worker or a planner must have a lease to get there.
+    /// Kills a process at a place. A worker or a planner needs a lease to get there.
     async fn kill_there(&mut self, place: &'static Place) -> Result<(), Failure> {
         for _ in 0..MOST_MISSES {
             let at = self.victim(place.role).await?;
             patiently::<S, _, _>(|| self.store.provoke(place)).await?;
-            // Some of these are passed once in two seconds only.
+            // A process reaches some of these places only once in two seconds.
             let times = 1 + self.dice.below(if place.role.reacts() { 2 } else { 4 });
             if self.crew.aim(at, place, times, Blow::Die).await? {
                 self.crew.replace(at, true).await?;
@@ -106,7 +107,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
                 return Ok(());
             }
             if place.role == Role::Operator {
-                // Workers with the mended code leave nothing to mend.
+                // Workers with the fixed code leave nothing to retry or refold.
                 self.crew.put_back().await?;
             }
         }
@@ -133,7 +134,8 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         Ok(())
     }
 
-    /// Kills the server on which everything depends; who is about to commit is let go just before.
+    /// Kills the primary server. If `at_commit` is set, it first releases a process that is about
+    /// to commit.
     async fn kill_server(&mut self, at_commit: bool) -> Result<(), Failure> {
         let server = self.ground.primary().await?;
         let mut sent = false;
@@ -159,11 +161,12 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         self.bar.inc(1);
     }
 
-    /// Stops a worker that has a lease until another has taken its place and gone on, and then resumes or kills it.
+    /// Stops a worker with a lease until another one has taken over and made progress. Then resumes
+    /// or kills the worker.
     async fn stop(&mut self, with_batch: bool, then: Then) -> Result<(), Failure> {
         for _ in 0..MOST_MISSES {
             let at = self.holder().await?;
-            // One that waits with its batch holds no lock.
+            // A worker that waits with its batch holds no lock.
             if with_batch {
                 let place = self.crew.store().before_batch();
                 if !self.crew.aim(at, place, 1 + self.dice.below(4), Blow::Wait).await? {
@@ -196,7 +199,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         Err(Failure::Violated(vec![message]))
     }
 
-    /// Waits until one that was stopped has been replaced and left behind.
+    /// Waits until another worker has taken over from a stopped one and made progress.
     async fn outlast(&mut self, at: usize) -> Result<Stopped, Failure> {
         let (pid, name) = (self.crew.members[at].pid()?, self.crew.members[at].name.clone());
         while !signals::is_stopped(pid).map_err(|error| self.failed("stopping", at, error))? {
@@ -241,7 +244,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         Ok(patiently::<S, _, _>(|| self.store.checkpoint(&projection)).await?.mark)
     }
 
-    /// A worker that has a lease, as soon as there is one.
+    /// Waits for a worker with a lease and returns it.
     async fn holder(&mut self) -> Result<usize, Failure> {
         let begun = Instant::now();
         loop {
@@ -259,11 +262,11 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         }
     }
 
-    /// One who gets to the places of a role.
+    /// Returns a member that reaches the places of a role.
     async fn victim(&mut self, role: Role) -> Result<usize, Failure> {
         match role {
             Role::Worker => self.holder().await,
-            // For these there is always something to plan.
+            // There is always something to plan for items.
             Role::Planner => self.leader(Some(FEED_OF_ITEMS)).await,
             role => self.any(role),
         }
@@ -273,7 +276,7 @@ impl<'a, S: Rigged> Hurt<'a, S> {
         self.crew.any(role).ok_or_else(|| Failure::rig("choosing whom to kill", "there is nobody"))
     }
 
-    /// The leases as they are now. Counts those that have another owner than before.
+    /// Returns the current leases. Counts the leases whose owner has changed.
     async fn leases(&mut self) -> Result<Vec<(String, String)>, Failure> {
         let leases = patiently::<S, _, _>(|| self.store.holders()).await?;
         for (projection, owner) in &leases {

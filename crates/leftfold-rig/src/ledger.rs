@@ -1,4 +1,4 @@
-//! What producers and feeders were told, and whether it is true.
+//! The responses that producers and feeders got, and their check against the log.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,22 +9,22 @@ use leftfold_sim::dice::Dice;
 use crate::failure::Failure;
 use crate::words::Said;
 
-/// What producers and feeders were told.
+/// The responses that producers and feeders got.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// The ids of each append or delivery that was acknowledged, with where its last event is said to be.
+    /// The ids of each acknowledged append or delivery, with the token of its last event.
     acknowledged: Vec<(Vec<String>, Token)>,
     refused: Vec<String>,
-    /// How many batches of deliveries were answered.
+    /// The number of batches of deliveries that the most advanced feeder has reported.
     pub(crate) fed: u64,
-    /// How many appends were answered as done before.
+    /// The number of appends that the store reported as duplicates.
     pub(crate) repeated: u64,
-    /// Answers that were wrong as they came.
+    /// Responses that were wrong on arrival.
     pub(crate) wrong: Vec<String>,
 }
 
 impl Ledger {
-    /// Enters what a producer heard; answers with the number of the append, if it was about one.
+    /// Records a response. Returns the number of its append or batch, if it has one.
     pub(crate) fn enter(&mut self, said: Said) -> Option<u64> {
         match said {
             Said::Acknowledged { append, ids, token, again } => {
@@ -57,20 +57,23 @@ impl Ledger {
         }
     }
 
-    /// The tokens of all appends that were acknowledged.
+    /// Returns the tokens of all acknowledged appends.
     pub(crate) fn tokens(&self) -> Vec<Token> {
         self.acknowledged.iter().map(|(_, token)| token.clone()).collect()
     }
 
-    /// One of these tokens, every other time the last: it is the one that a read would miss if anything.
+    /// Returns one of these tokens, and half of the time the last one: a read would most likely
+    /// miss that one.
     pub(crate) fn token(&self, dice: &Dice) -> Option<Token> {
         let last = self.acknowledged.len().checked_sub(1)?;
         let at = if dice.happens(500) { last } else { usize::try_from(dice.below(last as u64)).ok()? };
         self.acknowledged.get(at).map(|(_, token)| token.clone())
     }
 
-    /// What of it is not so in the log: each append that was acknowledged is there, in a row, where its token says; none
-    /// that was refused is; and none is there in part, whether anybody heard of it or not.
+    /// Checks the responses against the log and returns the violations.
+    ///
+    /// Each acknowledged append must be there, contiguous, at its token. No rejected append may be
+    /// there. No append may be there in part, with or without a response.
     pub(crate) async fn check(&self, log: &impl Log) -> Result<Vec<String>, Failure> {
         let mut found = HashMap::new();
         for partition in (0..log.partitions()).map(Partition) {
@@ -111,7 +114,7 @@ impl Ledger {
     }
 }
 
-/// An event's id: which append it is of, and the how manieth of how many.
+/// Parses an event's id: its append, its index in the append, and the size of the append.
 fn parts(id: &str) -> Option<(&str, u64, u64)> {
     let (rest, count) = id.rsplit_once('-')?;
     let (append, at) = rest.rsplit_once('-')?;

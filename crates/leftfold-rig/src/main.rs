@@ -1,9 +1,13 @@
-//! Leftfold's workers as real processes on a real store, killed and stopped at the worst moments.
+//! Runs Leftfold's workers as real processes on a real store, and kills and stops them at the worst
+//! moments.
 //!
-//! The rig starts workers, producers, an operator and reactors as processes of their own, kills them with SIGKILL, at any moment
-//! and at named places inside a commit, an append, a claim and a handler's transaction, stops others for longer than their lease
-//! and resumes them when they have been replaced. All the while it checks that every document is the fold of its events; at the
-//! end, that nothing is missing, and that every reaction had its effect as often as it promises.
+//! The rig starts workers, producers, feeders, an operator and reactors as separate processes. It
+//! kills them with SIGKILL, at random moments and at named places inside a commit, an append, a
+//! claim and a handler's transaction. It stops others for longer than their lease, and resumes them
+//! when they have been replaced.
+//!
+//! Throughout the run it checks that every document is the fold of its events. At the end it checks
+//! that nothing is missing, and that every reaction had its effect as often as guaranteed.
 
 mod args;
 mod crew;
@@ -59,7 +63,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(USAGE);
     }
-    // `RUST_LOG=leftfold=debug` shows what the workers meet.
+    // `RUST_LOG=leftfold=debug` shows the workers' logs.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     let status = match &cli.part {
@@ -76,7 +80,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Is one of the processes.
+/// Runs this program as one of the processes.
 fn be(part: &Part) -> Result<ExitCode, Failure> {
     signals::die_with_parent();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -102,9 +106,9 @@ async fn be_on<S: Rigged>(part: &Part, process: &Process) -> Result<(), Failure>
     }
 }
 
-/// Runs it all.
+/// Runs the whole rig.
 fn rig(rig: &Rig) -> Result<ExitCode, Failure> {
-    // One thread, which starts all processes: they die with it.
+    // Use a single thread, because the processes die with the thread that starts them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::rig("starting the runtime", error))?;
     let seed = rig.seed.unwrap_or_else(|| leftfold::System.random() >> 16);
@@ -170,7 +174,7 @@ fn clear(directory: TempDir) -> Result<(), Failure> {
     directory.close().map_err(|error| Failure::rig(format!("removing {path}"), error))
 }
 
-/// Tells what happened, and what did not hold.
+/// Reports the results and the violations.
 fn tell(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode, Failure> {
     let violations = match done {
         Ok(()) => Vec::new(),
@@ -194,7 +198,7 @@ fn tell(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until somebody wants it to end.
+/// Waits for SIGTERM or Ctrl-C.
 async fn interrupted() {
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => {

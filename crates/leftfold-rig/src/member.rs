@@ -20,23 +20,24 @@ use crate::process::GRACE;
 use crate::role::Role;
 use crate::words::{Did, Order, Said};
 
-/// A process of the rig. Dropped, it is killed.
+/// A process of the rig, killed on drop.
 pub(crate) struct Member {
     pub(crate) role: Role,
     pub(crate) name: String,
-    /// Which of its role it is: the same for those who come after it.
+    /// The index within its role, which its successors keep.
     pub(crate) seat: u64,
-    /// How many had the seat before it.
+    /// The number of predecessors in the seat.
     pub(crate) turn: u64,
-    /// For producers: the first append that has no answer.
+    /// For producers: the first append without a response.
     pub(crate) next_append: u64,
-    /// It has said that it is where it was to get to.
+    /// `true` once it has reported that it reached its place.
     pub(crate) reached: bool,
-    /// It has said that it forgot its order.
+    /// `true` once it has confirmed that its order is canceled.
     pub(crate) disarmed: bool,
-    /// It has said that the document it handles kills it, and so many other handlers with it.
+    /// Set once it has reported that a document kills it: the number of other handlers that die
+    /// with it.
     pub(crate) fell: Option<u64>,
-    /// For reactors: what it said to have done.
+    /// For reactors: the counts that it reported.
     pub(crate) did: Did,
     child: Child,
     orders: Option<ChildStdin>,
@@ -44,7 +45,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Starts it, and waits until it is ready.
+    /// Starts the process and waits until it is ready.
     pub(crate) async fn start(
         program: &Path,
         arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
@@ -67,7 +68,7 @@ impl Member {
             tokio::spawn(async move {
                 let mut lines = BufReader::new(out).lines();
                 while let Ok(Some(line)) = lines.next_line().await {
-                    // The last line of one that was killed may be torn; then it was not said.
+                    // A killed process may leave a partial last line, which does not count.
                     if let Ok(said) = serde_json::from_str(&line) {
                         let _ = tell.send(said);
                     }
@@ -93,7 +94,7 @@ impl Member {
         pid.ok_or_else(|| Failure::rig(format!("signalling {}", self.name), "it has ended"))
     }
 
-    /// Hears what it has to say. It does not end unless it was told to end where it is.
+    /// Reads its messages. Fails if the process has ended without an order or a deadly document.
     pub(crate) async fn tend(&mut self, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
         while let Ok(said) = self.said.try_recv() {
             self.take_down(said, ledger);
@@ -117,7 +118,7 @@ impl Member {
         orders.flush().await.map_err(failed)
     }
 
-    /// Kills it, unless it does so by itself, and hears its last words.
+    /// Kills the process, or waits for it if it kills itself, and reads its last messages.
     pub(crate) async fn kill(&mut self, by_itself: bool, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
         let doing = format!("killing {}", self.name);
         if !by_itself {
@@ -128,12 +129,12 @@ impl Member {
         if killed { Ok(()) } else { Err(self.ended_alone(status)) }
     }
 
-    /// Asks it to end.
+    /// Asks the process to end.
     pub(crate) fn dismiss(&mut self) {
         drop(self.orders.take());
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Asks the process to end and waits until it has ended.
     pub(crate) async fn end(&mut self, ledger: &Mutex<Ledger>) -> Result<(), Failure> {
         self.dismiss();
         let patience = GRACE + Duration::from_secs(5);
@@ -153,7 +154,7 @@ impl Member {
         status.map_err(|error| Failure::rig(doing, error))
     }
 
-    /// Hears the last words of one that has ended.
+    /// Reads the last messages of a process that has ended.
     async fn hear_out(&mut self, ledger: &Mutex<Ledger>) {
         while let Some(said) = self.said.recv().await {
             self.take_down(said, ledger);

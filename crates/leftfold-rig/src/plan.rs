@@ -1,51 +1,57 @@
-//! What is going to be done to the processes and the servers, from the seed alone.
+//! The attacks on processes and servers, derived from the seed alone.
 
 use leftfold_sim::dice::Dice;
 
 use crate::role::Role;
 use crate::store::{Kind, Place};
 
-/// How many kills one store sees before the next run begins on a new one: the log stays short, so that it can be
-/// checked all the time.
+/// The number of kills on one store before the next round uses a new one. The log stays short, so
+/// it can be checked all the time.
 pub(crate) const KILLS_PER_ROUND: usize = 60;
 
-/// What is done to a process or a server.
+/// An attack on a process or a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
-    /// It is killed at a place.
+    /// Kill a process at a place.
     KillAt(&'static Place),
-    /// It is killed at any moment.
+    /// Kill a process at a random moment.
     Kill,
-    /// It is stopped for longer than its lease, replaced, and killed before it could go on.
+    /// Stop a process for longer than its lease until it is replaced, and kill it before it goes
+    /// on.
     KillStopped,
-    /// It is stopped for longer than its lease, with a batch ready to be written or at any moment, replaced, and resumed.
+    /// Stop a process for longer than its lease until it is replaced, then resume it. It stops with
+    /// a batch ready to be written, or at a random moment.
     Zombie { with_batch: bool },
-    /// The server on which everything depends is killed, at any moment or when somebody was just let go to commit.
+    /// Kill the primary server, at a random moment or when a process has just been released to
+    /// commit.
     KillServer { at_commit: bool },
-    /// Something is done to who plans or runs reactions.
+    /// Attack a planner or a runner of reactions.
     Reactor(Deed),
 }
 
-/// What is done to who plans or runs reactions.
+/// An attack on a planner or a runner of reactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Deed {
-    /// One is killed at a place.
+    /// Kill a process at a place.
     KillAt(&'static Place),
-    /// One is killed at any moment.
+    /// Kill a process at a random moment.
     Kill,
-    /// One that plans is stopped with changes read and nothing planned until another has its leases, and resumed.
+    /// Stop a planner that has read changes and planned nothing until another has its leases, then
+    /// resume it.
     StopPlanner,
-    /// One that runs is stopped with an effect about to be made until others have run its tasks, and resumed.
+    /// Stop a runner that is about to have an effect until others have run its tasks, then resume
+    /// it.
     StopRunner,
-    /// A document kills the process that handles it, until it is given up. Others are handled beside it.
+    /// Write a document that kills the process that handles it, until it is given up. Others must
+    /// still be handled.
     Poison,
-    /// A document with a large watched value is written or changed.
+    /// Write or change a document with a large watched value.
     Enlarge,
-    /// A document that can't be read is written.
+    /// Write a document that can't be read.
     Garble,
-    /// That document is replaced by one that can be read.
+    /// Replace that document with a readable one.
     Mend,
-    /// One that plans and one that runs are killed, and the time is taken until others do their work.
+    /// Kill a planner and a runner, and measure the time until others take over.
     TakeOver,
 }
 
@@ -55,8 +61,9 @@ impl Act {
     }
 }
 
-/// What is done, round by round: kills at a place, one place after the other, kills at any moment, and zombies in between.
-/// Where there are servers, one kill of four hits one of them, and the next hits a process while it is away.
+/// Plans the attacks, round by round: kills at each place in turn, kills at random moments, and
+/// zombies in between. With servers, one kill of four hits a server, and the next hits a process
+/// while the server is away.
 pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
     let mut rounds = vec![Vec::new()];
     let mut places: Vec<&'static Place> = Vec::new();
@@ -100,7 +107,7 @@ pub(crate) fn plan(store: Kind, kills: u64, dice: &Dice) -> Vec<Vec<Act>> {
     }
     for round in &mut rounds {
         let count = round.len();
-        // From the last to the first, so that none moves the place of another.
+        // Insert from the last to the first, so that no insertion shifts the place of another.
         round.push(Act::Reactor(Deed::TakeOver));
         let deeds = [(count * 4 / 5, Deed::Mend), (count * 2 / 3, Deed::Enlarge), (count / 2, Deed::Poison)];
         let early = [(count / 3, Deed::Garble), (count / 4, Deed::Enlarge), (count / 5, Deed::Enlarge)];

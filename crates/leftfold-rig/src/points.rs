@@ -1,40 +1,40 @@
-//! In a process that may be killed: what happens at its failpoints.
+//! The failpoints inside a process that may be killed.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::signals;
 use crate::words::{Blow, Order, Said, say};
 
-/// What is to happen, and after which points.
+/// An order, and the points that lead to its place.
 struct Armed {
     place: String,
-    /// The points still to be passed, one after the other; it happens at the last.
+    /// The points still to be passed, in order. The order applies at the last one.
     passes: Vec<String>,
-    /// How often the first of them.
+    /// The number of times that the process must pass the first point.
     times: u32,
     blow: Blow,
 }
 
 static ARMED: Mutex<Option<Armed>> = Mutex::new(None);
-/// Whether who waits at a place may go on.
+/// `true` if a process that waits at a place may go on.
 static MAY_GO_ON: Mutex<bool> = Mutex::new(false);
 static BELL: Condvar = Condvar::new();
 
 /// In handlers: before a transaction.
 pub(crate) const BEGIN: &str = "handler::begin";
-/// Before a commit, when the task is completed.
+/// In handlers: before a commit, when the task is completed.
 pub(crate) const COMPLETED: &str = "handler::completed";
-/// After the commit.
+/// In handlers: after the commit.
 pub(crate) const COMMITTED: &str = "handler::committed";
-/// Before an effect outside of the store.
+/// In handlers: before an effect outside the store.
 pub(crate) const EFFECT: &str = "handler::effect";
-/// After it.
+/// In handlers: after that effect.
 pub(crate) const EFFECTED: &str = "handler::effected";
 
-/// Whether this program has failpoints.
+/// `true` if this program has failpoints.
 pub(crate) const BUILT_IN: bool = cfg!(feature = "failpoints");
 
-/// Watches these points from now on.
+/// Starts to watch these points.
 pub(crate) fn watch(names: impl IntoIterator<Item = &'static str>) -> Result<(), String> {
     names.into_iter().try_for_each(|name| on(name, move || reached(name)))
 }
@@ -49,7 +49,7 @@ fn on(name: &str, _: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     Err(format!("there is no point {name}: built without the feature `failpoints`"))
 }
 
-/// Does what the rig orders.
+/// Carries out an order of the rig.
 pub(crate) fn obey(order: Order) {
     match order {
         Order::At { place, passes, times, blow } => {
@@ -61,19 +61,19 @@ pub(crate) fn obey(order: Order) {
         }
         Order::Disarm => {
             lock(&ARMED).take();
-            // Who gives orders is gone if nobody hears it; the input ends then, too.
+            // If the rig is gone, nobody reads this message, and the input ends as well.
             let _ = say(&Said::Disarmed);
         }
     }
 }
 
-/// A place is reached.
+/// Handles a failpoint that the process has reached.
 pub(crate) fn reached(name: &str) {
     let Some(Armed { place, blow, .. }) = pass(&mut lock(&ARMED), name) else { return };
     let _ = say(&Said::Reached { place });
     match blow {
         Blow::Die => signals::kill_self(),
-        // A process that stops itself may run on for a moment; it is exactly here that it must stand.
+        // A process that stops itself may run on for a moment, but it must stop exactly here.
         Blow::Wait => {
             let waiting = BELL.wait_while(lock(&MAY_GO_ON), |may| !*may);
             *waiting.unwrap_or_else(PoisonError::into_inner) = false;
@@ -81,7 +81,7 @@ pub(crate) fn reached(name: &str) {
     }
 }
 
-/// Passes a point; answers with what is to happen, if it is there that it happens.
+/// Passes a point. Returns the order if it applies here.
 fn pass(armed: &mut Option<Armed>, name: &str) -> Option<Armed> {
     let waiting = armed.as_mut().filter(|armed| armed.passes.first().is_some_and(|next| next == name))?;
     if waiting.times > 1 {

@@ -1,4 +1,5 @@
-//! The processes that are killed: workers, producers and an operator; feeders have a module of their own.
+//! The processes that are killed: workers, producers and an operator. Feeders have their own
+//! module.
 
 use std::io::{self, BufRead as _};
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::points;
 use crate::store::{Rigged, patiently};
 use crate::words::{Said, say};
 
-/// How long a worker that went silent keeps others from taking its place.
+/// The lease of a worker: the time that a silent worker keeps others from taking over.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);
-/// How long a process may take to end when it is told to.
+/// The time limit for a process to end.
 pub(crate) const GRACE: Duration = Duration::from_secs(20);
-/// The streams are `s0` to here.
+/// The number of streams, `s0` and so on.
 const STREAMS: u64 = 8;
-/// The longest pause between two appends, and between two looks of the operator.
+/// The longest pause between two appends. `MEND_PAUSE` is that between two steps of the operator.
 const APPEND_PAUSE: Duration = Duration::from_millis(100);
 const MEND_PAUSE: Duration = Duration::from_millis(250);
 
@@ -35,7 +36,7 @@ pub(crate) async fn work<S: Rigged>(args: &Process) -> Result<(), Failure> {
     timeout(GRACE, app.stop()).await.map_err(late)
 }
 
-/// The application as all parts of the rig have it.
+/// Builds the application that all parts of the rig use.
 pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<S>> {
     let dice = Dice::new(args.seed);
     let between = |least: usize, most: u64| least + usize::try_from(dice.below(most)).unwrap_or(0);
@@ -60,8 +61,8 @@ pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<
     Ok(app.projection(streams).projection(contents))
 }
 
-/// Says that this process is ready, and hears orders from now on, also while the store is away. What it answers with
-/// changes when the input ends.
+/// Reports that this process is ready and starts to read orders, even while the store is away. The
+/// returned value changes when the input ends.
 pub(crate) fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
     points::watch(args.store.points()).map_err(|error| Failure::rig("watching failpoints", error))?;
     let (end, ended) = watch::channel(false);
@@ -78,12 +79,12 @@ pub(crate) fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
 }
 
 pub(crate) async fn ended(orders: &mut watch::Receiver<bool>) {
-    // An error means that the thread which hears orders is gone, which is as good.
+    // An error means that the thread that reads orders is gone, which has the same effect.
     let _ = orders.wait_for(|end| *end).await;
 }
 
-/// Appends until the input ends. What an append holds follows from its number, so that one whose answer nobody heard is
-/// repeated as it was.
+/// Appends until the input ends. The content of an append follows from its number, so an append
+/// without a known result is repeated unchanged.
 pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.open().await }).await?;
@@ -91,7 +92,8 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
         let dice = Dice::new(args.seed.wrapping_add(append));
         tokio::select! { biased;
             () = ended(&mut orders) => break,
-            // More slowly with time: a run that takes long must not have more to mend than it has time for.
+            // Slow down over time: a long run must not accumulate more repairs than it has time
+            // for.
             () = sleep(dice.time(APPEND_PAUSE) * slower(append, 400)) => {}
         }
         let count = 1 + dice.below(3);
@@ -118,7 +120,7 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
                 Err(error) => Said::Wrong(format!("I11: append {append} of {}: {error}", args.name)),
             };
             say(&said).map_err(|error| Failure::rig("saying what became of an append", error))?;
-            // It might be accepted the next time, and what was said would look wrong.
+            // A second attempt might be accepted, and the reported rejection would look wrong.
             if refused {
                 break;
             }
@@ -127,12 +129,12 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many times longer the pauses are after so many steps: twice, three times …
+/// Returns the factor for pauses after `step` steps: two, three and so on.
 pub(crate) fn slower(step: u64, every: u64) -> u32 {
     u32::try_from(1 + step / every).unwrap_or(u32::MAX)
 }
 
-/// Appends, and repeats it while the store is busy or can't tell.
+/// Appends, and retries while the store is busy or the outcome is unknown.
 async fn append_events<S: Rigged>(
     app: &App<S>,
     stream: &str,
@@ -151,7 +153,7 @@ async fn append_events<S: Rigged>(
     }
 }
 
-/// Retries what is parked and folds documents anew, beside the workers, until the input ends.
+/// Retries parked documents and refolds documents, beside the workers, until the input ends.
 pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
     let mut orders = orders(args)?;
     let app = patiently::<S, _, _>(|| async { app::<S>(args).await?.open().await }).await?;
@@ -166,7 +168,7 @@ pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
         } else {
             (BY_CONTENT, format!("d{}", dice.below(4)))
         };
-        // What it comes to shows in the documents; a conflict with a worker is no failure.
+        // The documents show the result. A conflict with a worker is no failure.
         let mends = async {
             if dice.happens(800) {
                 let _ = app.retry_all(name, false, |_, _| ()).await;
@@ -174,7 +176,7 @@ pub(crate) async fn operate<S: Rigged>(args: &Process) -> Result<(), Failure> {
                 let _ = app.refold(name, &id).await;
             }
         };
-        // Where much is parked, that takes its time.
+        // With many parked documents this takes long.
         tokio::select! { biased;
             () = ended(&mut orders) => return Ok(()),
             () = mends => {}

@@ -1,4 +1,4 @@
-//! Reactions, as processes that are killed: some only plan, some only run, some do both.
+//! Reactions in processes that are killed: some only plan, some only run, some do both.
 
 mod book;
 mod check;
@@ -26,9 +26,9 @@ use crate::role::Role;
 use crate::store::{Rigged, patiently};
 use crate::words::{Did, Said, say};
 
-/// How often a process says what it did.
+/// The interval at which a process reports its counts.
 const SAY_EVERY: Duration = Duration::from_millis(250);
-/// How long handlers may go on when their process is told to end.
+/// The time that handlers have to finish when their process is told to end.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Plans, runs, or does both, until the input ends.
@@ -53,7 +53,8 @@ async fn start<S: Rigged>(args: &Process, role: Role) -> leftfold::Result<Reacti
     reactor.start().await
 }
 
-/// A reactor with all reactions that neither plans nor runs: it can tell whether there is anything left to do.
+/// Starts a reactor with all reactions that neither plans nor runs. It can tell whether work is
+/// left.
 pub(crate) async fn onlooker<S: Rigged>(store: &S, beside: &Path) -> leftfold::Result<Reacting<S>> {
     let reactor = with_all(store.clone(), beside, "onlooker")?;
     reactor.plans(false).runs(Vec::<String>::new()).start().await

@@ -1,27 +1,27 @@
-//! What the processes do.
+//! The roles of the processes.
 
 use serde::Serialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Role {
-    /// Folds.
+    /// Folds events.
     Worker,
-    /// Appends.
+    /// Appends events.
     Producer,
-    /// Brings deliveries.
+    /// Delivers events.
     Feeder,
-    /// Mends.
+    /// Retries and refolds.
     Operator,
     /// Plans reactions.
     Planner,
     /// Runs reactions.
     Runner,
-    /// Does both.
+    /// Plans and runs reactions.
     Reactor,
 }
 
 impl Role {
-    /// The subcommand, and the first part of the names of those who do it.
+    /// Returns the subcommand, which is also the prefix of the members' names.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Worker => "worker",
@@ -34,12 +34,12 @@ impl Role {
         }
     }
 
-    /// Whether it is about reactions.
+    /// Returns whether the role plans or runs reactions.
     pub(crate) fn reacts(self) -> bool {
         matches!(self, Self::Planner | Self::Runner | Self::Reactor)
     }
 
-    /// Whether it can be killed at places of another one.
+    /// Returns whether a process of this role reaches the places of another role.
     pub(crate) fn does(self, other: Self) -> bool {
         self == other || self == Self::Reactor && other.reacts()
     }

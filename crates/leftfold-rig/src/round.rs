@@ -1,5 +1,5 @@
-//! One round: processes work on a new store while some are killed and stopped; then the faults end, the code is mended,
-//! and everything must come right.
+//! One round: processes work on a new store while some are killed and stopped. Then the faults end,
+//! the fixed code starts, and the state must become correct.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -31,10 +31,10 @@ use crate::watch::Watcher;
 const PRODUCERS: u64 = 2;
 const FEEDERS: u64 = 2;
 const REACTORS: [(Role, u64); 3] = [(Role::Planner, 1), (Role::Runner, 1), (Role::Reactor, 2)];
-/// How long it may take until everything is folded and mended, once nothing goes wrong any more.
+/// The time limit for folding and repairing everything after the faults have ended.
 const BOUND: Duration = Duration::from_mins(2);
 
-/// Runs a round in a directory of its own.
+/// Runs a round in its own directory.
 pub(crate) async fn run<S: Rigged>(
     rig: &Rig,
     ground: &S::Ground,
@@ -58,7 +58,7 @@ pub(crate) async fn run<S: Rigged>(
     let watcher = Arc::new(Watcher::default());
     let garden = Arc::new(Garden::default());
     patiently::<S, _, _>(|| app.store().lay_out()).await?;
-    // The watcher lists tasks from the first moment on.
+    // The watcher lists tasks from the start.
     patiently::<S, _, _>(|| app.store().prepare_reactions(&[])).await?;
     let mut crew =
         Crew::new(rig.store, place, directory.to_owned(), dice.next(), Arc::clone(&watcher.ledger))?;
@@ -112,7 +112,7 @@ pub(crate) async fn run<S: Rigged>(
     Ok(())
 }
 
-/// Waits until one of those who look on ends.
+/// Waits until one of the watchers ends.
 async fn ended(eyes: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
     match eyes.join_next().await {
         Some(Ok(seen)) => seen,
@@ -121,8 +121,8 @@ async fn ended(eyes: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
     }
 }
 
-/// Ends all faults, and brings out the mended code; then everything is folded, and what is parked is mended, within a
-/// bound.
+/// Ends all faults and starts the fixed code. Everything must then be folded, and everything parked
+/// must be repaired, within the time limit.
 async fn heal<S: Rigged>(
     app: &App<S>,
     watcher: &Watcher,
@@ -153,7 +153,7 @@ async fn heal<S: Rigged>(
     crew.end(Role::Worker).await
 }
 
-/// Ends all who plan and run reactions, and starts others; then everything is reacted to, within a bound.
+/// Replaces all planners and runners. All reactions must then be done within the time limit.
 async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Result<(), Failure> {
     for (role, _) in REACTORS {
         crew.end(role).await?;
@@ -182,8 +182,9 @@ async fn settle<S: Rigged>(app: &App<S>, beside: &Path, crew: &mut Crew) -> Resu
     Ok(())
 }
 
-/// Retries what is parked until nothing is. A fold that fails at first does so anew in each process: a document that is
-/// folded from its first event takes as many retries as it has such events, and more.
+/// Retries until nothing is parked. A fold that fails at first does so again in each process. So a
+/// document that is folded from its first event takes at least as many retries as it has such
+/// events.
 async fn come_right<S: Rigged>(app: &App<S>) -> Result<(), Failure> {
     for name in [BY_STREAM, BY_CONTENT] {
         app.caught_up().await?;
@@ -194,7 +195,7 @@ async fn come_right<S: Rigged>(app: &App<S>) -> Result<(), Failure> {
     Ok(app.caught_up().await?)
 }
 
-/// What is not folded or mended after all that time.
+/// Returns everything that is not folded or repaired within the time limit.
 async fn still_wrong<S: Rigged>(app: &App<S>) -> Result<Vec<String>, Failure> {
     let mut wrong = vec![format!("I10: not everything was folded and mended in {BOUND:?}")];
     for status in app.status().await? {
@@ -206,7 +207,7 @@ async fn still_wrong<S: Rigged>(app: &App<S>) -> Result<Vec<String>, Failure> {
     Ok(wrong)
 }
 
-/// Ends, with the reason, if a process ends by itself.
+/// Returns the failure when a process ends by itself.
 async fn trouble(crew: &mut Crew) -> Failure {
     loop {
         if let Err(failure) = crew.tend().await {
@@ -216,7 +217,7 @@ async fn trouble(crew: &mut Crew) -> Failure {
     }
 }
 
-/// Checks everything, now that nothing moves any more, and counts what there is.
+/// Checks everything after all activity has ended, and counts the results.
 async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) -> Result<(), Failure> {
     let store = app.store();
     let ledger = std::mem::take(&mut *watcher.ledger.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,4 +1,4 @@
-//! The stores that can be put to the test. Everything that differs between them is here.
+//! The stores under test. All differences between them are here.
 
 mod effects;
 mod mongodb;
@@ -20,7 +20,7 @@ use crate::role::Role;
 
 pub(crate) use self::effects::Effects;
 
-/// Which store.
+/// The kind of store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -29,93 +29,94 @@ pub(crate) enum Kind {
     Mongodb,
 }
 
-/// What the rig needs to know of a store beyond what every store does.
+/// The operations that the rig needs beyond those of every store.
 pub(crate) trait Rigged: Store + Sequences + Effects {
-    /// What its stores stand on.
+    /// The servers or files below the stores.
     type Ground: Ground;
-    /// What a snapshot is read from.
+    /// The type of a snapshot.
     type Frozen: Frozen;
 
-    /// How long it may be away when a server was killed.
+    /// The longest time that the store may be unavailable after a server was killed.
     const AWAY: Duration;
-    /// Whether a process that stands still in the middle of a write keeps all others from writing.
+    /// `true` if a process that is stopped during a write keeps all others from writing.
     const LOCKS: bool;
-    /// Whether a read sees all that others have read before it. Where servers take each other's place, the next one may
-    /// not know yet how much is safe to show.
+    /// `true` if a read sees everything that earlier reads of others saw. After a failover, the new
+    /// primary may not know yet how much is safe to show.
     const READS_KEEP_UP: bool;
 
-    /// Opens, or makes, what is at this place.
+    /// Opens or creates the store at this place.
     fn at(place: &str) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Who has a lease that has not ended: projections with their owners.
+    /// Returns the projections with a valid lease, with their owners.
     fn holders(&self) -> impl Future<Output = Result<Vec<(String, String)>>> + Send;
 
-    /// Where the checkpoints of these are, and as of when: of two answers, the one with the higher number is the later.
+    /// Returns the checkpoints of these projections, and an instant. The higher of two instants is
+    /// the later.
     fn marks(&self, projections: &[Collection]) -> impl Future<Output = Result<(u64, Vec<Mark>)>> + Send;
 
-    /// All that is stored, as it is at one instant. What it needs goes into this directory.
+    /// Copies all data as of one instant. The copy may use this directory.
     fn snapshot(&self, beside: &Path) -> impl Future<Output = Result<Self::Frozen>> + Send;
 
-    /// Closes it, and waits until that is done.
+    /// Closes the store and waits until it is closed.
     fn shut(self) -> impl Future<Output = ()> + Send;
 
-    /// What the store itself finds to be damaged.
+    /// Returns the damage that the store itself reports.
     fn damage(&self) -> impl Future<Output = Result<Option<String>>> + Send;
 }
 
-/// A store in which nothing changes any more.
+/// A store that no longer changes.
 pub(crate) trait Frozen: Send {
     type Store: Store;
 
     fn store(&self) -> &Self::Store;
 
-    /// Of two snapshots, the one with the higher number is the later.
+    /// Returns the instant of the snapshot. The higher of two instants is the later.
     fn instant(&self) -> u64;
 
-    /// Removes it, or keeps it in the directory it was made in.
+    /// Deletes the snapshot, or keeps it in the directory it was created in.
     fn end(self, keep: bool) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// What all stores of a run stand on: servers, or nothing.
+/// The environment of all stores of a run: servers, or nothing.
 pub(crate) trait Ground: Sized {
-    /// Makes it.
+    /// Creates the environment.
     fn lay() -> impl Future<Output = Result<Self, Failure>>;
 
-    /// Where a new store is to be that has this directory to itself.
+    /// Returns the place of a new store that has this directory to itself.
     fn place(&self, directory: &Path) -> String;
 
-    /// The server on which everything depends now, when all that were killed are back.
+    /// Waits until all killed servers are back, and returns the primary.
     fn primary(&self) -> impl Future<Output = Result<usize, Failure>>;
 
-    /// Kills a server, which comes back by itself.
+    /// Kills a server, which then restarts by itself.
     fn kill(&self, server: usize) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Waits until all servers that were killed are back.
+    /// Waits until all killed servers are back.
     fn settle(&self) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Puts into its directory what is to be kept of a store, when something went wrong.
+    /// Saves a store's data into its directory after a failure.
     fn keep(&self, place: &str, directory: &Path) -> impl Future<Output = Result<(), Failure>>;
 
-    /// Ends it.
+    /// Shuts the environment down.
     fn end(self) -> impl Future<Output = Result<(), Failure>>;
 }
 
-/// A place where a process can be killed.
+/// A place at which a process can be killed.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) name: &'static str,
     pub(crate) role: Role,
-    /// The points it passes on its way, one after the other; it is at the last.
+    /// The points that the process passes on its way, in order. The place is the last point.
     pub(crate) passes: &'static [&'static str],
 }
 
 impl Kind {
-    /// As it is given on the command line.
+    /// Returns the name used on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// The places where processes are killed.
+    /// Returns the places at which processes are killed.
     pub(crate) fn places(self) -> &'static [Place] {
         match self {
             Self::Sqlite => sqlite::PLACES,
@@ -123,12 +124,13 @@ impl Kind {
         }
     }
 
-    /// Where a worker has a batch ready and holds no lock: one that is stopped there goes on with old data.
+    /// Returns the place where a worker has a batch ready and holds no lock. A worker stopped there
+    /// goes on with old data.
     pub(crate) fn before_batch(self) -> &'static Place {
         &self.places()[0]
     }
 
-    /// Where workers, producers, feeders and handlers are about to commit.
+    /// Returns the places where workers, producers, feeders and handlers are about to commit.
     pub(crate) fn commits(self) -> Vec<&'static Place> {
         let commits = |place: &&Place| {
             place.passes.last().is_some_and(|last| last.ends_with("::commit") || *last == points::COMPLETED)
@@ -137,7 +139,7 @@ impl Kind {
         places.filter(|place| place.role != Role::Operator).collect()
     }
 
-    /// Where a planner has read changes, and has not planned anything.
+    /// Returns the place where a planner has read changes and planned nothing.
     pub(crate) fn before_plan(self) -> &'static Place {
         match self {
             Self::Sqlite => &sqlite::BEFORE_PLAN,
@@ -145,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// Whether it has servers that can be killed.
+    /// Returns whether the store has servers that can be killed.
     pub(crate) fn has_servers(self) -> bool {
         match self {
             Self::Sqlite => false,
@@ -153,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether it can have documents that can't be read.
+    /// Returns whether the store can contain unreadable documents.
     pub(crate) fn has_unreadable(self) -> bool {
         match self {
             Self::Sqlite => false,
@@ -161,7 +163,7 @@ impl Kind {
         }
     }
 
-    /// All points.
+    /// Returns all points.
     pub(crate) fn points(self) -> impl Iterator<Item = &'static str> {
         let mut points: Vec<_> = self.places().iter().flat_map(|place| place.passes).copied().collect();
         points.sort_unstable();
@@ -170,7 +172,7 @@ impl Kind {
     }
 }
 
-/// Asks a store again for as long as it may be away.
+/// Retries a call for as long as the store may be unavailable.
 pub(crate) async fn patiently<S: Rigged, T, F>(ask: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

@@ -1,4 +1,4 @@
-//! What a run did and got to, and how it is told.
+//! The counts of a run, and their output.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use crate::react::Done;
 use crate::store::Kind;
 use crate::words::Did;
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Tally {
     pub(crate) seed: u64,
@@ -21,57 +21,59 @@ pub(crate) struct Tally {
     pub(crate) kills_at_any_moment: u64,
     pub(crate) kills_while_stopped: u64,
     pub(crate) servers_killed: u64,
-    /// Those of them that were killed when somebody had just been let go to commit.
+    /// Servers killed just after a process was released to commit.
     pub(crate) servers_killed_at_commit: u64,
-    /// Stopped with a batch ready, replaced, resumed.
+    /// Workers stopped with a batch ready, replaced, and resumed.
     pub(crate) zombies_with_a_batch: u64,
-    /// Stopped at any moment, replaced, resumed.
+    /// Workers stopped at a random moment, replaced, and resumed.
     pub(crate) zombies: u64,
-    /// Stopped while they held a lock, so that nobody could replace them.
+    /// Workers stopped with a lock, so that they could not be replaced.
     pub(crate) stopped_with_a_lock: u64,
     pub(crate) takeovers: u64,
     pub(crate) reactors_killed: u64,
     pub(crate) reactors_killed_at_any_moment: u64,
-    /// Stopped with changes read, replaced, resumed.
+    /// Planners stopped with changes read, replaced, and resumed.
     pub(crate) zombies_that_plan: u64,
-    /// Stopped with an effect about to be made, replaced, resumed.
+    /// Runners stopped before an effect, replaced, and resumed.
     pub(crate) zombies_that_run: u64,
-    /// The number of handlers that died beside the deadly document, for each process it has killed.
+    /// For each process that the deadly document has killed, the number of handlers that died
+    /// beside it.
     pub(crate) falls: Vec<u64>,
     /// Writes of a document with a large watched value.
     pub(crate) enlarged: u64,
     /// Writes of a document that can't be read.
     pub(crate) garbled: u64,
-    /// Claims that were lost, as tasks remember.
+    /// Lost claims in the tasks' histories.
     pub(crate) claims_lost: u64,
     /// Tasks that lost a claim with its process.
     pub(crate) suspects: u64,
-    /// Those of them that ran in the same reaction as the deadly document.
+    /// Tasks among the suspects that ran in the same reaction as the deadly document.
     pub(crate) neighbours: u64,
-    /// The longest time from a kill until another planned, and until another ran a task.
+    /// The longest time in seconds from a kill until another process planned. `run_after` is that
+    /// until another process ran a task.
     pub(crate) planned_after: f64,
     pub(crate) run_after: f64,
-    /// What reactors said to have done.
+    /// The counts that reactors reported.
     pub(crate) did: Did,
     /// Writes of items.
     pub(crate) items: u64,
-    /// Effects in transactions, each once.
+    /// Effects in transactions, each exactly once.
     pub(crate) recorded: u64,
-    /// Events handled in order, each once.
+    /// Events handled in order, each exactly once.
     pub(crate) events_handled: u64,
-    /// Effects outside of the store, and how many of them there were again.
+    /// Effects outside the store. `effects_again` counts their repetitions.
     pub(crate) effects: u64,
     pub(crate) effects_again: u64,
     pub(crate) events: u64,
     pub(crate) appends: u64,
     pub(crate) appends_repeated: u64,
-    /// Events that came through feeds.
+    /// Events delivered by feeds.
     pub(crate) delivered: u64,
-    /// Deliveries that came early.
+    /// Deliveries that were held.
     pub(crate) held: u64,
-    /// Deliveries that were there already.
+    /// Deliveries that were duplicates.
     pub(crate) delivered_again: u64,
-    /// The longest time in which a projection did not get on, while there were faults.
+    /// The longest time in seconds in which a projection made no progress during the faults.
     pub(crate) longest_stall: f64,
     pub(crate) snapshots: u64,
     pub(crate) reads: u64,
@@ -83,7 +85,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What a whole run must have got to, or else it proves little.
+    /// Returns the coverage that this run lacks. A complete run must have all of it to prove much.
     pub(crate) fn missing(&self) -> Vec<String> {
         let mut missing: Vec<_> = self
             .store
@@ -128,7 +130,7 @@ impl Tally {
         missing
     }
 
-    /// Adds what became of reactions.
+    /// Adds the results of reactions.
     pub(crate) fn reacted(&mut self, done: &Done, did: Did, items: u64) {
         self.did += did;
         self.items += items;
@@ -149,7 +151,7 @@ impl Tally {
         self.falls.iter().filter(|beside| **beside > 0).count() as u64
     }
 
-    /// Tells it to people.
+    /// Prints the counts for people.
     pub(crate) fn print(&self) {
         let Self { seed, rounds, seconds, kills, .. } = self;
         eprintln!("seed {seed}: {kills} kills in {seconds:.1} s, on {rounds} stores");
@@ -217,7 +219,7 @@ impl Tally {
         eprintln!("  {:>5.1}  seconds at most in which a projection did not get on", self.longest_stall);
     }
 
-    /// Tells it to machines, with what did not hold.
+    /// Prints the counts and the violations as JSON.
     pub(crate) fn print_json(&self, holds: bool, violations: &[String]) -> io::Result<()> {
         let told = serde_json::json!({ "holds": holds, "violations": violations, "run": self });
         let mut out = io::stdout().lock();

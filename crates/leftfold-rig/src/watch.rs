@@ -1,4 +1,4 @@
-//! Looking on while processes work and die: nothing may be wrong at any instant.
+//! Checks that hold at every instant, run while processes work and die.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,11 +21,11 @@ use crate::store::{Frozen as _, Rigged, patiently};
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 const LOOK_FOR_FAILURES_EVERY: Duration = Duration::from_millis(100);
-/// The number of failed tasks that are looked at.
+/// The maximum number of failed tasks to check.
 const MOST_FAILED: usize = 1_000;
 const READ_EVERY: Duration = Duration::from_millis(200);
 
-/// Who looks on.
+/// The watchers of a round and their results.
 #[derive(Debug, Default)]
 pub(crate) struct Watcher {
     pub(crate) checker: Checker,
@@ -37,12 +37,12 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Lets those who look on end after their next look.
+    /// Makes the watchers end after their next check.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Surveys what is stored, and then takes a copy of it, in which everything must fit together.
+    /// Surveys the store, then takes snapshots of it and checks that each is consistent.
     pub(crate) async fn look<S: Rigged>(&self, store: S, beside: PathBuf) -> Result<(), Failure> {
         let mut seen = 0;
         while !self.ending.load(Ordering::Relaxed) {
@@ -65,7 +65,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// The checker looks at all that a commit wrote: here it is told that a commit wrote everything.
+    /// Checks a snapshot. The checker checks all writes of a commit, so this passes everything as
+    /// one commit.
     async fn check_instant(&self, store: &impl Store) -> Result<()> {
         for name in [BY_STREAM, BY_CONTENT] {
             let collection = Collection::new(name)?;
@@ -80,7 +81,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Follows the checkpoints closely: one that falls is soon moved on, and nobody who looks seldom sees it.
+    /// Follows the checkpoints closely. A checkpoint that falls soon advances again, so rare checks
+    /// would miss it.
     pub(crate) async fn follow<S: Rigged>(&self, store: S) -> Result<(), Failure> {
         let projections = [Collection::new(BY_STREAM)?, Collection::new(BY_CONTENT)?];
         let mut last = [(Mark::default(), Instant::now()), (Mark::default(), Instant::now())];
@@ -107,7 +109,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Looks for tasks that were given up and must not be. A change of the document would hide it.
+    /// Looks for tasks that were given up wrongly. A later change of the document would hide this.
     pub(crate) async fn follow_failures<S: Rigged>(&self, store: S) -> Result<(), Failure> {
         let query = Query { states: vec![State::Failed], ..Query::default() };
         while !self.ending.load(Ordering::Relaxed) {
@@ -122,7 +124,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reads documents that must have an acknowledged write in them.
+    /// Reads documents that must include an acknowledged write.
     pub(crate) async fn read<S: Rigged>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(READ_EVERY)).await;
@@ -145,7 +147,7 @@ impl Watcher {
                 Err(ReadError::Unknown { .. }) => {
                     self.checker.violated(format!("I11: {token} was acknowledged and is said to be unknown"));
                 }
-                // Parked or lagging, as it may be for a while.
+                // The document is parked or lags, which is allowed for a while.
                 Err(_) => {}
             }
             self.violation()?;
@@ -153,13 +155,13 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes down for how long a projection did not get on.
+    /// Records the time in which a projection made no progress.
     fn stalled(&self, time: Duration) {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.longest_stall_millis.fetch_max(millis, Ordering::Relaxed);
     }
 
-    /// Fails with what does not hold.
+    /// Fails if there are violations.
     pub(crate) fn violation(&self) -> Result<(), Failure> {
         let violations = self.checker.violations();
         if violations.is_empty() { Ok(()) } else { Err(Failure::Violated(violations)) }

@@ -1,68 +1,68 @@
-//! What the rig and its processes say to each other: one JSON value per line, on their standard input and output. A
-//! process ends by itself when its input does.
+//! The messages between the rig and its processes: one JSON value per line on standard input and
+//! output. A process ends when its input ends.
 
 use std::io::{self, Write as _};
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// What a process is told.
+/// An order to a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// To end or wait at a place.
+    /// Die or wait at a place.
     At { place: String, passes: Vec<String>, times: u32, blow: Blow },
-    /// To go on from where it waits.
+    /// Go on from the place where it waits.
     GoOn,
-    /// To forget that, and say so.
+    /// Cancel the order to die or wait, and confirm that.
     Disarm,
 }
 
-/// What happens to a process at a place.
+/// The action of a process at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Blow {
     Die,
-    /// It waits to be stopped, and to be told to go on.
+    /// Wait to be stopped and then to be resumed.
     Wait,
 }
 
-/// What a process says.
+/// A message from a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Said {
     Ready,
-    /// It is at a place.
+    /// The process is at a place.
     Reached {
         place: String,
     },
     Disarmed,
-    /// An append was acknowledged.
+    /// The store acknowledged an append.
     Acknowledged {
         append: u64,
         ids: Vec<String>,
         token: String,
         again: bool,
     },
-    /// An append was answered with a conflict.
+    /// The store rejected an append with a conflict.
     Refused {
         append: u64,
         ids: Vec<String>,
     },
-    /// Deliveries were answered: these are in the log, by id and token.
+    /// The store answered deliveries: these are in the log, by id and token.
     Fed {
         batch: u64,
         logged: Vec<(String, String)>,
     },
-    /// What a reactor did since it was started.
+    /// The counts of a reactor since its start.
     Did(Did),
-    /// It is about to be killed by the document that it handles, and so are the other handlers that
-    /// run in it.
+    /// The document that the process handles is about to kill it, and with it the other running
+    /// handlers.
     Fell {
         beside: u64,
     },
-    /// An append or a delivery was answered with something that must not happen.
+    /// The store gave an invalid response to an append or a delivery.
     Wrong(String),
 }
 
-/// What a reactor did.
+/// The counts of a reactor.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Did {
     pub(crate) planned: u64,
@@ -88,7 +88,7 @@ impl AddAssign for Did {
     }
 }
 
-/// Says something to the rig.
+/// Sends a message to the rig.
 pub(crate) fn say(said: &Said) -> io::Result<()> {
     let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');

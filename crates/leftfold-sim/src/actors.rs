@@ -1,4 +1,4 @@
-//! Who acts on the world: producers, a reader, an operator; and the clock that each has.
+//! The actors of the world: producers, a reader and an operator. Each has its own clock.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use crate::faults::Fault;
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Seen};
 use crate::store::{MIDNIGHT, SimStore};
 
-/// What clients were told, and what they got to.
+/// The responses that clients got, and their counts.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     acknowledged: Mutex<Vec<Token>>,
@@ -37,13 +37,14 @@ pub(crate) struct Producer {
     pub(crate) dice: Dice,
     pub(crate) number: u64,
     pub(crate) mixture: Mixture,
-    /// Whether documents can be cleared: only where one partition gives all events an order.
+    /// `true` if documents can be cleared. This needs a single partition, which gives all events an
+    /// order.
     pub(crate) clears: bool,
     pub(crate) told: Arc<Told>,
 }
 
 impl Producer {
-    /// Appends events until all heals.
+    /// Appends events until the faults end.
     pub(crate) async fn produce(self, healed: watch::Receiver<bool>) {
         for number in 0..40 {
             sleep(self.dice.time(Duration::from_millis(1_300))).await;
@@ -75,7 +76,7 @@ impl Producer {
             events.push(NewEvent::new("noted", vast)?.with_id(format!("p{}-{number}-vast", self.number))?);
         }
         if self.dice.happens(20) {
-            // The id of another event, with a content of its own, which no other producer has.
+            // Reuse the id of another event with a content that no other producer writes.
             let taken = format!("p{}-{}-0", self.dice.below(3), self.dice.below(number + 1));
             let to = vec![format!("taken{}", self.number)];
             events = vec![NewEvent::encode(&Happened::Noted { to })?.with_id(&taken)?];
@@ -83,7 +84,7 @@ impl Producer {
         Ok(events)
     }
 
-    /// Appends, repeating what can't be told, and sees that what it is told is true.
+    /// Appends, retries unknown outcomes, and checks that the response is true.
     async fn append(&self, stream: &str, expected: Expected, events: Vec<NewEvent>) {
         let (store, mut doubt) = (self.app.store(), false);
         let checker = &store.shared().checker;
@@ -125,7 +126,7 @@ impl Producer {
     }
 }
 
-/// Reads documents that must have one's own write in them.
+/// Reads documents that must include the reader's own write.
 pub(crate) async fn read(app: App<SimStore>, dice: Dice, told: Arc<Told>, healed: watch::Receiver<bool>) {
     while !*healed.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
@@ -137,7 +138,7 @@ pub(crate) async fn read(app: App<SimStore>, dice: Dice, told: Arc<Told>, healed
     }
 }
 
-/// A read at least at a token lists its event, where the document is concerned.
+/// Checks that a read at least at a token lists its event, if the event belongs to the document.
 pub(crate) async fn read_own(app: &App<SimStore>, document: &str, token: Token, told: &Told) {
     let projection = if document == token.stream.as_str() { BY_STREAM } else { BY_CONTENT };
     let store = app.store();
@@ -172,7 +173,7 @@ pub(crate) async fn meddle(app: App<SimStore>, dice: Dice, healed: watch::Receiv
             continue;
         }
         let name = if dice.happens(500) { BY_STREAM } else { BY_CONTENT };
-        // What it comes to shows in the documents.
+        // The documents show the result.
         if dice.happens(500) {
             let _ = app.retry_all(name, dice.happens(100), |_, _| ()).await;
         } else {
@@ -182,9 +183,10 @@ pub(crate) async fn meddle(app: App<SimStore>, dice: Dice, healed: watch::Receiv
     }
 }
 
-/// Rebuilds beside the workers, switches to what it built, leaves it half built, gives it up, or goes back to what was there before.
+/// Rebuilds beside the workers. Then switches to the new generation, leaves it half built, discards
+/// it, or undoes the last switch.
 pub(crate) async fn rebuild(app: App<SimStore>, dice: Dice, told: Arc<Told>, healed: watch::Receiver<bool>) {
-    /// Nobody waits for ever: what was begun is left to others.
+    /// The timeout. Other actors continue an operation that is left unfinished.
     const PATIENCE: Duration = Duration::from_secs(6);
     while !*healed.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
@@ -210,7 +212,7 @@ pub(crate) async fn rebuild(app: App<SimStore>, dice: Dice, told: Arc<Told>, hea
     }
 }
 
-/// A clock that jumps and stands still, and chance that is the same for the same seed.
+/// A clock that jumps and stops, and a random source that repeats for the same seed.
 pub(crate) struct Clock {
     dice: Dice,
     began: Instant,

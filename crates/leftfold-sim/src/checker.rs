@@ -1,14 +1,14 @@
-//! What must hold, checked by code that shares nothing with the engine's fold.
+//! The invariants of folding, checked by code that shares nothing with the engine's fold.
 //!
-//! | id | what holds |
-//! | --- | --- |
-//! | I1 | at every instant, a document is the naive fold of its events up to its mark, but for those of a stream that is set aside; in the end, of all its events |
-//! | I2 | marks and checkpoints never decrease, and what a document has folded stays folded |
-//! | I3 | a checkpoint passes no event that its documents have neither folded nor set aside |
-//! | I6 | what was acknowledged is in the log, where its token says, and once |
-//! | I8 | what can't be folded stops its own document or stream: nothing else is left out, and all comes right when it is mended |
-//! | I10 | within a bound after the last fault, everything is folded and nothing is parked |
-//! | I11 | what a client was told is true |
+//! - I1: At every instant a document is the naive fold of its events up to its mark, except for
+//!   events of a parked stream. In the end it is the fold of all its events.
+//! - I2: Marks and checkpoints never decrease, and a folded event stays folded.
+//! - I3: A checkpoint passes no event that its documents have neither folded nor parked.
+//! - I6: An acknowledged event is in the log once, at the position of its token.
+//! - I8: A failing event stops only its own document or stream. Nothing else is left out, and
+//!   everything becomes correct once the code is fixed.
+//! - I10: Within a time limit after the last fault everything is folded and nothing is parked.
+//! - I11: The responses that clients got are true.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use leftfold::{
 
 use crate::notes::{BY_CONTENT, BY_STREAM, Seen};
 
-/// Watches a run.
+/// Checks a run.
 #[derive(Debug, Default)]
 pub struct Checker {
     state: Mutex<State>,
@@ -33,15 +33,15 @@ struct State {
     read_up_to: Mark,
     ids: HashMap<EventId, Json>,
     tokens: HashSet<Token>,
-    /// The events of each document, in the order of the log, by projection.
+    /// The events of each document in log order, by projection.
     routed: HashMap<(&'static str, DocumentId), Vec<Step>>,
-    /// The log, as one partition after the other grows: which documents each event belongs to.
+    /// The log of each partition so far, with the documents that each event belongs to.
     passed: HashMap<(&'static str, Partition), Vec<Passed>>,
     documents: HashMap<(Collection, DocumentId), (Mark, Vec<String>)>,
     checkpoints: HashMap<Collection, Mark>,
 }
 
-/// What an event is to a document.
+/// An event from a document's point of view.
 #[derive(Clone, Debug)]
 struct Step {
     stream: String,
@@ -51,13 +51,14 @@ struct Step {
     clears: bool,
 }
 
-/// An event, and the documents it belongs to.
+/// An event and the documents it belongs to.
 type Passed = (Step, Vec<DocumentId>);
 
-/// Streams that are set aside, from a position on.
+/// Parked streams, each with its first parked position.
 type SetAside = BTreeMap<String, Position>;
 
-/// Which documents an event belongs to, read from its JSON by hand; none for types that are no concern.
+/// Returns the documents that an event belongs to, read from its JSON by hand. Ignores types that
+/// the projections do not handle.
 fn documents_of(event: &Event, projection: &str) -> Vec<DocumentId> {
     if !matches!(event.kind.as_str(), "noted" | "cleared" | "poison" | "flaky") {
         return Vec::new();
@@ -72,17 +73,17 @@ fn documents_of(event: &Event, projection: &str) -> Vec<DocumentId> {
 }
 
 impl Checker {
-    /// Remembers that something does not hold.
+    /// Records a violation.
     pub fn violated(&self, what: String) {
         self.state().violations.push(what);
     }
 
-    /// What did not hold so far.
+    /// Returns the violations so far.
     pub fn violations(&self) -> Vec<String> {
         self.state().violations.clone()
     }
 
-    /// Looks at what a commit left, while nothing else goes on; answers with what is wrong with it.
+    /// Checks the result of a commit while nothing else runs, and returns the new violations.
     pub async fn look(&self, store: &(impl Log + Documents), commit: &Commit) -> Result<Vec<String>> {
         let before = self.state().violations.len();
         self.read_on(store).await?;
@@ -107,8 +108,9 @@ impl Checker {
         Ok(self.state().violations[before..].to_vec())
     }
 
-    /// A generation that becomes live is as far as the one before, so that no reader goes back. Where commits are not one, a worker may
-    /// have written documents of a batch whose checkpoint comes too late.
+    /// Checks that a new live generation is as far as the previous one, so that no reader goes
+    /// back. Without atomic commits it skips the documents. A worker may have written those of a
+    /// batch whose checkpoint came too late.
     pub async fn switched(
         &self,
         store: &impl Documents,
@@ -130,7 +132,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Looks at everything stored while others are at work, so that it is seen piece by piece.
+    /// Checks everything stored while others are working, so it sees the data piece by piece.
     pub async fn survey(&self, store: &(impl Log + Documents)) -> Result<()> {
         for name in [BY_STREAM, BY_CONTENT] {
             let collection = Collection::new(name)?;
@@ -144,7 +146,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A checkpoint does not fall, and passes no event that is not accounted for.
+    /// Checks that a checkpoint never falls and passes no event that is unaccounted for.
     async fn see_checkpoint(&self, store: &(impl Log + Documents), projection: &Collection) -> Result<()> {
         let now = store.checkpoint(projection).await?.mark;
         let passed = self.state().pass(projection, &now);
@@ -178,8 +180,8 @@ impl Checker {
         Ok(())
     }
 
-    /// When all is mended: nothing is set aside, every document is the naive fold of all its events, and the log holds
-    /// what was acknowledged.
+    /// Checks the final state, after all repairs. Nothing is parked, every document is the naive
+    /// fold of all its events, and the log has all acknowledged events.
     pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Token]) -> Result<()> {
         self.read_on(store).await?;
         for name in [BY_STREAM, BY_CONTENT] {
@@ -218,13 +220,14 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether an event with this id and this content is in the log.
+    /// Returns whether an event with this id and content is in the log.
     pub async fn is_logged(&self, store: &impl Log, id: &EventId, data: &Json) -> Result<bool> {
         self.read_on(store).await?;
         Ok(self.state().ids.get(id) == Some(data))
     }
 
-    /// Whether a document must list the event of a token, once it has folded it: the event belongs to it, and none clears it.
+    /// Returns whether a document that has folded the event of a token must list it. The event must
+    /// belong to the document, and no event may clear it.
     pub async fn must_list(
         &self,
         store: &impl Log,
@@ -244,7 +247,7 @@ impl Checker {
             let after = self.state().read_up_to.position(partition);
             let page = log.read(partition, after, Limit { events: usize::MAX, bytes: usize::MAX }).await?;
             let mut state = self.state();
-            // Somebody else may have read the same meanwhile.
+            // Another task may have read the same events meanwhile.
             let after = state.read_up_to.position(partition);
             state.read_up_to.advance(&partition.into(), page.through.0);
             for event in page.events.into_iter().filter(|event| event.position > after) {
@@ -281,7 +284,8 @@ impl State {
         }
     }
 
-    /// What a document should list: the fold of its events up to a mark, without streams that are set aside.
+    /// Returns the expected events of a document: the fold of its events up to a mark, without
+    /// parked streams.
     fn naive(&self, projection: &'static str, id: &DocumentId, upto: &Mark, aside: &SetAside) -> Vec<String> {
         let mut listed = Vec::new();
         for step in self.routed.get(&(projection, id.clone())).into_iter().flatten() {
@@ -298,7 +302,7 @@ impl State {
         listed
     }
 
-    /// Nothing that a document has ever folded gets lost.
+    /// Checks that a document never loses an event it has folded.
     fn see(&mut self, collection: &Collection, record: &Record) {
         let (now, mark) = (listed(record), &record.header.mark);
         let key = (collection.stored(0), record.id.clone());
@@ -320,9 +324,11 @@ impl State {
         }
     }
 
-    /// A document is the fold of its events up to its mark. Of a stream that is set aside it may hold the first events or
-    /// all: somebody could decode them, or the stream is being taken up again. One that waits to be folded anew may lack the
-    /// last events of each stream, but none before them.
+    /// Checks that a document is the fold of its events up to its mark.
+    ///
+    /// Of a parked stream it may contain the first events or all: some worker could decode them, or
+    /// the stream is being retried. A document that waits for a refold may lack the last events of
+    /// each stream, but none before them.
     fn is_fold(&mut self, collection: &Collection, record: &Record, aside: &SetAside) {
         let Some(projection) = projection(collection) else { return };
         let (now, mark) = (listed(record), &record.header.mark);
@@ -353,8 +359,9 @@ impl State {
             .push(format!("I1: {id} in {collection} at {mark} is {now:?} and should be {expected:?}"));
     }
 
-    /// Where the events that a document holds of streams set aside may end, as far as that makes a difference: where the
-    /// stream is set aside, or after an event that is listed last or that cleared the document.
+    /// Returns the possible ends of the events that a document contains of parked streams. Only
+    /// some ends make a difference: where the stream is parked, or after an event that is listed
+    /// last or cleared the document.
     fn cuts(
         &self,
         projection: &'static str,
@@ -381,7 +388,7 @@ impl State {
         cuts
     }
 
-    /// Moves a checkpoint on; answers with what it passed.
+    /// Advances a checkpoint and returns the events it passed.
     fn pass(&mut self, projection: &Collection, now: &Mark) -> Vec<Passed> {
         let now = &folded(now);
         let before = self.checkpoints.insert(projection.stored(0), now.clone()).unwrap_or_default();
@@ -399,18 +406,18 @@ impl State {
     }
 }
 
-/// How a document lists an event.
+/// Returns the name under which a document lists an event.
 fn name(stream: &impl std::fmt::Display, revision: impl std::fmt::Display) -> String {
     format!("{stream}@{revision}")
 }
 
-/// Which projection fills a collection of documents.
+/// Returns the projection that writes a collection of documents.
 fn projection(collection: &Collection) -> Option<&'static str> {
     let base = collection.belongs_to().is_none().then(|| collection.base())?;
     [BY_STREAM, BY_CONTENT].into_iter().find(|name| base.as_str() == *name)
 }
 
-/// Whether a generation is not one that is being removed, or was.
+/// Returns whether a generation exists, that is, it is not being removed and has not been removed.
 async fn is_there(store: &impl Documents, collection: &Collection) -> Result<bool> {
     let known = store.generations(&collection.base()).await?;
     let numbers = [Some(&known.live), known.building.as_ref(), known.kept.as_ref()];
@@ -420,7 +427,7 @@ async fn is_there(store: &impl Documents, collection: &Collection) -> Result<boo
     Ok(!collection.names_generation() || all.any(|one| one == generation))
 }
 
-/// A checkpoint's mark, as far as it tells what is folded.
+/// Returns the part of a checkpoint's mark that says what is folded.
 fn folded(mark: &Mark) -> Mark {
     let lanes = mark.lanes().filter(|(lane, _)| lane.partition().is_some());
     lanes.map(|(lane, number)| (lane.clone(), number)).collect()
@@ -430,7 +437,8 @@ fn listed(record: &Record) -> Vec<String> {
     record.body.as_ref().and_then(|body| body.to::<Seen>().ok()).unwrap_or_default().events
 }
 
-/// Whether two lists are the same: between partitions there is no order, but within each stream.
+/// Returns whether two lists are the same. With several partitions only the order within each
+/// stream counts.
 fn same(expected: &[String], actual: &[String], log: &Mark) -> bool {
     if log.lanes().count() <= 1 {
         return expected == actual;
@@ -447,7 +455,7 @@ fn by_stream<'a>(names: impl IntoIterator<Item = &'a String>) -> BTreeMap<&'a st
     streams
 }
 
-/// Which streams of a projection are set aside, and from where to where.
+/// Returns the parked streams of a projection, each with its first and last parked position.
 async fn set_aside_through(
     store: &impl Documents,
     projection: &Collection,

@@ -1,5 +1,5 @@
-//! Crashes at every point: a fixed story is told again and again, and each time somebody dies one step later. Whatever
-//! was done by then, the others must be able to go on.
+//! Crashes at every point: a fixed story runs again and again, and each time the victim dies one
+//! step later. The others must always be able to continue.
 
 use std::time::Duration;
 
@@ -13,29 +13,29 @@ use crate::notes::{BY_CONTENT, BY_STREAM, Happened};
 use crate::store::SimStore;
 use crate::world::{Run, World, in_own_time};
 
-/// Who dies.
+/// The actor that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victim {
-    /// Who folds.
+    /// The worker that folds.
     Worker,
-    /// Who retries and folds anew.
+    /// The operator that retries and refolds.
     Operator,
-    /// Who appends.
+    /// The producer that appends.
     Producer,
 }
 
-/// A story, told with one store and one victim.
+/// A story with one kind of store and one victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Story {
-    /// Who dies.
+    /// The actor that dies.
     pub victim: Victim,
-    /// How many partitions the log has.
+    /// The number of partitions of the log.
     pub partitions: u16,
-    /// Whether a commit is one transaction.
+    /// `true` if a commit is one transaction.
     pub atomic: bool,
 }
 
-/// All stories.
+/// Returns all stories.
 pub fn stories() -> impl Iterator<Item = Story> {
     [Victim::Worker, Victim::Operator, Victim::Producer].into_iter().flat_map(|victim| {
         [(1, true), (1, false), (3, true), (3, false)].map(|(partitions, atomic)| Story {
@@ -47,17 +47,18 @@ pub fn stories() -> impl Iterator<Item = Story> {
 }
 
 impl Story {
-    /// At how many points its victim can die.
+    /// Returns the number of points at which the victim can die.
     pub fn points(self) -> Result<u64, std::io::Error> {
         self.tell(u64::MAX, false).map(|(points, _)| points)
     }
 
-    /// Tells it with a victim that dies at a point; answers how many points it passed, and what became of it.
+    /// Runs the story with a victim that dies at a point. Returns the number of points passed, and
+    /// the run.
     pub fn tell(self, dies_at: u64, trace: bool) -> Result<(u64, Run), std::io::Error> {
         in_own_time(async move {
             let store = SimStore::new(self.partitions, self.atomic, Faults::none(), trace);
             let options = Options {
-                // Several pages and batches.
+                // Small sizes give several pages and batches.
                 page_bytes: 300,
                 batch_bytes: 3_000,
                 retry: Backoff::default().first(Duration::from_millis(5)).limit(2),
@@ -116,7 +117,7 @@ impl Telling {
         Ok(points)
     }
 
-    /// The store as somebody has it who may be the victim.
+    /// Returns a store handle for an actor, which dies if it is the victim.
     fn victim(&self, who: Victim) -> SimStore {
         let store = self.world.store.worker(&format!("{who:?}"));
         if who == self.story.victim && self.dies_at < u64::MAX {
@@ -125,7 +126,8 @@ impl Telling {
         store
     }
 
-    /// The events of the story: among them some that can't be folded or decoded before the code is mended.
+    /// Appends an event of the story. Some events can't be folded or decoded before the code is
+    /// fixed.
     async fn append(&self, store: SimStore, number: u64) -> Result<()> {
         let to = vec![format!("d{}", number % 3), format!("d{}", number % 2)];
         let event = match number {
@@ -156,7 +158,7 @@ impl Telling {
         Ok(())
     }
 
-    /// Rebuilds everything, and goes back with a part of it.
+    /// Rebuilds everything, and undoes a part of it.
     async fn rebuild(&self, store: SimStore) -> Result<()> {
         let app = self.world.app(&store, "operator").open().await?;
         for name in [BY_STREAM, BY_CONTENT] {
@@ -172,7 +174,7 @@ impl Telling {
     }
 }
 
-/// Does something; who dies over it is replaced by somebody who does it again.
+/// Runs `work`. If its actor dies, a new one repeats it.
 async fn unless_dead<F: Future<Output = Result<()>>>(
     world: &World,
     store: &mut SimStore,
@@ -193,7 +195,7 @@ async fn unless_dead<F: Future<Output = Result<()>>>(
     Ok(())
 }
 
-/// The worker of a story, started when it is needed.
+/// The worker of a story, started on demand.
 struct Worker {
     store: SimStore,
     app: Option<App<SimStore>>,

@@ -1,4 +1,4 @@
-//! Chance, the same for the same seed (`SplitMix64`).
+//! Random numbers that repeat for the same seed (`SplitMix64`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,18 +8,18 @@ use std::time::Duration;
 pub struct Dice(AtomicU64);
 
 impl Dice {
-    /// The dice of a seed.
+    /// Creates dice from a seed.
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1)))
     }
 
-    /// Dice of their own, that follow from these.
+    /// Returns separate dice that follow from these.
     #[must_use]
     pub fn split(&self) -> Self {
         Self::new(self.next())
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&self) -> u64 {
         let mut mixed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,29 +27,29 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub fn below(&self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// True so many times in a thousand.
+    /// Returns `true` with a probability of `per_mille` in a thousand.
     pub fn happens(&self, per_mille: u64) -> bool {
         self.below(1_000) < per_mille
     }
 
-    /// One of these, if there are any.
+    /// Returns a random element, if there are any.
     pub fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).ok()?)
     }
 
-    /// Puts these in any order.
+    /// Shuffles the elements.
     pub fn shuffle<T>(&self, these: &mut [T]) {
         for last in (1..these.len()).rev() {
             these.swap(last, usize::try_from(self.below(last as u64 + 1)).unwrap_or(last));
         }
     }
 
-    /// A time below `most`.
+    /// Returns a duration below `most`.
     pub fn time(&self, most: Duration) -> Duration {
         Duration::from_micros(self.below(u64::try_from(most.as_micros()).unwrap_or(u64::MAX)))
     }

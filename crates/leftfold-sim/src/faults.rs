@@ -1,5 +1,5 @@
-//! What can go wrong. Each kind is on or off for a seed, and its rate is drawn for the seed, so that every run
-//! has a mixture of its own.
+//! The kinds of faults. Each kind is on or off for a seed, and the seed decides its rate, so every
+//! run has its own mixture.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,53 +10,53 @@ use crate::dice::Dice;
 pub enum Fault {
     /// An operation fails and does nothing.
     Fails,
-    /// A write happens, but who asked for it hears that it can't be told.
+    /// A write happens, but its caller gets an unknown outcome.
     AppliedUnknown,
-    /// A write does not happen, and who asked for it hears that it can't be told.
+    /// A write does not happen, and its caller gets an unknown outcome.
     LostUnknown,
-    /// A write happens later, maybe after who asked for it is gone; they hear that it can't be told.
+    /// A write happens later, maybe after its caller is gone. The caller gets an unknown outcome.
     Delayed,
-    /// A read answers with what was true before.
+    /// A read returns an earlier state.
     Stale,
-    /// A commit is refused as if others kept changing the same.
+    /// A commit is rejected as if others kept changing the same documents.
     Storm,
-    /// Without transactions: a part of a commit is refused.
+    /// Without transactions: a part of a commit is rejected.
     Refused,
-    /// Without transactions: a commit ends halfway, and who asked for it hears that it can't be told.
+    /// Without transactions: a commit stops halfway, and its caller gets an unknown outcome.
     Halfway,
     /// Without transactions: the writes to a collection happen in another order than given.
     Disorder,
-    /// Without transactions: a part of a commit happens later, maybe after who asked for it is gone; they hear that it
-    /// can't be told.
+    /// Without transactions: a part of a commit happens later, maybe after its caller is gone. The
+    /// caller gets an unknown outcome.
     Trailing,
-    /// A lease ends before its time.
+    /// A lease ends early.
     Lease,
-    /// An operation takes long.
+    /// An operation is slow.
     Slow,
-    /// The store is down for a while.
+    /// The store is down for some time.
     Down,
     /// A worker dies.
     Crash,
-    /// A worker stands still for longer than its lease, then goes on.
+    /// A worker is paused for longer than its lease, then continues.
     Pause,
-    /// A worker's clock jumps by hours, or stands still.
+    /// A worker's clock jumps by hours, or stops.
     Clock,
-    /// Somebody changes documents besides the workers.
+    /// An operator changes documents beside the workers.
     Meddling,
-    /// Somebody rebuilds documents, switches to them, gives that up or undoes it.
+    /// An operator rebuilds documents, then switches to them, discards them or undoes the switch.
     Rebuilding,
-    /// A feed brings an event twice.
+    /// A feed delivers an event twice.
     Twice,
-    /// A feed brings an event after later ones.
+    /// A feed delivers an event after later ones.
     Reordered,
-    /// A feed never brings an event.
+    /// A feed never delivers an event.
     Lost,
-    /// A feed brings two events of the same stream and revision.
+    /// A feed delivers two events with the same stream and revision.
     Twin,
 }
 
 impl Fault {
-    /// All there are.
+    /// All faults.
     pub const ALL: [Self; 22] = [
         Self::Fails,
         Self::AppliedUnknown,
@@ -82,7 +82,7 @@ impl Fault {
         Self::Twin,
     ];
 
-    /// How often it is met at the most, in a thousand chances.
+    /// Returns the maximum rate, per thousand chances.
     fn most(self) -> u64 {
         match self {
             Self::Fails | Self::AppliedUnknown | Self::LostUnknown | Self::Delayed => 80,
@@ -92,7 +92,7 @@ impl Fault {
             Self::Crash | Self::Pause | Self::Clock => 200,
             Self::Halfway | Self::Trailing | Self::Lost => 150,
             Self::Disorder => 1_000,
-            // Often no lease holds at all, and all workers work at once.
+            // Often no lease holds, and all workers work at once.
             Self::Lease => 2_000,
             Self::Meddling | Self::Rebuilding => 800,
             Self::Twice | Self::Reordered => 500,
@@ -100,7 +100,7 @@ impl Fault {
     }
 }
 
-/// The faults of one seed, and how often each was met.
+/// The faults of one seed, and the number of times each has occurred.
 #[derive(Debug)]
 pub struct Faults {
     rates: [u64; Fault::ALL.len()],
@@ -110,14 +110,14 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// The faults that the dice give.
+    /// Draws the faults with the dice.
     pub fn drawn(dice: &Dice) -> Self {
         let dice = dice.split();
         let rates = Fault::ALL.map(|fault| if dice.happens(600) { dice.below(fault.most()) } else { 0 });
         Self { rates, met: Default::default(), calm: false.into(), dice }
     }
 
-    /// Whether it happens now.
+    /// Returns whether the fault occurs now.
     pub fn strikes(&self, fault: Fault) -> bool {
         let at = fault as usize;
         let strikes = !self.is_calm() && self.dice.happens(self.rates[at]);
@@ -127,17 +127,17 @@ impl Faults {
         strikes
     }
 
-    /// Whether it can happen at all.
+    /// Returns whether the fault can occur.
     pub fn is_on(&self, fault: Fault) -> bool {
         !self.is_calm() && self.rates[fault as usize] > 0
     }
 
-    /// The dice that decide.
+    /// Returns the dice that decide.
     pub fn dice(&self) -> &Dice {
         &self.dice
     }
 
-    /// The same, and some at a rate of their own: so many in a thousand.
+    /// Sets the rates of some faults, per thousand chances.
     #[must_use]
     pub fn with(mut self, rates: &[(Fault, u64)]) -> Self {
         for (fault, rate) in rates {
@@ -146,24 +146,24 @@ impl Faults {
         self
     }
 
-    /// None at all.
+    /// Returns faults that never occur.
     pub fn none() -> Self {
         let none = Self::drawn(&Dice::new(0));
         none.heal();
         none
     }
 
-    /// From here on nothing goes wrong.
+    /// Ends all faults.
     pub fn heal(&self) {
         self.calm.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nothing goes wrong any more.
+    /// Returns whether all faults have ended.
     pub fn is_calm(&self) -> bool {
         self.calm.load(Ordering::Relaxed)
     }
 
-    /// How often each was met.
+    /// Returns the number of times each fault has occurred.
     pub fn met(&self) -> [u64; Fault::ALL.len()] {
         std::array::from_fn(|at| self.met[at].load(Ordering::Relaxed))
     }

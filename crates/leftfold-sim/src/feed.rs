@@ -1,11 +1,12 @@
-//! A feed that brings events twice, late, out of order or never, and those who ingest it.
+//! A feed that delivers events twice, late, out of order or never, and the actors that ingest it.
 //!
-//! | id | what holds |
-//! | --- | --- |
-//! | I6 | what was acknowledged to the feed is in the log, held or kept as a conflict: never gone |
-//! | I7 | what is held stays within its bounds, and is what it is said to be |
-//! | I3 | the log has of each stream what its origin published, from the first on, in order and without a gap |
-//! | I10 | within a bound after the last fault everything that was published is in the log and nothing is held |
+//! - I6: An event acknowledged to the feed is in the log, held, or stored as a conflict. It is
+//!   never lost.
+//! - I7: The held events stay within their limits and agree with the stream's state.
+//! - I3: The log of each stream is a prefix of the events that its origin published, in order and
+//!   without a gap.
+//! - I10: Within a time limit after the last fault every published event is in the log and nothing
+//!   is held.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,11 +29,11 @@ use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::store::SimStore;
 
-/// How long a message is not brought again after it was brought.
+/// The time before a delivered message is delivered again.
 const REDELIVERY: Duration = Duration::from_secs(5);
 const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 
-/// What is published, what is on its way, and what those who ingest got to.
+/// The published events, the messages in flight, and the results of the ingesters.
 #[derive(Debug, Default)]
 pub struct Feed {
     state: Mutex<State>,
@@ -40,7 +41,7 @@ pub struct Feed {
     pub(crate) tally: Tally,
 }
 
-/// What happened, for all sequencers together.
+/// The counts of all sequencers together.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) held: AtomicU64,
@@ -69,11 +70,11 @@ impl Tally {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Each stream as its origin has it.
+    /// Each stream as its origin published it.
     published: BTreeMap<StreamId, Vec<Delivery>>,
-    /// The highest revision of each stream that was ever brought.
+    /// The highest revision of each stream that was ever sent.
     brought: BTreeMap<StreamId, Revision>,
-    /// Messages by number: when they are due, and what they are.
+    /// Messages by number: the time they are due, and the delivery.
     messages: BTreeMap<u64, (Instant, Delivery)>,
     next: u64,
 }
@@ -87,7 +88,7 @@ impl Feed {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
-    /// Puts a message on its way.
+    /// Sends a message.
     fn send(&self, delivery: Delivery, after: Duration) {
         let mut state = self.state();
         let number = state.next;
@@ -97,7 +98,7 @@ impl Feed {
         state.messages.insert(number, (Instant::now() + after, delivery));
     }
 
-    /// Some of the messages that are due.
+    /// Returns some of the messages that are due.
     fn receive(&self, most: usize) -> Vec<(u64, Delivery)> {
         let now = Instant::now();
         let mut state = self.state();
@@ -117,7 +118,7 @@ impl Feed {
         self.state().messages.is_empty()
     }
 
-    /// Publishes events until all heals, and lets the feed do its worst to them.
+    /// Publishes events until the faults end, and applies the feed's faults to them.
     pub(crate) async fn publish(store: SimStore, dice: Dice, healed: watch::Receiver<bool>) {
         let (shared, faults) = (store.shared(), &store.shared().faults);
         let linked = dice.happens(300);
@@ -157,7 +158,7 @@ impl Feed {
         }
     }
 
-    /// Looks at what a settlement left.
+    /// Checks the result of a settlement.
     pub(crate) async fn look(&self, store: &SimStore) -> Result<()> {
         let (inner, checker) = (store.inner(), &store.shared().checker);
         let limits = self.limits();
@@ -195,7 +196,8 @@ impl Feed {
         Ok(())
     }
 
-    /// The log of a stream is the beginning of what was published, but for twins that came first. Answers how long it is.
+    /// Checks that the log of a stream is a prefix of the published events, except for twins that
+    /// came first. Returns its length.
     async fn is_prefix(&self, store: &SimStore, stream: &StreamId, published: &[Delivery]) -> Result<usize> {
         let logged = store.inner().read_stream(stream, Revision(0), ALL).await?;
         let expected: Vec<_> =
@@ -213,7 +215,7 @@ impl Feed {
         Ok(logged.len())
     }
 
-    /// Whether what was acknowledged is there, in one way or the other.
+    /// Returns whether an acknowledged event is in the log, held, or stored as a conflict.
     async fn is_kept(store: &SimStore, delivery: &Delivery) -> Result<bool> {
         let inner = store.inner();
         let Some(revision) = delivery.revision else { return Ok(true) };
@@ -230,7 +232,7 @@ impl Feed {
             }))
     }
 
-    /// Whether all has come in the end.
+    /// Checks that all events have arrived in the end.
     pub(crate) async fn finally(&self, store: &SimStore) -> Result<()> {
         let checker = &store.shared().checker;
         for (stream, standing) in store.inner().waiting(None, usize::MAX).await? {
@@ -254,7 +256,7 @@ impl Feed {
     }
 }
 
-/// An event of a feed, whose content only it has.
+/// Returns an event of a feed with unique content.
 fn delivery(stream: &StreamId, revision: u64, previous: u64, id: &str, dice: &Dice) -> Result<Delivery> {
     let to = [format!("d{}", dice.below(4))];
     let entry = Entry {
@@ -272,7 +274,7 @@ fn delivery(stream: &StreamId, revision: u64, previous: u64, id: &str, dice: &Di
     })
 }
 
-/// Somebody who ingests the feed, dies, and begins anew.
+/// An ingester of the feed, which dies and restarts.
 pub(crate) struct Ingester {
     pub(crate) store: SimStore,
     pub(crate) name: String,
@@ -280,7 +282,7 @@ pub(crate) struct Ingester {
 }
 
 impl Ingester {
-    /// Ingests until all heals and everything has come.
+    /// Ingests until the faults have ended and everything has arrived.
     pub(crate) async fn run(self, healed: watch::Receiver<bool>) -> Result<()> {
         loop {
             let store = self.store.worker(&self.name);
@@ -350,7 +352,7 @@ impl Ingester {
         }
     }
 
-    /// It dies, or stands still for a while.
+    /// Makes the ingester die soon, or pauses it.
     fn trouble(&self, store: &SimStore) {
         let Self { dice, name, .. } = self;
         let faults = &store.shared().faults;
@@ -368,7 +370,7 @@ impl Ingester {
         }
     }
 
-    /// Asks the origin for what is missing, for ever.
+    /// Fetches missing events from the origin, for ever.
     async fn heal(&self, sequencer: &Sequencer<SimStore>) {
         let store = self.store.clone();
         let origin = resupply(move |missing: Missing| {
@@ -394,7 +396,7 @@ impl Ingester {
         let healer = Healer::new(sequencer.clone(), origin, healing);
         loop {
             sleep(self.dice.time(Duration::from_secs(3))).await;
-            // What it comes to shows in the log.
+            // The log shows the result.
             let _ = healer.heal().await;
         }
     }

@@ -1,4 +1,4 @@
-//! The end of a worker, at any point where it waits for the store.
+//! The death of a worker, at any point where it waits for the store.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use tokio::sync::Notify;
 
-/// Counts how often the store's answers were asked for (polled), and ends everything at a given count: from there on its worker gets
-/// no answer any more, until somebody finds it dead.
+/// Counts the polls of the store's responses, and ends the worker at a given count. From then on
+/// the worker gets no response, until another actor finds it dead.
 #[derive(Debug)]
 pub struct Fuse {
     polls: AtomicU64,
@@ -24,17 +24,17 @@ impl Default for Fuse {
 }
 
 impl Fuse {
-    /// How often the store was asked so far.
+    /// Returns the number of polls so far.
     pub fn polls(&self) -> u64 {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// Ends it after so many polls more, if it has not ended yet.
+    /// Makes the worker end after this many more polls, if it has not ended yet.
     pub fn light(&self, polls: u64) {
         self.set(self.polls() + polls);
     }
 
-    /// It ends no more, if it has not yet.
+    /// Cancels the end, if the worker has not ended yet.
     pub fn put_out(&self) {
         self.set(NEVER);
     }
@@ -45,19 +45,19 @@ impl Fuse {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns whether the worker has ended.
     pub fn is_blown(&self) -> bool {
         self.polls() > self.ends_at.load(Ordering::Relaxed)
     }
 
-    /// Waits until it has ended.
+    /// Waits until the worker has ended.
     pub async fn blown(&self) {
         while !self.is_blown() {
             self.blown.notified().await;
         }
     }
 
-    /// An answer of the store, for as long as there is somebody to get it.
+    /// Runs a store operation, and never completes if the worker has ended.
     pub async fn run<T>(&self, answer: impl Future<Output = T>) -> T {
         let mut answer = pin!(answer);
         std::future::poll_fn(|context| {

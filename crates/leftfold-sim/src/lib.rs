@@ -1,8 +1,8 @@
-//! Leftfold's engine in a simulated world that breaks, deterministically, by seed.
+//! A deterministic simulation of Leftfold's engine in a world with faults, driven by a seed.
 //!
-//! The real engine runs over a simulated store, clock and chance, in a paused time of its own: one seed decides
-//! everything that happens, so that what failed once can be seen again. The [`checker`] knows nothing of the engine and works
-//! on any store: it also reads what real processes left.
+//! The real engine runs on a simulated store, clock and random source, in its own paused time. One
+//! seed decides everything, so every failure can be reproduced. The [`checker`] shares no code with
+//! the engine and works on any store: it also checks the data of real processes.
 
 mod actors;
 pub mod checker;

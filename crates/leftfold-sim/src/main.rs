@@ -1,4 +1,4 @@
-//! The simulation from the command line.
+//! The command line of the simulation.
 
 mod many;
 
@@ -7,28 +7,28 @@ use std::process::ExitCode;
 use clap::Parser;
 use leftfold_sim::world::{self, Run};
 
-/// Runs the engine in many simulated worlds, each decided by its seed, and checks that every document comes right.
+/// Run the engine in many simulated worlds, each decided by its seed, and check every document
 #[derive(Parser)]
 struct Args {
-    /// How many seeds to run.
+    /// Run this many seeds
     #[arg(long, default_value_t = 2_000)]
     seeds: u64,
-    /// The first of them; a random one if left out.
+    /// Start with this seed (default: random)
     #[arg(long)]
     first_seed: Option<u64>,
-    /// Runs this seed alone.
+    /// Run only this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// With `--seed`: prints what happened, line by line.
+    /// Print each step; needs `--seed`
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Instead of seeds: fixed stories, in each of which somebody dies at every point in turn.
+    /// Run fixed stories instead of seeds, with a crash at every point in turn
     #[arg(long)]
     crashes: bool,
-    /// Switches on a bug by its name; with `all`, each in turn, which must be caught within `--seeds` (20,000 if left out).
+    /// Plant a bug by name, or each in turn with `all`; each must be caught within 20,000 seeds
     #[arg(long, value_name = "NAME")]
     bug: Option<String>,
-    /// How many run at the same time; as many as there are cores if left out.
+    /// Run this many seeds at a time (default: the number of cores)
     #[arg(long)]
     threads: Option<usize>,
 }
@@ -85,7 +85,7 @@ fn plant(_: &str) -> Result<(), std::io::Error> {
     Err(std::io::Error::other("there are no bugs to switch on; build with --features planted"))
 }
 
-/// Says what was violated, if anything was.
+/// Prints the violations. Returns `true` if there are none.
 fn report(what: &str, again: &str, run: &Run) -> bool {
     const TAIL: usize = 15;
     if run.violations.is_empty() {

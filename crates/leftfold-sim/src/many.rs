@@ -1,4 +1,4 @@
-//! Many runs, on all cores, and what they come to together.
+//! Many runs on all cores, and their totals.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -12,10 +12,10 @@ use crate::report;
 
 type Result<T> = std::result::Result<T, std::io::Error>;
 
-/// So many seeds that each kind of fault and each property that sometimes holds must be met in them.
+/// The number of seeds in which each fault and each property that sometimes holds must occur.
 const ENOUGH: u64 = 1_000;
 
-/// Runs seeds; whether all held.
+/// Runs seeds. Returns whether all passed.
 pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
     eprintln!("seeds {first} to {}", first + count.saturating_sub(1));
     let (bar, failed, began) = (progress(count, "seeds"), AtomicU64::new(0), Instant::now());
@@ -50,7 +50,7 @@ pub(crate) fn seeds(first: u64, count: u64, threads: usize) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// Has somebody die at every point of every story; whether all held.
+/// Crashes the victim at every point of every story. Returns whether all passed.
 pub(crate) fn crashes(threads: usize) -> Result<bool> {
     let mut all = true;
     for story in crashes::stories() {
@@ -74,14 +74,14 @@ pub(crate) fn crashes(threads: usize) -> Result<bool> {
     Ok(all)
 }
 
-/// Switches on each bug in turn; whether all were caught.
+/// Plants each bug in turn. Returns whether all were caught.
 #[cfg(feature = "planted")]
 pub(crate) fn bugs(first: u64, threads: usize) -> Result<bool> {
     use std::sync::Mutex;
 
     use leftfold::planted::{Bug, plant};
 
-    /// Within so many seeds each must be caught.
+    /// The number of seeds within which each bug must be caught.
     const SEEDS: u64 = 20_000;
     let mut missed = Vec::new();
     for bug in Bug::ALL {
@@ -111,8 +111,8 @@ pub(crate) fn bugs(first: u64, threads: usize) -> Result<bool> {
     Ok(missed.is_empty())
 }
 
-/// Does something for each number below `count`, on several threads, until one says that it is enough; what each
-/// thread gathered.
+/// Calls `each` for the numbers below `count`, on several threads, until a call asks to stop.
+/// Returns the result of each thread.
 fn on_all<T: Default + Send>(
     threads: usize,
     count: u64,
@@ -147,11 +147,11 @@ fn progress(count: u64, what: &str) -> ProgressBar {
     ProgressStyle::with_template(&template).map(|style| bar.clone().with_style(style)).unwrap_or(bar)
 }
 
-/// What all seeds together met and reached.
+/// The faults and properties of all seeds together.
 struct Totals {
     met: [u64; Fault::ALL.len()],
     events: u64,
-    /// In how many seeds it happened, and how often in all.
+    /// The number of seeds in which each occurred, and the total number of occurrences.
     sometimes: [(u64, u64); SOMETIMES.len()],
 }
 
@@ -180,7 +180,7 @@ impl Totals {
         }
     }
 
-    /// What was never met.
+    /// Returns the faults and properties that never occurred.
     fn missed(&self) -> Vec<String> {
         let faults = Fault::ALL.iter().zip(self.met).filter(|(_, met)| *met == 0);
         let sometimes = SOMETIMES.iter().zip(self.sometimes).filter(|(_, (seeds, _))| *seeds == 0);

@@ -1,5 +1,5 @@
-//! The projections under test, and the events they are given. A document remembers every event it has seen, in order:
-//! whatever is lost, doubled or swapped shows.
+//! The projections under test and their events. A document lists every event it has folded, in
+//! order, so a lost, duplicated or swapped event shows.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,26 +16,26 @@ pub const BY_STREAM: &str = "by_stream";
 /// The projection that routes by content.
 pub const BY_CONTENT: &str = "by_content";
 
-/// What happens. `to` names the documents, for the projection that routes by it.
+/// An event. `to` names the documents, for the projection that routes by content.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Happened {
-    /// Something that documents list.
+    /// An event that documents list.
     Noted {
         /// The documents.
         to: Vec<String>,
     },
-    /// What the documents had is gone.
+    /// An event that empties the documents.
     Cleared {
         /// The documents.
         to: Vec<String>,
     },
-    /// Can't be folded before the code is mended.
+    /// An event that can't be folded before the code is fixed.
     Poison {
         /// The documents.
         to: Vec<String>,
     },
-    /// Can't be folded at first.
+    /// An event that can't be folded at first.
     Flaky {
         /// The documents.
         to: Vec<String>,
@@ -49,13 +49,13 @@ impl Happened {
         }
     }
 
-    /// An event of any kind, in the usual mixture.
+    /// Returns a random event in the default mixture.
     pub fn any(dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
         Mixture::default().event(dice, id)
     }
 }
 
-/// How many events in a thousand are of which kind; all others are noted.
+/// The number of events of each kind per thousand. All others are noted.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixture {
     cleared: u64,
@@ -72,7 +72,7 @@ impl Default for Mixture {
 }
 
 impl Mixture {
-    /// A mixture of its own for a seed.
+    /// Draws a mixture with the dice.
     pub fn drawn(dice: &Dice) -> Self {
         let rate = |most| if dice.happens(700) { dice.below(most) } else { 0 };
         Self {
@@ -84,13 +84,13 @@ impl Mixture {
         }
     }
 
-    /// The same, with many events that can't be decoded before the code is mended.
+    /// Returns the mixture with many events that can't be decoded before the code is fixed.
     #[must_use]
     pub fn garbled(self) -> Self {
         Self { garbled: 120, ..self }
     }
 
-    /// An event, maybe one that can't be folded or decoded until the code is mended.
+    /// Returns a random event. Some can't be folded or decoded before the code is fixed.
     pub fn event(&self, dice: &Dice, id: &str) -> Result<NewEvent, Invalid> {
         let to: Vec<String> = (0..dice.below(3)).map(|_| format!("d{}", dice.below(4))).collect();
         let rates = [self.cleared, self.poison, self.flaky, self.garbled, self.unheard_of];
@@ -114,10 +114,10 @@ impl Mixture {
     }
 }
 
-/// What a document has seen since it was last cleared.
+/// The events that a document has folded since it was last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// As `stream@revision`, in order.
+    /// The events as `stream@revision`, in order.
     pub events: Vec<String>,
 }
 
@@ -125,25 +125,25 @@ pub struct Seen {
 #[derive(Clone, Debug)]
 pub struct Notes {
     by_stream: bool,
-    /// Whether the code was mended: shared by all who run the same.
+    /// `true` once the code is fixed. All users of the same code share this.
     mended: Arc<AtomicBool>,
     tries: Arc<Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Notes {
-    /// The projection by stream, or by content, with code that is not mended yet.
+    /// Creates the projection by stream, or by content, with code that is not fixed yet.
     pub fn new(by_stream: bool) -> Self {
         Self { by_stream, mended: Arc::default(), tries: Arc::default() }
     }
 
-    /// The code as it is now, to stay so for who starts with it, whatever is mended elsewhere.
+    /// Returns a copy of the code in its current version. Later fixes do not affect the copy.
     #[must_use]
     pub fn as_it_is(&self) -> Self {
         let mended = Arc::new(AtomicBool::new(self.mended.load(Ordering::Relaxed)));
         Self { mended, ..self.clone() }
     }
 
-    /// Mends the code, for all who share it.
+    /// Fixes the code for all that share it.
     pub fn mend(&self) {
         self.mended.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What reactions need, in the store that misbehaves.
+//! The simulated store's operations for reactions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::PoisonError;
@@ -20,13 +20,14 @@ use crate::reactions::ledger::{Effect, Sometimes, Wrote};
 use crate::sabotage;
 use crate::store::{LATE, SimStore};
 
-/// How many changes a feed brings at once while things go wrong: so few that there are many places to stop at.
+/// The number of changes per call of a feed during faults. It is small, so that there are many
+/// places to stop at.
 const FEW: usize = 3;
-/// How many changes a feed may bring once more.
+/// The number of changes that a feed may repeat.
 const REPEATED: usize = 8;
 
 impl SimStore {
-    /// A write whose outcome may not be told, which may happen late, or not at all.
+    /// Does a write that may happen late or not at all, and whose outcome may be unknown.
     async fn written<T: Send + 'static>(
         &self,
         what: &str,
@@ -54,7 +55,7 @@ impl SimStore {
         if self.strikes(Fault::AppliedUnknown) { unknown() } else { answer }
     }
 
-    /// Changes tasks for real, and lets the checker see it. Answers with those that were refused.
+    /// Changes tasks in the inner store and reports them to the ledger. Returns the rejected ones.
     async fn change_tasks(self, changes: Vec<Change>, how: Wrote) -> Result<Vec<TaskKey>> {
         let mut refused = Vec::new();
         for change in changes {
@@ -79,14 +80,14 @@ impl SimStore {
         Ok(refused)
     }
 
-    /// Remembers that something does not hold.
+    /// Records a violation.
     pub(crate) fn violated(&self, what: String) {
         self.shared.trace.note(|| what.clone());
         self.shared.checker.violated(what);
     }
 
-    /// Completes the task of a run, and keeps its effect, in one transaction of the handler's own. One that meets another's write is run again, as
-    /// drivers do.
+    /// Completes the task of a run and records its effect in one transaction of the handler. Like
+    /// drivers do, it retries a transaction that conflicts with another write.
     async fn complete_with<D, E: From<Error>>(
         &self,
         ctx: &Context<D>,
@@ -114,7 +115,7 @@ impl SimStore {
         self.answer("transaction", Box::pin(transaction)).await
     }
 
-    /// Commits such a transaction, if nobody has changed the task. Answers whether it did.
+    /// Commits such a transaction if the task has not changed. Returns whether it committed.
     async fn commit_with(self, change: Change, effect: Effect) -> Result<bool> {
         let refused = self.clone().change_tasks(vec![change], Wrote::InTransaction).await?;
         if !refused.is_empty() {
@@ -132,20 +133,20 @@ impl SimStore {
         Ok(found.documents.into_iter().next())
     }
 
-    /// Books what a document is, in one transaction with the end of the task.
+    /// Records a document's state in the transaction that completes the task.
     pub(crate) async fn book<D: DeserializeOwned>(&self, ctx: &Context<D>) -> Result<(), NotCurrent> {
         let effect = |document| ctx.current(document).map(|_| Effect::of(ctx.task(), None));
         self.complete_with(ctx, effect).await
     }
 
-    /// Books an event, in one transaction with the end of the task.
+    /// Records an event in the transaction that completes the task.
     pub(crate) async fn book_event(&self, ctx: &Context<leftfold::Event>) -> Result<(), Error> {
         let revision = ctx.event().ok().map(|event| event.revision.0);
         self.complete_with(ctx, |_| Ok(Effect::of(ctx.task(), revision))).await
     }
 }
 
-/// Returns documents as the store reads them: one that is torn can't be read.
+/// Returns documents as the store reads them: a torn document can't be read.
 fn read(mut found: FoundDocuments) -> Result<FoundDocuments> {
     for document in &mut found.documents {
         let body = document.body.as_ref().ok().and_then(|body| body.json().to::<Thing>().ok());
@@ -159,7 +160,7 @@ fn read(mut found: FoundDocuments) -> Result<FoundDocuments> {
     Ok(found)
 }
 
-/// Refuses tasks that no store could keep.
+/// Rejects tasks that are too large for any store.
 fn check_sizes(changes: &[Change]) -> Result<()> {
     const MOST: usize = 512 << 10;
     for change in changes {
@@ -189,7 +190,7 @@ fn task_in_short(task: &Task) -> String {
     )
 }
 
-/// A feed that brings changes twice, and loses them.
+/// A feed that repeats changes and loses them.
 pub struct SimFeed {
     store: SimStore,
     feed: <Memory as Reactive>::Feed,

@@ -1,5 +1,5 @@
-//! Planted bugs that show at the store's ports: what a wrong engine would send to its store, or make of its answers.
-//! Without a planted bug, everything passes as it is.
+//! Planted bugs at the boundary of the store: they change the requests of the engine, or the
+//! responses it sees. Without a planted bug everything passes unchanged.
 
 use std::sync::{Arc, PoisonError};
 
@@ -16,7 +16,7 @@ use leftfold::{
 use crate::reactions::ledger::Wrote;
 use crate::store::SimStore;
 
-/// A commit as it is sent.
+/// Returns the commit to send.
 pub(crate) async fn commit(store: &SimStore, commit: &Arc<Commit>) -> Result<Arc<Commit>> {
     let holds_lease = || {
         let holders = store.shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ pub(crate) async fn commit(store: &SimStore, commit: &Arc<Commit>) -> Result<Arc
     Ok(Arc::new(commit))
 }
 
-/// What is made of a commit's outcome.
+/// Returns the outcome of a commit as the engine sees it.
 pub(crate) async fn outcome(store: &SimStore, commit: &Commit, outcome: Outcome) -> Result<Outcome> {
     let Some(advance) = commit.advance.as_ref().filter(|_| planted(Bug::CheckpointIsProof)) else {
         return Ok(outcome);
@@ -65,7 +65,7 @@ pub(crate) async fn outcome(store: &SimStore, commit: &Commit, outcome: Outcome)
     Ok(if at == advance.to.mark { Outcome::Applied } else { outcome })
 }
 
-/// What is made of a commit of which nothing is known.
+/// Returns the response to a commit with an unknown outcome.
 pub(crate) fn unknown_commit() -> Outcome {
     if planted(Bug::UnknownIsSuccess) {
         return Outcome::Applied;
@@ -73,7 +73,7 @@ pub(crate) fn unknown_commit() -> Outcome {
     Outcome::Unknown(Error::new(Kind::Unknown, "commit: lost the connection"))
 }
 
-/// What is made of an append of which nothing is known.
+/// Returns the response to an append with an unknown outcome.
 pub(crate) fn unknown_append(stream: &StreamId) -> AppendError {
     if planted(Bug::UnknownIsFailure) {
         let (expected, actual) = (Revision(0), Revision(0));
@@ -82,7 +82,7 @@ pub(crate) fn unknown_append(stream: &StreamId) -> AppendError {
     AppendError::Store(Error::new(Kind::Unknown, "append: lost the connection"))
 }
 
-/// What is made of a settlement of which nothing is known.
+/// Returns the response to a settlement with an unknown outcome.
 pub(crate) fn unknown_settlement() -> Settled {
     if planted(Bug::UnknownIsSettled) {
         return Settled::Applied { before: Position(0) };
@@ -90,7 +90,7 @@ pub(crate) fn unknown_settlement() -> Settled {
     Settled::Unknown(Error::new(Kind::Unknown, "settle: lost the connection"))
 }
 
-/// A settlement as it is sent.
+/// Returns the settlement to send.
 pub(crate) async fn settlement(store: &SimStore, settlement: &Arc<Settlement>) -> Result<Arc<Settlement>> {
     let bugs = [
         Bug::SettleUnseen,
@@ -134,7 +134,7 @@ pub(crate) async fn settlement(store: &SimStore, settlement: &Arc<Settlement>) -
     Ok(Arc::new(settlement))
 }
 
-/// A page as it is read.
+/// Returns a page as the engine sees it.
 pub(crate) fn page(mut page: Page) -> Page {
     if planted(Bug::WrongPage) && page.more {
         page.through.0 += 1;
@@ -142,7 +142,7 @@ pub(crate) fn page(mut page: Page) -> Page {
     page
 }
 
-/// What is appended.
+/// Returns the entries to append.
 pub(crate) fn entries(store: &SimStore, mut entries: Vec<Entry>) -> Vec<Entry> {
     if planted(Bug::ForgetIds) {
         for entry in &mut entries {
@@ -155,7 +155,7 @@ pub(crate) fn entries(store: &SimStore, mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// A change of a task as it is sent, alone or in a transaction.
+/// Returns the change of a task to send, alone or in a transaction.
 pub(crate) fn task(change: Change, before: Option<&Task>, how: Wrote) -> Change {
     let unseen = match how {
         Wrote::Alone => planted(Bug::SaveUnseen),
@@ -167,7 +167,7 @@ pub(crate) fn task(change: Change, before: Option<&Task>, how: Wrote) -> Change 
     }
 }
 
-/// A reaction as it is registered.
+/// Returns the reaction to register.
 pub(crate) fn registered(mut reaction: Registered) -> Registered {
     if planted(Bug::PauseNothing) {
         reaction.paused = false;
@@ -175,7 +175,7 @@ pub(crate) fn registered(mut reaction: Registered) -> Registered {
     reaction
 }
 
-/// A write of a document without events as it is sent.
+/// Returns the write of a document without events to send.
 pub(crate) async fn content(store: &SimStore, on: &Plain, mut write: Write) -> Result<Write> {
     let unguarded = planted(Bug::ContentUnguarded) || planted(Bug::DeleteUnseen) && write.to.is_none();
     if !(unguarded || planted(Bug::OperationsForgotten)) {
@@ -193,7 +193,7 @@ pub(crate) async fn content(store: &SimStore, on: &Plain, mut write: Write) -> R
     Ok(write)
 }
 
-/// The number of a lease.
+/// Returns the number of a lease as the engine sees it.
 pub(crate) fn lease_number(name: &str, number: Option<u64>) -> Option<u64> {
     number.map(|number| if planted(Bug::SameLock) && name.starts_with("lock") { 1 } else { number })
 }

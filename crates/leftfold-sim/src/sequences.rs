@@ -1,4 +1,4 @@
-//! What the sequencer keeps, in the store that misbehaves.
+//! The simulated store's operations for the sequencer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -16,7 +16,7 @@ use crate::sabotage;
 use crate::store::{LATE, SimStore};
 
 impl SimStore {
-    /// Settles for real, and lets the checker see it.
+    /// Settles in the inner store and has the feed check the result.
     async fn settle_now(&self, settlement: &Arc<Settlement>) -> Result<Settled> {
         let sabotaged = sabotage::settlement(self, settlement).await?;
         let settled = self.inner().settle(sabotaged).await?;
@@ -25,7 +25,7 @@ impl SimStore {
         Ok(settled)
     }
 
-    /// Where streams were, or are.
+    /// Returns the current or an earlier state of streams.
     async fn survey_past(&self, streams: Vec<StreamId>) -> Result<Survey> {
         let mut survey = self.inner().survey(streams).await?;
         for (stream, standing) in &mut survey.streams {
@@ -57,7 +57,7 @@ impl Sequences for SimStore {
     }
 
     async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, Page>> {
-        // Pages are small in a world with faults, so that there are many.
+        // Pages are small during faults, so that there are many.
         let most = if self.shared.faults.is_calm() { usize::MAX } else { 3 };
         let limit = Limit { events: limit.events.min(most), ..limit };
         self.answer("read held", self.inner().held(streams, limit)).await
@@ -126,7 +126,7 @@ impl Sequences for SimStore {
     }
 }
 
-/// A settlement in one line.
+/// Formats a settlement in one line.
 fn in_short(settlement: &Settlement) -> String {
     let steps = settlement.steps.iter().map(|step| {
         let append: Vec<_> = step.append.iter().map(|(at, _)| at.0).collect();

@@ -1,4 +1,5 @@
-//! A store that misbehaves as real ones do, on command of the dice. With all faults off it is the store in memory.
+//! A store that fails as real stores do, when the dice say so. Without faults it is the in-memory
+//! store.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,36 +29,36 @@ use crate::reactions::ledger::Ledger;
 use crate::sabotage;
 use crate::trace::Trace;
 
-/// How late a write may arrive.
+/// The longest delay of a write.
 pub const LATE: Duration = Duration::from_secs(15);
-/// When all begins.
+/// The start of the simulated time.
 pub(crate) const MIDNIGHT: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// What all handles to one simulated store share.
+/// The state that all handles of one simulated store share.
 pub struct Shared {
     pub(crate) inner: Memory,
-    /// Whether a commit is one transaction.
+    /// `true` if a commit is one transaction.
     atomic: bool,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// What happened.
+    /// The trace.
     pub trace: Trace,
-    /// Who sees every write.
+    /// The checker, which sees every write.
     pub checker: Checker,
     past: Mutex<HashMap<(Collection, DocumentId), Option<Record>>>,
     pub(crate) standings: Mutex<HashMap<StreamId, Standing>>,
-    /// What is brought from elsewhere.
+    /// The feed of deliveries.
     pub(crate) feed: Feed,
     pub(crate) holders: Mutex<HashMap<Collection, Arc<str>>>,
-    /// Who sees every task and what it leads to.
+    /// The ledger of reactions, which sees every task and its effects.
     pub(crate) ledger: Ledger,
     pub(crate) lease_holders: Mutex<BTreeMap<String, String>>,
-    /// Who sees every document without events.
+    /// The ledger of documents without events.
     pub(crate) contents: ContentLedger,
     down: AtomicBool,
 }
 
-/// A handle to the simulated store, as one worker has it.
+/// A worker's handle to the simulated store.
 #[derive(Clone)]
 pub struct SimStore {
     pub(crate) shared: Arc<Shared>,
@@ -66,7 +67,7 @@ pub struct SimStore {
     fuse: Arc<Fuse>,
 }
 
-/// While it is closed, its worker stands still.
+/// A gate that pauses its worker while it is closed.
 #[derive(Default)]
 pub struct Gate {
     closed: AtomicBool,
@@ -74,12 +75,12 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// The worker stands still from where it asks for something next, or would hear an answer.
+    /// Pauses the worker at its next request or response.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// The worker goes on.
+    /// Lets the worker continue.
     pub fn open(&self) {
         self.closed.store(false, Ordering::Relaxed);
         self.opened.notify_waiters();
@@ -93,7 +94,7 @@ impl Gate {
 }
 
 impl SimStore {
-    /// An empty store, with or without transactions.
+    /// Creates an empty store, with or without transactions.
     pub fn new(partitions: u16, atomic: bool, faults: Faults, trace: bool) -> Self {
         let shared = Shared {
             inner: Memory::new(partitions).with_time(MIDNIGHT),
@@ -117,19 +118,19 @@ impl SimStore {
         Self { shared: Arc::new(shared), name: "outside".into(), gate, fuse }
     }
 
-    /// A handle for a worker, with a gate and a fuse of its own.
+    /// Returns a handle for a worker, with its own gate and fuse.
     #[must_use]
     pub fn worker(&self, name: &str) -> Self {
         let (gate, fuse) = (Arc::default(), Arc::default());
         Self { shared: Arc::clone(&self.shared), name: name.into(), gate, fuse }
     }
 
-    /// Where its worker can be made to stand still.
+    /// Returns the gate that pauses the worker.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Where its worker can be ended.
+    /// Returns the fuse that ends the worker.
     pub fn fuse(&self) -> &Fuse {
         &self.fuse
     }
@@ -138,12 +139,12 @@ impl SimStore {
         Arc::clone(&self.fuse)
     }
 
-    /// What all handles share.
+    /// Returns the state that all handles share.
     pub fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// The truth, without faults.
+    /// Returns the inner store, which has no faults.
     pub fn inner(&self) -> &Memory {
         &self.shared.inner
     }
@@ -160,7 +161,7 @@ impl SimStore {
         sleep(self.shared.faults.dice().time(most)).await;
     }
 
-    /// What every operation goes through: it takes its time, and may fail before it does anything.
+    /// Wraps every operation: it takes time, and may fail before it does anything.
     pub(crate) async fn answer<T, E: From<Error>>(
         &self,
         what: &str,
@@ -202,7 +203,7 @@ impl SimStore {
         Ok(())
     }
 
-    /// Writes for real, and lets the checker see it.
+    /// Writes to the inner store and lets the checker see it.
     async fn write(&self, commit: &Arc<Commit>) -> Result<Outcome> {
         let sabotaged = sabotage::commit(self, commit).await?;
         let outcome = if self.shared.atomic && !planted(Bug::CheckpointFirst) {
@@ -217,7 +218,7 @@ impl SimStore {
         Ok(outcome)
     }
 
-    /// Each document on its own, collection after collection, and the checkpoint at last.
+    /// Writes each document separately, collection by collection, and the checkpoint last.
     async fn one_by_one(&self, commit: &Commit) -> Result<Outcome> {
         let advance = Commit { advance: commit.advance.clone(), changes: Vec::new() };
         if planted(Bug::CheckpointFirst) {
@@ -265,7 +266,7 @@ impl SimStore {
         self.shared.inner.commit(Arc::new(advance)).await
     }
 
-    /// What is left of a commit happens after all, each write in its own time.
+    /// Does the rest of a commit late, each write with its own delay.
     async fn write_late(self, collection: Collection, writes: Vec<Write>) {
         for write in writes {
             self.takes(LATE / 4).await;
@@ -278,7 +279,7 @@ impl SimStore {
         }
     }
 
-    /// A commit is refused as if others had changed what it names.
+    /// Returns a conflict as if others had changed the documents of a commit.
     fn storm(&self, commit: &Commit) -> Outcome {
         let writes = commit.changes.iter().flat_map(|changes| {
             changes.writes.iter().map(|write| (changes.collection.clone(), write.record.id.clone()))
@@ -305,13 +306,13 @@ impl SimStore {
     }
 }
 
-/// A commit of a single write.
+/// Returns a commit of a single write.
 fn alone(collection: &Collection, write: Write) -> Arc<Commit> {
     let changes = Changes { collection: collection.clone(), writes: vec![write] };
     Arc::new(Commit { advance: None, changes: vec![changes] })
 }
 
-/// A commit in one line.
+/// Formats a commit in one line.
 fn in_short(commit: &Commit) -> String {
     let parked = |parked: &Parked| {
         let Parked { position, from, through, .. } = parked;

@@ -1,10 +1,10 @@
-//! What happened in a run, line by line: the same for the same seed.
+//! The trace of a run, line by line. It is the same for the same seed.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-/// The lines of a run, if they are wanted.
+/// The lines of a run, if the caller wants them.
 #[derive(Debug)]
 pub struct Trace {
     began: Instant,
@@ -12,7 +12,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace that begins now; one that is not wanted stays empty.
+    /// Creates an empty trace that begins now. It stays empty unless `wanted` is set.
     pub fn new(wanted: bool) -> Self {
         Self { began: Instant::now(), lines: wanted.then(Mutex::default) }
     }
@@ -25,7 +25,7 @@ impl Trace {
         }
     }
 
-    /// All lines.
+    /// Takes all lines.
     pub fn take(&self) -> Vec<String> {
         let lines = self.lines.as_ref().map(|lines| lines.lock().unwrap_or_else(PoisonError::into_inner));
         lines.map(|mut lines| std::mem::take(&mut *lines)).unwrap_or_default()

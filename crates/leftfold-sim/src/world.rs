@@ -1,5 +1,5 @@
-//! One run: producers, workers that die and stand still, operators, readers, on a store that breaks; then all heals,
-//! and everything must come right.
+//! One run, on a store with faults: producers, workers that die and pause, operators and readers.
+//! Then the faults end, and the state must become correct.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -25,22 +25,23 @@ use crate::reactions;
 use crate::reactions::ledger::SOMETIMES as OF_REACTIONS;
 use crate::store::{LATE, SimStore};
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Run {
-    /// What did not hold.
+    /// The violations.
     pub violations: Vec<String>,
-    /// What happened, if that was to be noted.
+    /// The trace, if it was requested.
     pub trace: Vec<String>,
-    /// How often each fault was met.
+    /// The number of times each fault occurred.
     pub met: [u64; Fault::ALL.len()],
-    /// How many events were appended.
+    /// The number of appended events.
     pub events: u64,
-    /// How often each of [`SOMETIMES`] happened.
+    /// The number of times each of [`SOMETIMES`] happened.
     pub sometimes: [u64; SOMETIMES.len()],
 }
 
-/// What happens in some runs: a set of seeds in which one of these never does tests too little.
+/// Things that happen in some runs. A set of seeds in which one of these never happens tests too
+/// little.
 pub const SOMETIMES: [&str; BEFORE_CONTENTS + OF_CONTENTS.len()] = {
     let (mut all, mut at) = ([""; BEFORE_CONTENTS + OF_CONTENTS.len()], 0);
     while at < all.len() {
@@ -56,7 +57,7 @@ pub const SOMETIMES: [&str; BEFORE_CONTENTS + OF_CONTENTS.len()] = {
     all
 };
 
-/// Where that of documents without events begins.
+/// The index of the first entry about documents without events.
 const BEFORE_CONTENTS: usize = OF_EVENTS.len() + OF_REACTIONS.len();
 
 const OF_EVENTS: [&str; 16] = [
@@ -78,8 +79,8 @@ const OF_EVENTS: [&str; 16] = [
     "rebuilds undone",
 ];
 
-/// Runs a seed, in worlds and times of their own: one of events and documents, and one of reactions for every other seed, of documents without
-/// events for the rest.
+/// Runs a seed in two worlds, each with its own time. The first has events and documents. The
+/// second has reactions for even seeds, and documents without events for odd ones.
 pub fn run(seed: u64, trace: bool) -> Result<Run, std::io::Error> {
     let mut run = in_own_time(async move { World::drawn(seed, trace).live().await })?;
     let store = in_own_time(async move {
@@ -102,27 +103,27 @@ pub fn run(seed: u64, trace: bool) -> Result<Run, std::io::Error> {
     Ok(run)
 }
 
-/// Runs something in a time of its own, which passes only when all wait.
+/// Runs work in its own time, which advances only when all tasks wait.
 pub(crate) fn in_own_time<T>(work: impl Future<Output = T>) -> Result<T, std::io::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     Ok(runtime.block_on(async {
-        // A timer ends on a whole millisecond of the runtime's life. From here on the clock stands on one, so that no
-        // rounding depends on when the runtime was made.
+        // Timers end on a whole millisecond of the runtime's life. Align the clock with one, so
+        // that rounding does not depend on when the runtime was created.
         sleep(Duration::from_millis(1)).await;
         work.await
     }))
 }
 
-/// A store, the code that runs on it, and how it is set up.
+/// A store, the code that runs on it, and its configuration.
 pub(crate) struct World {
     pub(crate) dice: Dice,
     pub(crate) store: SimStore,
     pub(crate) notes: [Notes; 2],
-    /// The code from before anything was mended.
+    /// The code before any fix.
     old: [Notes; 2],
     pub(crate) options: Options,
     mixture: Mixture,
-    /// Whether all work at once, with new code and with old.
+    /// `true` if all workers run at once, with new and old code.
     crowded: bool,
     pub(crate) told: Arc<Told>,
 }
@@ -135,7 +136,8 @@ impl World {
         let dice = Dice::new(seed);
         let partitions = if dice.happens(700) { 1 } else { 3 };
         let (mut faults, mut mixture) = (Faults::drawn(&dice), Mixture::drawn(&dice));
-        // Some worlds are crowded: no lease holds, no commit is whole, and old code runs beside the new.
+        // Some worlds are crowded: no lease holds, no commit is atomic, and old code runs beside
+        // new code.
         let crowded = dice.happens(200);
         if crowded {
             faults = faults.with(&[(Fault::Lease, 1_000), (Fault::Halfway, 50), (Fault::Meddling, 500)]);
@@ -161,7 +163,7 @@ impl World {
         Self { dice, store, notes, old, options, mixture, crowded: false, told: Arc::default() }
     }
 
-    /// An application of this world, as a store and a name see it.
+    /// Returns an application of this world, for a store handle and a worker name.
     pub(crate) fn app(&self, store: &SimStore, name: &str) -> Leftfold<SimStore> {
         self.app_with(self.notes.clone(), store, name)
     }
@@ -172,7 +174,7 @@ impl World {
         app.options(self.options.clone()).worker(name).projection(streams).projection(contents)
     }
 
-    /// An application that only looks and mends. Whoever can't open it tries again.
+    /// Opens an application for reads and operations only, and retries until that works.
     async fn open(&self, name: &str) -> App<SimStore> {
         loop {
             match self.app(&self.store, name).open().await {
@@ -219,7 +221,7 @@ impl World {
         };
         let (workers, ()) = tokio::join!(self.keep_workers(healed.clone()), healing);
         while clients.join_next().await.is_some() {}
-        // What was under way for long arrives at last.
+        // Wait for delayed writes.
         sleep(LATE).await;
         let ingested = async {
             while let Some(ended) = ingesters.join_next().await {
@@ -235,7 +237,7 @@ impl World {
         self.check().await
     }
 
-    /// Has a feed brought, and some who ingest it.
+    /// Starts a feed and some ingesters.
     fn feed(
         &self,
         healed: &watch::Receiver<bool>,
@@ -257,8 +259,8 @@ impl World {
         }
     }
 
-    /// Starts workers, ends them, has them stand still, and starts others, until all heals.
-    /// Each runs the code that there was when it started: a deployment reaches who starts after it.
+    /// Starts, stops, pauses and replaces workers until the faults end. Each worker runs the code
+    /// of its start: a deployment affects only workers that start later.
     async fn keep_workers(&self, healed: watch::Receiver<bool>) -> Vec<App<SimStore>> {
         let deployment = self.dice.happens(800).then(|| Instant::now() + self.dice.time(HURT));
         let deployment = if self.crowded { Some(Instant::now()) } else { deployment };
@@ -308,16 +310,16 @@ impl World {
         }
     }
 
-    /// Mends the code: who starts from here on can decode and fold everything.
+    /// Fixes the code: workers that start from now on can decode and fold everything.
     pub(crate) fn mend(&self) {
         self.notes.iter().for_each(Notes::mend);
     }
 
-    /// When nothing goes wrong any more, everything is folded and mended within a bound, and works as it should.
+    /// Checks that without faults everything is folded and repaired within a time limit, and works.
     pub(crate) async fn come_right(&self) -> Result<()> {
         let operator = self.open("healer").await;
         let come_right = async {
-            // A switch that was begun is completed by those who fold.
+            // The workers complete a switch that has begun.
             for name in [BY_STREAM, BY_CONTENT] {
                 let collection = Collection::new(name)?;
                 while operator.store().generations(&collection).await?.switching.is_some() {
@@ -348,14 +350,14 @@ impl World {
         timeout(BOUND, come_right).await.unwrap_or_else(|_| Err(late("not everything was folded in time")))
     }
 
-    /// Whether all is as it should be in the end.
+    /// Checks the final state.
     pub(crate) async fn check(&self) -> Result<()> {
         let acknowledged = self.told.acknowledged().clone();
         self.store.shared().feed.finally(&self.store).await?;
         self.store.shared().checker.finally(self.store.inner(), &acknowledged).await
     }
 
-    /// What became of it.
+    /// Returns the result of the run.
     pub(crate) async fn end(&self) -> Run {
         let shared = self.store.shared();
         let (mut conflicts, mut parked, mut set_aside, mut skipped, mut retried) = (0, 0, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! With all faults off, the simulated store does what every store must do.
+//! Without faults, the simulated store passes the conformance tests of every store.
 
 use leftfold_sim::faults::Faults;
 use leftfold_sim::store::SimStore;

@@ -1,4 +1,4 @@
-//! Seeds that failed once, the sameness of traces, and a few crashes.
+//! Tests of seeds that once failed, of the reproducibility of traces, and of a few crashes.
 
 use leftfold_sim::{crashes, world};
 

@@ -1,4 +1,5 @@
-//! The sequencer on a store that never tells what became of a write, or always answers with what was true before.
+//! The sequencer on a store whose writes always have an unknown outcome, or whose reads are always
+//! stale.
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ fn delivery(revision: u64) -> Delivery {
     Delivery { stream: stream(), revision: Some(Revision(revision)), previous: None, entry: Arc::new(entry) }
 }
 
-/// A store on which one thing goes wrong every time, and nothing else.
+/// Returns a store with only this fault, which occurs every time.
 fn store(always: Fault) -> SimStore {
     let rates = Fault::ALL.map(|fault| (fault, if fault == always { 1_000 } else { 0 }));
     SimStore::new(1, true, Faults::drawn(&Dice::new(1)).with(&rates), false)
@@ -50,13 +51,14 @@ async fn what_may_have_been_written_is_found_out() {
         assert!(answers.iter().all(Answer::is_final), "{answers:?}");
     }
     assert_eq!(revisions(&store).await, [1, 2]);
-    // Skipped once, though it was tried again, and what waited for it is released.
+    // The revision is skipped once despite retries, and the held events are released.
     sequencer.skip(&stream(), Revision(4), "lost").await.expect("skipped");
     assert_eq!(revisions(&store).await, [1, 2, 5, 6]);
     assert_eq!(store.inner().skipped(&stream()).await.expect("a list").len(), 1);
 }
 
-/// What refuses a delivery was once remembered, though it was not true, and nothing ever corrected it.
+/// The sequencer once remembered the stale reason to reject a delivery, and nothing ever corrected
+/// it.
 #[tokio::test(start_paused = true)]
 async fn what_refuses_is_looked_at_again() {
     let store = store(Fault::Stale);
@@ -69,7 +71,7 @@ async fn what_refuses_is_looked_at_again() {
     for batch in [&[1][..], &[2], &[4, 5]] {
         ingest(&first, batch).await;
     }
-    // Somebody who begins anew sees the stream as it was before two events were held.
+    // A new sequencer sees the stream as it was before two events were held.
     let next = Sequencer::with(store.clone(), limits, Arc::new(System));
     for _ in 0..5 {
         ingest(&next, &[6]).await;

@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use crate::windows::Windows;
 
-/// The most messages of a kind that are kept.
+/// The maximum number of messages kept of each kind.
 const KEPT: usize = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Only the bystander is there.
+    /// Only the bystander runs.
     Calm,
     Hostile,
-    /// Everything is being compared.
+    /// The bystander compares all its carts.
     Over,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Arena {
     hostile: Mutex<Answers>,
 }
 
-/// Some messages, and how many there were.
+/// The first messages, and the total count.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Messages {
     pub(crate) count: u64,
@@ -50,13 +50,13 @@ impl Messages {
     }
 }
 
-/// The answers that hostile requests got.
+/// The responses to hostile requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) requests: u64,
-    /// By kind and status; 0 for none.
+    /// The counts by kind and status; status 0 means no response.
     pub(crate) statuses: BTreeMap<(&'static str, u16), u64>,
-    /// Answers that blame the daemon.
+    /// Responses with a status that blames the daemon.
     pub(crate) blamed: Messages,
 }
 
@@ -92,17 +92,17 @@ impl Arena {
         self.phase.store(number, Ordering::SeqCst);
     }
 
-    /// Notes a request of the bystander that was not answered as it should be.
+    /// Records a request of the bystander that got a wrong response.
     pub(crate) fn fail(&self, message: String) {
         lock(&self.failures).push(message);
     }
 
-    /// Notes data of the bystander that is wrong.
+    /// Records wrong data of the bystander.
     pub(crate) fn wrong(&self, message: String) {
         lock(&self.wrong).push(message);
     }
 
-    /// Notes a request of the bystander that the daemon asked to repeat.
+    /// Records a request of the bystander that the daemon asked to retry.
     pub(crate) fn put_off(&self, message: String) {
         lock(&self.put_off).push(message);
     }
@@ -119,7 +119,7 @@ impl Arena {
         lock(&self.wrong).clone()
     }
 
-    /// Notes the answer to a hostile request; status 0 if there was none.
+    /// Records the response to a hostile request; status 0 means no response.
     pub(crate) fn answered(&self, kind: &'static str, status: u16, text: &str) {
         let mut answers = lock(&self.hostile);
         answers.requests += 1;

@@ -1,4 +1,4 @@
-//! The arguments of the program.
+//! The command-line arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use clap::{Parser, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "leftfold-soak")]
 pub(crate) struct Args {
-    /// The daemon's binary
+    /// Run this daemon binary
     #[arg(long)]
     pub(crate) daemon: PathBuf,
-    /// How long to run, all stores together
+    /// Run for this long, all stores together
     #[arg(long, default_value = "30", value_parser = minutes)]
     pub(crate) minutes: Duration,
-    /// The store; both, half the time each, if none is named
+    /// Use only this store (default: both, half the time each)
     #[arg(long)]
     pub(crate) store: Option<Store>,
-    /// The seed of all random choices
+    /// Seed all random choices with this number
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Check data, memory and that requests are answered within five seconds, but no latency ratio and no growth
+    /// Check only data, memory and a response time of five seconds, no latency ratio and no growth
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Leave the daemon's clock alone
+    /// Do not change the daemon's clock
     #[arg(long)]
     pub(crate) no_clocks: bool,
     /// Write the report as JSON

@@ -1,4 +1,5 @@
-//! A well-behaved client: it appends to its own streams, reads its own writes, and knows what it must be told.
+//! A well-behaved client that appends to its own streams, reads its own writes and knows the
+//! correct responses.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,20 +16,20 @@ use crate::latency::Latencies;
 use crate::model::Cart;
 
 const CARTS: usize = 60;
-/// How many carts are compared after a restart.
+/// The number of carts compared after a restart.
 const COMPARED: usize = 5;
-/// The address that bystanders speak from.
+/// The address that bystanders connect from.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-/// A request that is not answered within this is given up.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a request is repeated.
+/// The time limit for retrying a request.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The measurements of a bystander.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
-    /// Requests that were repeated because of a kill.
+    /// Requests that were retried because of a kill.
     pub(crate) repeated: u64,
     pub(crate) compared: u64,
     pub(crate) calm: Latencies,
@@ -50,7 +51,7 @@ impl Tally {
     }
 }
 
-/// A bystander. Several have carts of their own each.
+/// A bystander. Each bystander has its own carts.
 pub(crate) struct Bystander<'a> {
     arena: &'a Arena,
     name: usize,
@@ -62,7 +63,7 @@ pub(crate) struct Bystander<'a> {
     tally: Tally,
 }
 
-/// A request that could not be answered, however often it was repeated.
+/// The error of a request that failed on every retry.
 struct GivenUp;
 
 impl<'a> Bystander<'a> {
@@ -72,9 +73,9 @@ impl<'a> Bystander<'a> {
         Self { arena, name, dice, client, carts, appends: 0, restarts: 0, tally: Tally::default() }
     }
 
-    /// Runs until the end of the hostile phase, and then compares all carts.
+    /// Runs until the end of the hostile phase, then compares all carts.
     pub(crate) fn run(mut self) -> Tally {
-        // What it gave up is in the arena's failures.
+        // The arena's failures already contain the error.
         let _ = self.live().and_then(|()| self.compare_all());
         self.tally
     }
@@ -113,7 +114,7 @@ impl<'a> Bystander<'a> {
         Ok(())
     }
 
-    /// Reads a cart that has all events, and compares it.
+    /// Reads a cart with all its events and compares it.
     fn compare(&mut self, kind: &'static str, number: usize, more: &str) -> Result<(), GivenUp> {
         let cart = self.carts[number].clone();
         let Some(token) = &cart.token else { return Ok(()) };
@@ -138,7 +139,7 @@ impl<'a> Bystander<'a> {
         Ok(())
     }
 
-    /// Compares some carts if the daemon was restarted since the last look.
+    /// Compares some carts if the daemon has restarted since the last call.
     fn look_after_restart(&mut self) -> Result<(), GivenUp> {
         let windows = self.arena.windows.list();
         let closed = windows.iter().filter(|window| window.folded.is_some()).count();
@@ -156,8 +157,8 @@ impl<'a> Bystander<'a> {
         (0..CARTS).try_for_each(|cart| self.compare("last", cart, "&wait=30s"))
     }
 
-    /// Sends a request until it is answered with one of the statuses. Its latency is the time until then, unless the
-    /// daemon was killed meanwhile. Failures that are not due to a kill are noted.
+    /// Retries a request until its response has one of the statuses. The latency is the time until
+    /// then, unless the daemon was killed meanwhile. Failures without a kill are recorded.
     fn ask(
         &mut self,
         kind: &'static str,

@@ -1,4 +1,4 @@
-//! The daemon's wall clock, set forth and back while it runs: by libfaketime, a Debian package.
+//! The daemon's wall clock, moved forward and back at run time with libfaketime, a Debian package.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use std::process::Command;
 use crate::dice::Dice;
 
 const LIBRARY: &str = "faketime/libfaketimeMT.so.1";
-/// How far the clock can be off.
+/// The offsets of the clock.
 const STEPS: [&str; 3] = ["-6h", "+0", "+6h"];
 
-/// A clock that can be set.
+/// An adjustable clock.
 #[derive(Debug)]
 pub(crate) struct Clock {
     library: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Makes a clock whose file is in a directory; installs the library if it is missing.
+    /// Creates a clock with its file in a directory. Installs the library if it is missing.
     pub(crate) fn new(directory: &Path) -> Result<Self, String> {
         leftfold_testbed::program("faketime", "faketime", "LEFTFOLD_FAKETIME")
             .map_err(|error| error.to_string())?;
@@ -29,7 +29,8 @@ impl Clock {
         Ok(Self { library, file })
     }
 
-    /// Has a program started by the command see this clock. Only its wall clock: timers go on as they are.
+    /// Makes a program started by the command see this clock. It changes only the wall clock, not
+    /// timers.
     pub(crate) fn apply(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
@@ -38,10 +39,10 @@ impl Clock {
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
 
-    /// Sets it to another hour, and says to which.
+    /// Sets a random offset and returns it.
     pub(crate) fn step(&self, dice: &mut Dice) -> io::Result<&'static str> {
         let step = *dice.pick(&STEPS);
-        // The daemon must never see half of it.
+        // Renaming keeps the daemon from reading a partial file.
         let new = self.file.with_extension("new");
         fs::write(&new, step)?;
         fs::rename(new, &self.file)?;

@@ -1,4 +1,4 @@
-//! The daemon: a process in a directory of its own, killed and started again at the same address.
+//! The daemon: a process with its own directory, killed and restarted at the same address.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -16,7 +16,7 @@ use crate::dice::Dice;
 const LOG: &str = "daemon.log";
 const FILE: &str = "leftfold.toml";
 
-/// A daemon. It is killed when it is dropped.
+/// A daemon, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     binary: PathBuf,
@@ -34,7 +34,7 @@ impl Daemon {
         self.clock.as_ref()
     }
 
-    /// Starts it, and returns its process id. It dies with the thread that starts it.
+    /// Starts the daemon and returns its process id. The daemon dies with the calling thread.
     pub(crate) fn start(&mut self) -> io::Result<u32> {
         let log = OpenOptions::new().create(true).append(true).open(self.directory.join(LOG))?;
         let mut command = Command::new("setpriv");
@@ -49,7 +49,7 @@ impl Daemon {
         Ok(id)
     }
 
-    /// Returns its process id, or 0.
+    /// Returns the process id, or 0.
     pub(crate) fn id(&self) -> u32 {
         self.process.as_ref().map_or(0, Child::id)
     }
@@ -61,7 +61,7 @@ impl Daemon {
         }
     }
 
-    /// Returns how it ended, if it has.
+    /// Returns the exit status if the daemon has ended.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         match &mut self.process {
             Some(child) => child.try_wait(),
@@ -69,7 +69,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until it has ended, and says whether it has.
+    /// Waits at most `most` and returns whether the daemon has ended.
     pub(crate) fn wait(&mut self, most: Duration) -> io::Result<bool> {
         let begun = Instant::now();
         while self.ended()?.is_none() {
@@ -83,7 +83,7 @@ impl Daemon {
 
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.process.take() {
-            // It fails if the process has ended already.
+            // This fails if the process has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -95,12 +95,12 @@ impl Daemon {
         fs::rename(new, self.directory.join(FILE))
     }
 
-    /// Returns how long the log is.
+    /// Returns the length of the log.
     pub(crate) fn logged(&self) -> u64 {
         fs::metadata(self.directory.join(LOG)).map_or(0, |log| log.len())
     }
 
-    /// Returns what was logged after a place; at most some megabytes of it.
+    /// Returns the log after a place, at most 16 MiB.
     pub(crate) fn log_after(&self, place: u64) -> String {
         let mut text = Vec::new();
         let read = File::open(self.directory.join(LOG)).and_then(|mut log| {
@@ -120,7 +120,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Finds an address that is free and that the system gives to no outgoing connection, so that it is still free after a
+/// Finds a free address outside the range of outgoing connections, so that it is still free after a
 /// restart.
 pub(crate) fn free_address(dice: &mut Dice) -> io::Result<SocketAddr> {
     const LOWEST: usize = 20_000;

@@ -1,4 +1,4 @@
-//! Random numbers that follow from a seed (`SplitMix64`).
+//! Random numbers from a seed (`SplitMix64`).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ impl Dice {
         Self(seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1))
     }
 
-    /// Returns dice of their own for a thread, so that threads do not depend on each other's timing.
+    /// Returns separate dice for a thread, so that threads do not depend on each other's timing.
     pub(crate) fn split(&mut self) -> Self {
         Self::new(self.next())
     }

@@ -1,4 +1,4 @@
-//! Configuration files that must not be taken up.
+//! Configuration files that the daemon must reject.
 
 use crate::args::Store;
 use crate::dice::Dice;
@@ -7,12 +7,12 @@ use crate::dice::Dice;
 pub(crate) struct Fault {
     pub(crate) title: &'static str,
     apply: Apply,
-    /// The store on which the file is invalid; any, if none is named.
+    /// The only store on which the file is invalid; `None` for any store.
     on: Option<Store>,
 }
 
 enum Apply {
-    /// The text is added at the end.
+    /// Adds the text at the end.
     Append(&'static str),
     Replace(&'static str, &'static str),
     Truncate,
@@ -29,7 +29,7 @@ macro_rules! projection {
     };
 }
 
-/// All of them.
+/// All faults.
 pub(crate) const FAULTS: &[Fault] = &[
     fault("a name twice", projection!("carts", "script = \"projections/carts.js\"")),
     fault("a name in another case", projection!("CARTS", "script = \"projections/carts.js\"")),
@@ -65,14 +65,14 @@ impl Fault {
         match self.apply {
             Apply::Append(text) => format!("{valid}{text}"),
             Apply::Replace(from, to) => valid.replacen(from, to, 1),
-            // In the middle of the last key.
+            // Cut in the middle of the last key.
             Apply::Truncate => valid[..valid.rfind(" = ").unwrap_or(0)].to_owned(),
             Apply::Empty => String::new(),
         }
     }
 }
 
-/// Returns one of the faults that files can have on a store.
+/// Returns a random fault that applies to a store.
 pub(crate) fn any(store: Store, dice: &mut Dice) -> &'static Fault {
     loop {
         let fault = dice.pick(FAULTS);

@@ -1,4 +1,4 @@
-//! A small HTTP client over a plain connection, which it keeps open.
+//! A small HTTP client over a plain keep-alive connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -8,10 +8,10 @@ use socket2::{Domain, Socket, Type};
 
 /// The media type of most bodies.
 pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
-/// The most bytes of a body that a client keeps.
+/// The maximum size of a body that a client keeps.
 const MAX_BODY: u64 = 64 << 20;
 
-/// A client that speaks from an address of its own: limits per address must not mix up clients.
+/// A client with its own source address, because the daemon has limits per address.
 #[derive(Debug)]
 pub(crate) struct Client {
     address: SocketAddr,
@@ -33,7 +33,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Returns the begin of the body, for messages.
+    /// Returns the start of the body, for messages.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).chars().take(300).collect()
     }
@@ -44,7 +44,8 @@ impl Client {
         Self { address, source, timeout, connection: None }
     }
 
-    /// Sends a request and reads the response. A connection that the server has closed meanwhile is replaced.
+    /// Sends a request and reads the response. Reconnects if the server has closed the connection
+    /// meanwhile.
     pub(crate) fn send(
         &mut self,
         method: &str,
@@ -90,13 +91,14 @@ impl Client {
     }
 }
 
-/// Whether the server had closed a connection before it saw the request.
+/// Returns whether the server closed the connection before it saw the request.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// Connects from an address. A small buffer has the server notice soon that nobody reads.
+/// Connects from an address. With a small buffer the server soon notices that the client does not
+/// read.
 pub(crate) fn connect(
     address: SocketAddr,
     source: Ipv4Addr,
@@ -116,7 +118,7 @@ pub(crate) fn connect(
     Ok(stream)
 }
 
-/// Reads a response, and says whether the connection can be used again.
+/// Reads a response and returns whether the connection can be reused.
 fn read(from: &mut impl BufRead) -> io::Result<(Answer, bool)> {
     let status = line(from)?;
     let status = status.split(' ').nth(1).and_then(|status| status.parse().ok());

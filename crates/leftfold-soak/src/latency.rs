@@ -23,7 +23,7 @@ impl Latencies {
         self.0.iter().copied().max().unwrap_or_default()
     }
 
-    /// Returns the latency that so many in a hundred do not exceed; zero if there are none.
+    /// Returns the latency that `percent` of a hundred do not exceed, or zero if there are none.
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

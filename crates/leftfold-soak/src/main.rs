@@ -1,8 +1,10 @@
-//! The daemon under hostile scripts, requests, files, clocks and kills, beside a bystander who must not notice.
+//! Runs the daemon under hostile scripts, requests, files, clocks and kills, beside an unaffected
+//! bystander.
 //!
-//! A run starts the real daemon in a temporary directory, first with the bystander alone, to see how fast it is answered,
-//! then with everything else. In the end the bystander's documents must be right, its requests answered nearly as fast
-//! as before, and the daemon's memory within its budget.
+//! A run starts the real daemon in a temporary directory. In the calm phase only the bystander
+//! sends requests, which gives its normal latency. Then everything else starts. At the end the
+//! bystander's documents must be right and its requests nearly as fast as before. The daemon's
+//! memory must stay within its budget.
 
 mod arena;
 mod args;
@@ -74,10 +76,10 @@ fn main() -> ExitCode {
     status
 }
 
-/// Writes the report, and says whether all checks hold.
+/// Writes the report and returns whether all checks hold.
 fn tell(report: &Report, as_json: bool) -> bool {
     let text = if as_json { format!("{:#}\n", report.json()) } else { report.to_string() };
-    // Whoever does not read it gets the exit status all the same.
+    // The exit status does not depend on whether anything reads the output.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let mut holds = true;
     for check in report.checks() {

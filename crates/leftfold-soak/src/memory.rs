@@ -1,4 +1,4 @@
-//! The memory of the daemon and of its worker processes, as the system tells it.
+//! The memory of the daemon and its worker processes, as reported by the system.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `[server] memory`, if the file does not say anything else.
+/// The default of `[server] memory`.
 pub(crate) const BUDGET: u64 = 512 << 20;
-/// The program, the engine, the driver of the store and the allocator take this much beside the budget.
+/// The allowance for the program, the engine, the store's driver and the allocator beyond the
+/// budget.
 pub(crate) const BASE: u64 = 160 << 20;
 
 const EVERY: Duration = Duration::from_millis(200);
@@ -17,14 +18,14 @@ const EVERY: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) at: Duration,
-    /// The most that the daemon has had resident since it started.
+    /// The daemon's peak resident memory since its start.
     pub(crate) daemon_peak: u64,
     pub(crate) daemon: u64,
-    /// Memory of workers that they do not share with the daemon.
+    /// The workers' memory that they do not share with the daemon.
     pub(crate) workers: u64,
 }
 
-/// Measures a process that may be replaced by another one.
+/// Measures a process, which may be replaced.
 #[derive(Debug)]
 pub(crate) struct Meter {
     begun: Instant,
@@ -37,12 +38,12 @@ impl Meter {
         Self { begun: Instant::now(), process: AtomicU32::new(0), samples: Mutex::default() }
     }
 
-    /// Names the process to measure; 0 for none.
+    /// Sets the process to measure; 0 for none.
     pub(crate) fn watch(&self, process: u32) {
         self.process.store(process, Ordering::Relaxed);
     }
 
-    /// Measures until it is told to stop.
+    /// Measures until `stop` is set.
     pub(crate) fn run(&self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             if let Some(sample) = self.sample() {
@@ -76,13 +77,13 @@ impl Meter {
     }
 }
 
-/// Returns a number of `/proc/<id>/status`.
+/// Returns a number from `/proc/<id>/status`.
 fn kibibytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Returns the processes that a process has started.
+/// Returns the child processes of a process.
 pub(crate) fn children(process: u32) -> Vec<u32> {
     let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = all.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -93,7 +94,7 @@ pub(crate) fn children(process: u32) -> Vec<u32> {
     .collect()
 }
 
-/// Returns the parent that `/proc/<id>/stat` names. The program's name before it can contain anything.
+/// Returns the parent from `/proc/<id>/stat`. The process name before it can contain anything.
 fn parent(stat: &str) -> Option<u32> {
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -102,14 +103,14 @@ fn parent(stat: &str) -> Option<u32> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peaks {
     pub(crate) daemon: u64,
-    /// Of the daemon and its workers at the same time.
+    /// The peak of the daemon and its workers together.
     pub(crate) total: u64,
     pub(crate) workers: u64,
-    /// Of the daemon and its workers, in the second and in the last third of the time given.
+    /// The peaks of the daemon and its workers in the second and the last third of the given time.
     pub(crate) thirds: (u64, u64),
 }
 
-/// Finds the peaks; thirds are those of the time between the two.
+/// Finds the peaks. The thirds divide the time from `from` to `to`.
 pub(crate) fn peaks(samples: &[Sample], from: Duration, to: Duration) -> Peaks {
     let third = to.saturating_sub(from) / 3;
     let most = |of: fn(&Sample) -> u64, from: Duration, to: Duration| {
@@ -126,7 +127,7 @@ pub(crate) fn peaks(samples: &[Sample], from: Duration, to: Duration) -> Peaks {
 }
 
 impl Peaks {
-    /// Whether the peak of the last third is at most a fifth above that of the second.
+    /// Returns whether the last third's peak is at most a fifth above the second third's.
     pub(crate) fn stop_growing(&self) -> bool {
         let (second, last) = self.thirds;
         last * 5 <= second * 6

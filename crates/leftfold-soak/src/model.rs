@@ -1,4 +1,4 @@
-//! The bystander's carts as they must be.
+//! The expected carts of the bystander.
 
 use serde_json::{Value, json};
 
@@ -6,17 +6,17 @@ use crate::dice::Dice;
 
 const TIME: &str = "2026-01-01T10:00:00Z";
 
-/// A cart of which all events are known.
+/// A cart with all its events known.
 #[derive(Clone, Debug)]
 pub(crate) struct Cart {
     pub(crate) id: String,
-    /// The items of an open cart.
+    /// The number of items, if the cart is open.
     items: Option<usize>,
     /// The token of the last append.
     pub(crate) token: Option<String>,
 }
 
-/// Something that happens to a cart.
+/// An event of a cart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Open,
@@ -29,7 +29,7 @@ impl Cart {
         Self { id, items: None, token: None }
     }
 
-    /// Chooses something that can happen to it, and has it happen.
+    /// Picks a valid random act and applies it.
     pub(crate) fn act(&mut self, dice: &mut Dice) -> Act {
         let act = match (self.items, dice.below(20)) {
             (None, _) => Act::Open,
@@ -44,7 +44,7 @@ impl Cart {
         act
     }
 
-    /// Returns the document, if there is one.
+    /// Returns the expected document, if there is one.
     pub(crate) fn document(&self) -> Option<Value> {
         self.items.map(|items| json!({ "client": self.id, "items": items, "opened": TIME }))
     }

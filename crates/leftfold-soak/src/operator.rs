@@ -1,4 +1,4 @@
-//! The operator: kills and restarts the daemon, has it read broken files, and sets its clock.
+//! The operator: kills and restarts the daemon, makes it read broken files, and sets its clock.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -15,16 +15,17 @@ use crate::http::{Client, JSON};
 use crate::memory::{Meter, children};
 use crate::plan::{Kill, Plan};
 
-/// How long a start, a stop and a reload may take before the run is given up or they count as failed.
+/// The time limits for a start, a stop and a reload. A slow start ends the run; the others count as
+/// failed.
 const START: Duration = Duration::from_mins(1);
 const STOP: Duration = Duration::from_secs(30);
-/// After so long a second SIGTERM ends the daemon at once.
+/// The time after which a second SIGTERM makes the daemon exit at once.
 const INSIST: Duration = Duration::from_secs(2);
-/// Workers of a daemon that was killed are noticed if they live this long after it.
+/// The time after which surviving workers of a killed daemon count as orphans.
 const ORPHANED: Duration = Duration::from_secs(2);
 const RELOAD: Duration = Duration::from_mins(1);
 
-/// Where the operator asks from: the daemon does not take it for the bystander or a hostile client.
+/// The operator's source address, different from the bystander's and the hostile clients'.
 const SOURCE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// The operator of a run, on the thread that starts the daemon.
@@ -37,27 +38,27 @@ pub(crate) struct Operator<'a> {
     pub(crate) valid: String,
     pub(crate) dice: Dice,
     pub(crate) tally: Tally,
-    /// Workers of daemons that were killed, and when.
+    /// The workers of killed daemons, each with the time of the kill.
     pub(crate) left: Vec<(Instant, u32)>,
 }
 
-/// The operator's acts and what came of them.
+/// The operator's acts and their results.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) reloads: u64,
     pub(crate) slowest_reload: Duration,
     pub(crate) clock_steps: u64,
-    /// Workers that lived on when their daemon was gone.
+    /// Workers that outlived their daemon.
     pub(crate) orphans: u64,
-    /// Stops that took a second SIGTERM.
+    /// Stops that needed a second SIGTERM.
     pub(crate) insisted: u64,
-    /// Reloads that did something else than they should.
+    /// Reloads with a wrong result.
     pub(crate) misread: Vec<String>,
-    /// Daemons that ended by themselves or did not end when told to.
+    /// Daemons that exited unexpectedly or did not stop.
     pub(crate) ends: Vec<String>,
 }
 
-/// A reason to give up.
+/// A reason to abort the run.
 pub(crate) type Fatal = String;
 
 impl Operator<'_> {
@@ -69,7 +70,7 @@ impl Operator<'_> {
         self.wait_until_folding()
     }
 
-    /// Goes through the hostile phase.
+    /// Runs the hostile phase.
     pub(crate) fn run(&mut self, plan: &Plan, mut progress: impl FnMut(&Arena)) -> Result<(), Fatal> {
         let begun = Instant::now();
         let mut kills = plan.kills.iter().peekable();
@@ -93,7 +94,7 @@ impl Operator<'_> {
         Instant::now() + self.dice.between(Duration::from_millis(1_500), Duration::from_secs(4))
     }
 
-    /// Reads a broken file and the valid one again, or sets the clock.
+    /// Reloads a broken file and then the valid one, or sets the clock.
     fn act(&mut self) -> Result<(), Fatal> {
         if let Some(clock) = self.daemon.clock()
             && self.dice.below(2) == 0
@@ -149,7 +150,7 @@ impl Operator<'_> {
         self.restart()
     }
 
-    /// Starts the daemon again, and closes the window that is open.
+    /// Restarts the daemon and closes the open window.
     fn restart(&mut self) -> Result<(), Fatal> {
         self.start()?;
         self.wait_until_ready()?;
@@ -169,7 +170,7 @@ impl Operator<'_> {
         self.tally.orphans += due.filter(|(_, worker)| lives(*worker)).count() as u64;
     }
 
-    /// Notices a daemon that has ended by itself, and starts another one.
+    /// Restarts a daemon that has exited unexpectedly.
     fn look_for_an_end(&mut self) -> Result<(), Fatal> {
         let ended = self.daemon.ended().map_err(|error| format!("looking at the daemon: {error}"))?;
         if let Some(status) = ended {
@@ -191,7 +192,7 @@ impl Operator<'_> {
         self.until("ready", || client.get("/readyz").is_ok_and(|answer| answer.status == 200))
     }
 
-    /// Waits until an event that is appended now is folded.
+    /// Waits until a newly appended event is folded.
     fn wait_until_folding(&mut self) -> Result<(), Fatal> {
         let mut client = Client::new(self.arena.address, SOURCE, START);
         let body = r#"{"type": "cart-opened", "data": {"client": "probe"}}"#;
@@ -226,7 +227,7 @@ impl Operator<'_> {
         self.daemon.write_file(text).map_err(|error| format!("writing leftfold.toml: {error}"))
     }
 
-    /// Ends the hostile phase, and asks how many documents are parked.
+    /// Ends the hostile phase and returns the number of parked documents.
     pub(crate) fn end(&mut self) -> u64 {
         self.arena.enter(Phase::Over);
         let mut client = Client::new(self.arena.address, SOURCE, START);
@@ -237,7 +238,7 @@ impl Operator<'_> {
     }
 }
 
-/// Whether the log says that a file was taken up, or that it was not.
+/// Returns whether the log reports a successful reload, or `None` if it reports no reload.
 fn outcome(log: &str) -> Option<bool> {
     if log.contains("not reloaded") {
         return Some(false);

@@ -1,4 +1,4 @@
-//! The plan of a run: how long its phases last, and when the daemon is killed.
+//! The plan of a run: the duration of its phases, and the times of the kills.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::dice::Dice;
 pub(crate) struct Plan {
     pub(crate) calm: Duration,
     pub(crate) hostile: Duration,
-    /// Times after the begin of the hostile phase, in order.
+    /// The kills in order, by their time since the start of the hostile phase.
     pub(crate) kills: Vec<Kill>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kill {
     pub(crate) at: Duration,
-    /// SIGTERM rather than SIGKILL.
+    /// `true` for SIGTERM, `false` for SIGKILL.
     pub(crate) is_gentle: bool,
 }
 
@@ -25,10 +25,11 @@ const LIVES: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 const QUICK_LIVES: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(9));
 
 impl Plan {
-    /// Plans a run of some time. Each third of the hostile phase ends with a longer life, in which memory could grow.
+    /// Plans a run of the given duration. Each third of the hostile phase ends with a longer life,
+    /// so that memory growth can show.
     pub(crate) fn new(time: Duration, is_quick: bool, dice: &mut Dice) -> Self {
         let calm = (time / 8).clamp(Duration::from_secs(4), Duration::from_mins(1));
-        // Starting and comparing take some seconds, too.
+        // Leave some seconds for the start and the final comparison.
         let hostile = time.saturating_sub(calm + Duration::from_secs(3)).max(Duration::from_secs(10));
         let (parts, (shortest, longest)) = if is_quick { (1, QUICK_LIVES) } else { (3, LIVES) };
         let part = hostile / parts;

@@ -1,4 +1,4 @@
-//! The report of a run: figures, checks, a table.
+//! The report of a run: results, checks, a table.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::memory::{BASE, BUDGET, Peaks};
 use crate::operator;
 use crate::windows::Window;
 
-/// The bystander's p99 may be so many times that of the calm phase.
+/// The limit for the bystander's p99, as a multiple of the calm phase's.
 const RATIO: u32 = 5;
-/// The longest that a window between a kill and ready may last, and an answer in a quick run.
+/// The limit from a kill until ready, and for a response in a quick run.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Everything that was seen.
+/// All results of a run.
 pub(crate) struct Report {
     pub(crate) store: Store,
     pub(crate) seed: u64,
@@ -27,21 +27,21 @@ pub(crate) struct Report {
     pub(crate) operator: operator::Tally,
     pub(crate) failures: Messages,
     pub(crate) wrong: Messages,
-    /// Requests of the bystander that the daemon asked to repeat.
+    /// Requests of the bystander that the daemon asked to retry.
     pub(crate) put_off: Messages,
     pub(crate) hostile: Answers,
     pub(crate) windows: Vec<Window>,
     pub(crate) peaks: Peaks,
     pub(crate) parked: u64,
-    /// Lines of the log that tell of a panic.
+    /// Log lines that report a panic.
     pub(crate) panics: Messages,
 }
 
-/// Something that must hold.
+/// A condition that must hold.
 #[derive(Debug)]
 pub(crate) struct Check {
     pub(crate) title: &'static str,
-    /// Why it does not hold.
+    /// The reason it does not hold.
     pub(crate) broken: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl Report {
         checks
     }
 
-    /// The longest times from a kill until ready, and until an event was folded.
+    /// Returns the longest times from a kill until ready, and until an event was folded.
     fn slowest_restart(&self) -> (Duration, Duration) {
         let slowest = |of: fn(&Window) -> Option<Duration>| {
             self.windows.iter().filter_map(of).max().unwrap_or_default()
@@ -158,7 +158,7 @@ impl Report {
     }
 }
 
-/// The table, at most 80 columns wide.
+/// Formats a table of at most 80 columns.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tally, operator) = (&self.bystander, &self.operator);

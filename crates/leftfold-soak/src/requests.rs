@@ -1,4 +1,5 @@
-//! Hostile clients: broken requests, endless bodies, connections that are never read from, the dearest questions.
+//! Hostile clients: broken requests, endless bodies, connections that are never read from,
+//! expensive queries.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -12,15 +13,15 @@ use crate::dice::Dice;
 use crate::http::{Client, JSON, connect};
 use crate::scripts::{self, HOSTILE};
 
-/// The address that hostile clients speak from.
+/// The address that hostile clients connect from.
 const SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Bounds of what hostile clients hold at a time.
+/// The maximum numbers of connections that hostile clients hold at a time.
 const IDLE: usize = 400;
 const UNREAD: usize = 40;
-/// A connection that is never read from has a buffer of this size.
+/// The receive buffer of a connection that is never read from.
 const BUFFER: usize = 4 << 10;
 
 /// Appends events that trigger hostile scripts.
@@ -34,7 +35,7 @@ pub(crate) fn append(arena: &Arena, mut dice: Dice) {
     }
 }
 
-/// Sends one hostile request after the other.
+/// Sends hostile requests, one after the other.
 pub(crate) fn speak(arena: &Arena, mut dice: Dice) {
     let mut client = Client::new(arena.address, SOURCE, TIMEOUT);
     while arena.phase() == Phase::Hostile {
@@ -60,13 +61,13 @@ pub(crate) fn speak(arena: &Arena, mut dice: Dice) {
     }
 }
 
-/// Holds connections that are idle, or asked for much and never read from.
+/// Holds connections that are idle, or that request much and are never read from.
 pub(crate) fn sit(arena: &Arena, mut dice: Dice) {
     let (mut idle, mut unread): (Vec<TcpStream>, Vec<(Instant, TcpStream)>) = (Vec::new(), Vec::new());
     while arena.phase() == Phase::Hostile {
         for _ in 0..10 {
             let Ok(mut stream) = connect(arena.address, SOURCE, CONNECT, None) else { break };
-            // Some have asked once, as a client that keeps its connection.
+            // Some send one request first, as a keep-alive client does.
             if dice.below(2) == 0
                 && stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").is_err()
             {
@@ -97,10 +98,10 @@ fn note(arena: &Arena, kind: &'static str, answer: std::io::Result<crate::http::
     }
 }
 
-/// Sends bytes, and reads the begin of the answer, or goes away without.
+/// Sends bytes, and reads the start of the response or disconnects without reading.
 fn raw(arena: &Arena, kind: &'static str, bytes: &[u8], dice: &mut Dice) {
     let Ok(mut stream) = connect(arena.address, SOURCE, CONNECT, None) else { return };
-    // The server may close the connection before it has read all.
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     if dice.below(3) == 0 {
         return arena.answered(kind, 0, "");
@@ -113,7 +114,7 @@ fn raw(arena: &Arena, kind: &'static str, bytes: &[u8], dice: &mut Dice) {
     arena.answered(kind, status, &text);
 }
 
-/// Sends a request so slowly that it takes seconds, and gives up.
+/// Sends a request very slowly and never completes it.
 fn trickle(arena: &Arena, dice: &mut Dice) {
     let Ok(mut stream) = connect(arena.address, SOURCE, CONNECT, None) else { return };
     let request =
@@ -147,7 +148,7 @@ fn malformed(dice: &mut Dice) -> Vec<u8> {
     (0..=dice.below(4_000)).map(|_| u8::try_from(dice.below(256)).unwrap_or(0)).collect()
 }
 
-/// A body in chunks of one byte each.
+/// Returns a request whose body has one byte per chunk.
 fn chunks(dice: &mut Dice) -> Vec<u8> {
     let mut bytes =
         b"POST /streams/chunks HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -172,7 +173,7 @@ fn huge_headers(dice: &mut Dice) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Returns a path, a type of content, and a body that must be refused.
+/// Returns a path, a content type and a body that the daemon must reject.
 fn invalid(dice: &mut Dice) -> (String, &'static str, String) {
     let event = |data: &str| format!("{{\"type\": \"looping\", \"data\": {data}}}");
     let cloud = |field: &str, value: Value| {
@@ -206,7 +207,7 @@ fn invalid(dice: &mut Dice) -> (String, &'static str, String) {
     ((*path).to_owned(), kind, body.clone())
 }
 
-/// Things that operators do, and that fold hostile events once more.
+/// Returns a request that operators send. Some of them fold hostile events again.
 fn operation(dice: &mut Dice) -> (&'static str, String) {
     let name = dice.pick(HOSTILE).name;
     let number = dice.below(40);
@@ -220,7 +221,7 @@ fn operation(dice: &mut Dice) -> (&'static str, String) {
     }
 }
 
-/// A question whose answer is large or takes long.
+/// Returns a path whose response is large or slow.
 fn dear(dice: &mut Dice) -> String {
     let number = dice.below(3);
     let paths = [
@@ -243,7 +244,7 @@ fn dear(dice: &mut Dice) -> String {
     dice.pick(&paths).clone()
 }
 
-/// A question whose answer nobody reads.
+/// Returns a request whose response the client does not read.
 fn unread_request(dice: &mut Dice) -> String {
     let stream = "accept: text/event-stream\r\n";
     let (path, accept) = match dice.below(6) {

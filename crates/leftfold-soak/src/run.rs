@@ -24,7 +24,7 @@ use crate::scripts;
 const BYSTANDERS: usize = 2;
 const SPEAKERS: usize = 2;
 
-/// Runs everything on one store. The daemon lives in the directory.
+/// Runs everything on one store. The daemon's files are in the directory.
 pub(crate) fn run(
     args: &Args,
     store: Store,
@@ -35,7 +35,7 @@ pub(crate) fn run(
     let begun = Instant::now();
     let mut dice = Dice::new(seed);
     let plan = Plan::new(time, args.quick, &mut dice);
-    // It lives until the end of the run.
+    // The server must live until the end of the run.
     let server = match store {
         Store::Sqlite => None,
         Store::Mongodb => Some(mongodb()?),
@@ -129,7 +129,7 @@ fn panics(daemon: &Daemon) -> Messages {
     Messages { count: first.len() as u64, first: first.into_iter().take(5).collect() }
 }
 
-/// A line that is written anew every second, or once a minute where nobody watches.
+/// A progress line, updated every second on a terminal and printed once a minute otherwise.
 struct Progress {
     store: Store,
     time: Duration,
@@ -152,7 +152,7 @@ impl Progress {
         let (requests, kills) = (arena.requests.load(Ordering::Relaxed), arena.windows.list().len());
         let failures = arena.failures().count + arena.wrongs().count;
         let store = self.store.name();
-        // Nothing depends on somebody seeing it.
+        // A failed write of the progress does not matter.
         let _ = write!(
             err,
             "{begin}{store}: {seconds}/{all} s, {requests} requests, {kills} kills, {failures} failures{end}"

@@ -1,5 +1,5 @@
-//! Projections whose functions hang, eat memory, nest, throw or return what no document may be, and the events that
-//! trigger them.
+//! Projections that hang, exhaust memory, nest deeply, throw or return invalid documents, and the
+//! events that trigger them.
 
 use std::fs;
 use std::io;
@@ -17,12 +17,12 @@ const CARTS: &str = r#"export default {
 };
 "#;
 
-/// A hostile projection. It folds events whose type is its own name, and nothing else.
+/// A hostile projection. It folds only events whose type is its own name.
 pub(crate) struct Hostile {
     pub(crate) name: &'static str,
-    /// From the document and the event's data to the next document.
+    /// A function from the document and the event's data to the next document.
     function: &'static str,
-    /// Where its events go, if not to the document that is named like the stream.
+    /// The route function; by default events go to the document named like the stream.
     route: Option<&'static str>,
 }
 
@@ -30,9 +30,9 @@ const fn hostile(name: &'static str, function: &'static str) -> Hostile {
     Hostile { name, function, route: None }
 }
 
-/// All of them. `data.n` is a number below 1,000.
+/// All hostile projections. `data.n` is a number below 1,000.
 pub(crate) const HOSTILE: &[Hostile] = &[
-    // Native loops, which the engine itself can't interrupt.
+    // Native loops, which the JavaScript engine can't interrupt.
     hostile("searching", r#"() => ({ has: "a".repeat(600000).includes("a".repeat(300000) + "b") })"#),
     hostile("joining", r#"() => ({ text: new Array(4294967295).join("") })"#),
     hostile("matching", r#"() => ({ has: /^(a+)+$/.test("a".repeat(40) + "b") })"#),
@@ -53,7 +53,7 @@ pub(crate) const HOSTILE: &[Hostile] = &[
         "slow",
         "(doc, { n }) => { let x = n; for (let i = 0; i < 6e5; i++) x += i; return { n: (doc?.n ?? 0) + 1 }; }",
     ),
-    // Large documents: one of some megabytes, and one that gets larger with each event.
+    // Large documents: one of some megabytes, and one that grows with each event.
     hostile("huge", r#"(_, { n }) => ({ text: "x".repeat((n % 4 + 1) * 1000000) })"#),
     hostile(
         "growing",
@@ -75,7 +75,8 @@ impl Hostile {
         )
     }
 
-    /// How many streams its events go to. A parked document hangs no more: so most have many.
+    /// Returns the number of streams for the events. A parked document no longer hangs, so most
+    /// projections have many.
     fn streams(&self) -> usize {
         match self.name {
             "growing" | "slow" => 3,

@@ -1,28 +1,29 @@
-//! The windows between a kill and the moment at which the daemon serves and folds again.
+//! The windows from a kill until the daemon serves and folds again.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// All windows of a run. Requests that overlap one of them are repeated, and not measured.
+/// All windows of a run. Requests that overlap a window are retried and not measured.
 #[derive(Debug, Default)]
 pub(crate) struct Windows(Mutex<Vec<Window>>);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) killed: Instant,
-    /// When `/readyz` answered 200, after the kill.
+    /// The time from the kill until `/readyz` returned 200.
     pub(crate) ready: Option<Duration>,
-    /// When an event that was appended after the kill was folded, after the kill.
+    /// The time from the kill until an event appended after it was folded.
     pub(crate) folded: Option<Duration>,
 }
 
 impl Windows {
-    /// Opens a window. This comes before the kill, so that no client sees the kill earlier.
+    /// Opens a window. The caller opens it before the kill, so that no client sees the kill
+    /// earlier.
     pub(crate) fn open(&self) {
         self.all().push(Window { killed: Instant::now(), ready: None, folded: None });
     }
 
-    /// Notes that the daemon is ready.
+    /// Records that the daemon is ready.
     pub(crate) fn ready(&self) {
         if let Some(window) = self.all().last_mut() {
             window.ready = Some(window.killed.elapsed());
@@ -36,7 +37,7 @@ impl Windows {
         }
     }
 
-    /// Whether a window was open at some time between the two.
+    /// Returns whether a window was open at some time between `from` and `to`.
     pub(crate) fn overlap(&self, from: Instant, to: Instant) -> bool {
         let overlaps = |window: &Window| {
             window.killed <= to && window.folded.is_none_or(|folded| from <= window.killed + folded)

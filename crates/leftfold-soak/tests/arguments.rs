@@ -1,4 +1,5 @@
-//! The program's arguments. That there is such a test also has cargo build the program for `cargo xtask test`.
+//! Checks the command-line arguments. This test also makes cargo build the binary for `cargo xtask
+//! test`.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The command-line arguments.
 
 use clap::{Args, Parser, Subcommand};
 
@@ -9,8 +9,10 @@ Exit status:
   3    it could not be done: why is said on standard error
   130  interrupted before it was done";
 
-/// Starts real servers for trying things by hand: each private, in a temporary directory, on a free loopback port, ended
-/// with this program.
+/// Start private servers for manual tests, each in a temporary directory and on a free loopback
+/// port
+///
+/// The servers stop with this program.
 #[derive(Debug, Parser)]
 #[command(name = "leftfold-testbed", version, after_help = EXIT_STATUS, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -20,19 +22,19 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Part {
-    /// Gets the programs that the tests need
+    /// Install the programs that the tests need
     Fetch,
-    /// Starts MongoDB, prints its URL and waits for Ctrl-C
+    /// Start MongoDB, print its URL and wait for Ctrl-C
     #[command(name = "mongodb")]
     MongoDb(MongoDb),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MongoDb {
-    /// How many members the replica set has
+    /// Start a replica set with this many members
     #[arg(long, value_name = "1|3", default_value_t = 1, value_parser = members)]
     pub(crate) members: usize,
-    /// One server that is no replica set, without transactions
+    /// Start one server without a replica set and without transactions
     #[arg(long, conflicts_with = "members")]
     pub(crate) standalone: bool,
     /// Print the URL and the members as one JSON value

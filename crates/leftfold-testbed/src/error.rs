@@ -1,8 +1,8 @@
-//! Why a server could not be had, or did not do what it was told.
+//! The error of a server that does not start or does not do what a test asks.
 
 use std::fmt::Display;
 
-/// What was being done, and why it failed.
+/// A failed operation and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}: {why}")]
 pub struct Error {
@@ -11,12 +11,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// `doing` says what was being done: "starting mongod at 127.0.0.1:4711".
+    /// Creates an error. `doing` names the operation: "starting mongod at 127.0.0.1:4711".
     pub(crate) fn new(doing: impl Display, why: impl Display) -> Self {
         Self { doing: doing.to_string(), why: why.to_string() }
     }
 
-    /// Adds what to do about it.
+    /// Adds advice on how to fix the problem.
     pub(crate) fn advising(self, what_to_do: impl Display) -> Self {
         Self { why: format!("{}; {what_to_do}", self.why), ..self }
     }

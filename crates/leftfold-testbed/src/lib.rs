@@ -1,5 +1,5 @@
-//! Real servers for tests and benchmarks: each private, in a temporary directory, on a free loopback port, ended with the
-//! process that started it.
+//! Real servers for tests and benchmarks. Each is private, in a temporary directory, on a free
+//! loopback port, and stops with the process that started it.
 //!
 //! ```no_run
 //! # async fn test() -> Result<(), leftfold_testbed::Error> {
@@ -13,14 +13,16 @@
 //! # }
 //! ```
 //!
-//! [`redis`], [`nats`] and [`rabbitmq`] servers are one process each, and keep on disk what they have acknowledged; [`rabbitmq`]'s
-//! acknowledgements of deliveries alone may be forgotten when it is killed. Their programs are Debian packages, installed where they are
-//! missing without starting any service; an environment variable such as `LEFTFOLD_REDIS_SERVER` names another program.
+//! [`redis`], [`nats`] and [`rabbitmq`] servers are one process each. They keep acknowledged data
+//! on disk; only [`rabbitmq`] may lose acknowledgements of deliveries when it is killed. Their
+//! programs are Debian packages, which are installed on demand without starting a service. An
+//! environment variable such as `LEFTFOLD_REDIS_SERVER` names another program.
 //!
-//! A server is gone when its value is dropped; also when the process ends in any other way, with SIGKILL or with the server
-//! in a `static`. Its directory then stays behind until somebody starts the next server.
+//! A server stops when its value is dropped, and also when the process ends in another way: by
+//! SIGKILL, or with the server in a `static`. Its directory then remains until the next server
+//! starts.
 //!
-//! Servers run on Linux: what ends them with their process is Linux's own.
+//! Servers run on Linux only, because stopping them with their process needs a Linux feature.
 
 mod error;
 #[cfg(feature = "mongodb")]

@@ -1,4 +1,4 @@
-//! Real servers, for trying things by hand: `fetch` gets them, `mongodb` starts one and waits for Ctrl-C.
+//! Real servers for manual tests: `fetch` installs them, `mongodb` starts one and waits for Ctrl-C.
 
 mod args;
 
@@ -39,7 +39,7 @@ enum Failure {
     Output(io::Error),
 }
 
-/// Starts a server, and ends it when it is no longer wanted.
+/// Starts a server and stops it on a signal.
 fn serve(wanted: &MongoDb) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Failure::Runtime)?.block_on(async {
@@ -73,7 +73,7 @@ fn tell(server: &Server, as_json: bool) -> io::Result<()> {
     out.flush()
 }
 
-/// Waits until somebody wants it to end.
+/// Waits for SIGTERM or Ctrl-C.
 async fn interrupted() {
     match signal(SignalKind::terminate()) {
         Ok(mut terminate) => {

@@ -1,4 +1,4 @@
-//! Private NATS servers with JetStream, which keeps streams in files.
+//! Private NATS servers with JetStream, which stores streams in files.
 
 use crate::Error;
 use crate::service::{Kind, Service, server};
@@ -17,12 +17,12 @@ static NATS: Kind = Kind {
     taken: "address already in use",
 };
 
-/// A private NATS server, gone when dropped.
+/// A private NATS server, stopped on drop.
 #[derive(Debug)]
 pub struct Server(Service);
 
 impl Server {
-    /// Starts one. It takes connections when this returns.
+    /// Starts a server. It accepts connections when this returns.
     pub async fn start() -> Result<Self, Error> {
         Ok(Self(Service::start(&NATS, Vec::new()).await?))
     }

@@ -1,4 +1,4 @@
-//! Programs that come as Debian packages.
+//! Programs from Debian packages.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,12 +8,13 @@ use std::{env, io};
 
 use crate::Error;
 
-/// Where programs are besides the search path: Debian keeps servers apart.
+/// Directories outside the search path where Debian installs servers.
 const ALSO: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/lib/rabbitmq/bin"];
-/// Asked by packages whether they may start a service.
+/// The script that packages run to ask whether they may start a service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// A program's place, installed if it is not there. An environment variable may name another one.
+/// Returns the path of a program, and installs the package if it is missing. An environment
+/// variable may name another program.
 pub fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Error> {
     if let Some(named) = env::var_os(variable) {
         return Ok(named.into());
@@ -26,7 +27,7 @@ pub fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Err
         "as root, run: apt-get update && apt-get install --no-install-recommends {package}; or set {variable} to a {name} of \
          your own"
     );
-    // Others may want the same, in this process or another one.
+    // Other threads and processes may install the same package.
     let lock = File::create(env::temp_dir().join("leftfold-testbed-packages.lock"))
         .and_then(|lock| lock.lock().map(|()| lock));
     let _lock = lock.map_err(|error| Error::new(&doing, error))?;
@@ -40,7 +41,7 @@ pub fn program(name: &str, package: &str, variable: &str) -> Result<PathBuf, Err
 fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let places = env::split_paths(&path).chain(ALSO.map(PathBuf::from));
-    // RabbitMQ's own script comes before the one that wants to be another user.
+    // RabbitMQ's own script must come before the wrapper that switches the user.
     let mut places: Vec<_> = places.collect();
     places.sort_by_key(|place| place != Path::new("/usr/lib/rabbitmq/bin"));
     places.into_iter().map(|place| place.join(name)).find(|program| program.is_file())
@@ -50,7 +51,7 @@ fn install(doing: &str, package: &str) -> Result<(), Error> {
     let _forbidden = NoServices::forbid().map_err(|error| Error::new(doing, error))?;
     let apt = |arguments: &[&str]| {
         let mut apt = Command::new("apt-get");
-        // Some packages look at the run level instead of asking.
+        // Some packages look at the run level instead of running the policy script.
         apt.args(arguments).env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
         let output = apt.output().map_err(|error| Error::new(doing, error))?;
         if output.status.success() {
@@ -60,11 +61,11 @@ fn install(doing: &str, package: &str) -> Result<(), Error> {
         Err(Error::new(doing, format!("apt-get ended with {}: {said}", output.status)))
     };
     let install = ["install", "--yes", "--no-install-recommends", package];
-    // The list of packages may be too old to have it.
+    // The package list may be out of date.
     apt(&install).or_else(|_| apt(&["update"]).and_then(|()| apt(&install)))
 }
 
-/// While it lives, no package starts a service.
+/// A guard: no package starts a service while it exists.
 struct NoServices {
     is_ours: bool,
 }

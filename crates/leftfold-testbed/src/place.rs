@@ -1,4 +1,4 @@
-//! Where servers keep their data: directories that do not outlive their use.
+//! Temporary directories for the servers' data.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,10 +11,11 @@ use crate::Error;
 const PREFIX: &str = "leftfold-testbed-";
 const LOCK: &str = "in-use";
 
-/// A temporary directory, removed when dropped.
+/// A temporary directory, removed on drop.
 ///
-/// Who is killed leaves it behind, and so does a server in a `static`. Then whoever makes the next one removes it: a lock in it,
-/// which ends with the process, says whether it is in use.
+/// A killed process leaves its directory behind, and so does a server in a `static`. The next new
+/// place removes such directories. A lock file in each directory, which the system releases with
+/// the process, shows whether it is in use.
 #[derive(Debug)]
 pub(crate) struct Place {
     directory: TempDir,
@@ -32,7 +33,8 @@ impl Place {
         let unlocked = directory.path().join("not-in-use-yet");
         let lock = File::create(&unlocked)?;
         lock.lock()?;
-        // Only now do others see a lock, so that they never find one that is free too early.
+        // The lock gets its name only now, so that other processes never find it unlocked too
+        // early.
         fs::rename(unlocked, directory.path().join(LOCK))?;
         Ok(Self { directory, _lock: lock })
     }
@@ -41,14 +43,15 @@ impl Place {
         self.directory.path()
     }
 
-    /// Removes it, and says so if that fails.
+    /// Removes the directory and reports errors.
     pub(crate) fn remove(self) -> Result<(), Error> {
         let doing = format!("removing {}", self.path().display());
         self.directory.close().map_err(|error| Error::new(doing, error))
     }
 }
 
-/// Removes what others have left behind. What can't be removed stays: it is somebody else's, or somebody else is at it.
+/// Removes the directories that other processes left behind. Ignores errors: another user may own
+/// the directory, or another process may be removing it.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {

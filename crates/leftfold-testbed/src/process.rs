@@ -1,4 +1,4 @@
-//! Processes that end with this one, however it ends.
+//! Child processes that end with this process, however it ends.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::sync::oneshot;
 
-/// A process. Dropped, it is killed.
+/// A child process, killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -21,10 +21,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program whose output goes to a file.
+    /// Starts a program with its output redirected to a file.
     pub(crate) async fn start(program: &Path, arguments: &[OsString], output: &Path) -> io::Result<Self> {
-        // `setpriv` has the kernel kill the program when the thread that started it ends. Should that have happened before
-        // it was asked to, the program has another parent by then, and is not run.
+        // `setpriv` makes the kernel kill the program when the thread that started it ends. If this
+        // process ended even earlier, the program has another parent by then, and the shell does
+        // not run it.
         const RUN_UNDER: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
         let file = File::create(output)?;
         let mut command = Command::new("setpriv");
@@ -36,7 +37,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
-            // Ctrl-C is for this process, which ends the other one when it likes.
+            // Ctrl-C is only for this process, which decides when the child ends.
             .process_group(0);
         let child = start_where_threads_last(command).await?;
         Ok(Self { child, frozen: false })
@@ -46,7 +47,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
@@ -56,7 +57,7 @@ impl Process {
         self.frozen
     }
 
-    /// Has it stand still; it does when it [stands](Self::stands).
+    /// Sends SIGSTOP. [`stands`](Self::stands) tells when the process has stopped.
     pub(crate) fn freeze(&mut self) -> io::Result<()> {
         kill_process(self.pid(), Signal::STOP)?;
         self.frozen = true;
@@ -74,7 +75,7 @@ impl Process {
         Ok(())
     }
 
-    /// Kills it, and returns when it is gone.
+    /// Kills the process and waits until it is gone.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
@@ -87,14 +88,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It fails if the process has ended already.
+        // This fails if the process has already ended.
         let _ = self.kill();
     }
 }
 
 type Order = (Command, oneshot::Sender<io::Result<Child>>);
 
-/// Starts a program from a thread that lasts as long as this process.
+/// Starts a program from a thread that lives as long as this process.
 async fn start_where_threads_last(command: Command) -> io::Result<Child> {
     static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
@@ -108,10 +109,10 @@ async fn start_where_threads_last(command: Command) -> io::Result<Child> {
     answer.await.map_err(|_| gone())?
 }
 
-/// Does not end, since nobody drops the other end.
+/// Starts programs for ever: the sender is never dropped.
 fn start_all(ordered: &mpsc::Receiver<Order>) {
     while let Ok((mut command, reply)) = ordered.recv() {
-        // Who gave the order may have been dropped while waiting.
+        // The caller may have been dropped while it waited.
         if let Err(Ok(mut unwanted)) = reply.send(command.spawn()) {
             let _ = unwanted.kill();
             let _ = unwanted.wait();

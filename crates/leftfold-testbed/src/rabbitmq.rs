@@ -1,4 +1,4 @@
-//! Private RabbitMQ servers. The guest may do anything.
+//! Private RabbitMQ servers. The guest user has all rights.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,11 +17,11 @@ static RABBITMQ: Kind = Kind {
     taken: "eaddrinuse",
 };
 
-/// A private RabbitMQ server, gone when dropped.
+/// A private RabbitMQ server, stopped on drop.
 #[derive(Debug)]
 pub struct Server(Service, #[expect(dead_code, reason = "it is kept for as long as the server")] Names);
 
-/// Erlang's directory of names, which would otherwise be started by the server, and outlive it.
+/// Erlang's name server (epmd). The RabbitMQ server would otherwise start one that outlives it.
 #[derive(Debug)]
 struct Names {
     _process: Process,
@@ -29,9 +29,9 @@ struct Names {
 }
 
 impl Server {
-    /// Starts one. It takes connections when this returns.
+    /// Starts a server. It accepts connections when this returns.
     pub async fn start() -> Result<Self, Error> {
-        // Installs what is missing, the directory of names included.
+        // Install the missing packages, including epmd.
         let found = tokio::task::spawn_blocking(|| {
             crate::package::program(RABBITMQ.name, RABBITMQ.package, RABBITMQ.variable)
         });
@@ -52,7 +52,7 @@ server!("amqp");
 
 fn command(program: &Path, directory: &Path, port: u16) -> Vec<OsString> {
     let inside = |variable: &str, name: &str| format!("{variable}={}", directory.join(name).display());
-    // Where the nodes of a cluster would talk to each other.
+    // The port for connections between cluster nodes.
     let cluster = free_port().unwrap_or(port.wrapping_add(1));
     let variables = [
         format!("HOME={}", directory.display()),
@@ -68,9 +68,9 @@ fn command(program: &Path, directory: &Path, port: u16) -> Vec<OsString> {
         format!("RABBITMQ_NODE_PORT={port}"),
         format!("RABBITMQ_DIST_PORT={cluster}"),
         "RABBITMQ_LOGS=-".to_owned(),
-        // Then its script becomes the server, instead of starting it and waiting.
+        // With this the script replaces itself with the server instead of starting it and waiting.
         "RABBITMQ_ALLOW_INPUT=1".to_owned(),
-        // Two cores are enough, and nobody waits by spinning.
+        // Two cores are enough, and schedulers must not busy-wait.
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +sbwt none +Q 4096".to_owned(),
     ];
     let mut command: Vec<OsString> = variables.map(OsString::from).into();

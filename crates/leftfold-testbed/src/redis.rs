@@ -1,4 +1,4 @@
-//! Private Redis servers that have on disk what they have acknowledged.
+//! Private Redis servers that store acknowledged writes on disk.
 
 use crate::Error;
 use crate::service::{Kind, Service, server};
@@ -20,12 +20,12 @@ static REDIS: Kind = Kind {
     taken: "Address already in use",
 };
 
-/// A private Redis server, gone when dropped.
+/// A private Redis server, stopped on drop.
 #[derive(Debug)]
 pub struct Server(Service);
 
 impl Server {
-    /// Starts one. It takes connections when this returns.
+    /// Starts a server. It accepts connections when this returns.
     pub async fn start() -> Result<Self, Error> {
         Ok(Self(Service::start(&REDIS, Vec::new()).await?))
     }

@@ -1,4 +1,4 @@
-//! A server that is one process with a port and a directory.
+//! A server that consists of one process with a port and a directory.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,38 +13,39 @@ use crate::place::Place;
 use crate::process::Process;
 use crate::until::{PATIENCE, until};
 
-/// What there is to know of a kind of server.
+/// The description of a kind of server.
 #[derive(Debug)]
 pub(crate) struct Kind {
     /// The program.
     pub(crate) name: &'static str,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     pub(crate) package: &'static str,
     /// The environment variable that names another program.
     pub(crate) variable: &'static str,
-    /// The command line, from the program, the directory and the port. It may begin with variables: `NAME=value`.
+    /// Builds the command line from the program, the directory and the port. It may begin with
+    /// environment variables: `NAME=value`.
     pub(crate) command: fn(&Path, &Path, u16) -> Vec<OsString>,
-    /// What it says when it takes connections.
+    /// The log text that shows that the server accepts connections.
     pub(crate) ready: &'static str,
-    /// What it says when somebody else has its port.
+    /// The log text that shows that its port is taken.
     pub(crate) taken: &'static str,
 }
 
-/// A private server, gone when dropped.
+/// A private server, stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Service {
     kind: &'static Kind,
     program: PathBuf,
     port: u16,
-    /// What it needs to know besides its command line.
+    /// Environment variables of the form `NAME=value`.
     environment: Vec<OsString>,
     process: Mutex<Option<Process>>,
-    // After the process, so that it is ended when its directory is removed.
+    // Declared after the process, so that the process ends before its directory is removed.
     place: Place,
 }
 
 impl Service {
-    /// Starts one, on whatever port is free, with variables of the form `NAME=value`.
+    /// Starts a server on a free port, with variables of the form `NAME=value`.
     pub(crate) async fn start(kind: &'static Kind, environment: Vec<OsString>) -> Result<Self, Error> {
         let found = spawn_blocking(|| crate::package::program(kind.name, kind.package, kind.variable)).await;
         let program = found.map_err(|error| Error::new(format!("looking for {}", kind.name), error))??;
@@ -65,25 +66,25 @@ impl Service {
         self.place.path()
     }
 
-    /// Ends it and removes its directory.
+    /// Stops the server and removes its directory.
     pub(crate) async fn shutdown(self) -> Result<(), Error> {
         self.kill().await?;
         self.place.remove()
     }
 
-    /// Its process id, if it runs.
+    /// Returns the process id, if the server runs.
     pub(crate) fn process_id(&self) -> Option<u32> {
         self.process().as_mut().and_then(|process| matches!(process.ended(), Ok(None)).then(|| process.id()))
     }
 
-    /// Kills it with SIGKILL, and returns when it is gone.
+    /// Kills the server with SIGKILL and waits until it is gone.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
         let Some(mut process) = self.process().take() else { return Ok(()) };
         let killed = spawn_blocking(move || process.kill()).await.unwrap_or_else(|error| Err(error.into()));
         killed.map_err(|error| Error::new(format!("killing {}", self.named()), error))
     }
 
-    /// Has it stand still with SIGSTOP, and returns when it does.
+    /// Stops the server with SIGSTOP and waits until it has stopped.
     pub(crate) async fn freeze(&self) -> Result<(), Error> {
         let doing = format!("freezing {}", self.named());
         self.with_process(&doing, Process::freeze)?;
@@ -106,13 +107,13 @@ impl Service {
         }
     }
 
-    /// Starts it again after it was killed: with its data, at its port.
+    /// Starts a killed server again, with its data and on its port.
     pub(crate) async fn restart(&self) -> Result<(), Error> {
         if self.process_id().is_some() {
             return Ok(());
         }
         let begun = tokio::time::Instant::now();
-        // Somebody may have been given its port meanwhile; most do not keep it for long.
+        // Another process may have got the port meanwhile. Most processes release it soon.
         while !self.launch().await? {
             if begun.elapsed() > PATIENCE {
                 let doing = format!("starting {} again", self.named());
@@ -122,7 +123,8 @@ impl Service {
         Ok(())
     }
 
-    /// Starts it and waits until it takes connections; `false` if somebody else has its port.
+    /// Starts the process and waits until it accepts connections. Returns `false` if another
+    /// process has its port.
     async fn launch(&self) -> Result<bool, Error> {
         let starting = format!("starting {}", self.named());
         let failed = |error| Error::new(&starting, error);
@@ -171,57 +173,59 @@ fn last_words(said: &str) -> String {
     format!("the end of its log:\n{}", lines[lines.len().saturating_sub(LINES)..].join("\n"))
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> Result<u16, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|error| Error::new("looking for a free port", error))
 }
 
-/// The methods that all such servers have.
+/// Defines the methods that all such servers have.
 macro_rules! server {
     ($scheme:literal) => {
         impl Server {
-            /// How clients address it.
+            /// Returns the URL for clients.
             pub fn url(&self) -> String {
                 format!("{}://127.0.0.1:{}", $scheme, self.0.port())
             }
 
-            /// Its port, which stays the same.
+            /// Returns the port, which never changes.
             pub fn port(&self) -> u16 {
                 self.0.port()
             }
 
-            /// Its process id, if it runs.
+            /// Returns the process id, if the server runs.
             pub fn process_id(&self) -> Option<u32> {
                 self.0.process_id()
             }
 
-            /// The directory with its data and its log.
+            /// Returns the directory with the data and the log.
             pub fn directory(&self) -> &std::path::Path {
                 self.0.directory()
             }
 
-            /// Kills it with SIGKILL, and returns when it is gone.
+            /// Kills the server with SIGKILL and waits until it is gone.
             pub async fn kill(&self) -> Result<(), crate::Error> {
                 self.0.kill().await
             }
 
-            /// Ends it and removes its directory, as dropping it does, but says so if that fails.
+            /// Stops the server and removes its directory, as a drop does, but reports errors.
             pub async fn shutdown(self) -> Result<(), crate::Error> {
                 self.0.shutdown().await
             }
 
-            /// Has it stand still with SIGSTOP, and returns when it does. Its connections stay open.
+            /// Stops the server with SIGSTOP and waits until it has stopped. Its connections stay
+            /// open.
             pub async fn freeze(&self) -> Result<(), crate::Error> {
                 self.0.freeze().await
             }
 
-            /// Lets it go on after it was frozen.
+            /// Continues a frozen server.
             pub fn thaw(&self) -> Result<(), crate::Error> {
                 self.0.thaw()
             }
 
-            /// Starts it again after it was killed: with its data, at its port. One that runs is left as it is.
+            /// Starts a killed server again, with its data and on its port. Does nothing if the
+            /// server runs.
             pub async fn restart(&self) -> Result<(), crate::Error> {
                 self.0.restart().await
             }

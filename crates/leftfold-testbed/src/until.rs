@@ -1,4 +1,4 @@
-//! Waiting for something to become so.
+//! Polling with a timeout.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::Error;
 
-/// How long a server may take to do what usually takes it a second or two: machines that run tests are busy.
+/// The time limit for an operation of a server. It usually takes a second or two, but machines that
+/// run tests are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` repeatedly until it returns a value.
 pub(crate) async fn until<T, F>(doing: &str, ask: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<Option<T>, Error>>,

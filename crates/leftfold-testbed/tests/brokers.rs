@@ -1,4 +1,4 @@
-//! Brokers start, keep what they were given when they are killed, and do not outlive their values.
+//! Brokers start, keep acknowledged data when killed, and stop when their values are dropped.
 
 use std::net::{Ipv4Addr, TcpStream};
 

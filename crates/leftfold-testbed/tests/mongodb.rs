@@ -1,4 +1,4 @@
-//! MongoDB servers do what tests need of them, and do not outlive them.
+//! MongoDB servers can be killed, frozen and restarted, and stop with the test.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader};
@@ -47,7 +47,7 @@ async fn three_members_elect_another_primary_and_the_killed_one_comes_back() -> 
 
     server.start(first).await?;
     server.kill(3 - first - second).await?;
-    // Two are a majority only with the one that came back.
+    // Two members are a majority only if the restarted one is among them.
     things.insert_one(doc! { "_id": 3 }).await?;
     assert_eq!(things.count_documents(doc! {}).await?, 3);
     Ok(())
@@ -103,7 +103,8 @@ async fn access_control_wants_a_known_user_with_rights() -> Outcome {
     Ok(())
 }
 
-/// The kernel ends a child with the *thread* that started it, and tests have threads and runtimes of their own.
+/// The kernel kills a child with the *thread* that started it, and each test has its own threads
+/// and runtime.
 #[test]
 fn a_server_outlives_the_thread_and_the_runtime_it_was_started_in() -> Outcome {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -135,13 +136,14 @@ async fn a_server_ends_when_its_starter_is_killed() -> Outcome {
     starter.wait()?;
     eventually(|| !answers(port));
 
-    // What it left behind goes when the next one comes.
+    // The next server removes the directory that was left behind.
     Server::standalone().await?.shutdown().await?;
     assert!(!directory.exists());
     Ok(())
 }
 
-/// Starts the program, and returns what it tells about its server. It ends with the test, should that fail.
+/// Starts the program and returns its description of the server. The program ends with the test,
+/// even if the test fails.
 fn start_by_hand() -> Result<(Child, serde_json::Value), Box<dyn Error>> {
     let mut starter = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_leftfold-testbed")])

@@ -1,4 +1,6 @@
-//! Prices that come twice and too late, a mail server in trouble, and one mail for each drop: `cargo run -p price-alert --example alerts`.
+//! Sends one mail per price drop, although quotes arrive late or twice and the mail server fails.
+//!
+//! Run it with `cargo run -p price-alert --example alerts`.
 
 use std::path::Path;
 
@@ -20,7 +22,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has it all happen, and tells it line by line.
+/// Plays the story and returns it line by line.
 pub(crate) async fn story(path: &Path) -> Result<Vec<String>, Failure> {
     let sink = Sink::start().await?;
     let alerts = Alerts::start(Sqlite::open(path).await?, sink.address()).await?;
@@ -29,7 +31,8 @@ pub(crate) async fn story(path: &Path) -> Result<Vec<String>, Failure> {
     teller.limit("ann", 5_000).await?;
     teller.limit("bob", 4_000).await?;
 
-    // The producer draws a revision with each price. What happens then on the way, nobody knows.
+    // The producer draws a revision with each price. Deliveries may then arrive twice or out of
+    // order.
     let clock = Clock::new();
     let [first, second, third, fourth, fifth] =
         [5_500, 4_900, 3_900, 5_200, 4_500].map(|cents| Quote::now(&clock, "shoes", cents));
@@ -53,7 +56,7 @@ pub(crate) async fn story(path: &Path) -> Result<Vec<String>, Failure> {
 struct Teller<S> {
     alerts: Alerts<S>,
     sink: Sink,
-    /// How many mails were told of.
+    /// The number of mails already reported.
     told: usize,
     lines: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! All of it together: what is folded, and what reacts to what.
+//! The complete service: the projection, its reactions and the API.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use crate::mail::{self, Mail};
 use crate::price::{Price, Prices, Quote};
 use crate::watch::{Limit, WATCHES, Watch, Watches};
 
-/// A process that takes quotes and limits, and sends mails. Any number of them may work on the same store.
+/// A process that takes quotes and limits, and sends mails. Any number of processes may share a
+/// store.
 pub struct Alerts<S> {
     app: App<S>,
     sequencer: Sequencer<S>,
@@ -19,9 +20,9 @@ pub struct Alerts<S> {
 }
 
 impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
-    /// Begins to work on a store, with a mail server at this address.
+    /// Starts on a store, with a mail server at this address.
     pub async fn start(store: S, server: SocketAddr) -> Result<Self> {
-        // What is reacted to must be there: so this comes first.
+        // A reaction needs its collection, so this call creates the collection first.
         let watches = Watches::open(store.clone()).await?;
         let app = Leftfold::on(store.clone())
             .projection(Prices)
@@ -32,13 +33,16 @@ impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
         Ok(Self { app, sequencer: Sequencer::new(store), watches })
     }
 
-    /// Takes quotes, however often and in whatever order they come. When it answers, they are safe.
+    /// Ingests quotes, which may arrive repeatedly and in any order. They are durable when this
+    /// returns.
     pub async fn deliver(&self, quotes: &[Quote]) -> Result<Vec<Answer>> {
         let deliveries = quotes.iter().map(Quote::delivery).collect::<Result<_>>()?;
         self.sequencer.ingest(Policy::Latest, deliveries).await
     }
 
-    /// Takes what a customer asks for, for the first time or anew, and holds it against the price that there is. If it fails, ask again.
+    /// Creates or changes a customer's limit and compares it with the current price.
+    ///
+    /// The call is idempotent: retry it if it fails.
     pub async fn limit(&self, limit: &Limit) -> Result<(), ReadError> {
         self.watches.limit(limit).await?;
         if let Some(price) = self.price(&limit.product).await? {
@@ -47,17 +51,19 @@ impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
         Ok(())
     }
 
-    /// What a product costs, if that is known.
+    /// Returns the price of a product, if it is known.
     pub async fn price(&self, product: &str) -> Result<Option<Price>, ReadError> {
         self.app.get(Prices, product).await
     }
 
-    /// A customer's watch of a product.
+    /// Returns a customer's watch of a product.
     pub async fn watch(&self, customer: &str, product: &str) -> Result<Option<Watch>> {
         self.watches.get(customer, product).await
     }
 
-    /// Waits until all that was taken has been folded, shown and mailed, by whatever process: for tests. Fails if a mail could not be sent.
+    /// Waits until every process has folded all events and run all reactions. For tests.
+    ///
+    /// Fails if a mail could not be sent.
     pub async fn settled(&self) -> Result<()> {
         self.app.caught_up().await?;
         if let Some(reacting) = self.app.reacting() {
@@ -67,18 +73,20 @@ impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
         Ok(())
     }
 
-    /// Ends when what runs has ended.
+    /// Stops the process and waits for running handlers.
     pub async fn stop(&self) {
         self.app.stop().await;
     }
 }
 
-/// Shows each price to all who watch the product. Of prices that follow each other quickly it may see the last one alone.
+/// Shows each price to all watchers of the product. If prices follow each other quickly, it may see
+/// only the last one.
 fn show_price<S: Contents>(watches: Watches<S>) -> Reaction {
     Reaction::on(Prices, "show-price").watch(|price| price.revision).retry(patiently()).run(move |ctx| {
         let watches = watches.clone();
         async move {
-            // From here on the price may become another one. Then this one is shown late, which does no harm.
+            // The price may change from here on. The watchers then see this one late, which does no
+            // harm.
             let price = ctx.document().await?;
             watches.show(ctx.id().as_str(), price).await?;
             Ok(())
@@ -86,7 +94,8 @@ fn show_price<S: Contents>(watches: Watches<S>) -> Reaction {
     })
 }
 
-/// Sends a mail for each drop. A mail that is tried again is the same mail: its id is that of the drop, not that of the attempt.
+/// Sends a mail for each drop. A retry sends the same mail: the id belongs to the drop, not to the
+/// attempt.
 fn send_mail(server: SocketAddr) -> Reaction {
     Reaction::on_plain(WATCHES, "mail")
         .when(|watch: &Watch| watch.below)

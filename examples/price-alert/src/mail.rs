@@ -1,4 +1,4 @@
-//! Mail: as much of SMTP as it takes to send one, and a server in this process that keeps it.
+//! Mail: a minimal SMTP client, and a server in this process that stores mails.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,23 +11,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-/// How long sending may take.
+/// The timeout for sending a mail.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mail {
-    /// Its Message-ID, without the brackets: two mails that have the same are the same mail.
+    /// The Message-ID without its brackets. Two mails with the same id are the same mail.
     pub id: String,
-    /// Who gets it.
+    /// The recipient's address.
     pub to: String,
-    /// What it is about.
+    /// The subject line.
     pub subject: String,
-    /// What it says.
+    /// The body.
     pub text: String,
 }
 
-/// Sends a mail. If it fails, the server may have taken it all the same: send it again, with the same id.
+/// Sends a mail. After an error the server may still have taken it: retry with the same id.
 pub async fn send(server: SocketAddr, mail: &Mail) -> io::Result<()> {
     timeout(PATIENCE, hand_over(server, mail)).await?
 }
@@ -46,13 +46,13 @@ async fn hand_over(server: SocketAddr, mail: &Mail) -> io::Result<()> {
         line.say(say).await?;
         line.expect(answer).await?;
     }
-    // It is the server's now, whatever becomes of the farewell.
+    // The server has accepted the mail, so a failed QUIT does not matter.
     let _ = line.say("QUIT").await;
     Ok(())
 }
 
 impl Mail {
-    /// The mail as it is sent, with the dot that ends it.
+    /// Encodes the mail for SMTP, including the dot that ends it.
     fn encode(&self) -> io::Result<String> {
         let Self { id, to, subject, text } = self;
         if let Some(bad) = [id, to, subject].into_iter().find(|field| field.contains(char::is_control)) {
@@ -63,7 +63,7 @@ impl Mail {
             "Message-ID: <{id}>\r\nFrom: <alerts@example.org>\r\nTo: <{to}>\r\nSubject: {subject}\r\n\r\n"
         );
         for line in text.lines() {
-            // A line that begins with a dot is not the end.
+            // SMTP doubles a leading dot: a line with a single dot ends the mail.
             content += if line.starts_with('.') { "." } else { "" };
             content += line;
             content += "\r\n";
@@ -71,7 +71,7 @@ impl Mail {
         Ok(content + ".")
     }
 
-    /// The mail that was sent to somebody as these lines.
+    /// Decodes the mail that a client sent to `to` as these lines.
     fn decode(to: &str, lines: &[String]) -> Self {
         let mut parts = lines.splitn(2, String::is_empty);
         let (headers, text) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -85,7 +85,7 @@ impl Mail {
     }
 }
 
-/// A connection on which either side says lines.
+/// A connection on which both sides exchange lines.
 struct Line(BufStream<TcpStream>);
 
 impl Line {
@@ -95,7 +95,7 @@ impl Line {
         self.0.flush().await
     }
 
-    /// What the other side says next; `None` if it is gone.
+    /// Returns the next line from the peer, or `None` if the connection is closed.
     async fn hear(&mut self) -> io::Result<Option<String>> {
         let mut line = String::new();
         let length = self.0.read_line(&mut line).await?;
@@ -103,7 +103,7 @@ impl Line {
         Ok((length > 0).then_some(line))
     }
 
-    /// Hears an answer, which must have this code.
+    /// Reads a response, which must have this code.
     async fn expect(&mut self, code: &str) -> io::Result<()> {
         loop {
             match self.hear().await? {
@@ -111,7 +111,7 @@ impl Line {
                     let message = format!("the mail server was gone before it said {code}");
                     return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
-                // An answer may have several lines, all but the last with a dash.
+                // A response may have several lines. All but the last have a dash after the code.
                 Some(line) if line.starts_with(&format!("{code}-")) => {}
                 Some(line) if line.starts_with(code) => return Ok(()),
                 Some(line) => {
@@ -121,7 +121,7 @@ impl Line {
         }
     }
 
-    /// The lines of a mail, to the dot that ends it.
+    /// Reads the lines of a mail, up to the dot that ends it.
     async fn hear_mail(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
         loop {
@@ -134,21 +134,22 @@ impl Line {
     }
 }
 
-/// What stands between `<` and `>`.
+/// Returns the text between `<` and `>`.
 fn bracketed(text: &str) -> &str {
     text.split_once('<').and_then(|(_, text)| text.split_once('>')).map_or("", |(text, _)| text)
 }
 
-/// What can go wrong at a server, with one mail.
+/// A failure of the server with one mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It says that it can't take the mail now.
+    /// The server rejects the mail with a temporary error.
     Refuses,
-    /// It takes the mail, and is gone before it says so.
+    /// The server takes the mail and closes the connection before it confirms.
     HangsUp,
 }
 
-/// A mail server on this machine. It keeps what it is sent; of mails with the same Message-ID the first, as mailboxes do.
+/// A mail server on this machine that stores the mails it receives. As mailboxes do, it keeps only
+/// the first mail with a given Message-ID.
 #[derive(Debug)]
 pub struct Sink {
     address: SocketAddr,
@@ -165,7 +166,7 @@ struct Kept {
 }
 
 impl Sink {
-    /// Starts a server, on a port that is free. It ends when this is dropped.
+    /// Starts a server on a free port. The server stops when this value is dropped.
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let (address, kept) = (listener.local_addr()?, Arc::<Mutex<Kept>>::default());
@@ -173,27 +174,27 @@ impl Sink {
         Ok(Self { address, kept, serving })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The mails that it keeps, in the order in which they came.
+    /// Returns the stored mails in order of arrival.
     pub fn mails(&self) -> Vec<Mail> {
         lock(&self.kept).mails.clone()
     }
 
-    /// The Message-IDs of all that was sent to it: also what it refused, and what it had seen before.
+    /// Returns the Message-IDs of all received mails, including rejected mails and duplicates.
     pub fn heard(&self) -> Vec<String> {
         lock(&self.kept).heard.clone()
     }
 
-    /// How many mails came that it had seen before.
+    /// Returns the number of duplicates received.
     pub fn duplicates(&self) -> usize {
         lock(&self.kept).duplicates
     }
 
-    /// Has it get into trouble with each of the next mails.
+    /// Makes the server fail on the next mails, one failure per mail.
     pub fn trouble(&self, troubles: impl IntoIterator<Item = Trouble>) {
         lock(&self.kept).troubles.extend(troubles);
     }
@@ -210,7 +211,7 @@ fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
 }
 
 impl Kept {
-    /// Takes a mail, or does not. Answers what went wrong.
+    /// Takes or rejects a mail, and returns the failure to simulate.
     fn take(&mut self, mail: Mail) -> Option<Trouble> {
         self.heard.push(mail.id.clone());
         let trouble = self.troubles.pop_front();
@@ -226,7 +227,7 @@ impl Kept {
 }
 
 async fn serve(listener: TcpListener, kept: Arc<Mutex<Kept>>) {
-    // They end with this.
+    // The connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}

@@ -1,4 +1,4 @@
-//! Prices: as their producer tells them, and as they are known here.
+//! Prices: the quotes of a producer, and the read model folded from them.
 
 use std::sync::Arc;
 
@@ -8,39 +8,40 @@ use leftfold::revision::Clock;
 use leftfold::{Delivery, Event, EventId, NewEvent, Projection, Result, Revision, StreamId, fold};
 use serde::{Deserialize, Serialize};
 
-/// What is told of a product, which is a stream of its own. It is all there is to know, not a change of it: so only the latest counts.
+/// An event of a product; each product is a stream. Events carry the full state, not a change, so
+/// only the latest counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PriceEvent {
-    /// It costs so much from now on.
+    /// The price from now on.
     PriceSet {
-        /// Cents.
+        /// The price in cents.
         cents: u64,
     },
 }
 
-/// A price as its producer tells it.
+/// A price as its producer publishes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quote {
     /// The product.
     pub product: String,
-    /// What it costs, in cents.
+    /// The price in cents.
     pub cents: u64,
-    /// Tells which of two quotes is the later one, in whatever order they arrive.
+    /// Orders two quotes of a product, whatever order they arrive in.
     pub revision: Revision,
 }
 
 impl Quote {
-    /// A quote as of now, with the next revision of the producer's clock.
+    /// Creates a quote with the next revision of the producer's clock.
     pub fn now(clock: &Clock, product: &str, cents: u64) -> Self {
         Self { product: product.to_owned(), cents, revision: clock.next() }
     }
 
-    /// The quote as a feed brings it: the same each time it does.
+    /// Returns the quote as a delivery, which is the same on each call.
     pub fn delivery(&self) -> Result<Delivery> {
         let Self { product, cents, revision } = self;
         let event = NewEvent::encode(&PriceEvent::PriceSet { cents: *cents })?;
-        // A revision of the clock begins with the milliseconds at which it was drawn.
+        // The high digits of a clock revision are the milliseconds at which it was drawn.
         let time = Timestamp::from_millisecond((revision.0 / 1_000_000).cast_signed());
         let entry = Entry {
             id: EventId::new(format!("{product}@{revision}"))?,
@@ -58,12 +59,12 @@ impl Quote {
 #[derive(Clone, Copy, Debug)]
 pub struct Prices;
 
-/// What a product costs.
+/// The price of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Price {
-    /// Cents.
+    /// The price in cents.
     pub cents: u64,
-    /// The revision of the quote that said so.
+    /// The revision of the quote that set it.
     pub revision: Revision,
 }
 

@@ -1,4 +1,4 @@
-//! Watches: what customers want to know, as documents without events.
+//! Watches: the customers' limits, as documents without events.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::price::Price;
 
-/// What a customer asks for: a mail whenever a product's price drops below a limit.
+/// A customer's request: a mail whenever a product's price drops below a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The customer.
     pub customer: String,
-    /// Where mails go.
+    /// The address for mails.
     pub email: String,
     /// The product.
     pub product: String,
@@ -21,27 +21,27 @@ pub struct Limit {
     pub cents: u64,
 }
 
-/// A customer's watch of a product: what is asked for, and what was seen so far.
+/// A customer's watch of a product: the limit, and the prices seen so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// The customer.
     pub customer: String,
-    /// Where mails go.
+    /// The address for mails.
     pub email: String,
     /// The product.
     pub product: String,
     /// The limit, in cents.
     pub limit: u64,
-    /// The last price that was seen, with its revision.
+    /// The last price seen, with its revision.
     pub seen: Option<Price>,
-    /// Whether that is below the limit.
+    /// `true` if that price is below the limit.
     pub below: bool,
-    /// How often it has come to be below.
+    /// The number of times the price has dropped below the limit.
     pub drops: u64,
 }
 
 impl Watch {
-    /// The watch of a customer who has asked for it now, or asks for something else now. Asked for twice, it is the same.
+    /// Returns the watch with a new or changed limit. Repeating the call changes nothing.
     #[must_use]
     pub fn limited(watch: Option<Self>, limit: &Limit) -> Self {
         let Limit { customer, email, product, cents } = limit.clone();
@@ -49,7 +49,8 @@ impl Watch {
         Self { customer, email, product, limit: cents, seen, below, drops }.judged()
     }
 
-    /// The watch when a price was seen. One that is no newer than the last changes nothing: so whoever shows it may be late, and may show it again.
+    /// Returns the watch after it has seen a price. A price that is not newer than the last one
+    /// changes nothing, so callers may be late or repeat the call.
     #[must_use]
     pub fn shown(self, price: Price) -> Self {
         match self.seen {
@@ -65,41 +66,43 @@ impl Watch {
     }
 }
 
-/// Who watches a product.
+/// The customers who watch a product.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Watchers {
     customers: BTreeSet<String>,
 }
 
-/// The watches of all customers, and for each product the list of those who watch it.
+/// The watches of all customers, and the watchers of each product.
 #[derive(Clone, Debug)]
 pub struct Watches<S> {
     watches: Versioned<Watch, S>,
     watchers: Versioned<Watchers, S>,
 }
 
-/// The collection in which watches are.
+/// The name of the collection of watches.
 pub(crate) const WATCHES: &str = "watches";
 
 impl<S: Contents> Watches<S> {
-    /// Those in a store.
+    /// Opens the watches in a store.
     pub async fn open(store: S) -> Result<Self> {
         let watches = Versioned::new(store.clone(), WATCHES).await?;
         Ok(Self { watches, watchers: Versioned::new(store, "watchers").await? })
     }
 
-    /// A watch, if there is one.
+    /// Returns a watch, if it exists.
     pub async fn get(&self, customer: &str, product: &str) -> Result<Option<Watch>> {
         Ok(self.watches.get(&id(customer, product)?).await?.map(|current| current.document))
     }
 
-    /// Notes what a customer asks for.
+    /// Creates or changes a customer's watch.
     ///
-    /// From now on all prices are [shown](Self::show) to it. Show it the price that there is already [yourself](Self::show_to), and read that
-    /// afterwards: a price that you do not find then is found by whoever shows it to all.
+    /// From then on [`show`](Self::show) finds it. The caller must [show it](Self::show_to) the
+    /// current price, and must read that price after this call. A price that is set later reaches
+    /// the watch through `show`.
     pub async fn limit(&self, limit: &Limit) -> Result<()> {
         let id = id(&limit.customer, &limit.product)?;
-        // First the list: one who is on it without a watch does no harm, a watch that nobody finds would.
+        // Update the list first: a listed customer without a watch does no harm, but `show` would
+        // never find a watch that is not listed.
         let listed = |watchers: Option<Watchers>| {
             let mut watchers = watchers.unwrap_or_default();
             watchers.customers.insert(limit.customer.clone());
@@ -110,7 +113,8 @@ impl<S: Contents> Watches<S> {
         Ok(())
     }
 
-    /// Shows the price of a product to all who watch it. If that ends halfway, do it again: who has seen it stays as it is.
+    /// Shows the price of a product to all its watchers. It can be repeated after a failure: a
+    /// watch that has seen the price does not change.
     pub async fn show(&self, product: &str, price: Price) -> Result<()> {
         let watchers = self.watchers.get(product).await?.map(|current| current.document);
         for customer in watchers.unwrap_or_default().customers {
@@ -119,7 +123,7 @@ impl<S: Contents> Watches<S> {
         Ok(())
     }
 
-    /// Shows the price of a product to one who watches it.
+    /// Shows the price of a product to one watcher.
     pub async fn show_to(&self, customer: &str, product: &str, price: Price) -> Result<()> {
         let id = id(customer, product)?;
         self.watches.change(&id, |watch| Ok(watch.map(|watch| watch.shown(price)))).await?;
@@ -127,7 +131,7 @@ impl<S: Contents> Watches<S> {
     }
 }
 
-/// The id of a watch. Products may have any name.
+/// Returns the id of a watch. Product names may contain any character.
 fn id(customer: &str, product: &str) -> Result<String, Invalid> {
     if customer.contains('/') {
         return Err(Invalid::new("customer", customer, "a name without /"));

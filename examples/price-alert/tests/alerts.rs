@@ -1,4 +1,5 @@
-//! One mail for each drop below a limit, whatever the feed does: held against an oracle that shares no code with it.
+//! Checks that each drop below a limit sends one mail, whatever the feed does. The oracle shares no
+//! code with the example.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 const CUSTOMERS: [&str; 4] = ["ann", "bob", "carl", "dora"];
 const PRODUCTS: [&str; 3] = ["shoes", "socks", "a hat / two"];
 
-/// Who watches what.
+/// A customer and a product.
 type Key = (String, String);
 
 #[test]
@@ -81,11 +82,11 @@ fn limit(customer: &str, product: &str, cents: u64) -> Limit {
     Limit { email: format!("{customer}@example.org"), customer, product, cents }
 }
 
-/// Random numbers, the same for the same seed.
+/// Random numbers that repeat for the same seed.
 struct Dice(u64);
 
 impl Dice {
-    /// A number below this one.
+    /// Returns a number below `sides`.
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % sides
@@ -95,7 +96,7 @@ impl Dice {
         of[self.roll(of.len())].clone()
     }
 
-    /// Few prices, so that they are often the same as before, and often the limit itself.
+    /// Picks from few prices, so that prices often repeat and often equal the limit.
     fn cents(&mut self) -> u64 {
         self.pick(&[4_000, 4_500, 5_000, 5_500, 6_000])
     }
@@ -107,7 +108,7 @@ impl Dice {
     }
 }
 
-/// Which drops were told to whom, in the order in which the mails came.
+/// Returns the drops in the mails of each watch, in order of arrival.
 fn told(sink: &Sink) -> BTreeMap<Key, Vec<u64>> {
     let mut told = BTreeMap::<_, Vec<_>>::new();
     for mail in sink.mails() {
@@ -119,7 +120,7 @@ fn told(sink: &Sink) -> BTreeMap<Key, Vec<u64>> {
     told
 }
 
-/// What should be so, by the plainest of means.
+/// The expected state, computed in the simplest way.
 #[derive(Default)]
 struct Oracle {
     prices: BTreeMap<String, (Revision, u64)>,
@@ -153,7 +154,7 @@ impl Oracle {
     }
 }
 
-/// Quotes come late or twice, customers change their minds, and after each of that all is as it should be.
+/// Checks after every step, while quotes arrive late or twice and customers change their limits.
 async fn step_by_step<S: Store + Sequences + Reactive + Contents>(store: S, seed: u64) {
     let (mut dice, clock, mut oracle) = (Dice(seed), Clock::new(), Oracle::default());
     let sink = Sink::start().await.unwrap();
@@ -186,7 +187,7 @@ async fn step_by_step<S: Store + Sequences + Reactive + Contents>(store: S, seed
     alerts.stop().await;
 }
 
-/// What was delivered before sends nothing.
+/// Delivering old quotes again sends no mail.
 async fn again<S: Store + Sequences + Reactive + Contents>(
     alerts: &Alerts<S>,
     sink: &Sink,
@@ -200,7 +201,7 @@ async fn again<S: Store + Sequences + Reactive + Contents>(
     assert_eq!(sink.heard(), before);
 }
 
-/// All quotes come twice, in any order, to several processes at once, while customers are still asking.
+/// Delivers all quotes twice, in random order and to several processes, while customers set limits.
 async fn all_at_once<S: Store + Sequences + Reactive + Contents>(stores: Vec<S>, seed: u64) {
     let (mut dice, clock) = (Dice(seed), Clock::new());
     let sink = Sink::start().await.unwrap();
@@ -244,7 +245,7 @@ async fn all_at_once<S: Store + Sequences + Reactive + Contents>(stores: Vec<S>,
 
         let watch = workers[0].watch(customer, product).await.unwrap().unwrap();
         assert_eq!((watch.seen, watch.below), (Some(price), price.cents < *limit), "seed {seed}: {watch:?}");
-        // What was seen is a part of what there was, so it can't have dropped more often.
+        // The watch has seen a subset of all prices, so it can't have dropped more often.
         let is_below: Vec<_> = of_product().map(|quote| quote.cents < *limit).collect();
         let before = std::iter::once(&false).chain(&is_below);
         let drops = before.zip(&is_below).filter(|(before, is)| **is && !**before).count() as u64;

@@ -1,4 +1,4 @@
-//! The example tells what it should.
+//! The example prints the expected story.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

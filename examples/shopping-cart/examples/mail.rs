@@ -1,8 +1,11 @@
-//! A confirmed cart sends exactly one mail, whatever goes wrong on the way: `cargo run -p shopping-cart --example mail`.
+//! A confirmed cart sends exactly one mail, whatever fails in between.
 //!
-//! The mail is written into an outbox in the same transaction that completes the task, so there is one or none of
-//! both. Here three workers share the work, and it goes wrong in all the ways it can: a worker dies before its commit, a
-//! commit succeeds and its worker never hears of it, events come twice, a cart is canceled in between.
+//! Run it with `cargo run -p shopping-cart --example mail`.
+//!
+//! The handler writes the mail into an outbox in the transaction that completes the task, so both
+//! commit or neither does. Three workers share the tasks here. A worker dies before its commit, a
+//! commit succeeds without its worker learning of it, events arrive twice, and a cart is canceled
+//! in between.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +33,7 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A mail for each confirmed cart.
+/// Returns a reaction that writes a mail for each confirmed cart.
 fn confirmation_mail(path: PathBuf) -> Reaction {
     Reaction::on(CartDetails, "confirmation-mail")
         .when(|cart| cart.status == Status::Confirmed)
@@ -41,7 +44,7 @@ fn confirmation_mail(path: PathBuf) -> Reaction {
         })
 }
 
-/// Puts a mail into the outbox and completes the task: both or none.
+/// Writes a mail to the outbox and completes the task in one transaction.
 fn write_mail(path: &Path, ctx: &Context<Cart>) -> Result<(), HandlerError> {
     let mut file = Connection::open(path)?;
     file.busy_timeout(Duration::from_secs(10))?;
@@ -60,7 +63,7 @@ fn write_mail(path: &Path, ctx: &Context<Cart>) -> Result<(), HandlerError> {
     }
 }
 
-/// Has so many carts filled and confirmed, and the mails written. Answers with the outbox.
+/// Fills and confirms this many carts, waits for the mails, and returns the outbox.
 pub(crate) async fn shop(path: &Path, carts: u64) -> Result<Vec<(String, String)>, Failure> {
     let mut apps = Vec::new();
     for worker in ["one", "two", "three"] {
@@ -88,7 +91,7 @@ pub(crate) async fn shop(path: &Path, carts: u64) -> Result<Vec<(String, String)
         } else {
             ShoppingCartConfirmed { client_id: client, total }
         };
-        // Twice, to another process, as if nobody had heard that it was done.
+        // Append twice, through different processes, as if the first response was lost.
         say(&apps[1], &cart, 2, end.clone()).await?;
         say(&apps[2], &cart, 2, end).await?;
     }
@@ -108,7 +111,7 @@ pub(crate) async fn shop(path: &Path, carts: u64) -> Result<Vec<(String, String)
     Ok(outbox.collect::<Result<_, _>>()?)
 }
 
-/// Appends an event of a cart, under an id of its own: told twice, it is there once.
+/// Appends an event of a cart under a fixed id, so that a repeated append has no effect.
 async fn say(app: &App<Sqlite>, cart: &str, number: u64, event: CartEvent) -> Result<(), Failure> {
     let event = NewEvent::encode(&event)?.with_id(format!("{cart}-{number}"))?;
     app.append_events(cart, Expected::Any, vec![event]).await?;

@@ -11,14 +11,15 @@ use crate::CartEvent::{
     ProductItemAdded, ProductItemRemoved, ShoppingCartCanceled, ShoppingCartConfirmed, ShoppingCartOpened,
 };
 
-/// What is in a cart. It is gone when the cart is canceled, and new when that is opened again.
+/// The contents of a cart. Canceling the cart deletes the document; opening it again creates a new
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Cart {
     pub client_id: String,
     pub status: Status,
-    /// By product.
+    /// The items by product.
     pub items: BTreeMap<String, Item>,
     /// In cents.
     pub total: u64,
@@ -32,11 +33,11 @@ pub struct Cart {
 pub struct Item {
     pub name: String,
     pub quantity: u32,
-    /// In cents: the last price it was added at.
+    /// The last price it was added at, in cents.
     pub unit_price: u32,
 }
 
-/// Where a cart is on its way.
+/// The state of a cart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -45,7 +46,7 @@ pub enum Status {
     Confirmed,
 }
 
-/// Makes a [`Cart`] of each cart's events.
+/// Folds the events of each cart into a [`Cart`].
 #[derive(Clone, Copy, Debug)]
 pub struct CartDetails;
 

@@ -4,7 +4,7 @@ use leftfold::fold::Ids;
 use leftfold::{Event, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
 
-/// What a client has done so far.
+/// A client's activity so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Client {
@@ -15,7 +15,7 @@ pub struct Client {
     pub spent: u64,
 }
 
-/// The events that concern a client. A projection needs to know no more than those it is about: the others are
+/// The events that concern a client. A projection declares only the events it needs; the others are
 /// not even decoded.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
@@ -27,7 +27,7 @@ pub enum Visit {
 }
 
 impl Visit {
-    /// Whose cart it is.
+    /// Returns the owner of the cart.
     pub fn client_id(&self) -> &str {
         match self {
             Self::ShoppingCartOpened { client_id }
@@ -37,7 +37,7 @@ impl Visit {
     }
 }
 
-/// Makes a [`Client`] of the events of all carts of a client.
+/// Folds the events of all carts of a client into a [`Client`].
 #[derive(Clone, Copy, Debug)]
 pub struct ClientSummary;
 

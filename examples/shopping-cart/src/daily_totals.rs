@@ -1,10 +1,10 @@
-//! One event, two documents: that of its day, and that of all days.
+//! One event, two documents: one for its day, and one for all days.
 
 use leftfold::fold::Ids;
 use leftfold::{Event, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
 
-/// What was sold.
+/// The sales of a day, or of all days.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Totals {
@@ -13,7 +13,7 @@ pub struct Totals {
     pub revenue: u64,
 }
 
-/// The one event that counts here.
+/// The only event that counts here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -21,7 +21,7 @@ pub enum Sale {
     ShoppingCartConfirmed { total: u64 },
 }
 
-/// Makes a [`Totals`] of every day (UTC), such as `2026-03-01`, and one of them together, `all`.
+/// Folds sales into a [`Totals`] per day (UTC), such as `2026-03-01`, and one of all days, `all`.
 #[derive(Clone, Copy, Debug)]
 pub struct DailyTotals;
 

@@ -1,16 +1,16 @@
-//! A small shop: what happens to its carts, and four read models made from that.
+//! A small shop: the events of its carts, and four read models folded from them.
 //!
-//! Begin with [`CartEvent`], then [`CartDetails`]; each of the others adds one idea.
+//! Start with [`CartEvent`], then [`CartDetails`]; each of the others adds one idea.
 //!
 //! | read model | from | to | its idea |
 //! | --- | --- | --- | --- |
-//! | [`CartDetails`] | the events of one cart | a document per cart | merging, errors, deletes |
+//! | [`CartDetails`] | one cart | a document per cart | merging, errors, deletes |
 //! | [`ClientSummary`] | many carts | a document per client | routing by content |
-//! | [`OpenCarts`] | many carts | a document per client with an open cart | documents that come and go |
-//! | [`DailyTotals`] | all carts | a document per day, and one of all days | one event, several documents |
+//! | [`OpenCarts`] | many carts | a document per client with an open cart | creating and deleting |
+//! | [`DailyTotals`] | all carts | a document per day, and one of all days | several documents per event |
 //!
-//! `tests/specs.rs` says what each makes of which events. [`workload`] makes as many events as one likes, for
-//! demonstrations and measurements.
+//! `tests/specs.rs` shows the documents that each read model folds from given events. [`workload`]
+//! generates any number of events for demonstrations and benchmarks.
 
 mod cart_details;
 mod client_summary;
@@ -24,10 +24,10 @@ pub use daily_totals::{DailyTotals, Sale, Totals};
 pub use open_carts::{Open, OpenCarts};
 use serde::{Deserialize, Serialize};
 
-/// What happens to a shopping cart. Each cart is a stream of its own; prices are in cents.
+/// An event of a shopping cart. Each cart is a stream; prices are in cents.
 ///
-/// The variant is the event's type, such as `product-item-added`, and its fields are the event's data:
-/// `{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}`.
+/// The variant is the event's type, such as `product-item-added`, and its fields are the event's
+/// data: `{"productId":"shoes","name":"Shoes","quantity":2,"unitPrice":4900}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -39,17 +39,17 @@ pub enum CartEvent {
     ShoppingCartCanceled { client_id: String },
 }
 
-/// The README's code is compiled and run with this crate's documentation.
+/// Compiles and runs the README's code with this crate's documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So is that of the guide: what is about carts and orders here, the rest in `price-alert`.
+/// Does the same for the guide pages about carts and orders. The other pages are in `price-alert`.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/guarded-projections.md")]
 struct GuardedProjections;
 
-/// The last pages of it.
+/// Does the same for the last pages of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/reactions.md")]
 struct Reactions;

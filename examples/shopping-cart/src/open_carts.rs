@@ -1,4 +1,4 @@
-//! Documents that come and go: each client's open carts.
+//! Documents that are created and deleted: each client's open carts.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::Visit;
 
-/// The carts a client has open: one or more.
+/// The open carts of a client, at least one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
-    /// Their streams.
+    /// The streams of the carts.
     pub carts: BTreeSet<String>,
 }
 
-/// Makes an [`Open`] of the events of all carts of a client. The document is deleted when the last cart is
-/// confirmed or canceled, and made anew when the client opens another.
+/// Folds the events of all carts of a client into an [`Open`]. Confirming or canceling the last
+/// cart deletes the document; opening another one creates it again.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenCarts;
 

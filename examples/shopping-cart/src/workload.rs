@@ -1,5 +1,5 @@
-//! As many carts as one likes: the same for the same seed, valid by construction, and made as they are asked
-//! for, so that ten million events need no memory.
+//! Any number of carts: reproducible from a seed and valid by construction. Carts are generated on
+//! demand, so ten million events need no memory.
 //!
 //! ```
 //! use shopping_cart::workload::{Order, Workload};
@@ -18,8 +18,8 @@ use crate::CartEvent;
 
 /// Carts of many clients, over 90 days.
 ///
-/// Most are confirmed in the end, one in ten is canceled, and one in twenty is canceled on the way and opened
-/// again. Its event ids are fixed, so that appending it twice is appending it once.
+/// Most are confirmed in the end, and one in ten is canceled. One in twenty is canceled, opened
+/// again and confirmed. Event ids are fixed, so appending a workload twice has no further effect.
 #[derive(Clone, Debug)]
 pub struct Workload {
     seed: u64,
@@ -30,38 +30,41 @@ pub struct Workload {
     step: u64,
 }
 
-/// In which order the carts' events come.
+/// The order of the carts' events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// A cart's events one after the other, all at once.
+    /// All events of a cart together, one cart after the other.
     Grouped,
-    /// One event at a time, taking turns among so many open carts.
+    /// One event at a time, in turns among the open carts.
     Interleaved {
-        /// How many carts are open at a time.
+        /// The number of carts open at a time.
         open: usize,
     },
 }
 
 impl Workload {
-    /// So many carts with exactly so many events each, at least two: opened, and confirmed or canceled.
+    /// Creates a workload of `carts` carts with exactly `events_per_cart` events each.
+    ///
+    /// A cart has at least two events: opened, and confirmed or canceled.
     pub fn new(seed: u64, carts: u64, events_per_cart: u32) -> Self {
         let events_per_cart = events_per_cart.max(2);
         Self { seed, carts, events_per_cart, order: Order::Grouped, first: 0, step: 1 }
     }
 
-    /// Sets the order, which is [`Order::Grouped`] otherwise.
+    /// Sets the order. The default is [`Order::Grouped`].
     #[must_use]
     pub fn order(self, order: Order) -> Self {
         Self { order, ..self }
     }
 
-    /// The share of one of several writers, counted from 0: every cart belongs to just one of them.
+    /// Returns the share of one writer of several, counted from 0. Every cart belongs to exactly
+    /// one writer.
     #[must_use]
     pub fn share(self, writer: u64, writers: u64) -> Self {
         Self { first: writer, step: writers.max(1), ..self }
     }
 
-    /// How many events there are, of all writers.
+    /// Returns the number of events of all writers together.
     pub fn events(&self) -> u64 {
         self.carts * u64::from(self.events_per_cart)
     }
@@ -76,7 +79,7 @@ impl IntoIterator for Workload {
     }
 }
 
-/// What is to be appended, one call after the other.
+/// The appends of a workload, one call after the other.
 #[derive(Debug)]
 pub struct Appends {
     workload: Workload,
@@ -105,7 +108,7 @@ impl Iterator for Appends {
     }
 }
 
-/// The course of one cart.
+/// The events of one cart, in progress.
 #[derive(Debug)]
 struct Course {
     random: Random,
@@ -123,7 +126,7 @@ struct Course {
 enum Ending {
     Confirmed,
     Canceled,
-    /// Canceled by this event, opened again by the next, confirmed in the end.
+    /// Canceled by the event with this number, opened again by the next, confirmed in the end.
     CanceledOnTheWay(u32),
 }
 
@@ -252,7 +255,7 @@ fn unit_price(product: u64) -> u32 {
     u32::try_from(product * 7_919 % 20_000).unwrap_or(0) + 99
 }
 
-/// The generator splitmix64: small, fast, and the same everywhere and for ever.
+/// The splitmix64 generator: small, fast, and stable across platforms and versions.
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -269,12 +272,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `limit` - 1.
+    /// Returns a number from 0 to `limit` - 1.
     fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// A number from 1 to `most`.
+    /// Returns a number from 1 to `most`.
     fn up_to(&mut self, most: u32) -> u32 {
         u32::try_from(self.below(most.into())).unwrap_or(0) + 1
     }

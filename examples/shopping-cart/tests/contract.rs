@@ -1,4 +1,4 @@
-//! Every read model of the shop is the same, whatever is delivered again and wherever the work is interrupted.
+//! Every read model of the shop survives redeliveries and interruptions unchanged.
 
 use leftfold::Projection;
 use leftfold::testing::spec;

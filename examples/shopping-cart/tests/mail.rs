@@ -1,4 +1,4 @@
-//! The example that sends mails sends each exactly once.
+//! The mail example sends each mail exactly once.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

@@ -1,4 +1,4 @@
-//! What each read model makes of which events.
+//! The documents that each read model folds from given events.
 
 use std::collections::{BTreeMap, BTreeSet};
 

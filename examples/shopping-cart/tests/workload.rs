@@ -1,4 +1,4 @@
-//! The workload is what it says it is.
+//! The workload is reproducible and valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +97,7 @@ fn carts_end_in_every_way_and_data_is_of_a_realistic_size() {
     "#);
 }
 
-/// Figures are compared over time, so what they are measured with must not change unnoticed.
+/// Benchmark results are compared over time, so their workload must not change unnoticed.
 #[test]
 fn the_events_are_these() {
     let first = Workload::new(1, 100, 6).into_iter().next();

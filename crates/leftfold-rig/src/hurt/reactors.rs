@@ -1,4 +1,4 @@
-//! What is done to who plans and runs reactions.
+//! Attacks on the planners and runners of reactions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,18 +19,19 @@ use crate::signals;
 use crate::store::{Place, Rigged, patiently};
 use crate::words::Blow;
 
-/// Where a handler is about to have an effect, and nothing is locked.
+/// Places where a handler is about to have an effect and nothing is locked.
 const BEFORE_TRANSACTION: Place =
     Place { name: "handler: before its transaction", role: Role::Runner, passes: &[points::BEGIN] };
 const BEFORE_EFFECT: Place =
     Place { name: "handler: before its effect", role: Role::Runner, passes: &[points::EFFECT] };
 
-/// The lease of who plans for items.
+/// The lease of the planner for items.
 pub(super) const FEED_OF_ITEMS: &str = "feed of plain items";
-/// Whoever was stopped and is not replaced in this time holds a lock on the store, if that can be: another of its threads was writing.
+/// A stopped process that is not replaced in this time holds a lock on the store, if the store has
+/// locks: another of its threads was writing.
 const PLANNER_LOCKED: Duration = Duration::from_secs(7);
 const RUNNER_LOCKED: Duration = Duration::from_secs(3);
-/// The number of healthy documents that are written together with the deadly one.
+/// The number of healthy documents written together with the deadly one.
 const NEIGHBOURS: u64 = 60;
 /// The rig kills another runner whenever the deadly document has killed this many processes.
 const KILL_BESIDE_EVERY: usize = 3;
@@ -68,7 +69,8 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(())
     }
 
-    /// Who plans for some documents, as soon as there is somebody; if they are named, for those.
+    /// Waits for a planner and returns it. `feed` restricts the choice to the planner with this
+    /// lease.
     pub(super) async fn leader(&mut self, feed: Option<&str>) -> Result<usize, Failure> {
         let begun = Instant::now();
         loop {
@@ -87,7 +89,8 @@ impl<S: Rigged> Hurt<'_, S> {
         }
     }
 
-    /// Stops one that plans, with changes read, until others have all its leases; it goes on with what it read then.
+    /// Stops a planner that has read changes until others have all its leases. It then goes on with
+    /// the old changes.
     async fn stop_planner(&mut self) -> Result<(), Failure> {
         for _ in 0..MOST_MISSES {
             let at = self.leader(None).await?;
@@ -101,7 +104,7 @@ impl<S: Rigged> Hurt<'_, S> {
             let led: Vec<_> =
                 led.into_iter().filter(|(_, owner)| *owner == name).map(|(lease, _)| lease).collect();
             let begun = Instant::now();
-            // Comparisons are led, too, and end with nobody after them.
+            // Comparisons have leases, too. A finished comparison has no next owner.
             let lasting = |lease: &&String| !lease.starts_with("comparison");
             let is_locked = loop {
                 self.crew.tend().await?;
@@ -132,7 +135,7 @@ impl<S: Rigged> Hurt<'_, S> {
         Err(missed(self.crew.store().before_plan()))
     }
 
-    /// Stops one that runs, about to have an effect, until others have claimed its tasks.
+    /// Stops a runner that is about to have an effect until others have claimed its tasks.
     async fn stop_runner(&mut self) -> Result<(), Failure> {
         let place = if self.dice.happens(700) { &BEFORE_TRANSACTION } else { &BEFORE_EFFECT };
         for _ in 0..MOST_MISSES {
@@ -177,7 +180,7 @@ impl<S: Rigged> Hurt<'_, S> {
         Err(missed(place))
     }
 
-    /// Stops one that waits at a place, and sees that it stands still.
+    /// Stops a member that waits at a place, and waits until it has stopped.
     async fn stop_there(&mut self, at: usize) -> Result<(), Failure> {
         let pid = self.crew.members[at].pid()?;
         signals::stop(pid).map_err(|error| self.failed("stopping", at, error))?;
@@ -193,8 +196,8 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(patiently::<S, _, _>(|| self.store.list_tasks(query.clone(), None, 10_000)).await?)
     }
 
-    /// Writes a document that kills the process that handles it, among healthy ones. It must be given
-    /// up, and not too late. Beside it, the rig kills runners as well.
+    /// Writes a document that kills the process that handles it, among healthy ones. Its task must
+    /// be given up, and not too late. Meanwhile the rig kills other runners as well.
     async fn poison(&mut self) -> Result<(), Failure> {
         let neighbour = |number| (format!("neighbour-{number}"), self.garden.new_of(ItemKind::Neighbour));
         let mut items: Vec<_> = (0..NEIGHBOURS).map(neighbour).collect();
@@ -223,7 +226,7 @@ impl<S: Rigged> Hurt<'_, S> {
         }
     }
 
-    /// Kills a runner that does not die by itself already.
+    /// Kills a runner, unless it already dies by itself.
     async fn kill_beside(&mut self) -> Result<(), Failure> {
         let at = self.victim(Role::Runner).await?;
         self.crew.tend().await?;
@@ -235,7 +238,7 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(())
     }
 
-    /// Writes a document with a large watched value. Those behind it must be handled.
+    /// Writes a document with a large watched value. Later documents must still be handled.
     async fn enlarge(&mut self) -> Result<(), Failure> {
         let item = self.garden.new_large(S::LARGE_BYTES);
         self.garden.put(self.store, LARGE, Some(item)).await?;
@@ -243,7 +246,8 @@ impl<S: Rigged> Hurt<'_, S> {
         self.others_go_on().await
     }
 
-    /// Writes a document that can't be read. Its task fails, and those behind it must be handled.
+    /// Writes a document that can't be read. Its task fails, and later documents must still be
+    /// handled.
     async fn garble(&mut self) -> Result<(), Failure> {
         patiently::<S, _, _>(|| self.store.put_unreadable(GARBLED)).await?;
         self.wait_for(GARBLED, ITEM, Instant::now(), is_unreadable).await?;
@@ -251,7 +255,7 @@ impl<S: Rigged> Hurt<'_, S> {
         self.others_go_on().await
     }
 
-    /// Writes a document, and waits until it is handled.
+    /// Writes a document and waits until it is handled.
     async fn others_go_on(&mut self) -> Result<(), Failure> {
         let item = self.garden.new_item();
         let id = format!("after-{}", item.tag);
@@ -260,7 +264,7 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(())
     }
 
-    /// Kills who plans for items, and takes the time until a new item is planned for.
+    /// Kills the planner for items and measures the time until a new item is planned.
     async fn take_over_planner(&mut self) -> Result<(), Failure> {
         let at = self.leader(Some(FEED_OF_ITEMS)).await?;
         let killed = Instant::now();
@@ -273,7 +277,8 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(())
     }
 
-    /// Kills who runs a task that would never end, and takes the time until another has run it.
+    /// Kills the runner of a task that would never end, and measures the time until another one has
+    /// run it.
     async fn take_over_runner(&mut self) -> Result<(), Failure> {
         let item = self.garden.new_of(ItemKind::Held);
         self.garden.put(self.store, HOLD, Some(item)).await?;
@@ -291,7 +296,7 @@ impl<S: Rigged> Hurt<'_, S> {
         Ok(())
     }
 
-    /// Waits until a task is there and like this.
+    /// Waits until a task exists and satisfies `is_so`.
     async fn wait_for(
         &mut self,
         document: &str,

@@ -1,4 +1,5 @@
-//! The book: effects outside of the store, each a line that is appended to a file in one go. A process has one of its own.
+//! The book: effects outside the store, each a line appended to a file in one write. Each process
+//! has its own file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,26 +13,26 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// What the files begin with.
+/// The prefix of the files' names.
 const BEGIN: &str = "effects-";
 
-/// What a handler did.
+/// An effect of a handler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effect {
     pub(crate) reaction: String,
-    /// The document, or the stream.
+    /// The id of the document, or of the stream.
     pub(crate) document: String,
     /// The idempotency key.
     pub(crate) key: String,
-    /// What of the document it was about, as it was when the effect was made; for events their revision.
+    /// The watched part of the document at the time of the effect; for events their revision.
     pub(crate) state: Value,
-    /// How many effects of the reaction were there before for the same document, if they are counted.
+    /// The number of earlier effects of the reaction for the same document, if they are counted.
     pub(crate) before: Option<u64>,
     pub(crate) attempt: u32,
 }
 
 impl Effect {
-    /// The effect of a run.
+    /// Creates the effect of a run.
     pub(crate) fn of<D>(ctx: &Context<D>, state: &impl Serialize) -> serde_json::Result<Self> {
         Ok(Self {
             reaction: ctx.task().key.reaction.clone(),
@@ -44,12 +45,12 @@ impl Effect {
     }
 }
 
-/// Where a process writes down its effects.
+/// The file in which a process records its effects.
 #[derive(Debug)]
 pub(crate) struct Book(Mutex<File>);
 
 impl Book {
-    /// A new one for a process.
+    /// Creates a new file for a process.
     pub(crate) fn open(beside: &Path, name: &str) -> Result<Self> {
         let path = beside.join(format!("{BEGIN}{name}-{}.jsonl", std::process::id()));
         let failed =
@@ -57,7 +58,7 @@ impl Book {
         Ok(Self(Mutex::new(OpenOptions::new().append(true).create(true).open(&path).map_err(failed)?)))
     }
 
-    /// Writes an effect down.
+    /// Records an effect.
     pub(crate) fn enter(&self, effect: &Effect) -> io::Result<()> {
         let mut line = serde_json::to_vec(effect)?;
         line.push(b'\n');
@@ -65,7 +66,7 @@ impl Book {
     }
 }
 
-/// What all processes have written down.
+/// Reads the effects of all processes.
 pub(super) fn read_all(beside: &Path) -> Result<Vec<Effect>, Failure> {
     let failed = |error| Failure::rig("reading effects", error);
     let mut effects = Vec::new();
@@ -75,7 +76,7 @@ pub(super) fn read_all(beside: &Path) -> Result<Vec<Effect>, Failure> {
             continue;
         }
         let text = std::fs::read_to_string(entry.path()).map_err(failed)?;
-        // The last line of one that was killed may be torn; then it has had no effect.
+        // A killed process may leave a partial last line, which counts as no effect.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         for line in whole.lines() {
             effects

@@ -1,4 +1,4 @@
-//! What must hold of reactions in the end, from what is in the log, the documents and the effects alone.
+//! The final checks of reactions, based only on the log, the documents and the effects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -16,38 +16,39 @@ use super::handlers::{EVENT, HOLD, ITEM, KINDS, LARGE, LONG_ERROR, MAIL, POISON,
 use crate::failure::Failure;
 use crate::store::Rigged;
 
-/// Error texts and watched values of tasks take no more bytes than this.
+/// The maximum size of a task's error text and watched value.
 const MAX_KEPT_BYTES: usize = 17 << 10;
 
-/// What the rig has heard of processes, most of which are gone.
+/// The reports of processes, most of which have ended.
 pub(crate) struct Told<'a> {
-    /// The number of handlers that died beside the deadly document, for each process it has killed.
+    /// For each process that the deadly document has killed, the number of handlers that died
+    /// beside it.
     pub(crate) falls: &'a [u64],
     /// The number of tasks that reactors have given up.
     pub(crate) given_up: u64,
 }
 
-/// What there is in the end.
+/// The final results.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    /// Effects that were recorded in transactions.
+    /// Effects recorded in transactions.
     pub(crate) recorded: u64,
-    /// Events that were handled, one by one.
+    /// Events handled one by one.
     pub(crate) events: u64,
-    /// Effects outside of the store, each counted once.
+    /// Effects outside the store, without repetitions.
     pub(crate) outside: u64,
-    /// Those of them that happened again.
+    /// Repetitions of effects outside the store.
     pub(crate) doubled: u64,
-    /// Claims that were lost, as tasks remember.
+    /// Lost claims in the tasks' histories.
     pub(crate) claims_lost: u64,
     /// Tasks that lost a claim with its process.
     pub(crate) suspects: u64,
-    /// Those of them that ran in the same reaction as the deadly document.
+    /// Tasks among the suspects that ran in the same reaction as the deadly document.
     pub(crate) neighbours: u64,
     pub(crate) wrong: Vec<String>,
 }
 
-/// Looks at everything, once there is nothing left to do.
+/// Checks everything when no work is left.
 pub(crate) async fn check<S: Rigged>(
     store: &S,
     beside: &Path,
@@ -72,7 +73,7 @@ pub(crate) async fn check<S: Rigged>(
             let effects = by_document.get(&(reaction, record.id.as_str())).map_or(&[][..], Vec::as_slice);
             let last = effects.iter().max_by_key(|effect| effect.before);
             let is_handled = match reaction {
-                // In a transaction there is an order: it must be the last.
+                // Effects in transactions have an order: this state must be the last.
                 RECORD => last.is_some_and(|effect| effect.state == now),
                 _ => effects.iter().any(|effect| effect.state == now),
             };
@@ -102,7 +103,8 @@ fn by_document<'a>(effects: impl Iterator<Item = &'a Effect>) -> ByDocument<'a> 
     found
 }
 
-/// A key stands for one state, and a state for one key; what was recorded in a transaction is there once.
+/// Checks that keys and states correspond one to one, and that no effect was recorded twice in
+/// transactions.
 fn keys(recorded: &[Effect], outside: &[Effect], wrong: &mut Vec<String>) {
     let mut states: HashMap<&str, &Effect> = HashMap::new();
     let mut keys: HashMap<(&str, &str, String), &str> = HashMap::new();
@@ -125,7 +127,7 @@ fn keys(recorded: &[Effect], outside: &[Effect], wrong: &mut Vec<String>) {
     }
 }
 
-/// Of effects that counted those before them, each has its own place.
+/// Checks that effects with a count of earlier ones all have different places.
 fn orders(recorded: &[Effect], wrong: &mut Vec<String>) {
     for ((reaction, document), effects) in by_document(recorded.iter()) {
         let mut places: Vec<_> = effects.iter().map(|effect| effect.before).collect();
@@ -147,7 +149,7 @@ async fn items<S: Rigged>(
     for id in ids {
         let (is, should) = (there.get(id), written.now.get(id));
         if is != should {
-            // A large text is left out.
+            // Leave out a large text.
             let tag = |item: Option<&Item>| item.map(|item| (item.kind, item.on, item.tag, item.note));
             wrong.push(format!("item {id} is {:?} and should be {:?}", tag(is), tag(should)));
         }
@@ -176,7 +178,7 @@ async fn items<S: Rigged>(
     Ok(())
 }
 
-/// Nothing is left to do, and nothing has failed but the deadly document.
+/// Checks that no task is left, and that only the task of the deadly document has failed.
 async fn tasks<S: Rigged>(store: &S, told: &Told<'_>, wrong: &mut Vec<String>) -> Result<Done, Failure> {
     let mut done = Done::default();
     let (mut deadly, mut long_errors) = (false, 0);
@@ -212,15 +214,15 @@ async fn tasks<S: Rigged>(store: &S, told: &Told<'_>, wrong: &mut Vec<String>) -
     Ok(done)
 }
 
-/// Events by stream: their revisions, and whether they clear a document.
+/// The events of each stream: their revision, and whether they clear a document.
 type ByStream = BTreeMap<String, Vec<(u64, bool)>>;
 
-/// What of the log documents and reactions are about.
+/// The parts of the log that matter to documents and reactions.
 #[derive(Default)]
 struct Log {
     /// The events of each document, by projection.
     routed: HashMap<(&'static str, String), ByStream>,
-    /// The revisions of events to be handled, by stream.
+    /// The revisions of the events to handle, by stream.
     wanted: BTreeMap<String, Vec<u64>>,
 }
 
@@ -251,8 +253,9 @@ impl Log {
         Ok(log)
     }
 
-    /// A document has had this state: of each stream it lists events in a row, with none that clears it among them; one by stream all
-    /// since the last of those.
+    /// Checks that a document once had this state. It must list contiguous events of each stream,
+    /// none of which clears it. A document by stream must list all events since the last one that
+    /// cleared it.
     fn has_been(&self, name: &'static str, document: &str, state: &Value, wrong: &mut Vec<String>) {
         let routed = self.routed.get(&(name, document.to_owned()));
         let is_row = |(stream, (first, last, count)): (String, (u64, u64, u64))| {
@@ -269,7 +272,7 @@ impl Log {
         }
     }
 
-    /// Each wanted event was handled once, in order.
+    /// Checks that each wanted event was handled once, in order.
     fn were_handled(&self, effects: &ByDocument<'_>, wrong: &mut Vec<String>) {
         for (stream, revisions) in &self.wanted {
             let mut handled = effects.get(&(EVENT, stream)).cloned().unwrap_or_default();

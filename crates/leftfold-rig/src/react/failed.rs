@@ -1,14 +1,14 @@
-//! Tasks that are given up: which of them may be, and what tells why.
+//! Tasks that are given up: which of them may be, and the reasons they show.
 
 use leftfold::react::{Ended, State, Suspicion, Task};
 
 use super::handlers::{GARBLED, POISON, POISON_ATTEMPTS};
 
-/// The begin of the error of a task whose document can't be read.
+/// The start of the error of a task whose document can't be read.
 const UNREADABLE: &str = "the document can't be read";
 /// The error of a task whose process has died.
 const DIED: &str = "the process ended during the run";
-/// The deadly document kills this many processes before it runs alone.
+/// The number of processes that the deadly document kills before it runs alone.
 const FALLS_IN_GROUPS: usize = Suspicion::SUSPECTS.len();
 
 /// Returns whether a task has failed because its document can't be read.
@@ -34,7 +34,7 @@ pub(super) fn was_suspect(task: &Task) -> bool {
 }
 
 /// Checks that the deadly document was given up because it ran alone. `falls` has the number of
-/// handlers that died beside it, for each process that it has killed.
+/// handlers that died beside it, for each process it has killed.
 pub(super) fn check_deadly(task: &Task, falls: &[u64], wrong: &mut Vec<String>) {
     let Task { state, attempts, suspicion, error, history, .. } = task;
     let is_given_up = *state == State::Failed && *attempts == POISON_ATTEMPTS;
@@ -54,7 +54,7 @@ pub(super) fn check_deadly(task: &Task, falls: &[u64], wrong: &mut Vec<String>) 
     }
 }
 
-/// Returns what matters of a task in one line.
+/// Returns a one-line summary of a task.
 pub(crate) fn outline(task: &Task) -> String {
     let Task { key, state, attempts, suspicion, .. } = task;
     let error: String = task.error.iter().flat_map(|error| error.chars()).take(200).collect();

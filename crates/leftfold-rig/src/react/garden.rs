@@ -1,4 +1,5 @@
-//! Items: documents that the rig itself writes, as any program could: they come, change, go out of the filter, are deleted and come back.
+//! Items: documents that the rig writes as any program could. They are created, changed, moved out
+//! of the filter, deleted and created again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,11 +21,11 @@ const PAUSE: Duration = Duration::from_millis(60);
 /// An item.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Item {
-    /// Whether its reaction is about it.
+    /// `true` if its reaction's filter matches.
     pub(crate) on: bool,
-    /// What is watched: no number is ever there twice.
+    /// The watched value. No number is ever used twice.
     pub(crate) tag: u64,
-    /// What is not watched.
+    /// A value that is not watched.
     pub(crate) note: u64,
     #[serde(default)]
     pub(crate) kind: ItemKind,
@@ -33,18 +34,18 @@ pub(crate) struct Item {
     pub(crate) text: String,
 }
 
-/// The reaction that an item is made for.
+/// The reaction that an item is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ItemKind {
     #[default]
     Plain,
-    /// It kills the process that handles it.
+    /// Kills the process that handles it.
     Deadly,
-    /// It is handled by the same reaction, and harmless.
+    /// Harmless, and handled by the same reaction.
     Neighbour,
-    /// Its first run never ends.
+    /// Never finishes its first run.
     Held,
-    /// Its watched value is large.
+    /// Has a large watched value.
     Large,
 }
 
@@ -66,7 +67,7 @@ impl Item {
     }
 }
 
-/// What was written, by the only one who writes.
+/// The items written by the rig, which is their only writer.
 #[derive(Debug, Default)]
 pub(crate) struct Garden {
     ending: AtomicBool,
@@ -74,22 +75,22 @@ pub(crate) struct Garden {
     written: Mutex<Written>,
 }
 
-/// The items, and all that they were.
+/// The current items, and their history.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
-    /// As they should be now.
+    /// The expected items.
     pub(crate) now: BTreeMap<String, Item>,
-    /// The tags that each had while a reaction was about it.
+    /// The tags that each item had while a reaction's filter matched it.
     pub(crate) tags: BTreeMap<String, BTreeSet<u64>>,
     pub(crate) count: u64,
 }
 
 impl Garden {
-    /// Writes until it is to end.
+    /// Writes until [`end`](Self::end) is called.
     pub(crate) async fn tend<S: Rigged>(&self, store: S, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(PAUSE)).await;
-            // Some are there for the first time.
+            // Some ids are new.
             let id = if dice.happens(80) {
                 format!("n{}", self.number())
             } else {
@@ -107,28 +108,28 @@ impl Garden {
         Ok(())
     }
 
-    /// No more writes after the next.
+    /// Stops the writes after the next one.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// An item with a tag that none ever had.
+    /// Returns an item with a new tag.
     pub(crate) fn new_item(&self) -> Item {
         Item { on: true, tag: self.number(), ..Item::default() }
     }
 
-    /// Returns an item of this kind, with a tag that no other has.
+    /// Returns an item of this kind with a new tag.
     pub(crate) fn new_of(&self, kind: ItemKind) -> Item {
         Item { kind, tag: self.number(), ..Item::default() }
     }
 
-    /// Returns an item whose watched value takes about so many bytes.
+    /// Returns an item with a watched value of about `bytes` bytes.
     pub(crate) fn new_large(&self, bytes: usize) -> Item {
         let item = self.new_of(ItemKind::Large);
         Item { text: Item::large_text(item.tag, bytes), ..item }
     }
 
-    /// Writes an item, or deletes it, and takes it down.
+    /// Writes or deletes an item, and records that.
     pub(crate) async fn put<S: Rigged>(
         &self,
         store: &S,
@@ -145,7 +146,7 @@ impl Garden {
         Ok(())
     }
 
-    /// Inserts items in one go, and takes them down.
+    /// Inserts items in one write, and records them.
     pub(crate) async fn insert_all<S: Rigged>(
         &self,
         store: &S,
@@ -159,8 +160,8 @@ impl Garden {
         Ok(())
     }
 
-    /// Takes down that an item is about to be written: a reactor may handle it before the writer
-    /// goes on.
+    /// Records that an item is about to be written: a reactor may handle it before the writer
+    /// continues.
     fn announce(&self, id: &str, item: Option<&Item>) {
         let mut written = self.written();
         written.count += 1;
@@ -169,7 +170,7 @@ impl Garden {
         }
     }
 
-    /// What was written so far.
+    /// Returns everything written so far.
     pub(crate) fn all(&self) -> Written {
         self.written().clone()
     }

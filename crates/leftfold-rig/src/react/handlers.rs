@@ -1,14 +1,14 @@
-//! The reactions under test, and what they do.
+//! The reactions under test, and their effects.
 //!
-//! | reaction | on | what it does |
+//! | reaction | on | effect |
 //! | --- | --- | --- |
-//! | `record` | documents by stream | an effect in the transaction that completes it: exactly once |
-//! | `mail` | documents by content | an effect outside of the store: at least once |
-//! | `item` | a table that the rig writes to | the same |
-//! | `event` | events of some types | a record in the transaction that completes it: each event once, in order |
-//! | `poison` | a deadly item and its neighbours | kills its process; for others takes a while |
-//! | `hold` | items that are to be held | never ends at its first attempt |
-//! | `large` | items with a large watched value | fails twice at length, then an effect elsewhere |
+//! | `record` | documents by stream | in the transaction that completes it: exactly once |
+//! | `mail` | documents by content | outside the store: at least once |
+//! | `item` | a table that the rig writes to | outside the store: at least once |
+//! | `event` | events of some types | in the transaction that completes it: once, in order |
+//! | `poison` | a deadly item and its neighbours | the deadly one kills its process, others are slow |
+//! | `hold` | held items | none at the first attempt, which never ends |
+//! | `large` | items with a large watched value | after two long errors, outside the store |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,37 +36,39 @@ pub(crate) const HOLD: &str = "hold";
 pub(crate) const LARGE: &str = "large";
 /// The table or collection that the rig writes to.
 pub(crate) const ITEMS: &str = "items";
-/// The item that can't be read for a while.
+/// The item that can't be read for some time.
 pub(crate) const GARBLED: &str = "garbled";
-/// The events that are handled one by one.
+/// The types of events that are handled one by one.
 pub(crate) const KINDS: [&str; 4] = ["cleared", "poison", "flaky", "unheard-of"];
 /// The attempts for a document that kills its process, and for its neighbours.
 pub(crate) const POISON_ATTEMPTS: u32 = 3;
 /// The longest time from a failure to the next attempt.
 pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
-/// The begin and the end of an error that is too long to be kept.
+/// The start and the end of an error that is too long to be kept.
 pub(super) const LONG_ERROR: (&str, &str) = ("it begins", "it ends");
 
-/// How long a claim outlives its process.
+/// The time that a claim outlives its process.
 const VISIBILITY: Duration = Duration::from_secs(1);
-/// How long documents must be quiet.
+/// The debounce time.
 const QUIET: Duration = Duration::from_millis(100);
-/// Healthy tasks have this many attempts. Handlers fail three times at most by themselves; the rest is
-/// for stores that are away.
+/// The number of attempts of healthy tasks. Handlers fail at most three times by themselves; the
+/// rest is for unavailable stores.
 const ATTEMPTS: u32 = 10;
 /// The number of runs that a task remembers, so that the check sees all of them.
 const HISTORY: usize = 200;
-/// The deadly document kills after this time, when handlers that were claimed with it have begun.
+/// The delay before the deadly document kills. Handlers that were claimed with it have begun by
+/// then.
 const DEADLY_AFTER: Duration = Duration::from_millis(20);
-/// The handler of its neighbours takes this long.
+/// The duration of the handler of its neighbours.
 const NEIGHBOUR_TAKES: Duration = Duration::from_millis(200);
-/// The number of attempts that fail with a long error, and how long it is.
+/// The number of attempts that fail with a long error. `LONG_ERROR_BYTES` is its size.
 const LONG_ERRORS: u32 = 2;
 const LONG_ERROR_BYTES: usize = 3_000_000;
-/// The longest that a handler takes which takes long: longer than a claim lasts that is not renewed.
+/// The longest duration of a slow handler, longer than a claim lasts without renewal.
 const LONGEST: Duration = Duration::from_millis(1_500);
 
-/// What a document of a projection lists, by stream: the first and the last revision, and how many.
+/// The events that a projection's document lists, by stream: the first and the last revision, and
+/// the count.
 pub(crate) type Summary = BTreeMap<String, (u64, u64, u64)>;
 
 pub(crate) fn summary(seen: &Seen) -> Summary {
@@ -80,7 +82,7 @@ pub(crate) fn summary(seen: &Seen) -> Summary {
     summary
 }
 
-/// All of them.
+/// Returns all reactions.
 pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
     let retry = || Retry::exponential(Duration::from_millis(20), MAX_RETRY_DELAY).attempts(ATTEMPTS);
     let record = Reaction::on(Notes::new(true), RECORD)
@@ -150,7 +152,7 @@ pub(super) fn all<S: Rigged>(book: &Arc<Book>) -> Vec<Reaction> {
 /// The number of handlers that run in this process.
 static RUNNING: AtomicU64 = AtomicU64::new(0);
 
-/// A handler that runs in this process.
+/// A running handler of this process.
 struct Running;
 
 impl Running {
@@ -159,7 +161,7 @@ impl Running {
         Self
     }
 
-    /// Returns the number of handlers that run beside the caller.
+    /// Returns the number of running handlers besides the caller.
     fn beside_caller() -> u64 {
         RUNNING.load(Ordering::Relaxed).saturating_sub(1)
     }
@@ -171,7 +173,7 @@ impl Drop for Running {
     }
 }
 
-/// Some attempts fail: which ones follows from the key alone.
+/// Makes some attempts fail. The choice follows from the key alone.
 fn fails<D>(ctx: &Context<D>) -> Result<(), HandlerError> {
     if ctx.attempt() <= 3 && luck(ctx, u64::from(ctx.attempt())).happens(200) {
         return Err("it was to fail".into());
@@ -202,7 +204,7 @@ async fn mail(ctx: Context<Seen>, book: Arc<Book>) -> Result<(), HandlerError> {
     points::reached(points::EFFECT);
     book.enter(&Effect::of(&ctx, &summary(&seen))?)?;
     points::reached(points::EFFECTED);
-    // What fails after its effect is the worst case for those who hear of it twice.
+    // A failure after the effect is the worst case for receivers, which then see the effect twice.
     fails(&ctx)
 }
 
@@ -220,7 +222,7 @@ async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
     Ok(())
 }
 
-/// Reads nothing from the store: where a store is away, a neighbour must not fail for that reason.
+/// Reads nothing from the store: a neighbour must not fail because the store is unavailable.
 async fn poison(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     let (kind, tag) = ctx.watched::<(ItemKind, u64)>()?;
@@ -251,7 +253,7 @@ async fn large<S: Rigged>(ctx: Context<Item>, book: Arc<Book>) -> Result<(), Han
         let (begin, end) = LONG_ERROR;
         return Err(format!("{begin}{}{end}", "x".repeat(LONG_ERROR_BYTES)).into());
     }
-    // A document that was read in part has no tag, and the check finds a state that never was.
+    // A document that was read in part gets no tag, and the check finds a state that never existed.
     let tag = (item.text == Item::large_text(item.tag, S::LARGE_BYTES)).then_some(item.tag);
     Ok(book.enter(&Effect::of(&ctx, &tag)?)?)
 }

@@ -1,4 +1,5 @@
-//! What the reactions under test need of a store: items that anybody can write, and effects in transactions.
+//! The store operations that the reactions under test need: items that any program can write, and
+//! effects in transactions.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,38 +14,38 @@ use crate::react::{Effect, Item};
 /// The table or collection of effects.
 pub(super) const EFFECTS: &str = "effects";
 
-/// Effects in a store, and items.
+/// Effects and items in a store.
 pub(crate) trait Effects: Reactive {
     /// The size of the watched value of a large item.
     const LARGE_BYTES: usize;
 
-    /// Makes the places for both.
+    /// Creates the tables or collections of both.
     fn lay_out(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes an item as any program could, or deletes it.
+    /// Writes or deletes an item, as any program could.
     fn put_item(&self, id: &str, item: Option<&Item>) -> impl Future<Output = Result<()>> + Send;
 
-    /// Inserts items in one go, so that they are planned and claimed together.
+    /// Inserts items in one write, so that they are planned and claimed together.
     fn insert_items(&self, items: &[(String, Item)]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Writes an item that can't be read. Does nothing where a store has no such items.
+    /// Writes an unreadable item. Does nothing if the store can't have one.
     fn put_unreadable(&self, id: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// All items.
+    /// Returns all items.
     fn items(&self) -> impl Future<Output = Result<BTreeMap<String, Item>>> + Send;
 
-    /// All effects.
+    /// Returns all effects.
     fn effects(&self) -> impl Future<Output = Result<Vec<Effect>>> + Send;
 
-    /// Records the state of a document, and completes the task, in one transaction.
+    /// Records the state of a document and completes the task in one transaction.
     fn record(ctx: Context<Seen>) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// Records an event, and completes the task, in one transaction.
+    /// Records an event and completes the task in one transaction.
     fn pass(ctx: Context<Event>) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// Who has a planner's lease that has not ended: leases with their owners.
+    /// Returns the planners' valid leases, with their owners.
     fn leaders(&self) -> impl Future<Output = Result<Vec<(String, String)>>> + Send;
 
-    /// Does to the store what has somebody pass a place, if that takes something.
+    /// Changes the store so that a process passes a place, if the place needs that.
     fn provoke(&self, place: &Place) -> impl Future<Output = Result<()>> + Send;
 }

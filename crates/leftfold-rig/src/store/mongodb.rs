@@ -1,4 +1,4 @@
-//! MongoDB: a database in a replica set of three, whose primary is killed.
+//! MongoDB: a database in a replica set of three members. The rig kills its primary.
 
 mod copy;
 mod effects;
@@ -40,7 +40,7 @@ const INSIDE: &str = "mongodb::task-saved-inside";
 const LEASE: &str = "mongodb::lease-taken";
 const PLACE: &str = "mongodb::place-put";
 
-/// The first is where a worker has a batch ready and no transaction is open.
+/// The places. At the first one a worker has a batch ready and no transaction is open.
 pub(super) const PLACES: &[Place] = &[
     Place { name: "batch: before the transaction", role: Worker, passes: &[BATCH] },
     Place { name: "batch: checkpoint moved, no document written", role: Worker, passes: &[MOVED] },
@@ -93,7 +93,7 @@ pub(super) const PLACES: &[Place] = &[
     Place { name: "handler: after the commit", role: Runner, passes: &[points::COMMITTED] },
 ];
 
-/// Where a planner has read changes.
+/// The place where a planner has read changes.
 pub(super) const BEFORE_PLAN: Place =
     Place { name: "plan: changes read, nothing planned", role: Planner, passes: &[FEED] };
 
@@ -146,7 +146,8 @@ impl Rigged for Mongo {
     }
 }
 
-/// All that a collection holds, as of one instant: the given one, or the latest that is safe from being taken back.
+/// Reads all documents of a collection as of one instant: the given one, or the latest that can't
+/// be rolled back.
 async fn read(database: &Database, name: &str, at: Option<Timestamp>) -> Result<(Timestamp, Vec<Document>)> {
     let mut concern = doc! { "level": "snapshot" };
     concern.extend(at.map(|at| ("atClusterTime".to_owned(), at.into())));
@@ -166,12 +167,13 @@ async fn read(database: &Database, name: &str, at: Option<Timestamp>) -> Result<
     Ok((at, documents.collect::<Result<_>>()?))
 }
 
-/// Instants in their order.
+/// Converts an instant to a number with the same order.
 fn number(at: Timestamp) -> u64 {
     u64::from(at.time) << 32 | u64::from(at.increment)
 }
 
-/// Whatever the driver reports is taken for a server that is away; what stays is told in the end.
+/// Treats every error of the driver as an unavailable server. The caller reports an error that
+/// persists.
 fn away(error: mongodb::error::Error) -> Error {
     Error::new(Kind::Unavailable, "looking into the store beside its workers").with_source(error)
 }

@@ -38,10 +38,10 @@ const INSIDE: &str = "sqlite::task-saved-inside";
 const LEASE: &str = "sqlite::lease-taken";
 const PLACE: &str = "sqlite::place-put";
 
-/// The name of a store in its directory.
+/// The file name of a store in its directory.
 const FILE: &str = "store.db";
 
-/// The first is where a worker has a batch ready and holds no lock.
+/// The places. At the first one a worker has a batch ready and holds no lock.
 pub(super) const PLACES: &[Place] = &[
     Place { name: "batch: before BEGIN", role: Worker, passes: &[BATCH, BEGIN] },
     Place { name: "batch: checkpoint moved, no document written", role: Worker, passes: &[MOVED] },
@@ -99,11 +99,11 @@ pub(super) const PLACES: &[Place] = &[
     Place { name: "handler: after COMMIT", role: Runner, passes: &[points::COMMITTED] },
 ];
 
-/// Where a planner has read changes, and holds no lock.
+/// The place where a planner has read changes and holds no lock.
 pub(super) const BEFORE_PLAN: Place =
     Place { name: "plan: changes read, nothing planned", role: Planner, passes: &[FEED] };
 
-/// Files stand on nothing else.
+/// The environment of files, which is empty.
 pub(crate) struct Files;
 
 impl Ground for Files {
@@ -217,7 +217,7 @@ impl Frozen for Copy {
     }
 }
 
-/// Reads with a connection of its own, beside those of the store.
+/// Reads with a separate connection.
 async fn read<T: Send + 'static>(
     path: &Path,
     read: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,

@@ -1,11 +1,13 @@
-//! What must hold of documents without events, seen at every change of one and at every answer, by code that shares nothing with what is tested.
+//! The invariants of documents without events, checked at every change and every response. The code
+//! shares nothing with the code under test.
 //!
-//! | id | what holds |
-//! | --- | --- |
-//! | I10 | where nothing goes wrong, nothing fails |
-//! | I11 | what a writer was told is true: what was written or applied is, what was there already was, what was refused had a reason and is not done |
-//! | I14 | content is written over the content that it was made from alone; a call writes again only where it can't be told, and others wrote in between |
-//! | I15 | an operation is applied once to a document, does what it says, and is not applied where it can't be told any more |
+//! - I10: Without faults nothing fails.
+//! - I11: The responses that writers got are true. A written or applied change is there. A change
+//!   reported as already present was present. A rejected change had a reason and is not there.
+//! - I14: Content replaces only the content it was computed from. A call writes again only after an
+//!   unknown outcome, and only if others wrote in between.
+//! - I15: An operation is applied to a document once and has its defined effect. It is not applied
+//!   if it can no longer be told whether it was applied before.
 
 mod answers;
 
@@ -19,7 +21,7 @@ use serde_json::Value;
 
 use super::naive;
 
-/// What happens in some runs.
+/// Things that happen in some runs.
 pub(crate) const SOMETIMES: [&str; 10] = [
     "writes of content that conflict",
     "contents that were there already",
@@ -47,19 +49,19 @@ pub(crate) enum Sometimes {
     Died,
 }
 
-/// Tells a call of a writer from others.
+/// The number of a writer's call.
 pub(crate) type CallId = usize;
 
-/// What a call is to do to a document.
+/// A change that a call is to make to a document.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// To make it this content, from that.
+    /// Replace the content `from` with the content `to`.
     Write { id: DocumentId, from: Option<Value>, to: Option<Value> },
-    /// To apply an operation.
+    /// Apply an operation.
     Operate { id: DocumentId, operation: Operation },
 }
 
-/// Watches the documents of a run.
+/// Checks the documents of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
@@ -67,26 +69,26 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often any document was changed.
+    /// The number of changes of all documents.
     changes: u64,
     documents: BTreeMap<DocumentId, History>,
     calls: Vec<Call>,
-    /// What each writer is about.
+    /// The current call of each writer.
     current: BTreeMap<Arc<str>, CallId>,
-    /// What was there when somebody last looked.
+    /// The last known content of each document.
     looked: BTreeMap<(Plain, DocumentId), Stored>,
     sometimes: [u64; SOMETIMES.len()],
 }
 
-/// All that a document was. At first it is not there.
+/// All states of a document. It does not exist at first.
 #[derive(Debug, Default)]
 struct History {
     states: Vec<Was>,
-    /// The operations that were applied to it, for each time that it was inserted.
+    /// The applied operations, for each time the document was inserted.
     lives: Vec<BTreeSet<u64>>,
 }
 
-/// What a document was from some change on.
+/// The state of a document after a change.
 #[derive(Debug)]
 struct Was {
     since: u64,
@@ -94,25 +96,25 @@ struct Was {
     by: CallId,
 }
 
-/// What is known of a call.
+/// A call and its results.
 #[derive(Debug)]
 struct Call {
-    /// How often any document was changed before.
+    /// The number of changes of all documents before the call.
     began: u64,
-    /// Whether nothing goes wrong.
+    /// `true` if there are no faults.
     is_calm: bool,
     wanted: Vec<Wanted>,
-    /// What it puts at the end of a list.
+    /// The mark that it adds to the end of a list.
     mark: Option<String>,
-    /// How often it could not be told what became of it.
+    /// The number of unknown outcomes.
     doubts: u64,
-    /// Whether it was shown what is no longer true.
+    /// `true` if a read returned stale data to its writer.
     is_misled: bool,
-    /// The documents that it wrote, and those that it applied operations to.
+    /// The documents it wrote, and those it applied operations to.
     effects: Vec<(DocumentId, Option<u64>)>,
     /// The operations that its writer was told are applied.
     known: Vec<(DocumentId, u64)>,
-    /// What it failed with, if it did.
+    /// The error that it failed with, if any.
     failed: Option<Kind>,
 }
 
@@ -121,7 +123,7 @@ impl History {
         self.states.last()?.body.as_ref()
     }
 
-    /// All that it was when there were so many changes, and after.
+    /// Returns the state after `changes` changes and all later states.
     fn since(&self, changes: u64) -> impl Iterator<Item = Option<&Value>> {
         let after = self.states.partition_point(|was| was.since <= changes);
         let then = after.checked_sub(1).and_then(|at| self.states.get(at)).and_then(|was| was.body.as_ref());
@@ -129,7 +131,8 @@ impl History {
         std::iter::once(then).chain(later)
     }
 
-    /// The operations of those of its lives that did not end before so many changes.
+    /// Returns the applied operations of each life that did not end within the first `changes`
+    /// changes.
     fn lives_since(&self, changes: u64) -> impl Iterator<Item = &BTreeSet<u64>> {
         let before = self.states.iter().take_while(|was| was.since <= changes);
         self.lives.iter().skip(before.filter(|was| was.body.is_none()).count())
@@ -137,23 +140,23 @@ impl History {
 }
 
 impl Call {
-    /// Whether it has written this document.
+    /// Returns whether the call has written this document.
     fn wrote(&self, id: &DocumentId) -> bool {
         self.effects.iter().any(|(one, operation)| one == id && operation.is_none())
     }
 
-    /// Whether it has applied this operation.
+    /// Returns whether the call has applied this operation.
     fn applied(&self, id: &DocumentId, number: u64) -> bool {
         self.effects.iter().any(|(one, operation)| one == id && *operation == Some(number))
     }
 }
 
-/// How many of these are higher.
+/// Returns the number of applied operations above `number`.
 fn higher(applied: &BTreeSet<u64>, number: u64) -> usize {
     applied.range(number + 1..).count()
 }
 
-/// A document in a message.
+/// Formats a document for a message.
 fn shown(body: Option<&Value>) -> String {
     body.map_or_else(|| "not there".to_owned(), Value::to_string)
 }
@@ -171,7 +174,7 @@ impl Ledger {
         self.state().sometimes
     }
 
-    /// A writer begins a call; what it is to do may be added later.
+    /// Records the start of a call. [`wants`](Self::wants) may add changes to it later.
     pub(super) fn begin(
         &self,
         by: &Arc<str>,
@@ -196,7 +199,7 @@ impl Ledger {
         call
     }
 
-    /// A call is to do this, too.
+    /// Adds a change to a call.
     pub(super) fn wants(&self, call: CallId, wanted: Wanted) {
         let mut state = self.state();
         let wants = &mut state.calls[call].wanted;
@@ -206,19 +209,19 @@ impl Ledger {
         }
     }
 
-    /// What a writer is about.
+    /// Returns the current call of a writer.
     pub(super) fn current(&self, by: &str) -> Option<CallId> {
         self.state().current.get(by).copied()
     }
 
-    /// It can't be told what became of a call.
+    /// Records an unknown outcome of a call.
     pub(super) fn doubt(&self, call: Option<CallId>) {
         if let Some(call) = call {
             self.state().calls[call].doubts += 1;
         }
     }
 
-    /// A writer is shown what is no longer true.
+    /// Records that a read returned stale data to a writer.
     pub(super) fn misled(&self, by: &str) {
         let mut state = self.state();
         if let Some(call) = state.current.get(by).copied() {
@@ -226,7 +229,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody looks at a document. What was there when somebody last did.
+    /// Records a read of a document, and returns the content of the read before.
     pub(super) fn looked(&self, on: &Plain, id: &DocumentId, now: Option<Stored>) -> Option<Stored> {
         let (mut state, key) = (self.state(), (on.clone(), id.clone()));
         match now {
@@ -235,7 +238,8 @@ impl Ledger {
         }
     }
 
-    /// A call has changed a document: written it, or applied an operation.
+    /// Records that a call has written a document or applied an operation to it. Returns the
+    /// violations.
     pub(super) fn saw(
         &self,
         call: CallId,
@@ -268,7 +272,7 @@ impl Ledger {
 }
 
 impl History {
-    /// What is wrong with a write of content.
+    /// Returns the violations of a write.
     fn written(&self, call: CallId, of: &Call, id: &DocumentId, after: Option<&Value>) -> Vec<String> {
         let (before, mut wrong) = (self.body(), Vec::new());
         let is_wanted = |wanted: &Wanted| match wanted {
@@ -291,7 +295,7 @@ impl History {
         wrong
     }
 
-    /// What is wrong with the application of an operation.
+    /// Returns the violations of an applied operation.
     fn operated(
         &self,
         call: CallId,

@@ -1,5 +1,8 @@
-//! A world of documents without events: writers that insert, update, change, delete and operate on the same few, die, and try again what others
-//! tried, on a store that breaks; then all heals, and every document must have what its writers were told.
+//! A world of documents without events, on a store with faults.
+//!
+//! Writers insert, update, change, delete and operate on the same few documents, die, and retry
+//! each other's writes. Then the faults end, and every document must agree with the responses that
+//! its writers got.
 
 pub(crate) mod ledger;
 mod naive;
@@ -35,7 +38,7 @@ impl World {
     pub(crate) fn drawn(seed: u64, trace: bool) -> Self {
         let dice = Dice::new(seed ^ 0xd0c5_0de5);
         let mut faults = if dice.happens(50) { Faults::none() } else { Faults::drawn(&dice) };
-        // In some worlds hardly anybody is told what they need to know.
+        // In some worlds most outcomes are unknown.
         if dice.happens(200) {
             faults = faults.with(&[(Fault::Fails, 300), (Fault::AppliedUnknown, 250)]);
         }
@@ -66,7 +69,7 @@ impl World {
             Ok::<_, Error>(())
         };
         timeout(BOUND, ended).await.map_err(|_| late("a writer did not end"))??;
-        // What was under way for long arrives at last.
+        // Wait for delayed writes.
         sleep(LATE).await;
         timeout(BOUND, self.come_right()).await.map_err(|_| late("not all was answered in time"))??;
         self.check().await
@@ -76,7 +79,7 @@ impl World {
         Writer::new(&self.store, self.dice.split(), &self.common).await
     }
 
-    /// When nothing goes wrong any more, everything can be told, and whatever is tried works.
+    /// Checks that without faults every outcome is known and every call succeeds.
     async fn come_right(&self) -> Result<()> {
         let mut last = self.writer().await?;
         last.operate(self.common.operations()).await?;

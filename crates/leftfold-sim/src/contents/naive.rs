@@ -1,10 +1,10 @@
-//! What an operation does to a document, on plain JSON.
+//! Operations on plain JSON, implemented naively.
 
 use leftfold::Json;
 use leftfold::content::{Amount, Operation, Step};
 use serde_json::Value;
 
-/// The document as it must be afterwards; `None` if the operation is impossible.
+/// Returns the document after an operation, or `None` if the operation is impossible.
 pub(super) fn operated(document: &Value, operation: &Operation) -> Option<Value> {
     let mut document = document.clone();
     for (path, step) in operation.steps() {
@@ -23,7 +23,7 @@ pub(super) fn operated(document: &Value, operation: &Operation) -> Option<Value>
     Some(document)
 }
 
-/// A text as what it says.
+/// Parses JSON text.
 pub(super) fn parsed(json: &Json) -> Option<Value> {
     serde_json::from_str(json.as_str()).ok()
 }

@@ -1,4 +1,4 @@
-//! What documents without events need, in the store that misbehaves.
+//! The simulated store's operations for documents without events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::sabotage;
 use crate::store::{LATE, SimStore};
 
 impl SimStore {
-    /// Does each part of what was asked for by itself: in any order, some maybe late, or not at all, and who asked may not be told.
+    /// Does each part of a request separately. The parts may run in any order, late, or not at all,
+    /// and the outcome may be unknown to the caller.
     async fn piecemeal<P, T, F>(
         &self,
         what: &str,
@@ -76,7 +77,7 @@ impl SimStore {
         .await
     }
 
-    /// Writes for real, and lets the ledger see it.
+    /// Writes to the inner store and records the write in the ledger.
     async fn write_content(self, call: Option<CallId>, on: Plain, write: Write) -> Result<Wrote> {
         let write = sabotage::content(&self, &on, write).await?;
         let id = write.id.clone();
@@ -87,7 +88,7 @@ impl SimStore {
         Ok(answer)
     }
 
-    /// Operates for real, and lets the ledger see it.
+    /// Applies an operation in the inner store and records it in the ledger.
     async fn operate_on(
         self,
         call: Option<CallId>,
@@ -122,7 +123,7 @@ impl SimStore {
     }
 }
 
-/// The answer to a single question.
+/// Returns the only response.
 fn one<T>(mut answers: Vec<T>) -> Result<T> {
     answers.pop().ok_or_else(|| Error::new(Kind::Store, "the store did not answer"))
 }
@@ -132,7 +133,8 @@ impl Contents for SimStore {
         self.inner().prepare_contents(collection).await
     }
 
-    /// What is there, or what was there when somebody last looked: the trait promises more, but no write may depend on that.
+    /// Returns the current content, or that of the last read. The trait promises more, but no write
+    /// may depend on it.
     async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         let ledger = &self.shared.contents;
         self.answer("read contents", async {

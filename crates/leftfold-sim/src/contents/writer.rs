@@ -1,4 +1,4 @@
-//! Who writes documents without events: one of several, on the same few documents.
+//! A writer of documents without events. Several writers work on the same few documents.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,29 +18,29 @@ use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::store::SimStore;
 
-/// The collection.
+/// The name of the collection.
 pub(super) const SHEETS: &str = "sheets";
-/// A document that nobody deletes.
+/// A document that is never deleted.
 pub(super) const KEPT: &str = "kept";
-/// All documents there are.
+/// All documents.
 pub(super) const ALL: [&str; 3] = [KEPT, "a", "b"];
 
-/// The most calls of a writer.
+/// The maximum number of calls of a writer.
 const CALLS: u64 = 20;
-/// The most operations in a call.
+/// The maximum number of operations in a call.
 const OPERATIONS: u64 = 8;
 
 /// A document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Sheet {
-    /// The last write of all of it.
+    /// The last write of the whole document.
     by: String,
-    /// What operations have added, and which.
+    /// The sum of the operations' amounts. `pushed` has their numbers.
     pub(super) count: i64,
     pub(super) pushed: Vec<u64>,
-    /// The changes that were made.
+    /// The marks of the changes.
     pub(super) marks: Vec<String>,
-    /// What operations put in and take out.
+    /// Values that operations add and remove.
     tags: Vec<u64>,
     more: More,
 }
@@ -50,7 +50,7 @@ struct More {
     last: u64,
 }
 
-/// A document as the ledger has it.
+/// Returns a document as the ledger stores it.
 pub(super) fn value(sheet: &Sheet) -> Option<Value> {
     serde_json::to_value(sheet).ok()
 }
@@ -70,22 +70,22 @@ impl Put {
     }
 }
 
-/// What all writers share.
+/// The state that all writers share.
 #[derive(Default)]
 pub(super) struct Common {
     numbers: AtomicU64,
-    /// What was tried, and may be tried again by anybody.
+    /// All attempted writes, which any writer may repeat.
     puts: Mutex<Vec<Put>>,
     operations: Mutex<Vec<(DocumentId, Operation)>>,
 }
 
 impl Common {
-    /// A number that is higher than all before.
+    /// Returns a number above all earlier ones.
     fn next(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// All operations that were tried.
+    /// Returns all attempted operations.
     pub(super) fn operations(&self) -> Vec<(DocumentId, Operation)> {
         self.operations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -97,7 +97,7 @@ pub(super) struct Writer {
     sheets: Versioned<Sheet, SimStore>,
     dice: Dice,
     common: Arc<Common>,
-    /// What it has seen last.
+    /// The last version it has seen of each document.
     seen: BTreeMap<&'static str, Current<Sheet>>,
 }
 
@@ -110,7 +110,8 @@ impl Writer {
         Ok(Self { store, sheets, dice, common: Arc::clone(common), seen: BTreeMap::new() })
     }
 
-    /// Writes until all heals. Who dies over it is replaced by somebody who has seen nothing yet.
+    /// Writes until the faults end. A writer that dies is replaced by one that has seen nothing
+    /// yet.
     pub(super) async fn write(mut self, healed: watch::Receiver<bool>) -> Result<()> {
         let pause = Duration::from_millis(50 + self.dice.below(500));
         for _ in 0..CALLS {
@@ -151,7 +152,7 @@ impl Writer {
         }
     }
 
-    /// Tells the ledger of a failure, and waits a moment; whether to try again.
+    /// Records a failure in the ledger and waits a moment. Returns whether to retry.
     async fn failed(&self, call: CallId, error: &Error) -> bool {
         self.store.shared().trace.note(|| format!("{}: call {call} failed: {error}", self.store.name));
         self.violated(self.ledger().failed(call, error));
@@ -159,7 +160,7 @@ impl Writer {
         error.is_transient()
     }
 
-    /// Does something.
+    /// Makes a random call.
     async fn call(&mut self) -> Result<()> {
         let dice = &self.dice;
         let id = if dice.happens(500) { KEPT } else { dice.pick(&ALL).copied().unwrap_or(KEPT) };
@@ -176,7 +177,7 @@ impl Writer {
         }
     }
 
-    /// A text that nobody else writes.
+    /// Returns a text that no other writer uses.
     fn name(&self) -> String {
         format!("{}-{}", self.store.name, self.common.next())
     }
@@ -205,7 +206,7 @@ impl Writer {
         self.put(Put { id, from: None, to: Some(Sheet { by, ..Sheet::default() }) }).await
     }
 
-    /// What it has seen last of a document, made another one.
+    /// Returns an update of the last version it has seen of a document.
     fn next_of(&self, id: &'static str) -> Put {
         let from = self.seen.get(id).cloned();
         let sheet = from.as_ref().map(|from| from.document.clone()).unwrap_or_default();
@@ -224,7 +225,7 @@ impl Writer {
         self.put(Put { id, from: Some(from), to: None }).await
     }
 
-    /// Tries something again that was tried by anybody, at any time.
+    /// Repeats a random earlier write of any writer.
     async fn put_again(&mut self) -> Result<()> {
         let put = {
             let puts = self.common.puts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +237,7 @@ impl Writer {
         }
     }
 
-    /// Writes, and maybe writes again where that failed.
+    /// Writes, and in some cases retries after a failure.
     async fn put(&mut self, put: Put) -> Result<()> {
         self.common.puts.lock().unwrap_or_else(PoisonError::into_inner).push(put.clone());
         for _ in 0..=self.dice.below(3) {
@@ -291,7 +292,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads a document and leaves a mark in it, or deletes it.
+    /// Reads a document and adds a mark to it, or deletes it.
     pub(super) async fn change(&mut self, id: &'static str) -> Result<()> {
         let (document, mark) = (DocumentId::new(id)?, self.name());
         let deletes = id != KEPT && self.dice.happens(100);
@@ -315,14 +316,14 @@ impl Writer {
         Ok(())
     }
 
-    /// An operation with a number higher than all before.
+    /// Returns an operation with a number above all earlier ones.
     fn operation(&self) -> Result<Operation, Invalid> {
         let number = self.common.next();
         let operation = Operation::new(OperationId::new(number)?);
         match self.dice.below(20) {
             0 => operation.set("more.last", &number),
             1 => operation.push("tags", &(number % 3)),
-            // It may take nothing out: the content is the same afterwards.
+            // If this removes nothing, the content stays the same.
             2 | 3 => operation.pull("tags", &(number % 3)),
             4 => operation.increment("nothing", 1),
             amount => operation.increment("count", i64::from(amount < 10) + 1)?.push("pushed", &number),
@@ -338,13 +339,13 @@ impl Writer {
         }
         self.common.operations.lock().unwrap_or_else(PoisonError::into_inner).extend(operations.clone());
         if self.dice.happens(100) {
-            // Others are faster, though their numbers are higher.
+            // Let other operations with higher numbers overtake these.
             sleep(self.dice.time(Duration::from_secs(5))).await;
         }
         self.operate(operations).await
     }
 
-    /// Tries some operations again, or one, that were tried by anybody, at any time.
+    /// Repeats one or more earlier operations of any writer.
     async fn operate_again(&self) -> Result<()> {
         let mut operations = self.common.operations();
         self.dice.shuffle(&mut operations);
@@ -352,7 +353,7 @@ impl Writer {
         self.operate(operations).await
     }
 
-    /// Applies operations, and maybe once more where that failed.
+    /// Applies operations, and in some cases retries after a failure.
     pub(super) async fn operate(&self, operations: Vec<(DocumentId, Operation)>) -> Result<()> {
         for _ in 0..=self.dice.below(3) {
             let wanted = operations.iter().cloned();

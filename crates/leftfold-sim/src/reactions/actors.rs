@@ -1,4 +1,4 @@
-//! Who acts on documents and tasks besides the nodes: a writer, and an operator.
+//! The actors besides the nodes: a writer and an operator.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::store::SimStore;
 
-/// Writes a document; without one, deletes it.
+/// Writes a document, or deletes it if `thing` is `None`.
 pub(super) fn write(store: &SimStore, id: &str, thing: Option<&Thing>) -> Result<()> {
     let id = DocumentId::new(id)?;
     let body = thing.map(Json::of).transpose()?;
@@ -41,7 +41,7 @@ pub(super) async fn append(store: &SimStore, stream: &str, kind: &str, number: u
     appended.map(drop).map_err(|error| leftfold::Error::new(leftfold::Kind::Store, error.to_string()))
 }
 
-/// Writes documents and events until all heals.
+/// Writes documents and events until the faults end.
 pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receiver<bool>) -> Result<()> {
     let number = 2 + dice.below(5);
     let mut ids: Vec<_> = (0..number).map(|number| format!("d{number}")).collect();
@@ -63,7 +63,7 @@ pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receive
         let Some(id) = dice.pick(&ids) else { continue };
         let (first, second) = (thing(), thing());
         write(&store, id, dice.happens(850).then_some(&first))?;
-        // Some change, and change back, at once or a moment later.
+        // Some documents change and change back, at once or a moment later.
         if dice.happens(200) {
             if dice.happens(500) {
                 sleep(dice.time(Duration::from_millis(100))).await;
@@ -82,7 +82,7 @@ pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receive
     Ok(())
 }
 
-/// Pauses reactions, has them go on, and has tasks run again.
+/// Pauses and resumes reactions, and retries tasks.
 pub(super) async fn operate(
     reacting: Reacting<SimStore>,
     store: SimStore,
@@ -113,7 +113,7 @@ pub(super) async fn operate(
     }
 }
 
-/// Has a reaction go on.
+/// Resumes a reaction.
 pub(super) async fn resume(reacting: &Reacting<SimStore>, store: &SimStore, reaction: &str) {
     store.shared().ledger.resumes(reaction, true);
     if reacting.resume(reaction).await.is_ok() {

@@ -1,4 +1,4 @@
-//! What must hold of reactions in the end.
+//! The final checks of reactions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use super::World;
 use super::handlers::{DEADLY, POISON, REACTIONS, TORN};
 use super::ledger::{Effect, Ledger};
 
-/// The end that the task of a document must come to.
+/// The required final state of a document's task.
 #[derive(Clone, Debug, PartialEq)]
 enum Wanted {
     Nothing,
-    /// The document can't be read: the task fails, and says so.
+    /// The document can't be read: the task fails with that reason.
     Reason,
     /// The document is handled with this value.
     Value(String),
 }
 
 impl Wanted {
-    /// Reads from a document's JSON, by hand, what code of this version wants of it.
+    /// Reads the required state for this version of the code from a document's JSON, by hand.
     fn of(code: u32, document: &Value) -> Option<Self> {
         let (on, value) = (document.get("on")?.as_bool()?, document.get("value")?.as_u64()?);
         if document.get("noise")?.as_u64()? == TORN {
@@ -40,14 +40,14 @@ impl Ledger {
         (state.attempts, state.visibility) = (attempts, visibility);
     }
 
-    /// How often states of a document were handled.
+    /// Returns the number of handled states of a document.
     pub(super) fn handled(&self, id: &str) -> u64 {
         let state = self.state();
         let of = state.tasks.iter().filter(|(key, _)| key.document.as_str() == id);
         of.map(|(_, known)| known.done.len() as u64).sum()
     }
 
-    /// The last state of a document, as this reaction's task must have it.
+    /// Checks that this reaction's task agrees with the last state of a document.
     fn last_state(&self, key: &TaskKey, task: Option<&Task>, wanted: &Wanted) -> Vec<String> {
         let state = self.state();
         let what = format!("{}/{}", key.reaction, key.document);
@@ -105,7 +105,8 @@ impl Ledger {
         wrong
     }
 
-    /// Each event was handled that came after somebody began to follow the log; those before may be left out.
+    /// Checks that every event after the start of following was handled. Earlier events may be left
+    /// out.
     fn events(&self, reaction: &str, stream: &DocumentId, sold: &[(u64, u64)], all: bool) -> Vec<String> {
         let state = self.state();
         let key = TaskKey { reaction: reaction.to_owned(), document: stream.clone() };
@@ -130,7 +131,7 @@ impl Ledger {
 }
 
 impl World {
-    /// Whether all is as it should be, now that nothing is left to do.
+    /// Checks the final state, when no work is left.
     pub(super) async fn check(&self) -> Result<()> {
         let ledger = &self.store.shared().ledger;
         let code = if self.deployment.is_some() { 2 } else { 1 };

@@ -1,4 +1,5 @@
-//! The reactions under test, and what their handlers do: succeed, fail, ask for another time, hold up others, take long, die.
+//! The reactions under test. Their handlers succeed, fail, defer, throttle their reaction, take
+//! long, or die.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
 use crate::store::SimStore;
 
-/// Where the documents are.
+/// The collection of the documents.
 pub(super) const THINGS: &str = "things";
-/// All reactions there are.
+/// The names of all reactions.
 pub(super) const REACTIONS: [&str; 5] = ["mail", "books", "turns", "ship", "tally"];
 /// The document that no handler can handle.
 pub(super) const POISON: &str = "poison";
-/// The document that ends the process of whoever handles it, as long as things go wrong.
+/// The document that kills the process that handles it, as long as there are faults.
 pub(super) const DEADLY: &str = "deadly";
 
 pub(super) fn things() -> Result<Plain> {
@@ -46,7 +47,8 @@ impl Thing {
     }
 }
 
-/// How reactions are set up in a world, and how often their handlers misbehave, in a thousand runs.
+/// The configuration of the reactions in a world, and the rates of handler faults per thousand
+/// runs.
 #[derive(Clone, Debug)]
 pub(super) struct Setup {
     pub(super) attempts: u32,
@@ -65,7 +67,7 @@ pub(super) struct Setup {
 impl Setup {
     pub(super) fn drawn(dice: &Dice, faults: &Faults) -> Self {
         let rate = |most| if dice.happens(600) { dice.below(most) } else { 0 };
-        // What was planned before a task is forgotten must not be written afterwards.
+        // A change that was planned before a task is deleted must not be written after that.
         let are_late =
             [Fault::Delayed, Fault::Pause, Fault::Slow].into_iter().any(|fault| faults.is_on(fault));
         let keep_for = Duration::from_secs(if are_late { 25 } else { 1 });
@@ -88,7 +90,7 @@ impl Setup {
     }
 }
 
-/// What of the world a handler has: that of its node.
+/// The context of a handler: the parts of its node.
 #[derive(Clone)]
 pub(super) struct Hands {
     pub(super) store: SimStore,
@@ -97,7 +99,7 @@ pub(super) struct Hands {
     pub(super) code: u32,
 }
 
-/// Notices when a handler is ended before it is through.
+/// Detects a handler that is canceled before it has finished.
 struct Begun {
     store: SimStore,
     task: Task,
@@ -115,7 +117,7 @@ impl Drop for Begun {
     }
 }
 
-/// Notices when a handler has its lock no longer.
+/// Records when a handler releases its lock.
 struct Turn {
     store: SimStore,
     number: u64,
@@ -128,7 +130,7 @@ impl Drop for Turn {
 }
 
 impl Hands {
-    /// A reaction by its name.
+    /// Returns the reaction with this name.
     pub(super) fn reaction(&self, name: &str) -> Reaction {
         let hands = self.clone();
         match name {
@@ -142,7 +144,7 @@ impl Hands {
 
     fn on_things(&self, name: &str) -> Draft<Thing> {
         let draft = Reaction::on_plain(THINGS, name).watch(|thing: &Thing| thing.value);
-        // Newer code wants other documents.
+        // Newer code has another filter.
         let draft = match self.code {
             1 => draft.when(|thing| thing.on),
             code => draft.when(|thing| thing.on != (thing.value == 3)).trigger_version(code),
@@ -166,7 +168,7 @@ impl Hands {
             .version(self.code, setup.evolution)
     }
 
-    /// What all handlers do first and last.
+    /// Runs the part that all handlers share, before and after `handle`.
     async fn run<D, R>(
         self,
         ctx: Context<D>,
@@ -201,7 +203,7 @@ impl Hands {
         let ill = trouble(self.setup.fails);
         if ill && self.dice.happens(400) {
             begun.through = true;
-            // Some say so at such length that no store could keep it.
+            // Some errors are too long for any store.
             let times = if self.dice.happens(30) { 30_000 } else { 1 };
             return Err("it does not work today".repeat(times).into());
         }
@@ -213,7 +215,7 @@ impl Hands {
             return Err("it can't be done".into());
         }
         if panics {
-            // Without the message that a panic prints.
+            // This avoids the message that a panic prints.
             std::panic::resume_unwind(Box::new("a handler panics"));
         }
         if ill {
@@ -223,7 +225,7 @@ impl Hands {
         Ok(())
     }
 
-    /// Reads the document, and does something elsewhere.
+    /// Reads the document and has an effect outside the store.
     async fn mail(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         self.read(&ctx).await?;
         sleep(self.dice.time(Duration::from_millis(50))).await;
@@ -245,7 +247,7 @@ impl Hands {
         }
     }
 
-    /// Keeps something in a transaction, in a task of its own, which may outlive the run.
+    /// Records an effect in a transaction, in a separate task that may outlive the run.
     async fn book(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         if matches!(ctx.id().as_str(), POISON | DEADLY) {
             self.read(&ctx).await?;
@@ -260,12 +262,12 @@ impl Hands {
         }
     }
 
-    /// Some do not look at what became of their transaction.
+    /// Returns whether the handler ignores the result of its transaction.
     fn forgets(&self) -> bool {
         self.dice.happens(200)
     }
 
-    /// Does something that only one may do at a time.
+    /// Does something under a lock.
     async fn take_turn(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         let ledger = &self.store.shared().ledger;
         let before = ledger.highest_lock();
@@ -276,7 +278,7 @@ impl Hands {
         let who = format!("{} for {}, claim {}", self.store.name, ctx.id(), ctx.epoch());
         let _turn = Turn { store: self.store.clone(), number: lock.number() };
         self.said(ledger.locked(lock.number(), before, &self.store.name, &who));
-        // Some take longer than a lock lasts if nobody keeps it.
+        // Some handlers take longer than a lock lasts without renewal.
         let most = Duration::from_millis(if self.dice.happens(30) { 12_000 } else { 1_500 });
         sleep(self.dice.time(most)).await;
         if lock.is_lost() {

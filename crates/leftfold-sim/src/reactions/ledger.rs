@@ -1,13 +1,18 @@
-//! What must hold of reactions, seen at every change of a task and at every effect, by code that shares nothing with the engine.
+//! The invariants of reactions, checked at every change of a task and at every effect. The code
+//! shares nothing with the engine.
 //!
-//! | id | what holds |
-//! | --- | --- |
-//! | I4 | an effect that is kept in a transaction with the end of its task is kept once for each cause, and none without a cause; no such task is done without |
-//! | I5 | an effect elsewhere names its cause by its key: the same for all attempts, another one for the next state; what was handled was true then; nothing that is done is done again |
-//! | I10 | in the end, the last state of every document that is wanted was handled, and nothing waits |
-//! | I12 | only the worker that has a claim ends it; a claim that is lost ends the run, and such losses are bounded; a worker that is alive and well does not lose a claim |
-//! | I14 | a claim that was lost with its process counts as an attempt only if no other handler ran beside it; a worker that said that it is alive raises no suspicion |
-//! | I13 | nothing is begun that is paused, held up, or needs newer code; the numbers of a lock grow, and are different ones |
+//! - I4: An effect recorded in the transaction that completes its task is recorded once for each
+//!   cause, and never without a cause. No such task is done without its effect.
+//! - I5: An effect outside the store names its cause by its key. The key is the same for all
+//!   attempts, and differs for the next state. A handled state was true at the time. Nothing that
+//!   is done is done again.
+//! - I10: In the end the last state of every matching document is handled, and no task waits.
+//! - I12: Only the worker that holds a claim ends it. A lost claim ends the run, and such losses
+//!   are bounded. A healthy worker does not lose a claim.
+//! - I14: A claim that is lost with its process counts as an attempt only if no other handler ran
+//!   beside it. A worker that sent a heartbeat raises no suspicion.
+//! - I13: No run begins that is paused, throttled, or needs newer code. The numbers of a lock
+//!   increase and are unique.
 
 mod claims;
 
@@ -22,16 +27,16 @@ use tokio::time::Instant;
 
 use crate::fuse::Fuse;
 
-/// How a task was changed.
+/// The way in which a task was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
-    /// By itself.
+    /// On its own.
     Alone,
     /// In a transaction with an effect.
     InTransaction,
 }
 
-/// What is kept in a transaction.
+/// An effect recorded in a transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Effect {
     key: TaskKey,
@@ -55,7 +60,7 @@ impl Effect {
     }
 }
 
-/// What happens in some runs.
+/// Things that happen in some runs.
 pub(crate) const SOMETIMES: [&str; 20] = [
     "tasks taken over",
     "collections taken over",
@@ -103,10 +108,10 @@ pub(crate) enum Sometimes {
     Acquitted,
 }
 
-/// How long before it is lost a lock can have been kept for the last time, and a little more.
+/// The longest time from the last renewal of a lock until its loss, with some margin.
 const LOCKED: Duration = Duration::from_secs(8);
 
-/// Watches the reactions of a run.
+/// Checks the reactions of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
@@ -114,30 +119,30 @@ pub(crate) struct Ledger {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The most attempts there are, and how long a claim lasts.
+    /// The maximum number of attempts. `visibility` is the duration of a claim.
     pub(super) attempts: u32,
     pub(super) visibility: Duration,
-    /// How often any document was written.
+    /// The number of writes of all documents.
     writes: u64,
-    /// What each document was, from which write on.
+    /// The states of each document, each with the number of its write.
     pub(super) documents: BTreeMap<DocumentId, Vec<(u64, Option<Value>)>>,
     pub(super) tasks: BTreeMap<TaskKey, Known>,
     pub(super) nodes: BTreeMap<String, Node>,
     pub(super) sent: BTreeMap<String, Vec<Sent>>,
     pub(super) effects: BTreeMap<String, Vec<Effect>>,
-    /// When nodes were last told that they could claim something.
+    /// The last times at which nodes were offered tasks.
     offered: BTreeMap<(String, TaskKey), Instant>,
     holdups: BTreeMap<String, Holdup>,
-    /// How long the log was when reactions began to follow it.
+    /// The length of the log when each reaction began to follow it.
     pub(super) followed: BTreeMap<String, u64>,
     locked: BTreeMap<u64, String>,
-    /// The numbers that are held now, and by which nodes.
+    /// The lock numbers held now, and their nodes.
     holding: BTreeMap<u64, String>,
-    /// The handlers that run now, by node.
+    /// The running handlers, by node.
     handlers: BTreeMap<String, BTreeMap<Claim, Suspicion>>,
-    /// Claims whose handlers had others beside them.
+    /// Claims whose handlers ran beside others.
     company: BTreeSet<Claim>,
-    /// The times from and until which each node has said, without a break, that it is alive.
+    /// For each node, the start and the end of its current unbroken series of heartbeats.
     alive: BTreeMap<String, (Instant, Instant)>,
     sometimes: [u64; SOMETIMES.len()],
 }
@@ -145,13 +150,13 @@ pub(crate) struct State {
 /// A task and the epoch of a claim.
 type Claim = (TaskKey, u64);
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     code: u32,
     fuse: Arc<Fuse>,
     stands_still: bool,
-    /// What it suffered, and when: one that fails now and then keeps its claims.
+    /// The faults it met, with their time and weight. A node with few faults keeps its claims.
     troubles: Vec<(Instant, u32)>,
     is_over: bool,
 }
@@ -161,7 +166,7 @@ impl Node {
         self.is_over || self.stands_still || self.fuse.is_blown()
     }
 
-    /// Whether it suffered so much in this time that it could not keep what it has.
+    /// Returns whether the node met so many faults within this time that it could lose its claims.
     fn was_troubled(&self, within: Duration) -> bool {
         self.is_gone() || self.troubles_since(Instant::now().checked_sub(within)) >= 2
     }
@@ -172,28 +177,28 @@ impl Node {
     }
 }
 
-/// What is known of a task, by generation.
+/// The history of a task, by generation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) last: Option<Task>,
-    /// The claim that stands, and the generation it is for.
+    /// The current claim, and its generation.
     running: Option<(u64, u64)>,
-    /// When it was claimed, or its claim renewed.
+    /// The time of the claim or of its last renewal.
     renewed: Option<Instant>,
     claims: BTreeMap<u64, u32>,
-    /// Claims that do not count.
+    /// Claims that do not count as attempts.
     forgiven: BTreeMap<u64, u32>,
     pub(super) done: BTreeSet<u64>,
     retried: BTreeMap<u64, u32>,
-    /// The code that planned it.
+    /// The version of the code that planned it.
     needs: BTreeMap<u64, u32>,
     /// Claims whose handlers succeeded.
     succeeded: BTreeSet<u64>,
-    /// Claims that were lost and did not count, since a run last ended.
+    /// Lost claims that did not count, since a run last ended.
     uncounted: u32,
 }
 
-/// An effect elsewhere.
+/// An effect outside the store.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) key: TaskKey,
@@ -203,7 +208,7 @@ pub(super) struct Sent {
     pub(super) revision: Option<u64>,
 }
 
-/// From when on a reaction is held up, as somebody was told.
+/// The times at which a reaction was throttled or paused, as reported to a handler or an operator.
 #[derive(Clone, Debug, Default)]
 struct Holdup {
     throttled: Option<(Instant, Instant)>,
@@ -228,13 +233,13 @@ impl Ledger {
         self.state().sometimes
     }
 
-    /// A node begins to work.
+    /// Records the start of a node.
     pub(crate) fn node(&self, name: &str, code: u32, fuse: Arc<Fuse>) {
         let node = Node { code, fuse, stands_still: false, troubles: Vec::new(), is_over: false };
         self.state().nodes.insert(name.to_owned(), node);
     }
 
-    /// Somebody began to follow the log for these reactions, when it was so long.
+    /// Records that these reactions begin to follow the log, which has this length.
     pub(crate) fn follows(&self, reactions: &[&str], events: u64) {
         let mut state = self.state();
         for reaction in reactions {
@@ -242,14 +247,14 @@ impl Ledger {
         }
     }
 
-    /// A node ends by itself, or is dead.
+    /// Records the end or the death of a node.
     pub(crate) fn node_ends(&self, name: &str) {
         if let Some(node) = self.state().nodes.get_mut(name) {
             node.is_over = true;
         }
     }
 
-    /// A node stands still, or goes on.
+    /// Records that a node is paused or continues.
     pub(crate) fn stands_still(&self, name: &str, still: bool) {
         if let Some(node) = self.state().nodes.get_mut(name) {
             node.stands_still = still;
@@ -257,17 +262,17 @@ impl Ledger {
         self.gone(name, Duration::ZERO);
     }
 
-    /// A node met a fault.
+    /// Records a fault of a node.
     pub(crate) fn trouble(&self, name: &str) {
         self.state().trouble(name, Duration::ZERO, 1);
     }
 
-    /// A node is not heard for as long as this.
+    /// Records that a node is silent for at most this time.
     pub(crate) fn gone(&self, name: &str, most: Duration) {
         self.state().trouble(name, most, 10);
     }
 
-    /// A node has lost a lease, and is not told.
+    /// Records that a node has lost a lease without being told.
     pub(crate) fn robbed(&self, node: &str, lease: &str) {
         let mut state = self.state();
         state.trouble(node, Duration::ZERO, 10);
@@ -280,7 +285,7 @@ impl Ledger {
         self.happened(if is_lock(name) { Sometimes::Locks } else { Sometimes::Collections });
     }
 
-    /// A document was written or deleted.
+    /// Records a write or a deletion of a document.
     pub(crate) fn wrote(&self, id: &DocumentId, document: Option<Value>) {
         let mut state = self.state();
         state.writes += 1;
@@ -288,12 +293,12 @@ impl Ledger {
         state.documents.entry(id.clone()).or_default().push((at, document));
     }
 
-    /// How often any document was written so far.
+    /// Returns the number of writes so far.
     pub(crate) fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// A handler read this, and asked for it when so many documents were written.
+    /// Checks a handler's read. `asked` is the number of writes at its start.
     pub(crate) fn read(&self, id: &DocumentId, asked: u64, found: &Value, planned: &Value) -> Vec<String> {
         let state = self.state();
         let states = state.documents.get(id).map(Vec::as_slice).unwrap_or_default();
@@ -311,7 +316,7 @@ impl Ledger {
         wrong
     }
 
-    /// These tasks were shown to a node as due.
+    /// Records that these tasks were offered to a node as due.
     pub(crate) fn offered(&self, node: &str, tasks: &[Task]) {
         let mut state = self.state();
         for task in tasks {
@@ -319,7 +324,7 @@ impl Ledger {
         }
     }
 
-    /// A handler was told that its reaction is held up until then.
+    /// Records that a handler was told that its reaction is throttled until `until`.
     pub(crate) fn throttled(&self, reaction: &str, until: Instant) {
         self.happened(Sometimes::HeldUp);
         let mut state = self.state();
@@ -330,20 +335,20 @@ impl Ledger {
         }
     }
 
-    /// An operator was told that a reaction is paused.
+    /// Records that an operator was told that a reaction is paused.
     pub(crate) fn paused(&self, reaction: &str) {
         self.happened(Sometimes::Paused);
         self.state().holdups.entry(reaction.to_owned()).or_default().paused = Some(Instant::now());
     }
 
-    /// An operator is about to have a reaction go on, or has done so.
+    /// Records that an operator starts to resume a reaction, or has resumed it.
     pub(crate) fn resumes(&self, reaction: &str, begins: bool) {
         let mut state = self.state();
         *state.holdups.entry(reaction.to_owned()).or_default() =
             Holdup { resuming: begins, ..Holdup::default() };
     }
 
-    /// A handler has a lock of this number.
+    /// Records that a handler has the lock with this number. Returns the violations.
     pub(crate) fn locked(&self, number: u64, asked_after: u64, node: &str, who: &str) -> Vec<String> {
         let mut state = self.state();
         let mut wrong = Vec::new();
@@ -369,17 +374,17 @@ impl Ledger {
         wrong
     }
 
-    /// A handler has it no longer.
+    /// Records that a handler no longer has the lock.
     pub(crate) fn unlocked(&self, number: u64) {
         self.state().holding.remove(&number);
     }
 
-    /// The highest number that anybody was told.
+    /// Returns the highest lock number so far.
     pub(crate) fn highest_lock(&self) -> u64 {
         self.state().locked.keys().next_back().copied().unwrap_or(0)
     }
 
-    /// A handler has done something elsewhere.
+    /// Records an effect outside the store. Returns the violations.
     pub(crate) fn sent(&self, task: &Task, revision: Option<u64>) -> Vec<String> {
         let sent = Sent {
             key: task.key.clone(),
@@ -401,7 +406,7 @@ impl Ledger {
             wrong.push(format!("I5: {id} was sent twice by one run"));
         }
         let retried = |sent: &Sent| state.tasks.get(&sent.key).is_some_and(|known| !known.retried.is_empty());
-        // The same event, or the same state, under another name.
+        // The same event or state must not have another key.
         let is_same = |one: &Sent| {
             let same =
                 if revision.is_some() { one.revision == revision } else { one.generation == sent.generation };
@@ -415,7 +420,7 @@ impl Ledger {
         wrong
     }
 
-    /// A handler begins.
+    /// Records the start of a handler. Returns the violations.
     pub(crate) fn began(&self, node: &str, task: &Task) -> Vec<String> {
         let mut state = self.state();
         let (claim, suspicion) = ((task.key.clone(), task.epoch), task.suspicion);
@@ -447,7 +452,7 @@ impl Ledger {
         is_wrong.then(what).into_iter().collect()
     }
 
-    /// A handler has ended, however that was.
+    /// Records the end of a handler, with any result.
     pub(crate) fn is_through(&self, node: &str, task: &Task) {
         let mut state = self.state();
         if let Some(handlers) = state.handlers.get_mut(node) {
@@ -455,20 +460,20 @@ impl Ledger {
         }
     }
 
-    /// A worker has said that it is alive.
+    /// Records a heartbeat of a worker.
     pub(crate) fn beat(&self, worker: &str, length: Duration) {
         let (now, mut state) = (Instant::now(), self.state());
         let alive = state.alive.entry(claims::name_of(worker).to_owned()).or_insert((now, now));
         *alive = (if alive.1 < now { now } else { alive.0 }, now + length);
     }
 
-    /// A handler says that it succeeded.
+    /// Records that a handler succeeded.
     pub(crate) fn succeeded(&self, task: &Task) {
         let mut state = self.state();
         state.tasks.entry(task.key.clone()).or_default().succeeded.insert(task.epoch);
     }
 
-    /// A handler was ended before it was through.
+    /// Records that a handler was canceled before it finished. Returns the violations.
     pub(crate) fn cancelled(&self, node: &str, task: &Task) -> Vec<String> {
         self.happened(Sometimes::Cancelled);
         let state = self.state();
@@ -486,7 +491,7 @@ impl Ledger {
         Vec::new()
     }
 
-    /// An effect was kept in a transaction.
+    /// Records an effect in a transaction. Returns the violations.
     pub(crate) fn effect(&self, effect: Effect) -> Vec<String> {
         let mut state = self.state();
         let mut wrong = Vec::new();
@@ -503,7 +508,7 @@ impl Ledger {
         wrong
     }
 
-    /// A task was changed.
+    /// Records a change of a task. Returns the violations.
     pub(crate) fn saw(
         &self,
         key: &TaskKey,
@@ -526,7 +531,8 @@ impl Ledger {
                         after.generation
                     ));
                 }
-                // One who does not know the reaction has only left word that somebody must look.
+                // In any other state, a planner that does not know the reaction only left a note to
+                // check the task.
                 if after.state == Is::Pending {
                     known.needs.insert(after.generation, code);
                 }

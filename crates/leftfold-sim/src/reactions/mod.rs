@@ -1,5 +1,7 @@
-//! A world of reactions: documents that change, nodes that plan, run, die and stand still, old code beside new, an operator, on a store that breaks;
-//! then all heals, and the last state of everything must have been handled.
+//! A world of reactions, on a store with faults.
+//!
+//! Documents change, nodes plan, run, die and pause, old code runs beside new, and an operator
+//! interferes. Then the faults end, and the last state of every document must be handled.
 
 mod actors;
 mod finally;
@@ -31,7 +33,7 @@ pub(crate) struct World {
     dice: Dice,
     pub(crate) store: SimStore,
     setup: Arc<Setup>,
-    /// When newer code is deployed, if it is.
+    /// The time at which newer code is deployed, if it is.
     deployment: Option<Duration>,
     operator: SimStore,
 }
@@ -80,7 +82,7 @@ impl World {
         while let Some(ended) = others.join_next().await {
             ended.map_err(|_| late("a writer panicked"))??;
         }
-        // What was under way for long arrives at last.
+        // Wait for delayed writes.
         sleep(LATE).await;
         let (operator, nodes) = (operator?, nodes?);
         let come_right = self.come_right(&operator, &nodes);
@@ -110,7 +112,7 @@ impl World {
         }
     }
 
-    /// A node with these reactions; none if it could not be started.
+    /// Starts a node with these reactions. Returns `None` if it could not be started.
     async fn node(&self, name: &str, code: u32, reactions: &[&str], plans: bool, runs: bool) -> Option<Node> {
         let store = self.store.worker(name);
         store.shared().ledger.node(name, code, store.fuse_of());
@@ -145,7 +147,7 @@ impl World {
         }
     }
 
-    /// A node of any kind.
+    /// Starts a random node.
     async fn any_node(&self, number: u64, began: Instant) -> Option<Node> {
         let dice = &self.dice;
         let is_deployed = self.deployment.is_some_and(|at| began.elapsed() >= at);
@@ -162,7 +164,8 @@ impl World {
         self.node(&format!("node-{number}"), code, &reactions, plans, runs).await
     }
 
-    /// Starts nodes, ends them, has them stand still, and starts others, until all heals. Then one is there that does everything, with the latest code.
+    /// Starts, stops, pauses and replaces nodes until the faults end. Then one node remains that
+    /// does everything, with the latest code.
     async fn keep_nodes(&self, healed: watch::Receiver<bool>) -> Result<Vec<Node>> {
         let (shared, ledger) = (self.store.shared(), &self.store.shared().ledger);
         let (count, began) = (1 + self.dice.below(3), Instant::now());
@@ -205,7 +208,7 @@ impl World {
                 ledger.stands_still(name, true);
                 node.store.gate().close();
             } else if self.dice.happens(100) {
-                // One that is replaced, as deployments do.
+                // Replace a node, as deployments do.
                 shared.trace.note(|| format!("{name} is stopped"));
                 node.store.gate().open();
                 ledger.node_ends(name);
@@ -219,7 +222,8 @@ impl World {
         }
     }
 
-    /// When nothing goes wrong any more, everything is handled, and what changes from here on is handled at once.
+    /// Checks that without faults everything is handled, and that later changes are handled at
+    /// once.
     async fn come_right(&self, operator: &Reacting<SimStore>, nodes: &[Node]) -> Result<()> {
         let Some(last) = nodes.last() else { return Ok(()) };
         for reaction in REACTIONS {
@@ -230,7 +234,8 @@ impl World {
         operator.retry(failed, None).await?;
         last.reacting.idle_within(Duration::from_secs(20)).await?;
         self.check().await?;
-        // It enters, changes, leaves, comes back, is deleted and made again.
+        // The document enters the filter, changes, leaves it, returns, is deleted and is created
+        // again.
         let thing = |on, value| Some(Thing { on, value, noise: 9 });
         let ids = ["d0", "d1", "d2", "new"];
         let id = self.dice.pick(&ids).copied().unwrap_or("new");

@@ -1,14 +1,15 @@
-//! A model check of claim, takeover and guarded commit: every order in which a few workers, crashes, ended leases and
-//! lost answers can meet is tried, none is left to chance.
+//! A model check of claims, takeovers and guarded commits. It tries every order in which a few
+//! workers, crashes, ended leases and lost responses can interleave.
 //!
-//! The decisions are the engine's own: `Claim::judge` says who may begin, `Mark::judge` what is folded, `Write::holds`
-//! and `Advance::holds` what is written. So it fails if one of these is wrong. What it shows besides is why they are
-//! what they are: if commits are guarded by who holds a lease, or by an epoch that counts the holders, it goes wrong as
-//! soon as one comes late, even the holder's own.
+//! The decisions are the engine's own: `Claim::judge` decides who may begin, `Mark::judge` which
+//! events are folded, `Write::holds` and `Advance::holds` which writes happen. So the check fails
+//! if one of these is wrong. It also shows why they are needed. If commits are guarded by the
+//! lease's owner, or by an epoch that counts the owners, a single late commit corrupts data. Even
+//! the owner's own late commit does.
 //!
-//! The worlds are small, as faults of this kind are: two or three workers, one or two documents, two or three events.
-//! `cargo test -p leftfold-sim --test model -- --nocapture` says how many states each has, and shows the ways to go
-//! wrong.
+//! The worlds are small, because faults of this kind are: two or three workers, one or two
+//! documents, two or three events. `cargo test -p leftfold-sim --test model -- --nocapture` prints
+//! the number of states of each world, and the failing sequences.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
@@ -26,7 +27,7 @@ use crate::store::Guard;
 use crate::world::Action::{self, Claim, Crash, End, Land, Load, Read, Renew, Repeat, Send, Write};
 use crate::world::World;
 
-/// Two workers, as different as their names, and one commit that goes astray.
+/// Two workers with different names, and one stray commit.
 const SMALL: World = World {
     guard: Guard::Position,
     transactions: true,
@@ -71,8 +72,8 @@ fn three_workers_fold_each_event_once_without_transactions() {
     holds(World { workers: 3, ..SMALL_PIECEMEAL });
 }
 
-/// Ann's first commit is slow. She repeats it, goes on, and then the first comes through: she holds the lease, and the
-/// epoch is hers, so nothing tells it from a good one.
+/// Ann's first commit is slow. She repeats it and continues, then the first one arrives. She holds
+/// the lease and the epoch is hers, so the late commit looks valid.
 #[test]
 fn an_epoch_lets_a_delayed_twin_of_the_holders_own_write_through() {
     let world = World { guard: Guard::Epoch, ..SMALL };
@@ -82,7 +83,7 @@ fn an_epoch_lets_a_delayed_twin_of_the_holders_own_write_through() {
     assert_twin(&found);
 }
 
-/// The same in a store that writes one thing after the other: the document goes back, the checkpoint does not, and
+/// The same in a store without transactions: the document goes back, the checkpoint does not, and
 /// the second event is lost for good.
 #[test]
 fn an_epoch_loses_events_to_a_delayed_twin_without_transactions() {
@@ -93,14 +94,15 @@ fn an_epoch_loses_events_to_a_delayed_twin_without_transactions() {
     assert_twin(&found);
 }
 
-/// So it is the late commit, and nothing else, that an epoch is not enough for.
+/// So an epoch fails only because of late commits.
 #[test]
 fn an_epoch_would_do_if_no_commit_ever_came_late() {
     holds(World { guard: Guard::Epoch, strays: 0, ..SMALL });
     holds(World { guard: Guard::Epoch, strays: 0, ..SMALL_PIECEMEAL });
 }
 
-/// Ann dies with a commit on its way, and is started again under the same name. It comes through after she went on.
+/// Ann dies with a commit in flight and restarts under the same name. The commit arrives after she
+/// has continued.
 #[test]
 fn an_owner_lets_a_late_write_of_its_former_life_through() {
     let world = World { guard: Guard::Owner, ..SMALL };
@@ -109,7 +111,8 @@ fn an_owner_lets_a_late_write_of_its_former_life_through() {
     fails(world, NEVER_BACK, &[&begins[..], &begins_anew, &[Land(0)]].concat());
 }
 
-/// Ann sleeps, Bob does the work and falls asleep, Ann gets her lease again and goes on with what she remembers.
+/// Ann is paused. Bob works and is paused. Ann gets her lease again and continues with her old
+/// state.
 #[test]
 fn an_owner_is_not_enough_even_if_no_commit_ever_comes_late() {
     let world = World { guard: Guard::Owner, strays: 0, ..SMALL };
@@ -119,8 +122,8 @@ fn an_owner_is_not_enough_even_if_no_commit_ever_comes_late() {
     fails(world, NEVER_BACK, &[&sleeps[..], &works, &wakes].concat());
 }
 
-/// Bob loads the document, sleeps while Ann works, then reads the checkpoint: he would fold the second event into a
-/// document that lacks the first.
+/// Bob loads the document, is paused while Ann works, then reads the checkpoint. He would fold the
+/// second event into a document that lacks the first.
 #[test]
 fn the_checkpoints_guard_alone_is_not_enough() {
     let world = World { guard: Guard::CheckpointAlone, ..SMALL };
@@ -130,8 +133,8 @@ fn the_checkpoints_guard_alone_is_not_enough() {
     fails(world, IN_ORDER, &[&sleeps[..], &works, &wakes].concat());
 }
 
-/// Bob reads the checkpoint, sleeps while Ann works, then loads the document: he has nothing to add to it, and would
-/// set the checkpoint back.
+/// Bob reads the checkpoint, is paused while Ann works, then loads the document. He has nothing to
+/// add to it, and would move the checkpoint back.
 #[test]
 fn the_documents_guards_alone_are_not_enough() {
     let world = World { guard: Guard::DocumentsAlone, ..SMALL };
@@ -141,10 +144,10 @@ fn the_documents_guards_alone_are_not_enough() {
     fails(world, NEVER_BACK, &[&sleeps[..], &works, &wakes].concat());
 }
 
-/// Tries everything.
+/// Tries every sequence and asserts that none fails.
 #[track_caller]
 fn holds(world: World) {
-    // Where a commit's writer counts for nothing, nothing depends on who is who.
+    // With this guard the writer of a commit does not matter, so workers are interchangeable.
     let world = World { anonymous: world.guard == Guard::Position, ..world };
     let begin = Instant::now();
     let checker = world.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -157,7 +160,8 @@ fn holds(world: World) {
     checker.assert_properties();
 }
 
-/// Tries everything until it goes wrong, and asserts that this way it does. Gives the way that was found.
+/// Tries sequences until one violates the property, and asserts that `way` violates it too. Returns
+/// the sequence found.
 #[track_caller]
 fn fails(world: World, property: &'static str, way: &[Action]) -> Vec<Action> {
     let enough = HasDiscoveries::AnyOf([property].into());
@@ -168,7 +172,7 @@ fn fails(world: World, property: &'static str, way: &[Action]) -> Vec<Action> {
     found
 }
 
-/// A commit was repeated, and one of the two came late.
+/// Asserts that a commit was repeated and that one of the two arrived late.
 #[track_caller]
 fn assert_twin(way: &[Action]) {
     let repeated = way.iter().position(|action| matches!(action, Repeat(_)));

@@ -1,4 +1,5 @@
-//! What must hold in every state, and what must come about in some, lest the check shows nothing.
+//! Properties that must hold in every state, and properties that must hold in some state, or else
+//! the check shows nothing.
 
 use stateright::Property;
 
@@ -6,13 +7,13 @@ use crate::store::{Answer, Commit, Lease, Store};
 use crate::worker::Run;
 use crate::world::{State, World};
 
-/// A document has each event once, in order, and none is missing.
+/// A document has each event once and in order, without a gap.
 pub(crate) const IN_ORDER: &str = "each event is in the document once, in order, and none is missing";
-/// What has been folded never shrinks.
+/// Marks and checkpoints never decrease.
 pub(crate) const NEVER_BACK: &str = "marks and checkpoints never decrease";
-/// What the checkpoint says is true.
+/// The checkpoint is true.
 pub(crate) const NONE_PASSED: &str = "the checkpoint passes no event that a document lacks";
-/// Whatever has happened, all can still become well.
+/// The work can always be completed.
 const MENDABLE: &str = "a worker that begins now and meets no trouble folds what is left";
 
 const REPLACED: &str = "a worker is replaced while it works";
@@ -54,7 +55,7 @@ pub(crate) fn properties(world: &World) -> Vec<Property<World>> {
     properties
 }
 
-/// Those who work while somebody else has the lease.
+/// Returns the workers that work while another one has the lease.
 fn zombies(state: &State) -> impl Iterator<Item = &Run> {
     let lease = state.store.lease.as_ref().filter(|lease| !lease.ended);
     let others = lease.into_iter().flat_map(|lease| {
@@ -64,8 +65,8 @@ fn zombies(state: &State) -> impl Iterator<Item = &Run> {
     others.filter_map(|(_, worker)| worker.as_ref())
 }
 
-/// The answer if the store did the next part of this commit now, and that was the last. To look ahead keeps what has
-/// been out of the state, of which there would be several times as many.
+/// Returns the response if the store did the next part of this commit now and that was the last
+/// one. Looking ahead keeps the past out of the state, which would otherwise multiply the states.
 fn next(world: &World, state: &State, commit: &Commit) -> Option<Answer> {
     world.write(&mut state.store.clone(), &mut commit.clone())
 }
@@ -74,7 +75,7 @@ fn is_refused(answer: Option<Answer>) -> bool {
     answer.is_some_and(|answer| answer != Answer::Applied)
 }
 
-/// Whether a worker would finish the work from here, were it left alone.
+/// Returns whether a single undisturbed worker would finish the work from here.
 fn mends(world: &World, mut store: Store) -> bool {
     store.lease = Some(Lease { owner: 0, ended: false });
     let mut run = Run::new(&store);

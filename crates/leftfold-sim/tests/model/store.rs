@@ -1,4 +1,4 @@
-//! What is stored, and what becomes of a commit there: guarded as the engine's stores do it, or as they must not.
+//! The stored data, and the guards of commits: the engine's own, and wrong ones.
 
 use std::iter::successors;
 use std::time::Duration;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use leftfold::documents::{Advance, Checkpoint, Claim, Header, Record, Tally, Write};
 use leftfold::{Collection, DocumentId, Lane, Mark, Partition};
 
-/// What decides whether a write happens.
+/// The condition under which a write happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// The engine's: header and checkpoint are still those the write was computed from.
+    /// The engine's guard: the header and the checkpoint are still those that the write was
+    /// computed from.
     Position,
-    /// The half of it that looks at the checkpoint.
+    /// The half of it that checks the checkpoint.
     CheckpointAlone,
-    /// The half of it that looks at the documents.
+    /// The half of it that checks the documents.
     DocumentsAlone,
     /// The writer's epoch is that of the lease, which has not ended.
     Epoch,
@@ -21,12 +22,13 @@ pub(crate) enum Guard {
     Owner,
 }
 
-/// A document that lists the events folded into it. One that has folded nothing was never stored.
+/// A document that lists the events folded into it. A document without events is not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Document {
     /// The position in its mark.
     pub(crate) mark: u64,
-    /// The events as digits, 12 for the first and then the second: there are millions of these.
+    /// The events as digits, such as 12 for the first and then the second. This is compact, because
+    /// there are millions of documents.
     pub(crate) events: u64,
 }
 
@@ -36,7 +38,7 @@ impl Document {
         rests.any(|rest| rest % 10 == event)
     }
 
-    /// Whether it has each event up to its mark once, and nothing else.
+    /// Returns whether it has each event up to its mark once, and nothing else.
     pub(crate) fn is_in_order(self) -> bool {
         self.events == (1..=self.mark).fold(0, |digits, event| digits * 10 + event)
     }
@@ -46,37 +48,37 @@ impl Document {
     }
 }
 
-/// Who took the lease last.
+/// The last lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lease {
     pub(crate) owner: usize,
     pub(crate) ended: bool,
 }
 
-/// A commit on its way, with how far the store is with it.
+/// A commit in flight, with the store's progress on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Commit {
     pub(crate) writer: usize,
     pub(crate) epoch: u64,
-    /// The checkpoint it begins at.
+    /// The checkpoint it starts from.
     pub(crate) from: u64,
-    /// The one it leads to.
+    /// The checkpoint it leads to.
     pub(crate) to: u64,
-    /// By document: as it was loaded, and as it is to be, if that is another.
+    /// For each changed document, the loaded and the new state.
     pub(crate) writes: Vec<Option<(Document, Document)>>,
-    /// How many of the writes were tried, where they are not one transaction.
+    /// The number of attempted writes, if they are not one transaction.
     pub(crate) tried: usize,
-    /// Whose guards did not hold.
+    /// The documents whose guards did not hold.
     pub(crate) refused: Vec<usize>,
 }
 
 impl Commit {
-    /// The same commit, sent once more.
+    /// Returns the same commit, to be sent again.
     pub(crate) fn again(&self) -> Self {
         Self { tried: 0, refused: Vec::new(), ..self.clone() }
     }
 
-    /// The engine's own value for what is to become of a document, if anything.
+    /// Returns the engine's own value for a document's write, if there is one.
     fn write(&self, document: usize) -> Option<Write> {
         let (was, will) = self.writes[document]?;
         let id = DocumentId::new("list").unwrap();
@@ -84,7 +86,7 @@ impl Commit {
         Some(Write { expected: was.header(), record })
     }
 
-    /// The engine's own value for the step of the checkpoint.
+    /// Returns the engine's own value for the checkpoint's advance.
     fn advance(&self) -> Advance {
         Advance {
             projection: Collection::new("lists").unwrap(),
@@ -94,13 +96,13 @@ impl Commit {
     }
 }
 
-/// What the store says once it is done with a commit.
+/// The store's response to a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Applied,
-    /// The checkpoint was elsewhere.
+    /// The checkpoint has moved.
     Replaced,
-    /// These documents were others.
+    /// These documents have changed.
     Conflict(Vec<usize>),
 }
 
@@ -110,9 +112,9 @@ pub(crate) struct Store {
     pub(crate) checkpoint: u64,
     pub(crate) documents: Vec<Document>,
     pub(crate) lease: Option<Lease>,
-    /// Counts who began; only where something depends on it.
+    /// The number of claims. It counts only where a guard depends on it.
     pub(crate) epoch: u64,
-    /// Whether a mark or the checkpoint has ever decreased.
+    /// `true` if a mark or the checkpoint has ever decreased.
     pub(crate) went_back: bool,
 }
 
@@ -127,7 +129,7 @@ impl Store {
         }
     }
 
-    /// Whether this worker may take or renew the lease.
+    /// Returns whether this worker may take or renew the lease.
     pub(crate) fn is_free_for(&self, worker: usize) -> bool {
         let left = |lease: &Lease| if lease.ended { Duration::ZERO } else { Duration::from_secs(1) };
         let taken = self.lease.as_ref().map(|lease| (name(lease.owner), left(lease)));
@@ -155,8 +157,8 @@ impl Store {
         Answer::Applied
     }
 
-    /// Does the next write of a commit: document after document, and the checkpoint at last, if all guards held.
-    /// `None` means that there is more to do.
+    /// Does the next write of a commit: document by document, and the checkpoint last if all guards
+    /// held. Returns `None` if there is more to do.
     pub(crate) fn step(&mut self, guard: Guard, commit: &mut Commit) -> Option<Answer> {
         let documents = self.documents.len();
         while commit.writes.get(commit.tried).is_some_and(Option::is_none) {
@@ -219,12 +221,12 @@ impl Store {
     }
 }
 
-/// The lane of all events.
+/// Returns the lane of all events.
 pub(crate) fn lane() -> Lane {
     Partition(0).into()
 }
 
-/// The mark that stands at this position.
+/// Returns the mark at this position.
 pub(crate) fn mark(position: u64) -> Mark {
     Mark::from_iter([(lane(), position)])
 }

@@ -1,22 +1,23 @@
-//! A worker: claims the work, reads where it is, folds on, commits, and deals with the answer as the engine's does.
+//! A worker: it claims, reads the checkpoint, folds, commits, and handles the response as the
+//! engine does.
 
 use leftfold::Verdict;
 
 use crate::store::{Answer, Commit, Document, Store, lane, mark};
 
-/// What a worker has in memory; nothing while it does no work.
+/// The memory of a worker, or `None` while it does not work.
 pub(crate) type Worker = Option<Run>;
 
-/// The work of one worker since it claimed it.
+/// The work of one worker since its claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Run {
-    /// The epoch it began with.
+    /// The epoch of its claim.
     pub(crate) epoch: u64,
     /// The checkpoint, once it is read.
     pub(crate) checkpoint: Option<u64>,
     /// The documents, once they are loaded.
     pub(crate) documents: Vec<Option<Document>>,
-    /// What it waits for the answer to.
+    /// The commit that waits for a response.
     pub(crate) sent: Option<Commit>,
 }
 
@@ -29,19 +30,19 @@ impl Run {
         self.documents.iter().any(Option::is_none)
     }
 
-    /// Loads the documents it does not have, as they are now.
+    /// Loads the current state of the documents it does not have.
     pub(crate) fn load(&mut self, store: &Store) {
         for (document, stored) in self.documents.iter_mut().zip(&store.documents) {
             document.get_or_insert(*stored);
         }
     }
 
-    /// Where it can go on from: everything is read, and nothing is on its way.
+    /// Returns its checkpoint if it can continue: everything is read, and no commit is in flight.
     pub(crate) fn ready_at(&self) -> Option<u64> {
         self.checkpoint.filter(|_| !self.lacks_documents() && self.sent.is_none())
     }
 
-    /// Folds the events after its checkpoint up to this one into each document, by the engine's rule.
+    /// Folds the events after its checkpoint up to `to` into each document, by the engine's rule.
     pub(crate) fn fold(&self, writer: usize, to: u64) -> Commit {
         let from = self.checkpoint.unwrap_or_default();
         let changes = self.documents.iter().flatten().map(|was| {
@@ -67,7 +68,7 @@ impl Run {
     }
 }
 
-/// What a worker does with the answer to its commit.
+/// Handles the response to a worker's commit.
 pub(crate) fn settle(worker: &mut Worker, answer: Answer) {
     let Some(run) = worker else { return };
     let Some(commit) = run.sent.take() else { return };
@@ -78,9 +79,9 @@ pub(crate) fn settle(worker: &mut Worker, answer: Answer) {
                 *document = write.map(|(_, will)| will).or(*document);
             }
         }
-        // Somebody else does this work: all is forgotten.
+        // Another worker has taken over: drop everything.
         Answer::Replaced => *worker = None,
-        // What somebody else has changed is loaded and folded anew, from the same checkpoint on.
+        // Reload the changed documents and fold them again from the same checkpoint.
         Answer::Conflict(refused) => refused.into_iter().for_each(|document| run.documents[document] = None),
     }
 }

@@ -1,4 +1,4 @@
-//! The model: a few workers, a store, a short log, and all that can happen between them, in any order.
+//! The model: a few workers, a store, a short log, and all their actions in any order.
 
 use std::fmt;
 
@@ -8,25 +8,27 @@ use crate::properties::properties;
 use crate::store::{Answer, Commit, Guard, Lease, Store};
 use crate::worker::{Run, Worker, settle};
 
-/// A world in which everything that can happen does, in one future or another.
+/// A world that explores every possible sequence of actions.
 ///
-/// There are no clocks: a lease ends when it likes, and a worker that was stopped for long is one that others overtook.
-/// Reads come in any order, so that each may be older than the other. A commit whose answer does not come is
-/// *stray*: it may come through at any time or never, whatever its worker does meanwhile.
+/// There are no clocks: a lease may end at any time, and a worker that was paused for long is one
+/// that others overtook. Reads come in any order, so each may be older than the other. A commit
+/// whose response does not come is *stray*. It may arrive at any time or never, independently of
+/// its worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct World {
     pub(crate) guard: Guard,
-    /// Whether a commit is one transaction. Else it is document by document, and the checkpoint at last.
+    /// `true` if a commit is one transaction. Otherwise it writes document by document, and the
+    /// checkpoint last.
     pub(crate) transactions: bool,
     pub(crate) workers: usize,
-    /// How many events the log has. Each goes to every document.
+    /// The number of events in the log. Each belongs to every document.
     pub(crate) events: u64,
     pub(crate) documents: usize,
-    /// How many commits may go astray.
+    /// The maximum number of stray commits.
     pub(crate) strays: usize,
-    /// How many claims are looked at, where epochs count them.
+    /// The maximum number of claims, where epochs count them.
     pub(crate) claims: u64,
-    /// Whether workers that differ in nothing but their names are taken for the same.
+    /// `true` if workers that differ only in their names count as the same.
     pub(crate) anonymous: bool,
 }
 
@@ -42,25 +44,25 @@ impl fmt::Display for World {
     }
 }
 
-/// What is the case.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) workers: Vec<Worker>,
-    /// The commits on their way that nobody waits for.
+    /// The commits in flight that no worker waits for.
     pub(crate) stray: Vec<Commit>,
-    /// How many ever went astray.
+    /// The number of commits that ever became stray.
     pub(crate) strays: usize,
 }
 
-/// What can happen.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The lease ends.
     End,
     /// A worker takes the lease and begins.
     Claim(usize),
-    /// A worker that is at work takes the lease again.
+    /// A working worker takes the lease again.
     Renew(usize),
     /// A worker reads the checkpoint.
     Read(usize),
@@ -68,11 +70,12 @@ pub(crate) enum Action {
     Load(usize),
     /// A worker folds up to this event and sends the commit.
     Send(usize, u64),
-    /// The store does the next part of a worker's commit; after the last the worker has the answer.
+    /// The store does the next part of a worker's commit. After the last part the worker has the
+    /// response.
     Write(usize),
-    /// No answer comes. The worker repeats the same commit, and the first goes astray.
+    /// No response comes. The worker repeats the same commit, and the first one becomes stray.
     Repeat(usize),
-    /// A worker forgets everything. A commit it has sent goes astray.
+    /// A worker loses its memory. A commit it has sent becomes stray.
     Crash(usize),
     /// The store does the next part of a stray commit.
     Land(usize),
@@ -154,7 +157,8 @@ impl World {
                 workers[number] = Some(Run::new(store));
             }
             Action::Renew(number) => {
-                // Who finds that others had the lease meanwhile gets another epoch than it has begun with.
+                // If others had the lease meanwhile, the epoch changes, and the worker still has
+                // its old one.
                 let lost = store.lease.as_ref().is_some_and(|lease| lease.owner != number);
                 store.epoch += u64::from(lost && self.guard == Guard::Epoch);
                 store.lease = Some(Lease { owner: number, ended: false });
@@ -193,7 +197,7 @@ impl World {
         Some(())
     }
 
-    /// The store does the next part of a commit; an answer means that it was the last.
+    /// Does the next part of a commit in the store. A response means that it was the last part.
     pub(crate) fn write(&self, store: &mut Store, commit: &mut Commit) -> Option<Answer> {
         if self.transactions {
             Some(store.commit(self.guard, commit))
@@ -202,14 +206,15 @@ impl World {
         }
     }
 
-    /// A commit without its writer, if nothing depends on whose it is.
+    /// Removes the writer from a commit if nothing depends on it.
     fn unsigned(&self, commit: Commit) -> Commit {
         if self.guard == Guard::Position { Commit { writer: 0, ..commit } } else { commit }
     }
 }
 
 impl State {
-    /// Numbers the workers anew, by what they have in memory; the one who has or had the lease is the last.
+    /// Renumbers the workers by their memory. The current or last owner of the lease becomes the
+    /// last one.
     fn forget_names(&mut self) {
         let last = self.workers.len() - 1;
         if let Some(lease) = &mut self.store.lease {

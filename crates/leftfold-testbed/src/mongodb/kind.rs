@@ -1,4 +1,4 @@
-//! The kinds of server, and how each is started.
+//! The kinds of server and their options.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,14 +14,14 @@ pub(super) const SET: &str = "rs0";
 pub(super) enum Kind {
     Standalone,
     ReplicaSet,
-    /// A replica set that asks who one is.
+    /// A replica set with access control.
     Guarded,
 }
 
 impl Kind {
-    /// The options of a `mongod` that is to be small and quick rather than to last.
+    /// Returns options for a `mongod` that is small and fast rather than durable.
     pub(super) fn options(self, place: &Path) -> Result<Vec<OsString>, Error> {
-        // Otherwise its journal takes 300 MB before anything is in it.
+        // Without this the empty journal takes 300 MB.
         const SMALL_JOURNAL: &str = "log=(prealloc=false,file_max=16MB)";
         let always = [
             "--setParameter",
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// By which members of a set know each other. It has to be readable to nobody else.
+/// Writes the key with which members of a set authenticate each other. Only its owner may read it.
 fn key_file(place: &Path) -> io::Result<OsString> {
     let path = place.join("key");
     fs::write(&path, "membersOfThisSetKnowEachOtherByThis")?;

@@ -17,10 +17,10 @@ use crate::Error;
 use crate::process::Process;
 use crate::until::{PATIENCE, until};
 
-/// How long it may take to answer. One that stands still does not.
+/// The timeout for a response. A frozen member does not respond.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A `mongod` with its directory and port, whether it runs or not.
+/// A `mongod` with its directory and port, running or not.
 #[derive(Debug)]
 pub(super) struct Member {
     program: PathBuf,
@@ -31,7 +31,7 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// One that is not started yet.
+    /// Creates a member without starting it.
     pub(super) fn new(program: PathBuf, options: Vec<OsString>, directory: PathBuf) -> Result<Self, Error> {
         fs::create_dir(&directory)
             .map_err(|error| Error::new(format!("making {}", directory.display()), error))?;
@@ -42,12 +42,12 @@ impl Member {
         self.port
     }
 
-    /// As it is written in addresses.
+    /// Returns the host and port, as in addresses.
     pub(super) fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Starts it. Whether it can have its port is known when it [listens](Self::listens).
+    /// Starts the member. [`listens`](Self::listens) tells whether it got its port.
     pub(super) async fn launch(&self) -> Result<(), Error> {
         let mut arguments = self.options.clone();
         arguments.extend(["--bind_ip", "127.0.0.1", "--port"].map(OsString::from));
@@ -59,17 +59,17 @@ impl Member {
         Ok(())
     }
 
-    /// Starts it at another port.
+    /// Starts the member on another port.
     pub(super) async fn launch_elsewhere(&mut self) -> Result<(), Error> {
         self.port = free_port()?;
         self.launch().await
     }
 
-    /// Waits until it takes connections; `false` if somebody else has its port.
+    /// Waits until the member accepts connections. Returns `false` if another process has its port.
     pub(super) async fn listens(&self) -> Result<bool, Error> {
-        /// What it ends with when it can't have its port.
+        /// The exit status of a `mongod` that can't bind its port.
         const NO_PORT: i32 = 48;
-        // Its own word for it: a connection might be answered by a stranger.
+        // Search the log instead of connecting: another process might accept the connection.
         const SAID: &str = "\"Waiting for connections\"";
         let starting = self.starting();
         until(&starting, || async {
@@ -93,7 +93,7 @@ impl Member {
         self.process().as_mut().is_some_and(runs)
     }
 
-    /// It runs, and does not stand still.
+    /// Returns whether the member runs and is not frozen.
     pub(super) fn can_answer(&self) -> bool {
         self.process().as_mut().is_some_and(|process| runs(process) && !process.is_frozen())
     }
@@ -102,14 +102,14 @@ impl Member {
         self.process().as_mut().and_then(|process| runs(process).then(|| process.id()))
     }
 
-    /// Kills it, and returns when it is gone.
+    /// Kills the process and waits until it is gone.
     pub(super) async fn kill(&self) -> Result<(), Error> {
         let Some(mut process) = self.process().take() else { return Ok(()) };
         let killed = spawn_blocking(move || process.kill()).await.unwrap_or_else(|error| Err(error.into()));
         killed.map_err(|error| Error::new(format!("killing mongod at {}", self.host()), error))
     }
 
-    /// Has it stand still, and returns when it does.
+    /// Stops the process with SIGSTOP and waits until it has stopped.
     pub(super) async fn freeze(&self) -> Result<(), Error> {
         let doing = format!("freezing mongod at {}", self.host());
         self.with_process(&doing, Process::freeze)?;
@@ -121,7 +121,7 @@ impl Member {
         self.with_process(&format!("thawing mongod at {}", self.host()), Process::thaw)
     }
 
-    /// A client of this member alone. It belongs to the runtime it is made in.
+    /// Returns a client of this member alone. It belongs to the runtime in which it is created.
     pub(super) fn client(&self, credential: Option<Credential>) -> Result<Client, Error> {
         let host = Ipv4Addr::LOCALHOST.to_string();
         let mut options = ClientOptions::builder()
@@ -135,7 +135,7 @@ impl Member {
             .map_err(|error| Error::new(format!("making a client of {}", self.host()), error))
     }
 
-    /// Runs a command of the database `admin`.
+    /// Runs a command on the database `admin`.
     pub(super) async fn command(
         &self,
         credential: Option<Credential>,
@@ -149,7 +149,7 @@ impl Member {
         answer.map_err(late)?.map_err(|error| Error::new(&doing, error.kind))
     }
 
-    /// The end of its log.
+    /// Returns the end of the log.
     pub(super) fn last_words(&self) -> String {
         const LINES: usize = 12;
         let said = self.said();
@@ -186,18 +186,18 @@ impl Member {
     }
 }
 
-/// A process may end by itself.
+/// Returns whether the process still runs. It may have ended by itself.
 fn runs(process: &mut Process) -> bool {
     matches!(process.ended(), Ok(None))
 }
 
-/// What a member says about itself, if it answers.
+/// Returns the member's response to `hello`, if it responds.
 pub(super) async fn hello(client: &Client) -> Option<Document> {
     let admin = client.database("admin");
     timeout(ANSWER, admin.run_command(doc! { "hello": 1 }).into_future()).await.ok()?.ok()
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 fn free_port() -> Result<u16, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|error| Error::new("looking for a free port", error))

@@ -1,4 +1,4 @@
-//! A server as tests see it: one `mongod`, or a replica set of them.
+//! A server as tests see it: one `mongod`, or a replica set.
 
 use std::path::Path;
 
@@ -15,22 +15,22 @@ use crate::Error;
 use crate::place::Place;
 use crate::until::{PATIENCE, until};
 
-/// The user who may do anything, and the password.
+/// The name and password of a user with all rights.
 const ROOT: (&str, &str) = ("root", "the-root-password");
 
-/// A private MongoDB server, gone when dropped. Members are named by their index, from 0.
+/// A private MongoDB server, stopped on drop. Members have indexes, from 0.
 ///
-/// It can be used from several runtimes: nothing in it belongs to the one it was started in.
+/// It can be used from several runtimes: no part of it belongs to the runtime it was started in.
 #[derive(Debug)]
 pub struct Server {
     kind: Kind,
-    // Before the place, so that they are ended when it is removed.
+    // Declared before the place, so that the members stop before it is removed.
     members: Vec<Member>,
     place: Place,
 }
 
 impl Server {
-    /// One that is no replica set: without transactions and change streams.
+    /// Starts a server without a replica set, which has no transactions and no change streams.
     pub async fn standalone() -> Result<Self, Error> {
         let mut server = Self::launch(Kind::Standalone, 1).await?;
         server.listen().await?;
@@ -38,9 +38,10 @@ impl Server {
         Ok(server)
     }
 
-    /// A replica set of one or three members, which elect another primary within a second or two.
+    /// Starts a replica set of one or three members, which elect another primary within a second or
+    /// two.
     ///
-    /// It has a primary, and all others are secondaries.
+    /// When this returns, one member is primary and all others are secondaries.
     pub async fn replica_set(members: usize) -> Result<Self, Error> {
         if members != 1 && members != 3 {
             let doing = format!("starting a replica set of {members} members");
@@ -49,17 +50,18 @@ impl Server {
         Self::set(Kind::ReplicaSet, members).await
     }
 
-    /// A replica set of one member that asks who one is. [`Server::url`] is that of a user who may do anything.
+    /// Starts a replica set of one member with access control. [`Server::url`] contains a user with
+    /// all rights.
     pub async fn with_access_control() -> Result<Self, Error> {
         let server = Self::set(Kind::Guarded, 1).await?;
         let (user, password) = ROOT;
-        // As long as there is no user, one who comes from the same machine may make the first.
+        // While there is no user, a local client may create the first one.
         let first = doc! { "createUser": user, "pwd": password, "roles": ["root"] };
         server.members[0].command(None, first).await?;
         Ok(server)
     }
 
-    /// How clients address it.
+    /// Returns the URL for clients.
     pub fn url(&self) -> String {
         match self.kind {
             Kind::Guarded => self.url_as(ROOT.0, ROOT.1),
@@ -67,37 +69,37 @@ impl Server {
         }
     }
 
-    /// How clients address it as a user; neither name nor password may need escaping.
+    /// Returns the URL for a user. Neither the name nor the password may need escaping.
     pub fn url_as(&self, user: &str, password: &str) -> String {
         format!("mongodb://{user}:{password}@{}&authSource=admin", self.address())
     }
 
-    /// How clients address it without saying who they are.
+    /// Returns the URL without credentials.
     pub fn url_without_user(&self) -> String {
         format!("mongodb://{}", self.address())
     }
 
-    /// How many members it has, running or not.
+    /// Returns the number of members, running or not.
     pub fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// The port of a member, which stays the same.
+    /// Returns the port of a member, which never changes.
     pub fn port(&self, member: usize) -> Result<u16, Error> {
         Ok(self.member(member)?.port())
     }
 
-    /// The process id of a member, if it runs.
+    /// Returns the process id of a member, if it runs.
     pub fn process_id(&self, member: usize) -> Result<Option<u32>, Error> {
         Ok(self.member(member)?.id())
     }
 
-    /// The directory with the data and the logs of its members.
+    /// Returns the directory with the data and logs of the members.
     pub fn directory(&self) -> &Path {
         self.place.path()
     }
 
-    /// The member that is primary now. Waits until there is one.
+    /// Waits for a primary and returns its index.
     pub async fn primary(&self) -> Result<usize, Error> {
         let clients = self.members.iter().map(|member| Ok((member, member.client(None)?)));
         let clients: Vec<_> = clients.collect::<Result<_, Error>>()?;
@@ -105,13 +107,14 @@ impl Server {
         until(&doing, || async { Ok(elected(&clients).await) }).await.map_err(|error| self.with_logs(error))
     }
 
-    /// Kills a member with SIGKILL, and returns when it is gone. One that does not run is left as it is.
+    /// Kills a member with SIGKILL and waits until it is gone. Does nothing if the member does not
+    /// run.
     pub async fn kill(&self, member: usize) -> Result<(), Error> {
         self.member(member)?.kill().await
     }
 
-    /// Starts a member that was killed: with its data, at its port. Returns when it is primary or secondary; one that runs
-    /// is only waited for.
+    /// Starts a killed member again, with its data and on its port. Returns when it is primary or
+    /// secondary. If the member already runs, this only waits.
     pub async fn start(&self, member: usize) -> Result<(), Error> {
         let member = self.member(member)?;
         if !member.runs() {
@@ -121,7 +124,7 @@ impl Server {
                 if member.listens().await? {
                     break;
                 }
-                // Somebody was given its port meanwhile; most do not keep it for long.
+                // Another process got the port meanwhile. Most processes release it soon.
                 member.kill().await?;
                 if begun.elapsed() > PATIENCE {
                     let doing = format!("starting mongod at {} again", member.host());
@@ -132,12 +135,12 @@ impl Server {
         self.settled(member).await
     }
 
-    /// Has a member stand still with SIGSTOP, and returns when it does. Its connections stay open.
+    /// Stops a member with SIGSTOP and waits until it has stopped. Its connections stay open.
     pub async fn freeze(&self, member: usize) -> Result<(), Error> {
         self.member(member)?.freeze().await
     }
 
-    /// Lets a frozen member go on.
+    /// Continues a frozen member.
     pub fn thaw(&self, member: usize) -> Result<(), Error> {
         self.member(member)?.thaw()
     }
@@ -160,7 +163,7 @@ impl Server {
         self.command(self.primary().await?, command).await.map(drop)
     }
 
-    /// Runs a command of the database `admin` at a member, as a user who may do anything.
+    /// Runs a command on the database `admin` of a member, as a user with all rights.
     pub async fn command(&self, member: usize, command: Document) -> Result<Document, Error> {
         let root = (self.kind == Kind::Guarded).then(|| {
             let (user, password) = ROOT;
@@ -169,7 +172,7 @@ impl Server {
         self.member(member)?.command(root, command).await
     }
 
-    /// Ends it and removes its directory, as dropping it does, but says so if that fails.
+    /// Stops the server and removes its directory, as a drop does, but reports errors.
     pub async fn shutdown(self) -> Result<(), Error> {
         for member in &self.members {
             member.kill().await?;
@@ -200,7 +203,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits until all members take connections, at other ports if others have theirs.
+    /// Waits until all members accept connections. Moves a member to another port if its port is
+    /// taken.
     async fn listen(&mut self) -> Result<(), Error> {
         for member in &mut self.members {
             while !member.listens().await? {
@@ -220,7 +224,7 @@ impl Server {
         self.members[0].command(None, doc! { "replSetInitiate": set }).await.map(drop)
     }
 
-    /// Waits until all members are what they are to be.
+    /// Waits until every member is primary or secondary.
     async fn settle(&self) -> Result<(), Error> {
         for member in &self.members {
             self.settled(member).await?;
@@ -231,7 +235,7 @@ impl Server {
     async fn settled(&self, member: &Member) -> Result<(), Error> {
         let doing = format!("waiting until mongod at {} is ready", member.host());
         let client = member.client(None)?;
-        // One that is alone has to be the primary.
+        // The only member must be the primary.
         let alone = self.members.len() == 1;
         until(&doing, || async {
             if !member.can_answer() {
@@ -252,7 +256,7 @@ impl Server {
         self.members.get(index).ok_or_else(missing)
     }
 
-    /// The URL without its scheme.
+    /// Returns the URL without its scheme.
     fn address(&self) -> String {
         let hosts: Vec<_> = self.members.iter().map(Member::host).collect();
         let hosts = hosts.join(",");
@@ -268,7 +272,7 @@ impl Server {
     }
 }
 
-/// Who says to be primary; if several do, the one elected last.
+/// Returns the member that claims to be primary; of several, the one elected last.
 async fn elected(clients: &[(&Member, Client)]) -> Option<usize> {
     let mut primaries = Vec::new();
     for (index, (member, client)) in clients.iter().enumerate() {

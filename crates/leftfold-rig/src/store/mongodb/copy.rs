@@ -1,4 +1,5 @@
-//! A copy of a database at one instant, in memory. It is read as any program could read it, not with the store's own code.
+//! An in-memory copy of a database as of one instant. It is read as any program could read it,
+//! without the store's own code.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,11 +22,11 @@ use crate::store::Frozen;
 pub(super) const CHECKPOINTS: &str = "leftfold.checkpoints";
 const EVENTS: &str = "leftfold.events";
 
-/// All that a database holds at one instant.
+/// The data of a database as of one instant.
 pub(crate) struct Copy {
     store: Memory,
     instant: u64,
-    /// The same, as it was read.
+    /// The documents as they were read, by collection.
     stored: Vec<(String, Vec<Document>)>,
     beside: PathBuf,
 }
@@ -76,13 +77,13 @@ impl Frozen for Copy {
     }
 }
 
-/// All collections that hold something of worth.
+/// Returns all collections that matter.
 pub(super) fn collections() -> Result<Vec<String>> {
     let records = records()?.into_iter().map(|(_, name)| name);
     Ok(records.chain([EVENTS, CHECKPOINTS].map(str::to_owned)).collect())
 }
 
-/// Where the records of the projections are, and which streams they have set aside.
+/// Returns the collections with the projections' records and their parked streams.
 fn records() -> Result<Vec<(Collection, String)>> {
     let mut records = Vec::new();
     for name in [BY_STREAM, BY_CONTENT] {
@@ -93,7 +94,7 @@ fn records() -> Result<Vec<(Collection, String)>> {
     Ok(records)
 }
 
-/// The log has one partition, in which every event has the place that its `_id` says.
+/// Appends events to the copy. The log has one partition, and an event's `_id` is its position.
 async fn append(store: &Memory, events: &[Document]) -> Result<()> {
     for event in events {
         let wrong = |why: &dyn std::fmt::Display| Error::new(Kind::Format, format!("event {event}: {why}"));
@@ -142,12 +143,12 @@ async fn write(
     }
 }
 
-/// The checkpoint of a projection.
+/// Returns the checkpoint of a projection.
 pub(super) fn of<'a>(checkpoints: &'a [Document], projection: &Collection) -> Option<&'a Document> {
     checkpoints.iter().find(|checkpoint| checkpoint.get_str("_id").is_ok_and(|id| id == projection.as_str()))
 }
 
-/// What a document has folded, or a projection.
+/// Returns the mark of a document or of a projection.
 pub(super) fn mark(stored: &Document) -> Result<Mark> {
     parse(text(stored, "mark")?)
 }

@@ -19,7 +19,7 @@ use crate::store::Place;
 use crate::store::effects::{EFFECTS, Effects};
 
 impl Effects for Mongo {
-    // In JSON it takes more than a document can have.
+    // In JSON this is larger than the maximum size of a document.
     const LARGE_BYTES: usize = 13_000_000;
 
     async fn lay_out(&self) -> Result<()> {
@@ -54,7 +54,7 @@ impl Effects for Mongo {
         }
         let ids: Vec<_> = items.iter().map(|(id, _)| id).collect();
         let collection = self.database().collection::<Document>(ITEMS);
-        // The answer to an earlier try may have been lost.
+        // The response to an earlier attempt may have been lost.
         collection.delete_many(doc! { "_id": { "$in": ids } }).await.map_err(away)?;
         collection.insert_many(documents).await.map_err(away)?;
         Ok(())
@@ -115,7 +115,7 @@ async fn begin<D>(ctx: &Context<D>) -> Result<ClientSession, HandlerError> {
     Ok(session)
 }
 
-/// Records an effect, and completes the task with it.
+/// Records an effect and completes the task in the same transaction.
 async fn complete<D: 'static>(
     ctx: &Context<D>,
     mut session: ClientSession,

@@ -1,4 +1,4 @@
-//! The replica set: its primary is killed, and comes back as a secondary.
+//! The replica set. Its primary is killed and comes back as a secondary.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ const MEMBERS: usize = 3;
 /// A replica set.
 pub(crate) struct Servers {
     server: Arc<Server>,
-    /// The member that was killed and is being started again. There is never a second one, so that a majority stays.
+    /// The killed member that is being restarted. There is at most one, so that a majority remains.
     returning: Mutex<Option<JoinHandle<Result<(), leftfold_testbed::Error>>>>,
 }
 
@@ -26,7 +26,7 @@ impl Ground for Servers {
         Ok(Self { server: Arc::new(server), returning: Mutex::new(None) })
     }
 
-    /// A database with the name of the directory.
+    /// Returns the URL of a database named like the directory.
     fn place(&self, directory: &Path) -> String {
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         self.server.url().replacen("/?", &format!("/{name}?"), 1)
@@ -53,7 +53,7 @@ impl Ground for Servers {
         Ok(back?)
     }
 
-    /// All that the database holds, as JSON, and the logs of the servers.
+    /// Saves all data of the database as JSON, and the logs of the servers.
     async fn keep(&self, place: &str, directory: &Path) -> Result<(), Failure> {
         self.settle().await?;
         let store = Mongo::at(place).await?;

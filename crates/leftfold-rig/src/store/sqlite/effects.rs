@@ -103,7 +103,7 @@ impl Effects for Sqlite {
         .await
     }
 
-    /// Drops triggers, as somebody may who does not know what they are for.
+    /// Drops triggers, as a user might who does not know their purpose.
     async fn provoke(&self, place: &Place) -> Result<()> {
         if !place.passes.contains(&FOLLOWED) {
             return Ok(());
@@ -118,7 +118,7 @@ impl Effects for Sqlite {
     }
 }
 
-/// Makes an effect of what is to be recorded, and completes the task with it.
+/// Records an effect with the result of `look` and completes the task in the same transaction.
 async fn complete<D, T>(
     ctx: Context<D>,
     look: fn(&Context<D>, &Connection) -> Result<T, HandlerError>,
@@ -155,7 +155,7 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| Error::new(Kind::Format, format!("{text}: {error}")))
 }
 
-/// Writes with a connection of its own, as any program could.
+/// Writes with a separate connection, as any program could.
 async fn write(
     path: &Path,
     write: impl FnOnce(&Connection) -> rusqlite::Result<()> + Send + 'static,

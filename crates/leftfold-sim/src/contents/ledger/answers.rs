@@ -1,4 +1,4 @@
-//! Whether what writers were told is true, at once and in the end.
+//! Checks of the responses to writers, at once and in the end.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::contents::naive;
 use crate::contents::writer::{Sheet, value};
 
 impl State {
-    /// Whether a document was like this at some time during a call.
+    /// Returns whether a document satisfied `is` at some time during a call.
     fn was(&self, call: CallId, id: &DocumentId, mut is: impl FnMut(Option<&Value>) -> bool) -> bool {
         match self.documents.get(id) {
             Some(history) => history.since(self.calls[call].began).any(is),
@@ -20,13 +20,13 @@ impl State {
     }
 }
 
-/// The version of some content.
+/// Returns the version of some content.
 fn version(content: Option<&Value>) -> Option<Version> {
     Version::of(&Json::of(content?).ok()?, &Counted::All).ok()
 }
 
 impl Ledger {
-    /// A writer was told what became of one of the writes that it asked for.
+    /// Checks the response to one write of a call.
     pub(in crate::contents) fn wrote(&self, call: CallId, at: usize, answer: &Answer<Sheet>) -> Vec<String> {
         let mut state = self.state();
         let of = &state.calls[call];
@@ -69,7 +69,7 @@ impl Ledger {
         wrong
     }
 
-    /// A writer was told what a document is that it has changed.
+    /// Checks the response to a change of a document.
     pub(in crate::contents) fn changed(
         &self,
         call: CallId,
@@ -89,7 +89,7 @@ impl Ledger {
         wrong
     }
 
-    /// A writer was told what a document is.
+    /// Checks the response to a read of a document.
     pub(in crate::contents) fn read(
         &self,
         call: CallId,
@@ -108,7 +108,7 @@ impl Ledger {
         wrong
     }
 
-    /// A writer was told what became of one of its operations.
+    /// Checks the response to one operation of a call.
     pub(in crate::contents) fn operated(&self, call: CallId, at: usize, answer: &Operated) -> Vec<String> {
         let mut state = self.state();
         let of = &state.calls[call];
@@ -150,7 +150,7 @@ impl Ledger {
         wrong
     }
 
-    /// A writer was told that a call failed.
+    /// Checks a failure of a call.
     pub(in crate::contents) fn failed(&self, call: CallId, error: &Error) -> Vec<String> {
         let mut state = self.state();
         let changes = state.changes;
@@ -171,7 +171,7 @@ impl Ledger {
         wrong
     }
 
-    /// What is wrong in the end, when these documents are there.
+    /// Returns the violations in the final state, which has these documents.
     pub(in crate::contents) fn finally(
         &self,
         kept: &DocumentId,
@@ -198,7 +198,8 @@ impl Ledger {
 }
 
 impl Call {
-    /// What is wrong if it has changed something, though its writer was told that nothing was written.
+    /// Returns a violation if the call has changed something although its error means that nothing
+    /// was written.
     fn denied(&self, call: CallId) -> Option<String> {
         let kind = self.failed.filter(|kind| matches!(kind, Kind::Unavailable | Kind::Conflict))?;
         let (id, _) = self.effects.first()?;
@@ -206,7 +207,7 @@ impl Call {
     }
 }
 
-/// What an operation adds to the count.
+/// Returns the amount that an operation adds to the count.
 fn amount(operation: &Operation) -> Option<i64> {
     operation.steps().find_map(|(path, step)| match (path, step) {
         ("count", Step::Increment(Amount::Whole(amount))) => Some(*amount),
@@ -215,7 +216,8 @@ fn amount(operation: &Operation) -> Option<i64> {
 }
 
 impl State {
-    /// A document that nobody deletes, and whose lists nobody shortens, has everything exactly as often as it was told.
+    /// Checks a document that is never deleted and whose lists never shrink. It must contain every
+    /// change exactly as often as the responses say.
     fn counts(&self, kept: &DocumentId, sheet: &Sheet) -> Vec<String> {
         let (mut amounts, mut wrong) = (BTreeMap::new(), Vec::new());
         for wanted in self.calls.iter().flat_map(|call| &call.wanted) {

@@ -1,4 +1,4 @@
-//! What must hold when tasks are claimed, and when claims end.
+//! Checks of claims, when they begin and when they end.
 
 use std::time::Duration;
 
@@ -8,21 +8,22 @@ use tokio::time::Instant;
 
 use super::{Sometimes, State, Wrote};
 
-/// How often a task may be lost before it runs alone, and how often a loss may be excused.
+/// The number of times a task may be lost before it runs alone. `EXCUSES` is the number of excused
+/// losses.
 const LEVELS: u32 = 3;
 const EXCUSES: u8 = 3;
 
-/// Returns the name of the node that has claimed a task. Workers put a number behind it.
+/// Returns the node that has claimed a task. Workers append a number to its name.
 pub(super) fn node_of(task: &Task) -> Option<&str> {
     Some(name_of(task.owner.as_deref()?))
 }
 
-/// Returns the name of the node of a worker.
+/// Returns the node's name from a worker's name.
 pub(super) fn name_of(worker: &str) -> &str {
     worker.rsplit_once('-').map_or(worker, |(name, _)| name)
 }
 
-/// Returns whether the attempt of a claim that was lost counts.
+/// Returns whether a lost claim counts as an attempt.
 fn is_counted(before: &Task, after: &Task) -> bool {
     before.state == Is::Running && after.attempts > 0 && after.attempts == before.attempts
 }
@@ -34,7 +35,7 @@ impl State {
         }
     }
 
-    /// Whether a document ever had this value.
+    /// Returns whether a document ever had this value.
     pub(super) fn was(&self, id: &DocumentId, watched: &str) -> bool {
         let states = self.documents.get(id).into_iter().flatten();
         states
@@ -42,7 +43,7 @@ impl State {
             .any(|value| format!("{value}") == watched)
     }
 
-    /// A task that was there was changed.
+    /// Checks a change of an existing task.
     pub(super) fn changed(
         &mut self,
         wrong: &mut Vec<String>,
@@ -83,7 +84,7 @@ impl State {
         }
     }
 
-    /// A task was claimed.
+    /// Checks a claim of a task.
     fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let offered = self.offered.get(&(by.to_owned(), before.key.clone())).copied();
@@ -128,7 +129,7 @@ impl State {
         }
     }
 
-    /// A claim ends by itself only if its node could not renew it.
+    /// Checks that a claim ends by itself only if its node could not renew it.
     fn is_excused(&self, wrong: &mut Vec<String>, before: &Task, what: &str) {
         let Some(node) = node_of(before).and_then(|owner| self.nodes.get(owner)) else { return };
         let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
@@ -139,7 +140,7 @@ impl State {
         }
     }
 
-    /// A claim was lost.
+    /// Checks the loss of a claim.
     fn lost(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, counts: bool, what: &str) {
         self.sometimes[Sometimes::TakenOver as usize] += 1;
         self.is_excused(wrong, before, what);
@@ -158,7 +159,8 @@ impl State {
         }
         if after.suspicion > before.suspicion {
             self.sometimes[Sometimes::Suspected as usize] += 1;
-            // The worker that took the claim away has looked at some time since the claim ended.
+            // The worker that took the claim over has checked for heartbeats at some time since the
+            // claim ended.
             let renewed = self.tasks.get(&before.key).and_then(|known| known.renewed);
             let was_alive = |(since, until): &(Instant, Instant)| {
                 renewed.is_some_and(|renewed| *since <= renewed + self.visibility) && *until > Instant::now()
@@ -178,7 +180,7 @@ impl State {
         }
     }
 
-    /// A claim ended.
+    /// Checks the end of a claim.
     fn ended(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str, how: Wrote) {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let new = after.history.last().filter(|_| after.history.len() > before.history.len());
