@@ -1,0 +1,54 @@
+//! A public name says one thing: no two public types of the workspace share one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names of one concept that each store, server or module has in its own way.
+const SAME_CONCEPT: [&str; 4] = ["Error", "InTransaction", "Options", "Server"];
+
+#[test]
+fn no_two_public_types_share_a_name() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in fs::read_dir(&crates).unwrap() {
+        for path in sources(&entry.unwrap().path().join("src")) {
+            let text = fs::read_to_string(&path).unwrap();
+            let place = path.strip_prefix(&crates).unwrap().display().to_string();
+            for name in text.lines().filter_map(public_type) {
+                places.entry(name.to_owned()).or_default().push(place.clone());
+            }
+        }
+    }
+    assert!(places.len() > 100, "only {} public types were found", places.len());
+    let is_twice = |(name, places): &(&String, &Vec<String>)| {
+        places.len() > 1 && !SAME_CONCEPT.contains(&name.as_str())
+    };
+    let twice: Vec<_> =
+        places.iter().filter(is_twice).map(|(name, places)| format!("{name}: {}", places.join(", "))).collect();
+    assert!(twice.is_empty(), "rename all but one of each:\n{}", twice.join("\n"));
+}
+
+/// Returns the name of the public type that a line defines.
+fn public_type(line: &str) -> Option<&str> {
+    let definition = line.trim_start().strip_prefix("pub ")?;
+    let keywords = ["struct ", "enum ", "trait ", "type "];
+    let name = keywords.iter().find_map(|keyword| definition.strip_prefix(keyword))?;
+    name.split(|character: char| !character.is_alphanumeric() && character != '_').next()
+}
+
+/// Returns the source files of a directory, without those of tests.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && name != "tests" {
+            found.extend(sources(&path));
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            found.push(path);
+        }
+    }
+    found
+}
