@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use leftfold::log::Entry;
 use leftfold::{
-    Answer, Collection, Delivery, Documents as _, EventId, EventKind, Json, Leftfold, Policy,
+    Collection, Delivery, Documents as _, EventId, EventKind, IngestAnswer, Json, Leftfold, Policy,
     Projection as _, Revision, Sequencer, Sequences, StreamId,
 };
 use shopping_cart::CartDetails;
@@ -189,7 +189,9 @@ async fn call(store: &(impl Sequences + Clone)) -> Result<f64> {
                     return Ok(());
                 }
                 let answers = sequencer.ingest(Policy::Contiguous, batch).await?;
-                if let Some(wrong) = answers.iter().find(|answer| !matches!(answer, Answer::Appended(_))) {
+                if let Some(wrong) =
+                    answers.iter().find(|answer| !matches!(answer, IngestAnswer::Appended(_)))
+                {
                     return Err(format!("a delivery was answered with {wrong:?}").into());
                 }
             }

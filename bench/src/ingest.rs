@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use leftfold::log::Entry;
-use leftfold::sequence::Limits;
+use leftfold::sequence::HoldingLimits;
 use leftfold::{
-    Answer, Append, Delivery, Env as _, EventId, EventKind, Expected, Json, Policy, Revision, Sequencer,
-    Sequences, StreamId, System,
+    Append, Delivery, Env as _, EventId, EventKind, Expected, IngestAnswer, Json, Policy, Revision,
+    Sequencer, Sequences, StreamId, System,
 };
 use tokio::task::JoinSet;
 
@@ -123,9 +123,9 @@ async fn ingest(store: impl Sequences + Clone, order: Order) -> Result<f64> {
             break;
         }
         let answers = sequencer.ingest(Policy::Contiguous, batch).await?;
-        let is_right = |answer: &Answer| {
-            matches!(answer, Answer::Appended(_) | Answer::Held { .. })
-                || order == Order::Doubled && matches!(answer, Answer::Duplicate(_))
+        let is_right = |answer: &IngestAnswer| {
+            matches!(answer, IngestAnswer::Appended(_) | IngestAnswer::Held { .. })
+                || order == Order::Doubled && matches!(answer, IngestAnswer::Duplicate(_))
         };
         if let Some(wrong) = answers.iter().find(|answer| !is_right(answer)) {
             return Err(format!("a delivery was answered with {wrong:?}").into());
@@ -187,7 +187,7 @@ fn in_a_process(store: &str, events: u64) -> Result<Cost> {
 
 /// Delivers `events` events without the first one of each stream, and prints the cost.
 pub(crate) async fn hold(store: impl Sequences + Clone, events: u64) -> Result<()> {
-    let limits = Limits { events: 2 * events, ..Limits::default() };
+    let limits = HoldingLimits { events: 2 * events, ..HoldingLimits::default() };
     let sequencer = Sequencer::with(store, limits, Arc::new(System));
     let begun = Instant::now();
     for revision in 2..events / STREAMS + 2 {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
-use leftfold::react::{Context, Reacting, Reaction, Reactive, Reactor};
+use leftfold::react::{Context, Reaction, ReactionStore, Reactor, ReactorHandle};
 use mongodb::options::FullDocumentType;
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -41,7 +41,7 @@ struct Order {
 }
 
 /// A store in which other programs write plain documents.
-pub(crate) trait Plain: Subject<Store: Reactive> {
+pub(crate) trait Plain: Subject<Store: ReactionStore> {
     /// Creates the collection or table for the documents.
     async fn make(&self, place: &str) -> Result<()>;
 
@@ -127,11 +127,11 @@ impl Handled {
 
 /// A reactor that handles documents.
 struct Run<R> {
-    reacting: Reacting<R>,
+    reacting: ReactorHandle<R>,
     handled: Handled,
 }
 
-impl<R: Reactive> Run<R> {
+impl<R: ReactionStore> Run<R> {
     /// Starts a reactor on an empty store.
     async fn start(subject: &impl Plain, place: &str, store: R) -> Result<Self> {
         subject.make(place).await?;

@@ -9,7 +9,7 @@ use leftfold::{
     DocumentId, Event, EventId, Expected, Json, Leftfold, NewEvent, Partition, Position, Projection,
     Revision, StreamId,
 };
-use leftfold_script::{Limits, Script, Workers};
+use leftfold_script::{Script, ScriptLimits, Workers};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
@@ -32,8 +32,8 @@ pub(crate) const WORKER: &str = "--script-worker";
 
 pub(crate) async fn measure(files: &Files, rounds: usize) -> Result<Vec<Figure>> {
     let workers = Workers::new(std::env::current_exe()?, [WORKER.to_owned()], Budget::unlimited());
-    let script = Script::compile_in(&workers, "carts", "carts.js", Limits::default(), SCRIPT)?;
-    let here = Script::compile("carts", "carts.js", Limits::default(), SCRIPT)?;
+    let script = Script::compile_in(&workers, "carts", "carts.js", ScriptLimits::default(), SCRIPT)?;
+    let here = Script::compile("carts", "carts.js", ScriptLimits::default(), SCRIPT)?;
     let events = (0..CARTS).flat_map(|cart| (1..=EACH).map(move |revision| event(cart, revision)));
     let events = events.collect::<Result<Vec<_>>>()?;
     let (mut ours, mut in_process, mut rust) = (Vec::new(), Vec::new(), Vec::new());

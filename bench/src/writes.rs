@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Instant;
 
 use leftfold::DocumentId;
-use leftfold::content::{Answer, Contents, Operated, Operation, OperationId, Version, Versioned};
+use leftfold::content::{Contents, Operated, Operation, OperationId, Version, Versioned, WriteAnswer};
 use leftfold::revision::Clock;
 use serde::{Deserialize, Serialize};
 
@@ -158,9 +158,9 @@ fn sell(clock: &Clock) -> Result<Operation> {
     Ok(Operation::new(OperationId::try_from(clock.next())?).increment("stock", -1)?)
 }
 
-fn applied(answer: Answer<Product>) -> Result<Version> {
+fn applied(answer: WriteAnswer<Product>) -> Result<Version> {
     match answer {
-        Answer::Applied(version) => Ok(version),
+        WriteAnswer::Applied(version) => Ok(version),
         other => Err(format!("a write was answered with {other:?}").into()),
     }
 }

@@ -22,11 +22,13 @@ fn no_two_public_types_share_a_name() {
         }
     }
     assert!(places.len() > 100, "only {} public types were found", places.len());
-    let is_twice = |(name, places): &(&String, &Vec<String>)| {
-        places.len() > 1 && !SAME_CONCEPT.contains(&name.as_str())
-    };
-    let twice: Vec<_> =
-        places.iter().filter(is_twice).map(|(name, places)| format!("{name}: {}", places.join(", "))).collect();
+    let is_twice =
+        |(name, places): &(&String, &Vec<String>)| places.len() > 1 && !SAME_CONCEPT.contains(&name.as_str());
+    let twice: Vec<_> = places
+        .iter()
+        .filter(is_twice)
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
     assert!(twice.is_empty(), "rename all but one of each:\n{}", twice.join("\n"));
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use leftfold::react::{Context, Reaction, Reactive, Reactor, State};
+use leftfold::react::{Context, Reaction, ReactionStore, Reactor, State};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Notify;
@@ -153,7 +153,7 @@ pub(crate) async fn be(store: &str, role: Role, count: u64) -> Result<()> {
     }
 }
 
-async fn be_on<S: Reactive>(store: S, role: Role, count: u64) -> Result<()> {
+async fn be_on<S: ReactionStore>(store: S, role: Role, count: u64) -> Result<()> {
     let handled = Handled::default();
     let reactor = Reactor::on(store);
     let begun = Arc::new(Notify::new());

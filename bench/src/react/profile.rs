@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table};
-use leftfold::log::{Limit, Page};
+use leftfold::log::{Limit, LogPage};
 use leftfold::react::{
-    Change, Depth, Due, Feed, FoundDocuments, On, Query, Reactive, Registered, State, Task, TaskKey, Told,
-    Wanted,
+    Depth, DocumentFeed, DocumentSource, DueTasks, FeedItem, FoundDocuments, Query, ReactionStore,
+    Registered, State, Task, TaskChange, TaskKey, WantedTasks,
 };
 use leftfold::{DocumentId, Event, Log, Mark, Partition, Position, Revision, StreamId};
 use serde::Serialize;
@@ -79,13 +79,13 @@ impl<S> Timed<S> {
     }
 }
 
-impl<F: Feed> Feed for TimedFeed<F> {
-    async fn next(&mut self, most: usize, patience: Duration) -> leftfold::Result<Told> {
+impl<F: DocumentFeed> DocumentFeed for TimedFeed<F> {
+    async fn next(&mut self, most: usize, patience: Duration) -> leftfold::Result<FeedItem> {
         let begun = Instant::now();
         let told = self.feed.next(most, patience).await?;
         let count = match &told {
-            Told::Changes(changes) => changes.documents.values().map(BTreeSet::len).sum(),
-            Told::Lost(_) => 0,
+            FeedItem::Changes(changes) => changes.documents.values().map(BTreeSet::len).sum(),
+            FeedItem::Lost(_) => 0,
         };
         if count > 0 {
             add(&self.times, "plan: wait for changes", count, begun);
@@ -103,7 +103,7 @@ impl<S: Log> Log for Timed<S> {
         self.store.heads().await
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> leftfold::Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> leftfold::Result<LogPage> {
         self.store.read(partition, after, limit).await
     }
 
@@ -121,10 +121,10 @@ impl<S: Log> Log for Timed<S> {
     }
 }
 
-impl<S: Reactive> Reactive for Timed<S> {
+impl<S: ReactionStore> ReactionStore for Timed<S> {
     type Feed = TimedFeed<S::Feed>;
 
-    async fn prepare_reactions(&self, on: &[On]) -> leftfold::Result<()> {
+    async fn prepare_reactions(&self, on: &[DocumentSource]) -> leftfold::Result<()> {
         self.store.prepare_reactions(on).await
     }
 
@@ -134,7 +134,7 @@ impl<S: Reactive> Reactive for Timed<S> {
 
     async fn current_documents(
         &self,
-        on: &On,
+        on: &DocumentSource,
         ids: Vec<DocumentId>,
         bytes: usize,
     ) -> leftfold::Result<FoundDocuments> {
@@ -144,20 +144,20 @@ impl<S: Reactive> Reactive for Timed<S> {
 
     async fn page_of_ids(
         &self,
-        on: &On,
+        on: &DocumentSource,
         after: Option<DocumentId>,
         most: usize,
     ) -> leftfold::Result<Vec<DocumentId>> {
         self.store.page_of_ids(on, after, most).await
     }
 
-    async fn follow(&self, on: Vec<On>, from: Option<String>) -> leftfold::Result<Self::Feed> {
+    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> leftfold::Result<Self::Feed> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).planner = task::try_id();
         let feed = self.store.follow(on, from).await?;
         Ok(TimedFeed { feed, times: Arc::clone(&self.times) })
     }
 
-    async fn has_changes(&self, on: Vec<On>, after: String) -> leftfold::Result<bool> {
+    async fn has_changes(&self, on: Vec<DocumentSource>, after: String) -> leftfold::Result<bool> {
         self.store.has_changes(on, after).await
     }
 
@@ -166,9 +166,8 @@ impl<S: Reactive> Reactive for Timed<S> {
         self.time(step, keys.len(), self.store.load_tasks(keys)).await
     }
 
-    async fn save_tasks(&self, changes: Vec<Change>) -> leftfold::Result<Vec<TaskKey>> {
-        let is_claim =
-            |change: &Change| matches!(change, Change::Update(_, task) if task.state == State::Running);
+    async fn save_tasks(&self, changes: Vec<TaskChange>) -> leftfold::Result<Vec<TaskKey>> {
+        let is_claim = |change: &TaskChange| matches!(change, TaskChange::Update(_, task) if task.state == State::Running);
         let step = match () {
             () if self.is_planner() => "plan: write tasks",
             () if changes.iter().any(is_claim) => "claim: write tasks",
@@ -177,7 +176,7 @@ impl<S: Reactive> Reactive for Timed<S> {
         self.time(step, changes.len(), self.store.save_tasks(changes)).await
     }
 
-    async fn due_tasks(&self, wanted: Vec<Wanted>) -> leftfold::Result<Due> {
+    async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> leftfold::Result<DueTasks> {
         let begun = Instant::now();
         let due = self.store.due_tasks(wanted).await?;
         let step = if due.tasks.is_empty() { "claim: find none" } else { "claim: find due tasks" };
@@ -185,7 +184,7 @@ impl<S: Reactive> Reactive for Timed<S> {
         Ok(due)
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> leftfold::Result<Due> {
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> leftfold::Result<DueTasks> {
         self.time("plan: find tasks to check", 0, self.store.tasks_to_check(reactions, most)).await
     }
 
@@ -235,13 +234,13 @@ impl<S: Reactive> Reactive for Timed<S> {
         self.time("plan: note the place", 1, self.store.put_feed_place(name, lease, place)).await
     }
 
-    async fn stir(&self) -> leftfold::Result<()> {
+    async fn wake(&self) -> leftfold::Result<()> {
         let step = if self.is_planner() { "plan: wake the claimer" } else { "finish: wake the planner" };
-        self.time(step, 1, self.store.stir()).await
+        self.time(step, 1, self.store.wake()).await
     }
 
-    async fn stirred(&self, since: u64, patience: Duration) -> leftfold::Result<u64> {
-        self.store.stirred(since, patience).await
+    async fn woken(&self, since: u64, patience: Duration) -> leftfold::Result<u64> {
+        self.store.woken(since, patience).await
     }
 }
 

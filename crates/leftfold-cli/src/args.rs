@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use leftfold::fold::Moment;
+use leftfold::fold::AsOf;
 use leftfold::{Invalid, Revision, StreamId};
 use leftfold_server::Scope;
 use leftfold_sources::Mapping;
@@ -310,7 +310,7 @@ pub(crate) struct Explain {
     /// Explain the document as of a revision, an event (stream@revision) or a time such as
     /// 2026-01-01T00:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = moment)]
-    pub(crate) at: Option<Moment>,
+    pub(crate) at: Option<AsOf>,
     /// Print why the document is missing: its events never came, wait, failed, were skipped or
     /// deleted it
     #[arg(long, conflicts_with = "at")]
@@ -366,7 +366,7 @@ pub(crate) struct Get {
     /// Print the document as of a revision, an event (stream@revision) or a time such as
     /// 2026-01-01T00:00:00Z
     #[arg(long, value_name = "MOMENT", value_parser = moment, conflicts_with = "at_least")]
-    pub(crate) at: Option<Moment>,
+    pub(crate) at: Option<AsOf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -615,7 +615,7 @@ fn mapping(text: &str) -> Result<Box<Mapping>, String> {
 /// An event to wait for: its token, or its stream and revision.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Token(leftfold::Token),
+    Token(leftfold::Receipt),
     At(StreamId, Revision),
 }
 
@@ -628,7 +628,7 @@ fn event(text: &str) -> Result<Event, String> {
     text.parse().map(Event::Token).map_err(|error: Invalid| format!("{error}; or stream@revision"))
 }
 
-fn moment(text: &str) -> Result<Moment, String> {
+fn moment(text: &str) -> Result<AsOf, String> {
     text.parse().map_err(|error: Invalid| error.to_string())
 }
 

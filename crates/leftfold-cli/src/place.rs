@@ -50,7 +50,10 @@ impl From<OsString> for Named {
 
 /// A location of stores of one kind.
 pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
-    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive + leftfold::doctor::Examine;
+    type Store: leftfold::Store
+        + leftfold::Sequences
+        + leftfold::react::ReactionStore
+        + leftfold::doctor::Examine;
 
     /// `true` if all users of the store are on this machine.
     const IS_LOCAL: bool;

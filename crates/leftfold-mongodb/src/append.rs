@@ -20,7 +20,7 @@ use bson::{Document, RawDocumentBuf, doc};
 use leftfold::log::{Entry, judge_append};
 use leftfold::{
     AppendError, Appended, Backoff, Env as _, Error, Event, Expected, Kind, Mark, Partition, Position,
-    Revision, StreamId, System, Token,
+    Receipt, Revision, StreamId, System,
 };
 use mongodb::ClientSession;
 use mongodb::options::ReturnDocument;
@@ -326,7 +326,7 @@ impl Appender {
             let revision = first.unsigned_abs() + count - 1;
             position += count;
             self.revisions.insert(request.stream.clone(), i64::try_from(revision).unwrap_or(i64::MAX));
-            let token = Token {
+            let token = Receipt {
                 stream: request.stream,
                 revision: Revision(revision),
                 partition: self.partition,

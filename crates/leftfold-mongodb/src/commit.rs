@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bson::raw::cstr;
 use bson::{Document, RawBson, RawDocumentBuf, doc};
-use leftfold::documents::{Advance, Changes, Commit, Conflict, Header, Outcome, Write};
+use leftfold::documents::{
+    Advance, CollectionWrites, Commit, CommitConflict, CommitOutcome, DocumentWrite, Header,
+};
 use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Mark, System};
 use mongodb::ClientSession;
 use tokio::time::sleep;
@@ -40,7 +42,7 @@ enum Guards {
 
 impl Base {
     /// Writes a commit. `Err` means that nothing was written.
-    pub(crate) async fn commit(&self, commit: &Commit) -> Result<Outcome, Failure> {
+    pub(crate) async fn commit(&self, commit: &Commit) -> Result<CommitOutcome, Failure> {
         let by = (!self.has_transactions()).then(|| (System.random() >> 1).cast_signed());
         let filled = commit.changes.iter().filter(|changes| !changes.writes.is_empty());
         let bulks: Vec<_> = filled.map(|changes| bulk(changes, by)).collect::<Result<_, _>>()?;
@@ -50,7 +52,7 @@ impl Base {
         }
     }
 
-    async fn commit_as_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<Outcome, Failure> {
+    async fn commit_as_one(&self, commit: &Commit, bulks: &[Bulk]) -> Result<CommitOutcome, Failure> {
         let backoff = Backoff::default().first(Duration::from_millis(5)).most(Duration::from_millis(200));
         let mut delays = backoff.limit(12).delays(System.random());
         loop {
@@ -58,15 +60,15 @@ impl Base {
                 .transact(WriteAll { base: self, advance: commit.advance.as_ref(), bulks })
                 .await?
             {
-                Ended::Committed(_) => return Ok(Outcome::Applied),
+                Ended::Committed(_) => return Ok(CommitOutcome::Applied),
                 Ended::Unknown(failure) => {
-                    return Ok(Outcome::Unknown(failure.to_error("commit documents to", &self.place)));
+                    return Ok(CommitOutcome::Unknown(failure.to_error("commit documents to", &self.place)));
                 }
                 Ended::CalledOff(guards) => guards,
             };
             let conflict = self.conflict(commit, &guards).await?;
             if conflict.checkpoint || !conflict.documents.is_empty() {
-                return Ok(Outcome::Conflict(conflict));
+                return Ok(CommitOutcome::Conflict(conflict));
             }
             // A transaction sees every write; a read sees only majority-committed ones. They agree
             // soon.
@@ -80,25 +82,31 @@ impl Base {
     }
 
     /// Finds the conflict that made guards fail, as far as reads show it.
-    async fn conflict(&self, commit: &Commit, guards: &Guards) -> Result<Conflict, Failure> {
+    async fn conflict(&self, commit: &Commit, guards: &Guards) -> Result<CommitConflict, Failure> {
         if let (Guards::Checkpoint, Some(advance)) = (guards, &commit.advance) {
             let checkpoint = self.checkpoint(&advance.projection).await?.mark != advance.from;
-            return Ok(Conflict { checkpoint, documents: Vec::new() });
+            return Ok(CommitConflict { checkpoint, documents: Vec::new() });
         }
-        let differs =
-            |write: &Write, stored: Option<&(Header, _)>| !write.holds(stored.map(|(header, _)| header));
-        Ok(Conflict { checkpoint: false, documents: self.differing(&commit.changes, differs).await? })
+        let differs = |write: &DocumentWrite, stored: Option<&(Header, _)>| {
+            !write.holds(stored.map(|(header, _)| header))
+        };
+        Ok(CommitConflict { checkpoint: false, documents: self.differing(&commit.changes, differs).await? })
     }
 
     /// Writes each document by itself, one collection after the other. Then writes the checkpoint
     /// if all guards held.
-    async fn commit_one_by_one(&self, commit: &Commit, bulks: &[Bulk], by: i64) -> Result<Outcome, Failure> {
+    async fn commit_one_by_one(
+        &self,
+        commit: &Commit,
+        bulks: &[Bulk],
+        by: i64,
+    ) -> Result<CommitOutcome, Failure> {
         let mut sent = false;
         match patiently(self.write_one_by_one(commit, bulks, by, &mut sent)).await {
-            Ok(None) => Ok(Outcome::Applied),
-            Ok(Some(conflict)) => Ok(Outcome::Conflict(conflict)),
+            Ok(None) => Ok(CommitOutcome::Applied),
+            Ok(Some(conflict)) => Ok(CommitOutcome::Conflict(conflict)),
             Err(failure) if sent => {
-                Ok(Outcome::Unknown(failure.unknown().to_error("commit documents to", &self.place)))
+                Ok(CommitOutcome::Unknown(failure.unknown().to_error("commit documents to", &self.place)))
             }
             Err(failure) => Err(failure),
         }
@@ -110,7 +118,7 @@ impl Base {
         bulks: &[Bulk],
         by: i64,
         sent: &mut bool,
-    ) -> Result<Option<Conflict>, Failure> {
+    ) -> Result<Option<CommitConflict>, Failure> {
         let filled = commit.changes.iter().filter(|changes| !changes.writes.is_empty());
         for (bulk, changes) in bulks.iter().zip(filled) {
             *sent = true;
@@ -135,7 +143,7 @@ impl Base {
                     .differing(changes, |_, stored| stored.is_none_or(|(_, stored)| *stored != Some(by)))
                     .await?;
                 if !documents.is_empty() {
-                    return Ok(Some(Conflict { checkpoint: false, documents }));
+                    return Ok(Some(CommitConflict { checkpoint: false, documents }));
                 }
             }
         }
@@ -143,7 +151,7 @@ impl Base {
         if let Some(advance) = &commit.advance {
             *sent = true;
             if !self.step(advance, None).await? {
-                return Ok(Some(Conflict { checkpoint: true, documents: Vec::new() }));
+                return Ok(Some(CommitConflict { checkpoint: true, documents: Vec::new() }));
             }
         }
         Ok(None)
@@ -172,11 +180,11 @@ impl Base {
     /// Returns the documents that differ from the expectation.
     async fn differing(
         &self,
-        changes: &[Changes],
-        differs: impl Fn(&Write, Option<&(Header, Option<i64>)>) -> bool,
+        changes: &[CollectionWrites],
+        differs: impl Fn(&DocumentWrite, Option<&(Header, Option<i64>)>) -> bool,
     ) -> Result<Vec<(Collection, DocumentId)>, Failure> {
         let mut differing = Vec::new();
-        for Changes { collection, writes } in changes {
+        for CollectionWrites { collection, writes } in changes {
             if writes.is_empty() {
                 continue;
             }
@@ -232,9 +240,9 @@ impl Work for WriteAll<'_> {
     }
 }
 
-fn bulk(changes: &Changes, by: Option<i64>) -> Result<Bulk, Failure> {
+fn bulk(changes: &CollectionWrites, by: Option<i64>) -> Result<Bulk, Failure> {
     let mut bulk = Bulk { name: records(&changes.collection), inserts: Vec::new(), updates: Vec::new() };
-    for Write { expected, record } in &changes.writes {
+    for DocumentWrite { expected, record } in &changes.writes {
         let document = record::encode(record, by)?;
         let Some(expected) = expected else {
             bulk.inserts.push(document);

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
-use leftfold::documents::{Checkpoint, Claim, Commit, Counts, Generations, Header, Outcome, Record, Write};
+use leftfold::documents::{
+    Checkpoint, Claim, Commit, CommitOutcome, DocumentCounts, DocumentWrite, Generations, Header, Record,
+};
 use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
@@ -43,7 +45,7 @@ impl Documents for Mongo {
         self.load(collection, ids).await
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         commit.check()?;
         point!("batch");
         let base = &self.inner.base;
@@ -51,7 +53,7 @@ impl Documents for Mongo {
         let asked = Arc::clone(&commit);
         let commit = patiently(base.named_all(commit)).await.map_err(failed)?;
         let mut outcome = base.commit(&commit).await.map_err(failed)?;
-        if let Outcome::Conflict(conflict) = &mut outcome {
+        if let CommitOutcome::Conflict(conflict) = &mut outcome {
             // Report collections under the names that the caller used.
             for (collection, _) in &mut conflict.documents {
                 let mut names = asked.changes.iter().zip(&commit.changes);
@@ -60,7 +62,7 @@ impl Documents for Mongo {
                 }
             }
         }
-        if let (Outcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
+        if let (CommitOutcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
             base.board.moved(&advance.projection.stored(0), &advance.to.mark);
         }
         Ok(outcome)
@@ -97,7 +99,7 @@ impl Documents for Mongo {
         Ok(self.list(collection, parked, after, limit, usize::MAX).await?.0)
     }
 
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         let base = &self.inner.base;
         let count = async { base.count(&base.named(collection).await?).await };
         base.run("count documents in", count).await
@@ -235,7 +237,7 @@ impl Base {
     pub(crate) async fn headers(
         &self,
         collection: &Collection,
-        writes: &[Write],
+        writes: &[DocumentWrite],
     ) -> Result<HashMap<DocumentId, (Header, Option<i64>)>, Failure> {
         let records = self.records(collection);
         let mut headers = HashMap::new();
@@ -252,7 +254,7 @@ impl Base {
         Ok(headers)
     }
 
-    async fn count(&self, collection: &Collection) -> Result<Counts, Failure> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts, Failure> {
         let count = async |filter: Document, index: &str| -> Result<u64, Failure> {
             let counted =
                 self.records(collection).count_documents(filter).hint(Hint::Name(index.to_owned())).await;
@@ -263,7 +265,7 @@ impl Base {
         let gone = count(doc! { "_fold.gone": { "$exists": true } }, GONE_INDEX).await?;
         let all = count(doc! {}, "_id_").await?;
         let (parked, parked_since) = self.count_parked(collection).await?;
-        Ok(Counts { documents: all.saturating_sub(gone), parked, parked_since })
+        Ok(DocumentCounts { documents: all.saturating_sub(gone), parked, parked_since })
     }
 
     /// Returns the number of parked records, and the time since when the oldest is parked.

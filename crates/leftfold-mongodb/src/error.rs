@@ -25,7 +25,7 @@ const UNAVAILABLE: [i32; 13] = [6, 7, 50, 89, 91, 189, 246, 262, 9001, 10_107, 1
 /// The code of a conflict with another writer of the same documents.
 const WRITE_CONFLICT: i32 = 112;
 pub(crate) const DUPLICATE_KEY: i32 = 11_000;
-const AGAIN: &str = "try again; if it stays, look at the server's log";
+const RETRY_ADVICE: &str = "try again; if it stays, look at the server's log";
 
 impl Failure {
     pub(crate) fn new(kind: Kind, advice: &'static str, report: impl Into<String>) -> Self {
@@ -133,7 +133,7 @@ fn judge(error: &mongodb::error::Error) -> (Kind, &'static str, String) {
         ErrorKind::BsonDeserialization(_) | ErrorKind::Bson(_) => (Kind::Format, DAMAGED, report),
         _ => match code(error) {
             Some((code, message)) => judge_code(code, message),
-            None => (Kind::Store, AGAIN, report),
+            None => (Kind::Store, RETRY_ADVICE, report),
         },
     }
 }
@@ -145,8 +145,8 @@ fn judge_code(code: i32, message: String) -> (Kind, &'static str, String) {
         14_031 => (Kind::Full, "make room on the server's disk, and try again"),
         64 => (Kind::Unknown, "whether it was written can't be told; repeat it as it was"),
         WRITE_CONFLICT => (Kind::Contended, "others keep writing the same; try again"),
-        code if UNAVAILABLE.contains(&code) => (Kind::Unavailable, AGAIN),
-        _ => (Kind::Store, AGAIN),
+        code if UNAVAILABLE.contains(&code) => (Kind::Unavailable, RETRY_ADVICE),
+        _ => (Kind::Store, RETRY_ADVICE),
     };
     (kind, advice, message)
 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use bson::{Document, doc};
-use leftfold::documents::{Advance, Changes, Commit, Generations};
+use leftfold::documents::{Advance, CollectionWrites, Commit, Generations};
 use leftfold::{Collection, Kind, Result};
 use mongodb::ClientSession;
 
@@ -93,8 +93,9 @@ impl Base {
             None => None,
         };
         let mut changes = Vec::with_capacity(commit.changes.len());
-        for Changes { collection, writes } in &commit.changes {
-            changes.push(Changes { collection: self.named(collection).await?, writes: writes.clone() });
+        for CollectionWrites { collection, writes } in &commit.changes {
+            changes
+                .push(CollectionWrites { collection: self.named(collection).await?, writes: writes.clone() });
         }
         Ok(Arc::new(Commit { advance, changes }))
     }

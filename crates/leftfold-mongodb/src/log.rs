@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bson::raw::cstr;
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
-use leftfold::log::{Entry, Limit, Page, check_entries};
+use leftfold::log::{Entry, Limit, LogPage, check_entries};
 use leftfold::{
     Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Kind, Lane,
     Log, Mark, Partition, Position, Result, Revision, StreamId,
@@ -39,7 +39,7 @@ impl Log for Mongo {
         base.run("read the log in", base.heads()).await
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         let base = self.logged()?;
         if partition.0 >= self.partitions() {
             let expected = format!("one below {}, the number of partitions", self.partitions());
@@ -61,7 +61,7 @@ impl Log for Mongo {
             last += 1;
         }
         let through = events.last().map_or(after, |event| event.position);
-        Ok(Page { events, through, more })
+        Ok(LogPage { events, through, more })
     }
 
     async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {

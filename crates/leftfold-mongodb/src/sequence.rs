@@ -19,8 +19,8 @@ use bson::{Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, rawdoc};
 use jiff::Timestamp;
 use leftfold::log::Limit;
 use leftfold::sequence::{
-    Conflict, Counts, Decided, Due, Found, Held, Page, Rejected, Settled, Settlement, Skipped, Standing,
-    Survey, Totals, Waiting, Wanted,
+    Conflict, DueGaps, Found, Held, HeldPage, Rejected, Resolution, SequencerCounts, Settled, Settlement,
+    Skipped, StreamState, Survey, Totals, Waiting, WantedEvents,
 };
 use leftfold::{Event, Partition, Result, Revision, Sequences, StreamId};
 use mongodb::options::Hint;
@@ -53,12 +53,12 @@ impl Sequences for Mongo {
         base.run("look at streams in", Box::pin(base.survey(streams))).await
     }
 
-    async fn find(&self, wanted: Wanted) -> Result<Found> {
+    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         let base = self.logged()?;
         base.run("look for events in", base.read_surely(|| Box::pin(base.look_for(&wanted)))).await
     }
 
-    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, Page>> {
+    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, HeldPage>> {
         let base = self.logged()?;
         let streams: BTreeSet<_> = streams.into_iter().collect();
         base.run("look for held events in", base.read_surely(|| Box::pin(base.pages(&streams, limit)))).await
@@ -70,7 +70,7 @@ impl Sequences for Mongo {
         Box::pin(base.settle(&settlement)).await.map_err(failed)
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         let base = self.logged()?;
         let after = after.as_ref().map_or("", StreamId::as_str);
         let filter = doc! { "events": { "$gt": 0 }, "_id": { "$gt": after } };
@@ -78,7 +78,7 @@ impl Sequences for Mongo {
         base.run("look at streams in", standings).await
     }
 
-    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         let base = self.logged()?;
         let [since, now, end] = [due.since, due.now, due.end].map(Timestamp::as_microsecond);
         // Two ranges of the index, each with the index's full filter expression.
@@ -140,7 +140,7 @@ impl Sequences for Mongo {
         base.run("forget a rejected message in", forget).await
     }
 
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
         let base = self.logged()?;
         let partition = Partition::of(&conflict.stream, base.partitions.unwrap_or(1));
         base.resolve(partition, conflict, decided.as_ref()).await
@@ -154,7 +154,7 @@ impl Base {
             try_join!(self.last_revisions(&names), self.waiting_of(&names), self.totals())?;
         let standing = |stream: StreamId| {
             let last = Revision(last.remove(&stream).unwrap_or(0).unsigned_abs());
-            let standing = Standing { last, waiting: waiting.remove(&stream) };
+            let standing = StreamState { last, waiting: waiting.remove(&stream) };
             (stream, standing)
         };
         Ok(Survey { streams: streams.into_iter().map(standing).collect(), totals, counts })
@@ -175,10 +175,10 @@ impl Base {
     }
 
     /// Returns the totals of each partition, and the counts of all partitions.
-    async fn totals(&self) -> Result<(BTreeMap<Partition, Totals>, Counts), Failure> {
+    async fn totals(&self) -> Result<(BTreeMap<Partition, Totals>, SequencerCounts), Failure> {
         let heads = self.db.collection::<RawDocumentBuf>(HEADS);
         let mut heads = heads.find(doc! {}).batch_size(batch(usize::from(u16::MAX))).await?;
-        let (mut all, mut counts) = (BTreeMap::new(), Counts::default());
+        let (mut all, mut counts) = (BTreeMap::new(), SequencerCounts::default());
         while heads.advance().await? {
             counts = counts.plus(self::counts(heads.current())?);
             let (partition, _) = crate::log::head(heads.current())?;
@@ -190,7 +190,7 @@ impl Base {
         Ok((all, counts))
     }
 
-    async fn look_for(&self, wanted: &Wanted) -> Result<Found, Failure> {
+    async fn look_for(&self, wanted: &WantedEvents) -> Result<Found, Failure> {
         let (mut logged, by_id, held) = try_join!(
             self.events_at(&wanted.places),
             self.events_with(wanted.ids.iter().map(leftfold::EventId::as_str).collect()),
@@ -246,7 +246,7 @@ impl Base {
         &self,
         streams: &BTreeSet<StreamId>,
         limit: Limit,
-    ) -> Result<BTreeMap<StreamId, Page>, Failure> {
+    ) -> Result<BTreeMap<StreamId, HeldPage>, Failure> {
         let names: Vec<_> = streams.iter().map(StreamId::as_str).collect();
         let (mut lists, cut) = self.lowest(&names, limit).await?;
         let late: Vec<_> =
@@ -260,9 +260,9 @@ impl Base {
             let list = lists.remove(stream).unwrap_or_default();
             let page = match least.remove(stream) {
                 Some(least) if list.len() < LEAST => {
-                    Page::cut(least.into_iter(), &mut Limit { events: 0, bytes: 0 })
+                    HeldPage::cut(least.into_iter(), &mut Limit { events: 0, bytes: 0 })
                 }
-                _ => Page::cut(list.into_iter(), &mut room),
+                _ => HeldPage::cut(list.into_iter(), &mut room),
             };
             (stream.clone(), page)
         };
@@ -332,13 +332,13 @@ impl Base {
         sort: Document,
         index: &str,
         limit: usize,
-    ) -> Result<Vec<(StreamId, Standing)>, Failure> {
+    ) -> Result<Vec<(StreamId, StreamState)>, Failure> {
         let found = self.list(SEQUENCES, filter, sort, index, limit, waiting).await?;
         let names: Vec<_> = found.iter().map(|(stream, _)| stream.as_str()).collect();
         let mut last = self.last_revisions(&names).await?;
         let standing = |(stream, waiting)| {
             let last = Revision(last.remove(&stream).unwrap_or(0).unsigned_abs());
-            (stream, Standing { last, waiting: Some(waiting) })
+            (stream, StreamState { last, waiting: Some(waiting) })
         };
         Ok(found.into_iter().map(standing).collect())
     }
@@ -409,12 +409,12 @@ pub(crate) fn totals(head: &RawDocument) -> Result<Totals, Failure> {
 }
 
 /// Reads a partition's counts from its head.
-fn counts(head: &RawDocument) -> Result<Counts, Failure> {
+fn counts(head: &RawDocument) -> Result<SequencerCounts, Failure> {
     let Some(counts) = head.get(COUNTS)?.and_then(RawBsonRef::as_document) else {
-        return Ok(Counts::default());
+        return Ok(SequencerCounts::default());
     };
     let count = |name: &str| counts.get(name).ok().flatten().and_then(RawBsonRef::as_i64).unwrap_or(0);
-    Ok(Counts::from_named(|name| count(name).unsigned_abs()))
+    Ok(SequencerCounts::from_named(|name| count(name).unsigned_abs()))
 }
 
 pub(crate) fn encode_waiting(stream: &StreamId, waiting: &Waiting) -> RawDocumentBuf {

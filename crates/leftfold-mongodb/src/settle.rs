@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use leftfold::sequence::{
-    self, Conflict, Decided, MAX_REJECTED, Rejected, Seen, Settled, Settlement, Totals, too_many_rejected,
+    self, Conflict, MAX_REJECTED, Rejected, Resolution, Settled, Settlement, StreamVersion, Totals,
+    too_many_rejected,
 };
 use leftfold::{Kind, Mark, Partition, Position, Result, Revision, StreamId};
 use mongodb::ClientSession;
@@ -80,7 +81,7 @@ impl Base {
         &self,
         partition: Partition,
         conflict: &Conflict,
-        decided: Option<&Decided>,
+        decided: Option<&Resolution>,
     ) -> Result<bool> {
         let resolve = async {
             let decided = decided.map(text).transpose()?;
@@ -232,9 +233,9 @@ impl Settle<'_> {
         kept: &HashMap<StreamId, Kept>,
     ) -> Result<Vec<StreamId>, Failure> {
         let last = self.base.last_revisions_in(session, &self.streams()).await?;
-        let is_moved = |step: &&sequence::Step| {
+        let is_moved = |step: &&sequence::StreamChange| {
             let kept = kept.get(&step.stream);
-            let seen = Seen {
+            let seen = StreamVersion {
                 last: Revision(last.get(&step.stream).copied().unwrap_or(0).unsigned_abs()),
                 version: kept.map(|kept| kept.version),
             };
@@ -275,7 +276,7 @@ impl Settle<'_> {
     /// changed since the caller read them.
     async fn hold(&self, session: &mut ClientSession) -> Result<Vec<StreamId>, Failure> {
         let steps = &self.settlement.steps;
-        let unhold = |step: &sequence::Step| -> Vec<_> {
+        let unhold = |step: &sequence::StreamChange| -> Vec<_> {
             step.unhold.iter().map(|revision| key(&step.stream, *revision)).collect()
         };
         let keys: Vec<_> = steps.iter().flat_map(unhold).collect();
@@ -413,9 +414,9 @@ impl Change {
 }
 
 /// Computes the change of the totals. Waiting states give the number of held events and bytes.
-fn change(steps: &[sequence::Step], kept: &HashMap<StreamId, Kept>, conflicts: usize) -> Change {
+fn change(steps: &[sequence::StreamChange], kept: &HashMap<StreamId, Kept>, conflicts: usize) -> Change {
     let mut change = Change { conflicts: count(conflicts), ..Change::default() };
-    for sequence::Step { stream, waiting, .. } in steps {
+    for sequence::StreamChange { stream, waiting, .. } in steps {
         let before = kept.get(stream).map_or((0, 0), |kept| (kept.events, kept.bytes));
         let after = waiting.as_ref().map_or((0, 0), |waiting| (waiting.events, waiting.bytes));
         change.events += stored(after.0) - stored(before.0);
@@ -425,7 +426,7 @@ fn change(steps: &[sequence::Step], kept: &HashMap<StreamId, Kept>, conflicts: u
 }
 
 /// Returns whether a step skips revisions before or between the appended events.
-fn has_gaps(step: &sequence::Step) -> bool {
+fn has_gaps(step: &sequence::StreamChange) -> bool {
     let before = [step.seen.last].into_iter().chain(step.append.iter().map(|(revision, _)| *revision));
     before.zip(&step.append).any(|(before, (revision, _))| before.0.checked_add(1) != Some(revision.0))
 }

@@ -34,7 +34,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(10);
 /// The polling intervals: short after a change, long when nothing happens.
 const SHORTEST: Duration = Duration::from_millis(5);
-const LONGEST: Duration = Duration::from_millis(500);
+const MAX_WAIT: Duration = Duration::from_millis(500);
 /// The delay before the stream is tried again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -140,7 +140,7 @@ impl Board {
     }
 
     /// Publishes a lower bound of the number of wake-ups. Returns whether it is news.
-    pub(crate) fn stirred(&self, stirs: u64) -> bool {
+    pub(crate) fn is_woken(&self, stirs: u64) -> bool {
         self.known.send_if_modified(|known| {
             let news = known.stirs < stirs;
             known.stirs = known.stirs.max(stirs);
@@ -289,7 +289,7 @@ impl Base {
         let mut news = false;
         if self.has_transactions() {
             news |= self.board.grew(&self.heads().await?);
-            news |= self.board.stirred(self.stirs().await?);
+            news |= self.board.is_woken(self.stirs().await?);
         }
         let published = self.board.published();
         let mut checkpoints = Vec::new();
@@ -335,7 +335,7 @@ impl Base {
     /// Publishes a change.
     fn see(&self, change: &Document) {
         if let Ok(stirs) = change.get_i64("stirs") {
-            self.board.stirred(stirs.unsigned_abs());
+            self.board.is_woken(stirs.unsigned_abs());
         }
         if change.get_i64("live").is_ok() {
             self.board.switched();
@@ -428,7 +428,7 @@ async fn poll(base: Arc<Base>) -> Result<(), Failure> {
             stirred = Instant::now();
         }
         drop(base);
-        sleep((stirred.elapsed() / 8).clamp(SHORTEST, LONGEST)).await;
+        sleep((stirred.elapsed() / 8).clamp(SHORTEST, MAX_WAIT)).await;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use common::{REPLICA_SET, failing, heal, soon};
-use leftfold::react::{Context, HandlerError, Reacting, Reaction, Reactor, Retry, State};
+use leftfold::react::{Context, HandlerError, Reaction, Reactor, ReactorHandle, Retry, State};
 use leftfold_mongodb::{InTransaction as _, Mongo, is_repeatable};
 use leftfold_testbed::mongodb::Server;
 use mongodb::{ClientSession, Collection};
@@ -46,7 +46,7 @@ async fn payments(store: &Mongo) -> Vec<i64> {
     all
 }
 
-async fn start(store: &Mongo, reaction: Reaction, worker: &str) -> Reacting<Mongo> {
+async fn start(store: &Mongo, reaction: Reaction, worker: &str) -> ReactorHandle<Mongo> {
     Reactor::on(store.clone()).worker(worker).reaction(reaction).start().await.unwrap()
 }
 
@@ -66,7 +66,7 @@ async fn book(store: Mongo, ctx: Context<Order>, commits: bool) -> Result<(), Ha
     Ok(())
 }
 
-async fn state(store: &Mongo, reacting: &Reacting<Mongo>, total: i64) -> (State, u32, Option<String>) {
+async fn state(store: &Mongo, reacting: &ReactorHandle<Mongo>, total: i64) -> (State, u32, Option<String>) {
     let order = orders(store).find_one(doc! { "total": total }).await.unwrap().unwrap();
     let id = order.get_object_id("_id").unwrap();
     let all = reacting.tasks(leftfold::react::Query::default(), None, 100).await.unwrap();

@@ -15,7 +15,7 @@ use common::REPLICA_SET;
 use leftfold::log::{Entry, Limit, Log as _};
 use leftfold::sequence::{MAX_REJECTED, Rejected};
 use leftfold::{
-    Answer, Append as _, AppendError, Delivery, Event, EventId, EventKind, Expected, Json, Kind, Mark,
+    Append as _, AppendError, Delivery, Event, EventId, EventKind, Expected, IngestAnswer, Json, Kind, Mark,
     Partition, Policy, Position, Revision, Sequencer, Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
@@ -216,7 +216,7 @@ async fn nothing_is_appended_behind_revisions_that_others_left_out() {
     assert_eq!(append(&store, "expected", "b").await, 1);
     let fed = ["known", "expected", "new"].map(|stream| latest(stream, 500)).to_vec();
     let answers = others.ingest(Policy::Latest, fed).await.unwrap();
-    assert!(answers.iter().all(|answer| matches!(answer, Answer::Appended(_))), "{answers:?}");
+    assert!(answers.iter().all(|answer| matches!(answer, IngestAnswer::Appended(_))), "{answers:?}");
 
     assert_eq!(append(&store, "known", "c").await, 501);
     assert_eq!(append(&store, "new", "d").await, 501, "streams of late were all new, this one is not");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Guard, REPLICA_SET, STANDALONE};
-use leftfold::{Apart, Memory};
+use leftfold::{Memory, SplitStore};
 use leftfold_mongodb::Mongo;
 
 async fn replica_set(partitions: u16) -> (Mongo, Guard) {
@@ -12,9 +12,9 @@ async fn replica_set(partitions: u16) -> (Mongo, Guard) {
 }
 
 /// Pairs a standalone server with a log in memory, because it can't hold a log.
-async fn standalone(partitions: u16) -> (Apart<Memory, Mongo>, Guard) {
+async fn standalone(partitions: u16) -> (SplitStore<Memory, Mongo>, Guard) {
     let (documents, guard) = STANDALONE.guarded(Mongo::options()).await;
-    (Apart { log: Memory::new(partitions), documents }, guard)
+    (SplitStore { log: Memory::new(partitions), documents }, guard)
 }
 
 async fn documents_alone(_: u16) -> (Mongo, Guard) {

@@ -9,16 +9,17 @@ mod proxy;
 use bson::{Bson, Document, doc};
 use common::{REPLICA_SET, STANDALONE, failing, heal, soon};
 use leftfold::content::{
-    Answer, Contents as _, Guard, Operated, Operation, OperationId, Stored, Version, Versioned, Write, Wrote,
+    ContentGuard, ContentWrite, Contents as _, Operated, Operation, OperationId, Stored, Version, Versioned,
+    WriteAnswer, Wrote,
 };
-use leftfold::react::Plain;
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Json, Kind};
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
 use proxy::Proxy;
 
-fn things() -> Plain {
-    Plain::new("things").unwrap()
+fn things() -> ExternalCollection {
+    ExternalCollection::new("things").unwrap()
 }
 
 fn id(name: &str) -> DocumentId {
@@ -33,9 +34,9 @@ fn operation(number: u64) -> Operation {
     Operation::new(OperationId::new(number).unwrap())
 }
 
-fn write(name: &str, expected: Option<&str>, to: Option<(&str, &str)>) -> Write {
-    let to = to.map(|(guard, body)| (Guard::stored(guard.as_bytes()), json(body)));
-    Write { id: id(name), expected: expected.map(|guard| Guard::stored(guard.as_bytes())), to }
+fn write(name: &str, expected: Option<&str>, to: Option<(&str, &str)>) -> ContentWrite {
+    let to = to.map(|(guard, body)| (ContentGuard::stored(guard.as_bytes()), json(body)));
+    ContentWrite { id: id(name), expected: expected.map(|guard| ContentGuard::stored(guard.as_bytes())), to }
 }
 
 async fn raw(store: &Mongo, key: impl Into<Bson>) -> Document {
@@ -52,7 +53,9 @@ async fn versioned(store: &Mongo) -> Versioned<Json, Mongo> {
 }
 
 async fn inserted(things: &Versioned<Json, Mongo>, name: &str, body: &str) -> Version {
-    let Answer::Applied(version) = things.insert(name, &json(body)).await.unwrap() else { panic!("{name}") };
+    let WriteAnswer::Applied(version) = things.insert(name, &json(body)).await.unwrap() else {
+        panic!("{name}")
+    };
     version
 }
 
@@ -67,7 +70,7 @@ async fn fields_stand_at_the_top_level() {
     let mut stored = raw(&store, "shoes").await;
     let content = stored.get_document_mut("_content").unwrap();
     assert!(matches!(content.remove("by"), Some(Bson::Int64(_))));
-    let bytes = Guard::from(version).as_bytes().to_owned();
+    let bytes = ContentGuard::from(version).as_bytes().to_owned();
     let guard = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes };
     assert_eq!(*content, doc! { "guard": guard, "operations": [], "last": 0_i64 });
     stored.remove("_content");
@@ -89,7 +92,8 @@ async fn fields_stand_at_the_top_level() {
     assert_eq!(stored, expected);
 
     let current = things.get("shoes").await.unwrap().unwrap();
-    let Answer::Applied(_) = things.update("shoes", current.version, &json(r#"{"only":1}"#)).await.unwrap()
+    let WriteAnswer::Applied(_) =
+        things.update("shoes", current.version, &json(r#"{"only":1}"#)).await.unwrap()
     else {
         panic!("refused")
     };
@@ -117,10 +121,11 @@ async fn odd_documents_have_their_text_beside_them() {
     let stored = raw(&store, "a").await;
     assert_eq!(stored.get_document("_content").unwrap().get_str("json").unwrap(), r#"{"_id":"mine","n":2}"#);
     assert_eq!(stored.get_i32("n").unwrap(), 2);
-    let Answer::Conflict(Some(current)) = things.update("a", version, &json("{}")).await.unwrap() else {
+    let WriteAnswer::Conflict(Some(current)) = things.update("a", version, &json("{}")).await.unwrap() else {
         panic!("written")
     };
-    let Answer::Applied(_) = things.update("a", current.version, &json(r#"{"n":5}"#)).await.unwrap() else {
+    let WriteAnswer::Applied(_) = things.update("a", current.version, &json(r#"{"n":5}"#)).await.unwrap()
+    else {
         panic!("refused")
     };
     assert!(!raw(&store, "a").await.get_document("_content").unwrap().contains_key("json"));
@@ -149,10 +154,10 @@ async fn ids_stand_for_values_of_any_type() {
         assert_eq!(raw(&store, doc! { "$eq": key }).await.get_i32("n").unwrap(), 1);
         assert_eq!(found(&store, name).await.unwrap().id, id(name));
         things.operate(name, operation(1).increment("n", 1).unwrap()).await.unwrap();
-        let Answer::Conflict(Some(current)) = things.delete(name, version).await.unwrap() else {
+        let WriteAnswer::Conflict(Some(current)) = things.delete(name, version).await.unwrap() else {
             panic!("{name}")
         };
-        let Answer::Applied(_) = things.delete(name, current.version).await.unwrap() else {
+        let WriteAnswer::Applied(_) = things.delete(name, current.version).await.unwrap() else {
             panic!("{name}")
         };
     }
@@ -185,7 +190,7 @@ async fn documents_of_others_are_left_alone() {
     }
     assert_eq!(raw(&store, "theirs").await, doc! { "_id": "theirs", "n": 1 });
     database.create_collection("seen").view_on("things".to_owned()).await.unwrap();
-    let error = store.prepare_contents(&Plain::new("seen").unwrap()).await.unwrap_err();
+    let error = store.prepare_contents(&ExternalCollection::new("seen").unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid, "{error}");
     assert!(error.to_string().contains("it is a view"), "{error}");
 }
@@ -198,7 +203,7 @@ async fn a_clustered_collection_will_do() {
     store.database().run_command(clustered).await.unwrap();
     let things = versioned(&store).await;
     let version = inserted(&things, "a", r#"{"n":1}"#).await;
-    let Answer::Applied(_) = things.update("a", version, &json(r#"{"n":2}"#)).await.unwrap() else {
+    let WriteAnswer::Applied(_) = things.update("a", version, &json(r#"{"n":2}"#)).await.unwrap() else {
         panic!("refused")
     };
     things.operate("a", operation(1).increment("n", 1).unwrap()).await.unwrap();
@@ -261,13 +266,13 @@ async fn what_is_repeated_is_done_once() {
     assert_eq!(found(&others, "a").await.unwrap().body, json(r#"{"n":9}"#));
 
     let current = things.get("a").await.unwrap().unwrap();
-    let Answer::Applied(five) = things.update("a", current.version, &json(r#"{"n":5}"#)).await.unwrap()
+    let WriteAnswer::Applied(five) = things.update("a", current.version, &json(r#"{"n":5}"#)).await.unwrap()
     else {
         panic!("refused")
     };
     proxy.lose_replies_to("update", 1);
     let answer = soon(things.update("a", five, &json(r#"{"n":0}"#))).await.unwrap();
-    assert_eq!(answer, Answer::AlreadyApplied(first));
+    assert_eq!(answer, WriteAnswer::AlreadyApplied(first));
     proxy.lose_replies_to("update", 1);
     let counted = |body: Option<Json>| {
         let n: serde_json::Value = body.unwrap().to()?;
@@ -277,7 +282,7 @@ async fn what_is_repeated_is_done_once() {
     assert_eq!(found(&others, "a").await.unwrap().body, json(r#"{"n":1}"#));
     let version = things.get("a").await.unwrap().unwrap().version;
     proxy.lose_replies_to("delete", 1);
-    assert_eq!(soon(things.delete("a", version)).await.unwrap(), Answer::AlreadyApplied(version));
+    assert_eq!(soon(things.delete("a", version)).await.unwrap(), WriteAnswer::AlreadyApplied(version));
 
     // The server does not report whether a majority has the write.
     let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
@@ -294,7 +299,8 @@ async fn what_is_repeated_is_done_once() {
         assert!(error.is_unknown(), "{command}: {error}");
         heal(&server).await;
         // The majority of one member has it a moment later.
-        let expected = [Some("v1"), Some("v2"), None][number].map(|guard| Guard::stored(guard.as_bytes()));
+        let expected =
+            [Some("v1"), Some("v2"), None][number].map(|guard| ContentGuard::stored(guard.as_bytes()));
         let is_there = async || found(&others, "b").await.map(|stored| stored.guard) == expected;
         soon(async { while !is_there().await {} }).await;
     }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::doc;
-use leftfold::fold::Options;
+use leftfold::fold::FoldOptions;
 use leftfold::log::{Entry, Limit, Log as _};
-use leftfold::sequence::Wanted;
+use leftfold::sequence::WantedEvents;
 use leftfold::{
-    Answer, App, AppendError, Appended, Delivery, Event, EventId, EventKind, Expected, Json, Leftfold,
+    App, AppendError, Appended, Delivery, Event, EventId, EventKind, Expected, IngestAnswer, Json, Leftfold,
     NewEvent, Policy, Projection, ReadError, Revision, Sequencer, Sequences as _, StreamId, fold,
 };
 use leftfold_mongodb::Mongo;
@@ -96,8 +96,11 @@ async fn feed(store: Mongo, stream: &'static str, stop: watch::Receiver<bool>) -
                     Err(error) => assert!(error.is_transient(), "{error}"),
                 }
             };
-            let is_kept = |answer: &Answer| {
-                matches!(answer, Answer::Appended(_) | Answer::Duplicate(_) | Answer::Held { .. })
+            let is_kept = |answer: &IngestAnswer| {
+                matches!(
+                    answer,
+                    IngestAnswer::Appended(_) | IngestAnswer::Duplicate(_) | IngestAnswer::Held { .. }
+                )
             };
             assert!(answers.iter().all(is_kept), "{answers:?}");
         }
@@ -117,7 +120,7 @@ async fn goes_on(done: &mut watch::Receiver<u64>) {
 async fn nothing_is_lost_or_doubled_when_primaries_die_and_stand_still() {
     let server = Server::replica_set(3).await.unwrap();
     let store = Mongo::connect(server.url()).await.unwrap();
-    let options = Options { lease: Duration::from_secs(2), ..Options::default() };
+    let options = FoldOptions { lease: Duration::from_secs(2), ..FoldOptions::default() };
     let app = Leftfold::on(store.clone()).options(options).projection(Lists).start().await.unwrap();
     let (stop, stopped) = watch::channel(false);
     let (done, mut seen) = watch::channel(0);
@@ -184,7 +187,7 @@ async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged
 
     let stream = StreamId::new("b").unwrap();
     let held = StreamId::new("c").unwrap();
-    let wanted = Wanted { places: vec![(held.clone(), Revision(3))], ids: Vec::new() };
+    let wanted = WantedEvents { places: vec![(held.clone(), Revision(3))], ids: Vec::new() };
     let (read, listed, appended, again, found, pages) = tokio::join!(
         app.get(Lists, "b").into_future(),
         store.read_stream(&stream, Revision(0), Limit::default()),
@@ -201,7 +204,7 @@ async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged
     assert!(matches!(&pages, Err(error) if error.is_transient()), "{pages:?}");
     showing("off").await.unwrap();
     let again = sequencer.ingest(Policy::Contiguous, vec![delivery("c", 1), delivery("c", 2)]).await.unwrap();
-    assert!(matches!(again[..], [Answer::Duplicate(_), Answer::Appended(_)]), "{again:?}");
+    assert!(matches!(again[..], [IngestAnswer::Duplicate(_), IngestAnswer::Appended(_)]), "{again:?}");
     assert_eq!(sequencer.counts().released, 1);
     assert_eq!(store.find(wanted).await.unwrap().logged.len(), 1);
     assert_eq!(app.get(Lists, "b").await.unwrap(), Some(vec![1]));

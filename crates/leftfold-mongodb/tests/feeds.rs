@@ -10,22 +10,24 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use common::{REPLICA_SET, STANDALONE, failing, heal, soon};
-use leftfold::react::{Feed as _, FoundDocument, On, Plain, Reactive as _, Told};
+use leftfold::react::{
+    DocumentFeed as _, DocumentSource, ExternalCollection, FeedItem, FoundDocument, ReactionStore as _,
+};
 use leftfold::{DocumentId, Documents as _, Json, Kind};
 use leftfold_mongodb::{Mongo, MongoFeed};
 use leftfold_testbed::mongodb::Server;
 
 const A_WHILE: Duration = Duration::from_secs(20);
 
-fn plain(name: &str) -> On {
-    On::Plain(Plain::new(name).unwrap())
+fn plain(name: &str) -> DocumentSource {
+    DocumentSource::Plain(ExternalCollection::new(name).unwrap())
 }
 
 fn id(text: &str) -> DocumentId {
     DocumentId::new(text).unwrap()
 }
 
-async fn prepared(on: &[On]) -> Mongo {
+async fn prepared(on: &[DocumentSource]) -> Mongo {
     let store = REPLICA_SET.store(Mongo::options()).await;
     store.prepare_reactions(on).await.unwrap();
     store
@@ -42,7 +44,7 @@ async fn told(feed: &mut MongoFeed, wanted: &[&str]) -> String {
     let mut named = BTreeSet::new();
     soon(async {
         loop {
-            let Told::Changes(changes) = feed.next(100, A_WHILE).await.unwrap() else { panic!("lost") };
+            let FeedItem::Changes(changes) = feed.next(100, A_WHILE).await.unwrap() else { panic!("lost") };
             named.extend(changes.documents.into_values().flatten());
             if named.is_superset(&wanted) {
                 assert_eq!(named, wanted);
@@ -57,8 +59,8 @@ async fn told(feed: &mut MongoFeed, wanted: &[&str]) -> String {
 async fn lost(feed: &mut MongoFeed) -> String {
     soon(async {
         loop {
-            if let Told::Lost(why) = feed.next(100, A_WHILE).await.unwrap() {
-                assert_eq!(feed.next(100, Duration::ZERO).await.unwrap(), Told::Lost(why.clone()));
+            if let FeedItem::Lost(why) = feed.next(100, A_WHILE).await.unwrap() {
+                assert_eq!(feed.next(100, Duration::ZERO).await.unwrap(), FeedItem::Lost(why.clone()));
                 return why;
             }
         }
@@ -168,9 +170,9 @@ async fn a_place_is_good_for_other_collections_than_it_was_made_with() {
 async fn a_place_moves_on_when_nothing_matches() {
     let store = prepared(&[]).await;
     let mut feed = store.follow(vec![plain("quiet")], None).await.unwrap();
-    let place = |told: Told| match told {
-        Told::Changes(changes) => changes.through,
-        Told::Lost(why) => panic!("{why}"),
+    let place = |told: FeedItem| match told {
+        FeedItem::Changes(changes) => changes.through,
+        FeedItem::Lost(why) => panic!("{why}"),
     };
     let begin = place(feed.next(10, Duration::ZERO).await.unwrap());
     insert(&store, "noisy", vec![doc! {}]).await;
@@ -205,7 +207,7 @@ async fn a_feed_that_is_opened_amid_changes_leaves_none_out() {
         let mut named = BTreeSet::new();
         let read = async {
             while named.len() < 30 {
-                let Told::Changes(changes) = feed.next(7, A_WHILE).await.unwrap() else { panic!("lost") };
+                let FeedItem::Changes(changes) = feed.next(7, A_WHILE).await.unwrap() else { panic!("lost") };
                 let number = |id: DocumentId| -> i64 {
                     let id: serde_json::Value = serde_json::from_str(id.as_str()).unwrap();
                     id["$numberLong"].as_str().unwrap().parse().unwrap()
@@ -259,7 +261,7 @@ async fn a_collection_that_is_dropped_or_renamed_is_lost() {
         insert(&store, "orders", vec![doc! { "_id": "a" }]).await;
         insert(&store, "others", vec![doc! { "_id": "b" }]).await;
         let mut feed = store.follow(vec![plain("orders")], None).await.unwrap();
-        let Told::Changes(begin) = feed.next(1, Duration::ZERO).await.unwrap() else { panic!("lost") };
+        let FeedItem::Changes(begin) = feed.next(1, Duration::ZERO).await.unwrap() else { panic!("lost") };
         match number {
             0 => database.collection::<Document>("orders").drop().await.unwrap(),
             1 => rename("orders", "gone").await,
@@ -313,11 +315,11 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
                 let error = soon(async {
                     loop {
                         match feed.next(10, Duration::from_millis(200)).await {
-                            Ok(Told::Changes(changes)) => {
+                            Ok(FeedItem::Changes(changes)) => {
                                 waits += 1;
                                 assert!(waits < 50 && changes.documents.is_empty(), "{changes:?}");
                             }
-                            Ok(Told::Lost(why)) => panic!("{why}"),
+                            Ok(FeedItem::Lost(why)) => panic!("{why}"),
                             Err(error) => return error,
                         }
                     }
@@ -330,13 +332,13 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
             soon(async {
                 loop {
                     match feed.next(10, A_WHILE).await {
-                        Ok(Told::Changes(changes)) if changes.documents.is_empty() => {}
-                        Ok(Told::Changes(changes)) => {
+                        Ok(FeedItem::Changes(changes)) if changes.documents.is_empty() => {}
+                        Ok(FeedItem::Changes(changes)) => {
                             let named: Vec<_> = changes.documents.into_values().flatten().collect();
                             assert_eq!(named, [id(name)]);
                             return;
                         }
-                        Ok(Told::Lost(why)) => panic!("{why}"),
+                        Ok(FeedItem::Lost(why)) => panic!("{why}"),
                         Err(error) => assert!(error.is_transient(), "{error}"),
                     }
                 }
@@ -351,7 +353,7 @@ async fn a_feed_goes_on_after_trouble_and_leaves_nothing_out() {
     insert(&store, "orders", vec![doc! { "_id": "last" }]).await;
     let mut named = BTreeSet::new();
     soon(async {
-        while let Told::Changes(changes) = feed.next(10, A_WHILE).await.unwrap() {
+        while let FeedItem::Changes(changes) = feed.next(10, A_WHILE).await.unwrap() {
             named.extend(changes.documents.into_values().flatten());
         }
     })
@@ -371,23 +373,23 @@ async fn commands(server: &Server, names: &[&str]) -> i64 {
 #[tokio::test]
 async fn who_waits_asks_seldom_and_is_woken_at_once() {
     let (server, store, other) = fragile().await;
-    store.stir().await.unwrap();
-    let at = other.stirred(u64::MAX, Duration::ZERO).await.unwrap();
+    store.wake().await.unwrap();
+    let at = other.woken(u64::MAX, Duration::ZERO).await.unwrap();
     let mut feed = other.follow(vec![plain("orders")], None).await.unwrap();
     let before = commands(&server, &["find", "aggregate", "getMore"]).await;
     let waits = Duration::from_millis(1_500);
-    let (stirred, told) = tokio::join!(other.stirred(at, waits), async {
+    let (stirred, told) = tokio::join!(other.woken(at, waits), async {
         for _ in 0..15 {
             feed.next(10, waits / 15).await.unwrap();
         }
         feed.next(10, Duration::ZERO).await.unwrap()
     });
     assert_eq!(stirred.unwrap(), at);
-    assert!(matches!(told, Told::Changes(changes) if changes.documents.is_empty()));
+    assert!(matches!(told, FeedItem::Changes(changes) if changes.documents.is_empty()));
     let run = commands(&server, &["find", "aggregate", "getMore"]).await - before;
     assert!(run <= 12, "{run} commands");
-    let (heard, ()) = tokio::join!(soon(other.stirred(at, Duration::from_hours(1))), async {
-        store.stir().await.unwrap();
+    let (heard, ()) = tokio::join!(soon(other.woken(at, Duration::from_hours(1))), async {
+        store.wake().await.unwrap();
     });
     assert_eq!(heard.unwrap(), at + 1);
 }
@@ -397,10 +399,10 @@ async fn without_a_change_stream_stirs_are_looked_for() {
     let (server, store, hurt) = fragile().await;
     let broken = doc! { "errorCode": 286, "appName": "hurt" };
     server.fail_point(failing(&["aggregate", "getMore"], doc! { "times": 100_000 }, broken)).await.unwrap();
-    let mut at = hurt.stirred(u64::MAX, Duration::ZERO).await.unwrap();
+    let mut at = hurt.woken(u64::MAX, Duration::ZERO).await.unwrap();
     for _ in 0..3 {
-        let (heard, ()) = tokio::join!(soon(hurt.stirred(at, Duration::from_hours(1))), async {
-            store.stir().await.unwrap();
+        let (heard, ()) = tokio::join!(soon(hurt.woken(at, Duration::from_hours(1))), async {
+            store.wake().await.unwrap();
         });
         assert_eq!(heard.unwrap(), at + 1);
         at += 1;
@@ -425,5 +427,5 @@ async fn what_can_not_be_followed_is_refused() {
     }
     let cart = leftfold::Collection::new("cart").unwrap();
     store.prepare(&cart).await.unwrap();
-    store.prepare_reactions(&[plain("orders"), On::Projection(cart)]).await.unwrap();
+    store.prepare_reactions(&[plain("orders"), DocumentSource::Projection(cart)]).await.unwrap();
 }

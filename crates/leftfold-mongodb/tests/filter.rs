@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use bson::{Bson, Document, doc};
 use common::{REPLICA_SET, STANDALONE};
 use jiff::Timestamp;
-use leftfold::react::{Filter, On, Paths, Plain, Reactive as _, Value};
+use leftfold::react::{DocumentSource, ExternalCollection, Filter, Paths, ReactionStore as _, Value};
 use leftfold_mongodb::Mongo;
 use leftfold_mongodb::value::{from_bson, to_bson};
 use mongodb::Collection;
@@ -233,7 +233,7 @@ async fn reactions_see_the_types_that_documents_have() {
     let documents = values.iter().zip(0..).map(|(value, id)| doc! { "_id": id, "v": value.clone() });
     collection.insert_many(documents).await.unwrap();
 
-    let on = On::Plain(Plain::new("any").unwrap());
+    let on = DocumentSource::Plain(ExternalCollection::new("any").unwrap());
     let ids = store.page_of_ids(&on, None, 100).await.unwrap();
     let read = store.current_documents(&on, ids, usize::MAX).await.unwrap().documents;
     assert_eq!(read.len(), values.len());

@@ -18,7 +18,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, RawDocumentBuf, doc};
 use common::{REPLICA_SET, soon};
 use leftfold::DocumentId;
-use leftfold::react::{Filter, Query, Reacting, Reaction, Reactor, Retry, State, Task};
+use leftfold::react::{Filter, Query, Reaction, Reactor, ReactorHandle, Retry, State, Task};
 use leftfold_mongodb::Mongo;
 use serde::Deserialize;
 
@@ -70,7 +70,7 @@ fn noting(handled: &Handled, name: &str, narrow: bool) -> Reaction {
     })
 }
 
-async fn task(reacting: &Reacting<Mongo>, reaction: &str, id: &str) -> Task {
+async fn task(reacting: &ReactorHandle<Mongo>, reaction: &str, id: &str) -> Task {
     let query = Query {
         reaction: Some(reaction.to_owned()),
         document: Some(DocumentId::new(id).unwrap()),

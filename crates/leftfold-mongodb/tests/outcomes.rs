@@ -9,12 +9,16 @@ use std::sync::Arc;
 
 use bson::{Document, doc};
 use common::{failing, heal, soon};
-use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
+use leftfold::documents::{
+    Advance, Checkpoint, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record,
+};
 use leftfold::log::{Entry, Limit, Log as _};
-use leftfold::sequence::{Held, Page, Seen, Settled, Settlement, Step, Survey, Totals, Waiting};
+use leftfold::sequence::{
+    Held, HeldPage, Settled, Settlement, StreamChange, StreamVersion, Survey, Totals, Waiting,
+};
 use leftfold::{
-    Answer, Append as _, Appended, Collection, Delivery, DocumentId, Documents as _, EventId, EventKind,
-    Expected, Json, Lane, Mark, Partition, Policy, Revision, Sequencer, Sequences as _, StreamId,
+    Append as _, Appended, Collection, Delivery, DocumentId, Documents as _, EventId, EventKind, Expected,
+    IngestAnswer, Json, Lane, Mark, Partition, Policy, Revision, Sequencer, Sequences as _, StreamId,
 };
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
@@ -47,11 +51,11 @@ fn commit(from: u64) -> Arc<Commit> {
         header: header(from + 1),
         body: Some(Json::of(&(from + 1)).unwrap()),
     };
-    let write = Write { expected: (from > 0).then(|| header(from)), record };
+    let write = DocumentWrite { expected: (from > 0).then(|| header(from)), record };
     let to = Checkpoint { mark: mark(from + 1), ..Checkpoint::default() };
     Arc::new(Commit {
         advance: Some(Advance { projection: cart(), from: mark(from), to }),
-        changes: vec![Changes { collection: cart(), writes: vec![write] }],
+        changes: vec![CollectionWrites { collection: cart(), writes: vec![write] }],
     })
 }
 
@@ -94,7 +98,7 @@ async fn what_the_server_says_to_repeat_is_repeated() {
     for (number, (command, data)) in (0..).zip(cases) {
         server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
         let outcome = soon(store.commit(commit(number))).await.unwrap();
-        assert!(matches!(outcome, Outcome::Applied), "{command} {data}: {outcome:?}");
+        assert!(matches!(outcome, CommitOutcome::Applied), "{command} {data}: {outcome:?}");
         assert_at(&store, number + 1).await;
         server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
         let id = format!("e{number}");
@@ -129,9 +133,9 @@ fn settlement(number: u64) -> Arc<Settlement> {
         asked: 0,
         trouble: None,
     };
-    let step = Step {
+    let step = StreamChange {
         stream,
-        seen: Seen { last: Revision(number), version: (number > 0).then_some(number) },
+        seen: StreamVersion { last: Revision(number), version: (number > 0).then_some(number) },
         append: vec![(Revision(number + 1), Arc::new(self::entry(&format!("e{number}"))))],
         hold: vec![held],
         unhold: (number > 0).then_some(Revision(number + 2)).into_iter().collect(),
@@ -145,7 +149,7 @@ fn settlement(number: u64) -> Arc<Settlement> {
 async fn assert_settled(store: &Mongo, number: u64) {
     let stream = StreamId::new("s").unwrap();
     let Survey { streams, totals, .. } = store.survey(vec![stream.clone()]).await.unwrap();
-    assert_eq!(streams[&stream].seen(), Seen { last: Revision(number), version: Some(number) });
+    assert_eq!(streams[&stream].seen(), StreamVersion { last: Revision(number), version: Some(number) });
     assert_eq!(totals[&Partition(0)].events, 1);
     let pages = store.held(vec![stream.clone()], Limit::default()).await.unwrap();
     let held: Vec<_> = pages[&stream].held.iter().map(|held| held.revision.0).collect();
@@ -252,7 +256,7 @@ async fn pages_of_many_streams_show_something_of_each() {
                 since: page.held[0].since,
                 entry: delivery.entry,
             });
-            let expected = Page::cut(all, &mut room);
+            let expected = HeldPage::cut(all, &mut room);
             assert_eq!(*page, expected, "{stream} with room for {}", limit.events);
         }
         assert_eq!(pages.len(), 450);
@@ -286,8 +290,9 @@ async fn a_settlement_that_can_not_be_told_is_unknown_and_harmless_to_repeat() {
     };
     let fed = vec![delivery(1), delivery(3)];
     let answers = soon(sequencer.ingest(Policy::Contiguous, fed)).await.unwrap();
-    let is_there = |answer: &Answer| matches!(answer, Answer::Appended(_) | Answer::Duplicate(_));
-    assert!(is_there(&answers[0]) && matches!(answers[1], Answer::Held { .. }), "{answers:?}");
+    let is_there =
+        |answer: &IngestAnswer| matches!(answer, IngestAnswer::Appended(_) | IngestAnswer::Duplicate(_));
+    assert!(is_there(&answers[0]) && matches!(answers[1], IngestAnswer::Held { .. }), "{answers:?}");
     heal(&server).await;
     soon(sequencer.ingest(Policy::Contiguous, vec![delivery(2)])).await.unwrap();
     assert_eq!(logged(&store).await, ["e0", "t1", "t2", "t3"]);
@@ -300,12 +305,12 @@ async fn a_write_that_no_majority_acknowledges_is_unknown_and_never_taken_for_do
     let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
     server.fail_point(failing(&["commitTransaction"], doc! { "times": 1_000 }, unheard)).await.unwrap();
     let outcome = soon(store.commit(commit(0))).await.unwrap();
-    let Outcome::Unknown(error) = outcome else { panic!("{outcome:?}") };
+    let CommitOutcome::Unknown(error) = outcome else { panic!("{outcome:?}") };
     assert!(error.is_unknown() && error.to_string().contains("can't be told"), "{error}");
     heal(&server).await;
     // It was written. The same commit again is a conflict, and harmless.
     assert_at(&store, 1).await;
-    assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Conflict(_)));
+    assert!(matches!(store.commit(commit(0)).await.unwrap(), CommitOutcome::Conflict(_)));
     assert_at(&store, 1).await;
 }
 
@@ -317,7 +322,7 @@ async fn what_is_refused_is_not_written() {
     assert!(store.commit(commit(0)).await.is_err());
     heal(&server).await;
     assert_at(&store, 0).await;
-    assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(commit(0)).await.unwrap(), CommitOutcome::Applied));
 }
 
 /// The reply to a commit gets lost, once or until the caller gives up.
@@ -327,12 +332,12 @@ async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
     let proxy = Proxy::to(server.port(0).unwrap()).await;
     let store = Mongo::connect(proxy.url()).await.unwrap();
     proxy.lose_replies_to("commitTransaction", 1);
-    assert!(matches!(soon(store.commit(commit(0))).await.unwrap(), Outcome::Applied));
+    assert!(matches!(soon(store.commit(commit(0))).await.unwrap(), CommitOutcome::Applied));
     assert_at(&direct, 1).await;
 
     proxy.lose_replies_to("commitTransaction", 1_000);
     let outcome = soon(store.commit(commit(1))).await.unwrap();
-    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
     proxy.lose_replies_to("commitTransaction", 0);
     assert_at(&direct, 2).await;
 
@@ -361,7 +366,7 @@ async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
 #[tokio::test]
 async fn a_transaction_that_was_left_open_is_ended() {
     let (server, store) = fragile().await;
-    assert!(matches!(store.commit(commit(0)).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(commit(0)).await.unwrap(), CommitOutcome::Applied));
     let mut options = mongodb::options::ClientOptions::parse(server.url()).await.unwrap();
     options.app_name = Some("leftfold".to_owned());
     let dead = Client::with_options(options).unwrap();
@@ -381,7 +386,7 @@ async fn a_transaction_that_was_left_open_is_ended() {
         soon(store.commit(commit(1)))
     );
     appended.unwrap();
-    assert!(matches!(outcome.unwrap(), Outcome::Applied));
+    assert!(matches!(outcome.unwrap(), CommitOutcome::Applied));
     assert!(session.commit_transaction().await.is_err());
     assert_at(&store, 2).await;
     assert_eq!(logged(&store).await, ["e1"]);
@@ -403,7 +408,7 @@ async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
         let moved = tokio::spawn(async move { moved.advanced(&cart(), &at).await });
         let id = format!("e{number}");
         store.append(StreamId::new("s").unwrap(), Expected::Any, vec![entry(&id)]).await.unwrap();
-        assert!(matches!(store.commit(commit(number)).await.unwrap(), Outcome::Applied));
+        assert!(matches!(store.commit(commit(number)).await.unwrap(), CommitOutcome::Applied));
         soon(grown).await.unwrap().unwrap();
         soon(moved).await.unwrap().unwrap();
     }
@@ -415,7 +420,7 @@ async fn without_a_change_stream_heads_and_checkpoints_are_looked_at() {
 async fn a_conflict_names_its_document_even_if_reads_do_not_show_it_yet() {
     let (server, store) = fragile().await;
     let first = soon(store.commit(commit(0))).await.unwrap();
-    assert!(matches!(first, Outcome::Applied), "{first:?}");
+    assert!(matches!(first, CommitOutcome::Applied), "{first:?}");
     let showing = |mode: &'static str| {
         server.fail_point(doc! { "configureFailPoint": "disableSnapshotting", "mode": mode })
     };
@@ -438,7 +443,7 @@ async fn a_conflict_names_its_document_even_if_reads_do_not_show_it_yet() {
     soon(async { while called_off(&server).await < 2 {} }).await;
     showing("off").await.unwrap();
     let outcome = soon(committing).await.unwrap().unwrap();
-    let Outcome::Conflict(conflict) = outcome else { panic!("{outcome:?}") };
+    let CommitOutcome::Conflict(conflict) = outcome else { panic!("{outcome:?}") };
     assert_eq!(conflict.documents, [(cart(), DocumentId::new("a").unwrap())]);
 }
 

@@ -12,11 +12,12 @@ use common::{REPLICA_SET, STANDALONE};
 use jiff::Timestamp;
 use leftfold::log::Entry;
 use leftfold::sequence::{
-    Conflict, Decided, Held, Rejected, Seen, Settled, Settlement, Skipped, Step, Totals, Waiting, Why,
+    Conflict, ConflictReason, Held, Rejected, Resolution, Settled, Settlement, Skipped, StreamChange,
+    StreamVersion, Totals, Waiting,
 };
 use leftfold::{
-    Apart, Event, EventId, EventKind, Expected, Json, Leftfold, Memory, NewEvent, Projection, Revision,
-    Sequences as _, Store, StreamId, fold,
+    Event, EventId, EventKind, Expected, Json, Leftfold, Memory, NewEvent, Projection, Revision,
+    Sequences as _, SplitStore, Store, StreamId, fold,
 };
 use leftfold_mongodb::Mongo;
 use serde::{Deserialize, Serialize};
@@ -185,16 +186,16 @@ async fn settle(store: &Mongo) {
     let conflict = |id: &str| Conflict {
         stream: stream.clone(),
         revision: Revision(1),
-        why: Why::Logged,
+        why: ConflictReason::Logged,
         since: time(4),
         entry: entry(id),
         decided: None,
     };
     let (after, through, reason) = (Revision(3), Revision(4), "lost for ever".to_owned());
     let settlement = Settlement {
-        steps: vec![Step {
+        steps: vec![StreamChange {
             stream: stream.clone(),
-            seen: Seen { last: Revision(0), version: None },
+            seen: StreamVersion { last: Revision(0), version: None },
             append: vec![(Revision(1), entry("ann-1")), (Revision(3), entry("ann-3"))],
             hold: hold.to_vec(),
             unhold: Vec::new(),
@@ -207,7 +208,7 @@ async fn settle(store: &Mongo) {
     };
     let settled = store.settle(Arc::new(settlement)).await.unwrap();
     assert!(matches!(settled, Settled::Applied { .. }), "{settled:?}");
-    let decided = Decided { reason: "sent by a test machine".to_owned(), at: time(6) };
+    let decided = Resolution { reason: "sent by a test machine".to_owned(), at: time(6) };
     assert!(store.resolve(&conflict("another"), Some(decided)).await.unwrap());
     let rejected = Rejected {
         source: "visits".to_owned(),
@@ -235,7 +236,7 @@ async fn what_is_stored_for_the_sequencer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_stored_on_a_standalone_server() {
     let documents = STANDALONE.store(Mongo::options()).await;
-    visits(Apart { log: Memory::default(), documents: documents.clone() }).await;
+    visits(SplitStore { log: Memory::default(), documents: documents.clone() }).await;
     insta::assert_snapshot!(lines(&all(&documents, "leftfold.docs.visitors").await));
 }
 

@@ -14,7 +14,8 @@ use common::{REPLICA_SET, failing, heal, soon};
 use jiff::{SignedDuration, Timestamp};
 use leftfold::documents::Claim;
 use leftfold::react::{
-    Change, On, Plain, Query, Reactive as _, Registered, State, Suspicion, Task, TaskKey, Wanted,
+    DocumentSource, ExternalCollection, Query, ReactionStore as _, Registered, State, Suspicion, Task,
+    TaskChange, TaskKey, WantedTasks,
 };
 use leftfold::{DocumentId, Documents as _, Json, Kind};
 use leftfold_mongodb::Mongo;
@@ -82,7 +83,8 @@ async fn a_clock_that_was_set_back_delays_nothing() {
     insert(&store, [Task { due: Some(now + hours), ..task("a", 1) }].into_iter()).await;
     assert_eq!(claim("after").await, Claim::Ours, "it does not wait for six hours");
     assert_eq!(store.take_lease("feed", "after", LEASE).await.unwrap(), Some(2));
-    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10, suspicion: Suspicion::None };
+    let wanted =
+        WantedTasks { reaction: "mail".to_owned(), version: 1, most: 10, suspicion: Suspicion::None };
     assert_eq!(store.due_tasks(vec![wanted.clone()]).await.unwrap().tasks.len(), 1, "it is due");
     let restarted = Mongo::connect(&url).await.unwrap();
     assert!(restarted.time().await.unwrap() >= now + hours);
@@ -96,7 +98,7 @@ async fn prepared() -> Mongo {
 }
 
 async fn insert(store: &Mongo, tasks: impl Iterator<Item = Task>) {
-    assert_eq!(store.save_tasks(tasks.map(Change::Insert).collect()).await.unwrap(), []);
+    assert_eq!(store.save_tasks(tasks.map(TaskChange::Insert).collect()).await.unwrap(), []);
 }
 
 async fn versions(store: &Mongo) -> Vec<u64> {
@@ -203,7 +205,7 @@ async fn due_tasks_are_found_without_a_look_at_others() {
     insert(&store, tasks).await;
 
     let wanted = |most| {
-        let wanted = |reaction: &str| Wanted {
+        let wanted = |reaction: &str| WantedTasks {
             reaction: reaction.to_owned(),
             version: 1,
             most,
@@ -319,13 +321,13 @@ async fn many_changes_take_as_few_commands_as_one() {
     let name = |number: u64| format!("d{number}");
     // Half of each kind is refused.
     let changes = (0..2_000).map(|number| match number % 4 {
-        0 => Change::Insert(task(
+        0 => TaskChange::Insert(task(
             &format!("{}{number}", if number % 8 == 0 { "d" } else { "new" }),
             9_000 + number,
         )),
-        1 => Change::Update(number + 1 + u64::from(number % 8 == 1), task(&name(number), 9_000 + number)),
-        2 => Change::Delete(number + 1 + u64::from(number % 8 == 2), key(&name(number))),
-        _ => Change::Update(number + 1, task(&name(number), 9_000 + number)),
+        1 => TaskChange::Update(number + 1 + u64::from(number % 8 == 1), task(&name(number), 9_000 + number)),
+        2 => TaskChange::Delete(number + 1 + u64::from(number % 8 == 2), key(&name(number))),
+        _ => TaskChange::Update(number + 1, task(&name(number), 9_000 + number)),
     });
     let before = commands(&server).await;
     let refused = store.save_tasks(changes.collect()).await.unwrap();
@@ -344,9 +346,9 @@ async fn changes_whose_outcome_can_not_be_told_are_errors_and_harmless_to_repeat
     let (server, store) = fragile().await;
     let unheard = doc! { "writeConcernError": { "code": 64, "errmsg": "waiting for replication timed out" } };
     let cases = [
-        ("insert", Change::Insert(task("a", 1)), vec![1]),
-        ("update", Change::Update(1, task("a", 2)), vec![2]),
-        ("delete", Change::Delete(2, key("a")), vec![]),
+        ("insert", TaskChange::Insert(task("a", 1)), vec![1]),
+        ("update", TaskChange::Update(1, task("a", 2)), vec![2]),
+        ("delete", TaskChange::Delete(2, key("a")), vec![]),
     ];
     for (command, change, after) in cases {
         server.fail_point(failing(&[command], doc! { "times": 1_000 }, unheard.clone())).await.unwrap();
@@ -362,11 +364,11 @@ async fn changes_whose_outcome_can_not_be_told_are_errors_and_harmless_to_repeat
     insert(&store, [task("b", 1)].into_iter()).await;
     let dead = doc! { "closeConnection": true };
     server.fail_point(failing(&["update"], doc! { "times": 1 }, dead)).await.unwrap();
-    let error = soon(store.save_tasks(vec![Change::Update(1, task("b", 2))])).await.unwrap_err();
+    let error = soon(store.save_tasks(vec![TaskChange::Update(1, task("b", 2))])).await.unwrap_err();
     heal(&server).await;
     assert!(error.is_unknown(), "{error}");
     assert_eq!(versions(&store).await, [1]);
-    assert_eq!(store.save_tasks(vec![Change::Update(1, task("b", 2))]).await.unwrap(), []);
+    assert_eq!(store.save_tasks(vec![TaskChange::Update(1, task("b", 2))]).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -375,7 +377,7 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     let orders = store.database().collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 5, "n": 1 }).await.unwrap();
     insert(&store, [task("a", 1)].into_iter()).await;
-    let on = On::Plain(Plain::new("orders").unwrap());
+    let on = DocumentSource::Plain(ExternalCollection::new("orders").unwrap());
     let five = DocumentId::new(r#"{"$numberInt":"5"}"#).unwrap();
     let mut session = store.database().client().start_session().await.unwrap();
     // First aborted, then committed.
@@ -386,13 +388,13 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
         assert_eq!(store.task_in(&mut session, &key("a")).await.unwrap(), Some(task("a", 1)));
         assert_eq!(store.task_in(&mut session, &key("x")).await.unwrap(), None);
         let save = async |session: &mut _, change| store.save_task_in(session, change).await.unwrap();
-        assert!(!save(&mut session, Change::Update(9, task("a", 10))).await, "it has another version");
-        assert!(!save(&mut session, Change::Insert(task("a", 10))).await, "it is there");
-        assert!(!save(&mut session, Change::Delete(9, key("a"))).await);
-        assert!(save(&mut session, Change::Insert(task("b", 3))).await);
-        assert!(save(&mut session, Change::Insert(task("c", 4))).await);
-        assert!(save(&mut session, Change::Delete(4, key("c"))).await);
-        assert!(save(&mut session, Change::Update(1, task("a", 2))).await);
+        assert!(!save(&mut session, TaskChange::Update(9, task("a", 10))).await, "it has another version");
+        assert!(!save(&mut session, TaskChange::Insert(task("a", 10))).await, "it is there");
+        assert!(!save(&mut session, TaskChange::Delete(9, key("a"))).await);
+        assert!(save(&mut session, TaskChange::Insert(task("b", 3))).await);
+        assert!(save(&mut session, TaskChange::Insert(task("c", 4))).await);
+        assert!(save(&mut session, TaskChange::Delete(4, key("c"))).await);
+        assert!(save(&mut session, TaskChange::Update(1, task("a", 2))).await);
         assert_eq!(store.task_in(&mut session, &key("a")).await.unwrap(), Some(task("a", 2)));
         let found = store.document_in(&mut session, &on, &five).await.unwrap().unwrap();
         assert_eq!(found.body.unwrap().json().as_str(), r#"{"_id":5,"n":2}"#);
@@ -412,8 +414,8 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     // Another writer is faster: the transaction must be run again, as the driver's labels say.
     session.start_transaction().await.unwrap();
     store.task_in(&mut session, &key("a")).await.unwrap();
-    assert_eq!(store.save_tasks(vec![Change::Update(2, task("a", 5))]).await.unwrap(), []);
-    let error = store.save_task_in(&mut session, Change::Update(2, task("a", 6))).await.unwrap_err();
+    assert_eq!(store.save_tasks(vec![TaskChange::Update(2, task("a", 5))]).await.unwrap(), []);
+    let error = store.save_task_in(&mut session, TaskChange::Update(2, task("a", 6))).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
     let source = error.source().unwrap().downcast_ref::<mongodb::error::Error>().unwrap();
     assert!(source.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR));

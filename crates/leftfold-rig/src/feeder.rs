@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
-use leftfold::{Answer, Backoff, Delivery, EventId, Policy, Revision, Sequencer, Sequences, StreamId};
+use leftfold::{Backoff, Delivery, EventId, IngestAnswer, Policy, Revision, Sequencer, Sequences, StreamId};
 use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::Happened;
 use tokio::time::sleep;
@@ -52,10 +52,10 @@ pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
         let mut logged = Vec::new();
         for (delivery, answer) in deliveries.into_iter().zip(answers) {
             match answer {
-                Answer::Appended(token) | Answer::Duplicate(token) => {
+                IngestAnswer::Appended(token) | IngestAnswer::Duplicate(token) => {
                     logged.push((delivery.entry.id.to_string(), token.to_string()));
                 }
-                Answer::Held { .. } => {}
+                IngestAnswer::Held { .. } => {}
                 wrong => {
                     let what =
                         format!("I6: {} of {} was answered with {wrong:?}", delivery.entry.id, args.name);
@@ -107,7 +107,7 @@ fn luck(seed: u64, delivery: &Delivery) -> (bool, bool) {
 async fn ingest<S: Sequences + Clone>(
     sequencer: &Sequencer<S>,
     deliveries: &[Delivery],
-) -> leftfold::Result<Vec<Answer>> {
+) -> leftfold::Result<Vec<IngestAnswer>> {
     let mut delays = Backoff::default().first(Duration::from_millis(20)).limit(12).delays(1);
     loop {
         match sequencer.ingest(Policy::Contiguous, deliveries.to_vec()).await {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use leftfold::log::Limit;
-use leftfold::{Log, Partition, Position, Token};
+use leftfold::{Log, Partition, Position, Receipt};
 use leftfold_sim::dice::Dice;
 
 use crate::failure::Failure;
@@ -13,7 +13,7 @@ use crate::words::Said;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// The ids of each acknowledged append or delivery, with the token of its last event.
-    acknowledged: Vec<(Vec<String>, Token)>,
+    acknowledged: Vec<(Vec<String>, Receipt)>,
     refused: Vec<String>,
     /// The number of batches of deliveries that the most advanced feeder has reported.
     pub(crate) fed: u64,
@@ -58,13 +58,13 @@ impl Ledger {
     }
 
     /// Returns the tokens of all acknowledged appends.
-    pub(crate) fn tokens(&self) -> Vec<Token> {
+    pub(crate) fn tokens(&self) -> Vec<Receipt> {
         self.acknowledged.iter().map(|(_, token)| token.clone()).collect()
     }
 
     /// Returns one of these tokens, and half of the time the last one: a read would most likely
     /// miss that one.
-    pub(crate) fn token(&self, dice: &Dice) -> Option<Token> {
+    pub(crate) fn token(&self, dice: &Dice) -> Option<Receipt> {
         let last = self.acknowledged.len().checked_sub(1)?;
         let at = if dice.happens(500) { last } else { usize::try_from(dice.below(last as u64)).ok()? };
         self.acknowledged.get(at).map(|(_, token)| token.clone())

@@ -4,7 +4,7 @@
 use std::io::{self, BufRead as _};
 use std::time::Duration;
 
-use leftfold::fold::Options;
+use leftfold::fold::FoldOptions;
 use leftfold::{App, AppendError, Appended, Backoff, Expected, Leftfold, NewEvent, Revision};
 use leftfold_sim::dice::Dice;
 use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Happened, Notes};
@@ -40,7 +40,7 @@ pub(crate) async fn work<S: Rigged>(args: &Process) -> Result<(), Failure> {
 pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<S>> {
     let dice = Dice::new(args.seed);
     let between = |least: usize, most: u64| least + usize::try_from(dice.below(most)).unwrap_or(0);
-    let options = Options {
+    let options = FoldOptions {
         cache_bytes: between(500, 20_000),
         batch_bytes: between(500, 20_000),
         batch_time: Duration::from_millis(50),
@@ -50,7 +50,7 @@ pub(crate) async fn app<S: Rigged>(args: &Process) -> leftfold::Result<Leftfold<
             .most(Duration::from_millis(20))
             .limit(between(1, 4)),
         lease: LEASE,
-        ..Options::default()
+        ..FoldOptions::default()
     };
     let notes = [Notes::new(true), Notes::new(false)];
     if args.mended {

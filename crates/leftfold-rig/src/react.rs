@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leftfold::react::{Reacting, Reactor};
+use leftfold::react::{Reactor, ReactorHandle};
 use tokio::time::sleep;
 
 pub(crate) use self::book::Effect;
@@ -46,7 +46,7 @@ pub(crate) async fn react<S: Rigged>(args: &Process, role: Role) -> Result<(), F
     tell(&reacting)
 }
 
-async fn start<S: Rigged>(args: &Process, role: Role) -> leftfold::Result<Reacting<S>> {
+async fn start<S: Rigged>(args: &Process, role: Role) -> leftfold::Result<ReactorHandle<S>> {
     let reactor = with_all(S::at(&args.place).await?, &args.beside, &args.name)?;
     let reactor = reactor.worker(&args.name).plans(role != Role::Runner);
     let reactor = if role == Role::Planner { reactor.runs(Vec::<String>::new()) } else { reactor };
@@ -55,7 +55,7 @@ async fn start<S: Rigged>(args: &Process, role: Role) -> leftfold::Result<Reacti
 
 /// Starts a reactor with all reactions that neither plans nor runs. It can tell whether work is
 /// left.
-pub(crate) async fn onlooker<S: Rigged>(store: &S, beside: &Path) -> leftfold::Result<Reacting<S>> {
+pub(crate) async fn onlooker<S: Rigged>(store: &S, beside: &Path) -> leftfold::Result<ReactorHandle<S>> {
     let reactor = with_all(store.clone(), beside, "onlooker")?;
     reactor.plans(false).runs(Vec::<String>::new()).start().await
 }
@@ -66,7 +66,7 @@ fn with_all<S: Rigged>(store: S, beside: &Path, name: &str) -> leftfold::Result<
     Ok(handlers::all::<S>(&book).into_iter().fold(reactor, Reactor::reaction))
 }
 
-fn tell<S: Rigged>(reacting: &Reacting<S>) -> Result<(), Failure> {
+fn tell<S: Rigged>(reacting: &ReactorHandle<S>) -> Result<(), Failure> {
     let counts = reacting.counts();
     let did = Did {
         planned: counts.planned,

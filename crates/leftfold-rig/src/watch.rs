@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Write};
+use leftfold::documents::{Advance, Checkpoint, CollectionWrites, Commit, DocumentWrite};
 use leftfold::react::{Query, State};
 use leftfold::{App, Collection, Mark, ReadError, Result, Store};
 use leftfold_sim::checker::Checker;
 use leftfold_sim::dice::Dice;
-use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, FoldedEvents};
 use tokio::time::{Instant, sleep};
 
 use crate::crew::pause;
@@ -72,10 +72,11 @@ impl Watcher {
             let collection = Collection::new(name)?;
             let mut records = store.scan(&collection, None, usize::MAX).await?;
             records.extend(store.parked(&collection, None, usize::MAX).await?);
-            let writes = records.into_iter().map(|record| Write { expected: None, record }).collect();
+            let writes = records.into_iter().map(|record| DocumentWrite { expected: None, record }).collect();
             let advance =
                 Advance { projection: collection.clone(), from: Mark::default(), to: Checkpoint::default() };
-            let commit = Commit { advance: Some(advance), changes: vec![Changes { collection, writes }] };
+            let commit =
+                Commit { advance: Some(advance), changes: vec![CollectionWrites { collection, writes }] };
             self.checker.look(store, &commit).await?;
         }
         Ok(())
@@ -131,7 +132,7 @@ impl Watcher {
             let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(&dice);
             let Some(token) = token else { continue };
             let own = format!("{}@{}", token.stream, token.revision);
-            match app.get_as::<Seen>(BY_STREAM, token.stream.as_str()).at_least(token.clone()).await {
+            match app.get_as::<FoldedEvents>(BY_STREAM, token.stream.as_str()).at_least(token.clone()).await {
                 Ok(seen) => {
                     self.reads.fetch_add(1, Ordering::Relaxed);
                     let listed = seen.is_some_and(|seen| seen.events.contains(&own));

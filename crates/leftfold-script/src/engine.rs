@@ -13,7 +13,7 @@ use rquickjs::{CatchResultExt as _, CaughtError, Context, Ctx, Function, Module,
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Fault, Limits, too_long};
+use crate::{ScriptFault, ScriptLimits, too_long};
 
 /// The environment of a script, and the functions that call it.
 const PRELUDE: &str = include_str!("prelude.js");
@@ -27,7 +27,7 @@ type Builtins = (Date, Eval, RegExpCompiler, RegExp, JsonText, Proxy, MapSet, Ty
 pub(crate) struct Engine {
     context: Context,
     watch: Arc<Watch>,
-    limits: Limits,
+    limits: ScriptLimits,
     pub(crate) exports: Exports,
 }
 
@@ -74,8 +74,8 @@ impl Watch {
 
 impl Engine {
     /// Runs a script once to get its exports.
-    pub(crate) fn new(file: &str, source: &str, limits: Limits) -> Result<Self, Fault> {
-        let engine = |error: rquickjs::Error| Fault::new(format!("the engine can't be made: {error}"));
+    pub(crate) fn new(file: &str, source: &str, limits: ScriptLimits) -> Result<Self, ScriptFault> {
+        let engine = |error: rquickjs::Error| ScriptFault::new(format!("the engine can't be made: {error}"));
         let runtime = Runtime::new().map_err(engine)?;
         runtime.set_memory_limit(limits.memory);
         runtime.set_max_stack_size(STACK);
@@ -105,7 +105,7 @@ impl Engine {
         kind: &str,
         document: Option<&str>,
         event: &str,
-    ) -> Result<Option<Json>, Fault> {
+    ) -> Result<Option<Json>, ScriptFault> {
         let folded: Option<String> = self.call(|ctx| {
             let fold: Function<'_> = ctx.globals().get("__leftfoldFold")?;
             let is_exact = has_long_number(event) || document.is_some_and(has_long_number);
@@ -122,11 +122,11 @@ impl Engine {
         })?;
         // All later readers must be able to parse the document.
         let checked = folded.map(|text| Json::strict_within(&text, MAX_BODY_DEPTH)).transpose();
-        checked.map_err(|fault| Fault::new(format!("the document can't be stored: {fault}")))
+        checked.map_err(|fault| ScriptFault::new(format!("the document can't be stored: {fault}")))
     }
 
     /// Returns the ids of the documents that an event belongs to.
-    pub(crate) fn route(&self, event: &str) -> Result<Vec<String>, Fault> {
+    pub(crate) fn route(&self, event: &str) -> Result<Vec<String>, ScriptFault> {
         self.call(|ctx| {
             let route: Function<'_> = ctx.globals().get("__leftfoldRoute")?;
             route.call((event, has_long_number(event)))
@@ -134,14 +134,14 @@ impl Engine {
     }
 
     /// Runs a call under the limits.
-    fn call<T>(&self, run: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>) -> Result<T, Fault> {
+    fn call<T>(&self, run: impl for<'js> FnOnce(&Ctx<'js>) -> rquickjs::Result<T>) -> Result<T, ScriptFault> {
         self.watch.begin();
         self.context.with(|ctx| run(&ctx).catch(&ctx).map_err(|error| self.fault(&error)))
     }
 
-    fn fault(&self, error: &CaughtError<'_>) -> Fault {
+    fn fault(&self, error: &CaughtError<'_>) -> ScriptFault {
         if self.watch.is_over.load(Ordering::Relaxed) {
-            return Fault::limit(too_long(self.limits));
+            return ScriptFault::limit(too_long(self.limits));
         }
         match error {
             CaughtError::Exception(exception) => {
@@ -150,35 +150,35 @@ impl Engine {
                 let message = message.unwrap_or_default();
                 if message.contains("out of memory") {
                     let most = self.limits.memory >> 20;
-                    return Fault::limit(format!("it took more than {most} MiB of memory"));
+                    return ScriptFault::limit(format!("it took more than {most} MiB of memory"));
                 }
                 let name = name.unwrap_or_else(|| "Error".to_owned());
                 let lines = stack.iter().flat_map(|stack| stack.lines()).map(str::trim);
                 let lines = lines.filter(|line| !line.contains("eval_script") && !line.is_empty());
                 let said: Vec<_> =
                     [format!("{name}: {message}")].into_iter().chain(lines.map(str::to_owned)).collect();
-                Fault::new(said.join("\n  "))
+                ScriptFault::new(said.join("\n  "))
             }
             // Without memory for an exception, the engine throws null instead.
-            CaughtError::Value(value) if value.is_null() => Fault::limit(format!(
+            CaughtError::Value(value) if value.is_null() => ScriptFault::limit(format!(
                 "it took more than {} MiB of memory, or threw null",
                 self.limits.memory >> 20
             )),
             CaughtError::Value(value) => {
                 let text = value.as_string().and_then(|text| text.to_string().ok());
-                Fault::new(format!(
+                ScriptFault::new(format!(
                     "it threw {}",
                     text.unwrap_or_else(|| "something that is no error".to_owned())
                 ))
             }
             // Without memory, there is none for an exception, either.
             CaughtError::Error(rquickjs::Error::Allocation) => {
-                Fault::limit(format!("it took more than {} MiB of memory", self.limits.memory >> 20))
+                ScriptFault::limit(format!("it took more than {} MiB of memory", self.limits.memory >> 20))
             }
             CaughtError::Error(rquickjs::Error::WouldBlock) => {
-                Fault::new("it waits for something that never comes".to_owned())
+                ScriptFault::new("it waits for something that never comes".to_owned())
             }
-            CaughtError::Error(error) => Fault::new(error.to_string()),
+            CaughtError::Error(error) => ScriptFault::new(error.to_string()),
         }
     }
 }

@@ -63,7 +63,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leftfold::fold::{self, Bulk, Folded, Ids, Upcoming};
+use leftfold::fold::{self, Bulk, DocumentIds, Folded, Upcoming};
 use leftfold::{Event, EventKind, Invalid, Json, Projection, Route};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -76,7 +76,7 @@ pub use self::worker::run_worker;
 
 /// Limits for one call of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ScriptLimits {
     /// The maximum processor time. The default is a second. Time spent by other processes does not
     /// count.
     pub time: Duration,
@@ -85,7 +85,7 @@ pub struct Limits {
     pub memory: usize,
 }
 
-impl Default for Limits {
+impl Default for ScriptLimits {
     fn default() -> Self {
         Self { time: Duration::from_secs(1), memory: 64 << 20 }
     }
@@ -94,12 +94,12 @@ impl Default for Limits {
 /// The error of a script that does not compile, or of a function that failed: the message and the
 /// place in the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ScriptFault {
     message: String,
     is_limit: bool,
 }
 
-impl Fault {
+impl ScriptFault {
     pub(crate) fn new(message: String) -> Self {
         Self { message, is_limit: false }
     }
@@ -110,17 +110,17 @@ impl Fault {
 }
 
 /// Returns the message for a call that took too much processor time.
-pub(crate) fn too_long(limits: Limits) -> String {
+pub(crate) fn too_long(limits: ScriptLimits) -> String {
     format!("it ran for longer than {:?}", limits.time)
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ScriptFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for ScriptFault {}
 
 /// A projection in JavaScript.
 #[derive(Clone)]
@@ -163,9 +163,9 @@ impl Script {
     pub fn compile(
         name: impl Into<String>,
         file: impl Into<String>,
-        limits: Limits,
+        limits: ScriptLimits,
         source: impl Into<String>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ScriptFault> {
         let source = Source { file: file.into(), text: source.into(), limits };
         let engine = Engine::new(&source.file, &source.text, limits)?;
         let exports = engine.exports.clone();
@@ -178,9 +178,9 @@ impl Script {
         workers: &Workers,
         name: impl Into<String>,
         file: impl Into<String>,
-        limits: Limits,
+        limits: ScriptLimits,
         source: impl Into<String>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ScriptFault> {
         let source = Source { file: file.into(), text: source.into(), limits };
         let identity = identity(&source.file, &source.text, limits);
         let (remote, exports) = Remote::load(workers.clone(), identity, source.clone())?;
@@ -198,7 +198,7 @@ impl Script {
     }
 
     /// Returns whether it was compiled in worker processes from exactly this input.
-    pub fn is_made_of(&self, name: &str, file: &str, limits: Limits, source: &str) -> bool {
+    pub fn is_made_of(&self, name: &str, file: &str, limits: ScriptLimits, source: &str) -> bool {
         let is_it = |remote: &Remote| remote.script() == identity(file, source, limits);
         self.inner.name == name && matches!(&self.inner.host, Host::Workers(remote) if is_it(remote))
     }
@@ -210,7 +210,7 @@ impl Script {
 }
 
 /// Returns the identity of a script with its limits.
-fn identity(file: &str, text: &str, limits: Limits) -> u64 {
+fn identity(file: &str, text: &str, limits: ScriptLimits) -> u64 {
     hash([file, text, &format!("{limits:?}")])
 }
 
@@ -232,13 +232,13 @@ impl Inner {
         self.exports.types.iter().any(|one| one == kind.as_str())
     }
 
-    fn route(&self, event: &Event<Json>) -> Result<Ids, Invalid> {
+    fn route(&self, event: &Event<Json>) -> Result<DocumentIds, Invalid> {
         let event = text(event).map_err(|error| unroutable(&error))?;
         let ids = match &self.host {
             Host::Here(source, engine) => here(source, engine, |engine| engine.route(&event)),
             Host::Workers(remote) => remote.route(&[&event]).and_then(|mut routed| ids(routed.pop())),
         };
-        Ids::many(ids.map_err(|fault| unroutable(&fault))?)
+        DocumentIds::many(ids.map_err(|fault| unroutable(&fault))?)
     }
 
     fn fold(&self, document: Option<&str>, event: &Event<Json>) -> Result<Option<Json>, fold::Error> {
@@ -261,8 +261,8 @@ impl Inner {
 fn here<T>(
     source: &Source,
     engine: &Mutex<Option<Engine>>,
-    call: impl FnOnce(&Engine) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    call: impl FnOnce(&Engine) -> Result<T, ScriptFault>,
+) -> Result<T, ScriptFault> {
     let mut kept = engine.lock().unwrap_or_else(PoisonError::into_inner);
     let engine = match kept.take() {
         Some(engine) => engine,
@@ -280,7 +280,7 @@ fn unroutable(error: &dyn fmt::Display) -> Invalid {
     Invalid::new("route", "", error.to_string())
 }
 
-fn failed(fault: Fault) -> fold::Error {
+fn failed(fault: ScriptFault) -> fold::Error {
     fold::Error::new(fault.message)
 }
 
@@ -289,11 +289,11 @@ fn unanswered() -> fold::Error {
 }
 
 /// Returns the ids in a worker's response.
-fn ids(record: Option<Record>) -> Result<Vec<String>, Fault> {
+fn ids(record: Option<Record>) -> Result<Vec<String>, ScriptFault> {
     match record {
         Some(Record::Ids(ids)) => Ok(ids),
         Some(Record::Fault(fault)) => Err(fault),
-        _ => Err(Fault::new("the worker gave no ids".to_owned())),
+        _ => Err(ScriptFault::new("the worker gave no ids".to_owned())),
     }
 }
 
@@ -310,15 +310,15 @@ fn folded_by(record: Record) -> Option<Folded<Json>> {
 
 /// Only scripts in worker processes gain from folding many at a time.
 impl Bulk<Json, Json> for Remote {
-    fn route(&self, events: &[&Event<Json>]) -> Vec<Result<Ids, Invalid>> {
+    fn route(&self, events: &[&Event<Json>]) -> Vec<Result<DocumentIds, Invalid>> {
         let texts: Result<Vec<_>, _> = events.iter().map(|event| text(event)).collect();
         let routed = texts
-            .map_err(|error| Fault::new(error.to_string()))
+            .map_err(|error| ScriptFault::new(error.to_string()))
             .and_then(|texts| Self::route(self, &texts.iter().map(String::as_str).collect::<Vec<_>>()));
         match routed {
             Ok(routed) => {
                 let ids = routed.into_iter().map(|record| ids(Some(record)));
-                ids.map(|ids| ids.map_err(|fault| unroutable(&fault)).and_then(Ids::many)).collect()
+                ids.map(|ids| ids.map_err(|fault| unroutable(&fault)).and_then(DocumentIds::many)).collect()
             }
             Err(fault) => events.iter().map(|_| Err(unroutable(&fault))).collect(),
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leftfold::budget::{Budget, Share, Use};
 
-use crate::Fault;
+use crate::ScriptFault;
 use crate::process::{Process, unavailable};
 
 /// The approximate memory of a worker without a script.
@@ -98,7 +98,12 @@ impl Workers {
     }
 
     /// Waits in line for a worker for one job. Prefers a worker that has the script loaded.
-    pub(crate) fn worker(&self, script: u64, is_slow: bool, is_fresh: bool) -> Result<Lease<'_>, Fault> {
+    pub(crate) fn worker(
+        &self,
+        script: u64,
+        is_slow: bool,
+        is_fresh: bool,
+    ) -> Result<Lease<'_>, ScriptFault> {
         let mut state = self.0.lock();
         let place = Place { number: state.next, is_slow };
         state.next += 1;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Job, Record, Source, Work};
 use crate::worker::MAX_LOADED;
-use crate::{Fault, Limits};
+use crate::{ScriptFault, ScriptLimits};
 
 /// Announced while a script is loaded.
 pub(crate) const LOADING: u64 = u64::MAX;
@@ -96,7 +96,7 @@ impl Process {
         let job = Job { script, source: sent, most_time, most_bytes, work };
         let mut records = Vec::new();
         let done = job.write(&mut self.socket).and_then(|()| {
-            let limits = Limits { time: limit, ..source.limits };
+            let limits = ScriptLimits { time: limit, ..source.limits };
             let watched = Watched { process: self, limits, seen: None, over: None };
             watched.read_all(&mut records)
         });
@@ -205,7 +205,7 @@ impl Drop for Process {
 /// Reads results, and checks the worker whenever none arrive for a while.
 struct Watched<'a> {
     process: &'a Process,
-    limits: Limits,
+    limits: ScriptLimits,
     /// The item announced at the last check, since when, and the processor time at that moment.
     seen: Option<(u64, Instant, Option<Duration>)>,
     over: Option<Over>,
@@ -271,6 +271,6 @@ impl Read for Watched<'_> {
 }
 
 /// Returns the fault of a script whose worker could not be started or kept.
-pub(crate) fn unavailable(error: &io::Error) -> Fault {
-    Fault::new(format!("a process for scripts can't be started: {error}"))
+pub(crate) fn unavailable(error: &io::Error) -> ScriptFault {
+    ScriptFault::new(format!("a process for scripts can't be started: {error}"))
 }

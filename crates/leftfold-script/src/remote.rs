@@ -13,7 +13,7 @@ use crate::engine::Exports;
 use crate::pool::Workers;
 use crate::process::{Answer, IDLE, LOADING, Lost};
 use crate::wire::{Before, FoldItem, Record, Source, Work};
-use crate::{Fault, hash};
+use crate::{ScriptFault, hash};
 
 /// The time after which a job of a quick script ends, with the current item. The next script waits
 /// no longer than that.
@@ -61,7 +61,7 @@ struct Remembered {
     /// The hash of its event and the document before it.
     whole: u64,
     since: Instant,
-    fault: Fault,
+    fault: ScriptFault,
 }
 
 /// One fold.
@@ -139,7 +139,11 @@ pub(crate) struct Extent {
 
 impl Remote {
     /// Loads a script, and returns its exports.
-    pub(crate) fn load(workers: Workers, script: u64, source: Source) -> Result<(Self, Exports), Fault> {
+    pub(crate) fn load(
+        workers: Workers,
+        script: u64,
+        source: Source,
+    ) -> Result<(Self, Exports), ScriptFault> {
         let slowness = workers.slowness(script);
         let remote = Self { workers, script, source, slowness, lost: Mutex::default() };
         let mut lost = 0;
@@ -150,10 +154,12 @@ impl Remote {
                     tracing::debug!(reason = gone.reason, "a script ended its process while it was loaded");
                     lost += 1;
                 }
-                (_, Some(gone)) => return Err(Fault::limit(gone.reason)),
+                (_, Some(gone)) => return Err(ScriptFault::limit(gone.reason)),
                 (Some(Record::Loaded(exports)), None) => return Ok((remote, exports)),
                 (Some(Record::Fault(fault)), None) => return Err(fault),
-                (record, None) => return Err(Fault::new(format!("loading it was answered with {record:?}"))),
+                (record, None) => {
+                    return Err(ScriptFault::new(format!("loading it was answered with {record:?}")));
+                }
             }
         }
     }
@@ -164,18 +170,18 @@ impl Remote {
     }
 
     /// Folds in order. Returns results for as many items as the extent allows.
-    pub(crate) fn fold(&self, items: &[Item<'_>], extent: Extent) -> Result<Vec<Record>, Fault> {
+    pub(crate) fn fold(&self, items: &[Item<'_>], extent: Extent) -> Result<Vec<Record>, ScriptFault> {
         self.run(&Call::Fold(items), items.len(), extent)
     }
 
     /// Routes all events.
-    pub(crate) fn route(&self, events: &[&str]) -> Result<Vec<Record>, Fault> {
+    pub(crate) fn route(&self, events: &[&str]) -> Result<Vec<Record>, ScriptFault> {
         let extent = Extent { least: events.len(), time: Duration::ZERO };
         self.run(&Call::Route(events), events.len(), extent)
     }
 
     /// Runs the items of a call in jobs, in order.
-    fn run(&self, call: &Call<'_>, items: usize, extent: Extent) -> Result<Vec<Record>, Fault> {
+    fn run(&self, call: &Call<'_>, items: usize, extent: Extent) -> Result<Vec<Record>, ScriptFault> {
         let begun = Instant::now();
         let (mut done, mut bytes) = (Vec::with_capacity(items), 0);
         // The item at which a worker was lost.
@@ -200,7 +206,7 @@ impl Remote {
             };
             let Answer { records, lost, .. } = self.job(is_alone, call.job(&done, from..to))?;
             if records.is_empty() && lost.is_none() {
-                return Err(Fault::new("the worker answered with nothing".to_owned()));
+                return Err(ScriptFault::new("the worker answered with nothing".to_owned()));
             }
             bytes += records.iter().map(size).sum::<usize>();
             done.extend(records);
@@ -211,12 +217,12 @@ impl Remote {
                 Some(Lost { at: LOADING | IDLE, reason }) => {
                     failed_loads += 1;
                     if failed_loads >= LOADS {
-                        return Err(Fault::limit(reason));
+                        return Err(ScriptFault::limit(reason));
                     }
                 }
                 Some(Lost { reason, .. }) if is_alone => {
                     done.truncate(from);
-                    let fault = Fault::limit(reason);
+                    let fault = ScriptFault::limit(reason);
                     self.remember(call.event(from), call.whole(&done, from), fault.clone());
                     done.push(Record::Fault(fault));
                     suspect = None;
@@ -232,7 +238,7 @@ impl Remote {
         Ok(done)
     }
 
-    fn remember(&self, event: u64, whole: u64, fault: Fault) {
+    fn remember(&self, event: u64, whole: u64, fault: ScriptFault) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.retain(|one| one.since.elapsed() < REMEMBER);
         if lost.len() < MOST_REMEMBERED {
@@ -241,7 +247,7 @@ impl Remote {
     }
 
     /// Returns the fault of an item that has lost its worker recently.
-    fn remembered(&self, whole: u64) -> Option<Fault> {
+    fn remembered(&self, whole: u64) -> Option<ScriptFault> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.retain(|one| one.since.elapsed() < REMEMBER);
         lost.iter().find(|one| one.whole == whole).map(|one| one.fault.clone())
@@ -257,7 +263,7 @@ impl Remote {
         range.find(|at| lost.iter().any(|one| one.event == call.event(*at)))
     }
 
-    fn job(&self, is_fresh: bool, work: Work<'_>) -> Result<Answer, Fault> {
+    fn job(&self, is_fresh: bool, work: Work<'_>) -> Result<Answer, ScriptFault> {
         let is_slow = self.slowness.load(Ordering::Relaxed) > 0;
         let mut worker = self.workers.worker(self.script, is_slow, is_fresh)?;
         let most = self.source.limits.time;

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use crate::engine::Exports;
-use crate::{Fault, Limits};
+use crate::{ScriptFault, ScriptLimits};
 
 /// The maximum size of a frame. Documents and events of the maximum sizes fit many times.
 const MAX_FRAME_BYTES: usize = 256 << 20;
@@ -18,7 +18,7 @@ const MAX_FRAME_BYTES: usize = 256 << 20;
 pub(crate) struct Source {
     pub(crate) file: String,
     pub(crate) text: String,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ScriptLimits,
 }
 
 /// The work of one job.
@@ -69,7 +69,7 @@ pub(crate) struct Job<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Loaded(Exports),
-    Fault(Fault),
+    Fault(ScriptFault),
     Nothing,
     Document(String),
     Ids(Vec<String>),
@@ -158,7 +158,7 @@ pub(crate) fn parse(frame: &[u8]) -> io::Result<Job<'_>> {
         let (file, text) = (rest.text()?.to_owned(), rest.text()?.to_owned());
         let time = Duration::from_nanos(rest.u64()?);
         let memory = usize::try_from(rest.u64()?).unwrap_or(usize::MAX);
-        Some(Source { file, text, limits: Limits { time, memory } })
+        Some(Source { file, text, limits: ScriptLimits { time, memory } })
     };
     let (most_time, most_bytes) = (Duration::from_nanos(rest.u64()?), rest.u32()?);
     let work = match rest.u8()? {
@@ -194,7 +194,7 @@ impl Record {
                 into.extend(version.to_le_bytes());
                 into.push(u8::from(*routes));
             }
-            Self::Fault(Fault { message, is_limit }) => {
+            Self::Fault(ScriptFault { message, is_limit }) => {
                 into.push(1);
                 into.push(u8::from(*is_limit));
                 put_text(into, message);
@@ -225,7 +225,7 @@ impl Record {
             }
             1 => {
                 let is_limit = bytes(from)? != [0];
-                Self::Fault(Fault { message: text(from)?, is_limit })
+                Self::Fault(ScriptFault { message: text(from)?, is_limit })
             }
             2 => Self::Nothing,
             3 => Self::Document(text(from)?),
@@ -324,7 +324,8 @@ mod tests {
 
     #[test]
     fn jobs_and_records_come_back_as_they_were() {
-        let source = Source { file: "a.js".into(), text: "export …".into(), limits: Limits::default() };
+        let source =
+            Source { file: "a.js".into(), text: "export …".into(), limits: ScriptLimits::default() };
         let item = |key, before| FoldItem { key, before, kind: "k", event: "{}" };
         for work in [
             Work::Load,
@@ -348,7 +349,7 @@ mod tests {
             }
         }
         let exports = Exports { types: vec!["a".into(), "b".into()], version: 3, routes: true };
-        let fault = Fault { message: "no".into(), is_limit: true };
+        let fault = ScriptFault { message: "no".into(), is_limit: true };
         let records = [
             Record::Loaded(exports),
             Record::Fault(fault),

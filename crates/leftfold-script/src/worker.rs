@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::engine::Engine;
 use crate::wire::{Before, FoldItem, Job, Record, Source, Work, parse, read_frame};
-use crate::{Fault, process};
+use crate::{ScriptFault, process};
 
 /// The number of scripts that a worker keeps loaded. The parent keeps the same list.
 pub(crate) const MAX_LOADED: usize = 4;
@@ -135,11 +135,12 @@ impl Worker {
     }
 
     /// Moves a script to the front, with an engine.
-    fn load(&mut self, script: u64, source: Option<Source>) -> Result<crate::engine::Exports, Fault> {
+    fn load(&mut self, script: u64, source: Option<Source>) -> Result<crate::engine::Exports, ScriptFault> {
         if let Some(at) = self.loaded.iter().position(|loaded| loaded.script == script) {
             self.loaded[..=at].rotate_right(1);
         } else {
-            let source = source.ok_or_else(|| Fault::new("the worker does not have the script".into()))?;
+            let source =
+                source.ok_or_else(|| ScriptFault::new("the worker does not have the script".into()))?;
             self.loaded.insert(0, Loaded { script, source, engine: None });
             self.loaded.truncate(MAX_LOADED);
         }
@@ -154,7 +155,7 @@ impl Worker {
 
     /// Calls the engine of the script in front. An engine that exceeded a limit may be in any
     /// state, so it is replaced.
-    fn call<T>(&mut self, call: impl FnOnce(&Engine) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn call<T>(&mut self, call: impl FnOnce(&Engine) -> Result<T, ScriptFault>) -> Result<T, ScriptFault> {
         let Loaded { source, engine, .. } = &mut self.loaded[0];
         let ready = match engine.take() {
             Some(ready) => ready,

@@ -15,10 +15,10 @@ use leftfold::{
     DocumentId, Event, EventId, EventKind, Json, NewEvent, Partition, Position, Projection as _, Revision,
     StreamId,
 };
-use leftfold_script::{Limits, Script, Workers};
+use leftfold_script::{Script, ScriptLimits, Workers};
 use serde_json::json;
 
-const LIMITS: Limits = Limits { time: Duration::from_millis(400), memory: 32 << 20 };
+const LIMITS: ScriptLimits = ScriptLimits { time: Duration::from_millis(400), memory: 32 << 20 };
 
 /// The maximum time that a hanging worker may cost, on a busy machine.
 const SOON: Duration = Duration::from_mins(1);
@@ -223,7 +223,7 @@ fn processes() -> Vec<u32> {
 fn scripts_that_hang_for_the_first_time_hold_up_nobody_else() {
     let workers = workers();
     // Far longer than this test may take.
-    let limits = Limits { time: Duration::from_mins(30), ..LIMITS };
+    let limits = ScriptLimits { time: Duration::from_mins(30), ..LIMITS };
     let hanging: Vec<_> = (0..2 * std::thread::available_parallelism().unwrap().get() + 2)
         .map(|number| {
             let source = format!("// {number}\n{HOSTILE}");
@@ -249,7 +249,7 @@ fn slow_scripts_leave_workers_to_others() {
         for (let n = 0, sum = 0; n < 3e6; n++) sum += n;
         return { slow: true };
     } };";
-    let limits = Limits { time: Duration::from_secs(20), ..LIMITS };
+    let limits = ScriptLimits { time: Duration::from_secs(20), ..LIMITS };
     let slow = Script::compile_in(&workers, "slow", "slow.js", limits, slow).unwrap();
     let quick = compile(&workers, HOSTILE);
     let is_done = AtomicBool::new(false);

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use leftfold::testing::{Spec, spec};
 use leftfold::{Json, NewEvent, Projection as _};
-use leftfold_script::{Limits, Script};
+use leftfold_script::{Script, ScriptLimits};
 use serde_json::json;
 
 fn compile(source: &str) -> Script {
-    Script::compile("docs", "docs.js", Limits::default(), source).unwrap()
+    Script::compile("docs", "docs.js", ScriptLimits::default(), source).unwrap()
 }
 
 fn refused(source: &str) -> String {
-    Script::compile("docs", "docs.js", Limits::default(), source).unwrap_err().to_string()
+    Script::compile("docs", "docs.js", ScriptLimits::default(), source).unwrap_err().to_string()
 }
 
 fn event(kind: &str, data: &serde_json::Value) -> NewEvent {
@@ -189,7 +189,7 @@ fn the_contract_check_finds_what_is_kept_in_a_module() {
 
 #[test]
 fn limits_hold_and_the_next_event_is_folded() {
-    let limits = Limits { time: Duration::from_millis(50), memory: 8 << 20 };
+    let limits = ScriptLimits { time: Duration::from_millis(50), memory: 8 << 20 };
     let source = r#"export default {
         loops: () => { for (;;) {} },
         catches: () => { for (;;) { try { for (;;) {} } catch {} } },

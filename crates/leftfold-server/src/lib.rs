@@ -9,10 +9,10 @@ mod api;
 mod expiry;
 mod gate;
 mod health;
+mod idempotency;
 mod listen;
 mod memory;
 mod meters;
-mod once;
 mod problem;
 mod process;
 mod rate;
@@ -32,7 +32,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use jiff::Timestamp;
 use leftfold::budget::Budget;
 use leftfold::doctor::Examine;
-use leftfold::react::{Reacting, Reactive, Reactor};
+use leftfold::react::{ReactionStore, Reactor, ReactorHandle};
 use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};
 use leftfold_sources::Mapping;
@@ -44,26 +44,26 @@ pub use self::access::{Scope, Token};
 use self::api::Rebuilds;
 pub use self::expiry::expires;
 pub use self::health::Health;
+use self::idempotency::Once;
 pub use self::listen::{Listen, Serving, bind};
 use self::meters::Meters;
-use self::once::Once;
 pub use self::process::resident_bytes;
 pub use self::ready::{Readiness, WatchedFeed};
 pub use self::tls::tls;
 
 /// A store that supports everything the server offers.
-pub trait Backend: Store + Sequences + Reactive + Counters + Examine {}
+pub trait Backend: Store + Sequences + ReactionStore + Counters + Examine {}
 
-impl<S: Store + Sequences + Reactive + Counters + Examine> Backend for S {}
+impl<S: Store + Sequences + ReactionStore + Counters + Examine> Backend for S {}
 
 /// Limits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// The largest body, in bytes. The default is 8 MiB.
     pub body: usize,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self { body: 8 << 20 }
     }
@@ -73,10 +73,10 @@ impl Default for Limits {
 pub struct Service<S: Backend> {
     app: App<S>,
     sequencer: Sequencer<S>,
-    reacting: Reacting<S>,
+    reacting: ReactorHandle<S>,
     policy: Policy,
     mapping: Mapping,
-    limits: Limits,
+    limits: ServerLimits,
     budget: Budget,
     tokens: Vec<Token>,
     rebuilds: Arc<Rebuilds>,
@@ -105,7 +105,7 @@ impl<S: Backend> Service<S> {
         // here.
         let reacting = Reactor::on(app.store().clone()).plans(false).start().await?;
         let (stop, _) = watch::channel(false);
-        let (policy, limits, tokens) = (Policy::Contiguous, Limits::default(), Vec::new());
+        let (policy, limits, tokens) = (Policy::Contiguous, ServerLimits::default(), Vec::new());
         let (rebuilds, once) = (Arc::default(), Arc::default());
         let name = format!("{:016x}{:016x}", System.random(), System.random());
         let (budget, meters) = (Budget::unlimited(), Arc::default());
@@ -151,7 +151,7 @@ impl<S: Backend> Service<S> {
 
     /// Sets the limits for a request.
     #[must_use]
-    pub fn limits(self, limits: Limits) -> Self {
+    pub fn limits(self, limits: ServerLimits) -> Self {
         Self { limits, ..self }
     }
 

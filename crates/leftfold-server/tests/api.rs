@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use leftfold::{Expected, Json, Leftfold, Memory, NewEvent};
-use leftfold_server::{Limits, Scope, Service, Stop, Token};
+use leftfold_server::{Scope, ServerLimits, Service, Stop, Token};
 use serde_json::{Value, json};
 use shopping_cart::{CartDetails, ClientSummary};
 use tower::ServiceExt as _;
@@ -17,7 +17,7 @@ use tower::ServiceExt as _;
 async fn shop(tokens: Vec<Token>) -> (Router, Stop) {
     let app = Leftfold::on(Memory::default()).projection(CartDetails).projection(ClientSummary);
     let service = Service::new(app.start().await.unwrap()).await.unwrap();
-    service.tokens(tokens).limits(Limits { body: 10_000 }).router()
+    service.tokens(tokens).limits(ServerLimits { body: 10_000 }).router()
 }
 
 struct Answer {
@@ -666,9 +666,9 @@ async fn a_rebuild_goes_on_where_a_service_takes_the_place_of_another() {
     let store = Memory::default();
     let app = async || {
         let app = Leftfold::on(store.clone()).projection(Slow(CartDetails, is_slow.clone()));
-        let options = leftfold::fold::Options {
+        let options = leftfold::fold::FoldOptions {
             retry: leftfold::Backoff::default().without_limit(),
-            ..leftfold::fold::Options::default()
+            ..leftfold::fold::FoldOptions::default()
         };
         app.options(options).start().await.unwrap()
     };

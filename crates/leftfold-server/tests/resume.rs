@@ -9,7 +9,7 @@ mod wire;
 
 use std::time::Duration;
 
-use leftfold::fold::{self, Ids};
+use leftfold::fold::{self, DocumentIds};
 use leftfold::{Event, Leftfold, Memory, Projection, Route};
 use leftfold_server::{Listen, Service};
 use serde_json::{Value, json};
@@ -33,7 +33,11 @@ impl Projection for Counted {
 
     fn route(&self) -> Route<CartEvent> {
         Route::by(|event| {
-            Ids::many([format!("{}-z", event.stream), "shared".to_owned(), format!("{}-a", event.stream)])
+            DocumentIds::many([
+                format!("{}-z", event.stream),
+                "shared".to_owned(),
+                format!("{}-a", event.stream),
+            ])
         })
     }
 

@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use leftfold::{App, AppendError, Env, Expected, Invalid, Json, NewEvent, ReadError, Revision, Token};
+use leftfold::{App, AppendError, Env, Expected, Invalid, Json, NewEvent, ReadError, Receipt, Revision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
 use crate::faults::Fault;
-use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Seen};
+use crate::notes::{BY_CONTENT, BY_STREAM, FoldedEvents, Happened, Mixture};
 use crate::store::{MIDNIGHT, SimStore};
 
 /// The responses that clients got, and their counts.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    acknowledged: Mutex<Vec<Token>>,
+    acknowledged: Mutex<Vec<Receipt>>,
     pub(crate) refused: AtomicU64,
     pub(crate) waited_reads: AtomicU64,
     pub(crate) parked_reads: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub(crate) fn acknowledged(&self) -> MutexGuard<'_, Vec<Token>> {
+    pub(crate) fn acknowledged(&self) -> MutexGuard<'_, Vec<Receipt>> {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,12 +139,12 @@ pub(crate) async fn read(app: App<SimStore>, dice: Dice, told: Arc<Told>, healed
 }
 
 /// Checks that a read at least at a token lists its event, if the event belongs to the document.
-pub(crate) async fn read_own(app: &App<SimStore>, document: &str, token: Token, told: &Told) {
+pub(crate) async fn read_own(app: &App<SimStore>, document: &str, token: Receipt, told: &Told) {
     let projection = if document == token.stream.as_str() { BY_STREAM } else { BY_CONTENT };
     let store = app.store();
     let checker = &store.shared().checker;
     let own = format!("{}@{}", token.stream, token.revision);
-    match app.get_as::<Seen>(projection, document).at_least(token.clone()).await {
+    match app.get_as::<FoldedEvents>(projection, document).at_least(token.clone()).await {
         Ok(seen) => {
             told.waited_reads.fetch_add(1, Ordering::Relaxed);
             let listed = seen.is_some_and(|seen| seen.events.contains(&own));

@@ -16,10 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use leftfold::documents::{Commit, Record};
 use leftfold::log::Limit;
 use leftfold::{
-    Collection, DocumentId, Documents, Event, EventId, Json, Log, Mark, Partition, Position, Result, Token,
+    Collection, DocumentId, Documents, Event, EventId, Json, Log, Mark, Partition, Position, Receipt, Result,
 };
 
-use crate::notes::{BY_CONTENT, BY_STREAM, Seen};
+use crate::notes::{BY_CONTENT, BY_STREAM, FoldedEvents};
 
 /// Checks a run.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ struct State {
     violations: Vec<String>,
     read_up_to: Mark,
     ids: HashMap<EventId, Json>,
-    tokens: HashSet<Token>,
+    tokens: HashSet<Receipt>,
     /// The events of each document in log order, by projection.
     routed: HashMap<(&'static str, DocumentId), Vec<Step>>,
     /// The log of each partition so far, with the documents that each event belongs to.
@@ -182,7 +182,7 @@ impl Checker {
 
     /// Checks the final state, after all repairs. Nothing is parked, every document is the naive
     /// fold of all its events, and the log has all acknowledged events.
-    pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Token]) -> Result<()> {
+    pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Receipt]) -> Result<()> {
         self.read_on(store).await?;
         for name in [BY_STREAM, BY_CONTENT] {
             let collection = Collection::new(name)?;
@@ -233,7 +233,7 @@ impl Checker {
         store: &impl Log,
         projection: &'static str,
         document: &str,
-        token: &Token,
+        token: &Receipt,
     ) -> Result<bool> {
         self.read_on(store).await?;
         let (state, id) = (self.state(), DocumentId::new(document)?);
@@ -434,7 +434,7 @@ fn folded(mark: &Mark) -> Mark {
 }
 
 fn listed(record: &Record) -> Vec<String> {
-    record.body.as_ref().and_then(|body| body.to::<Seen>().ok()).unwrap_or_default().events
+    record.body.as_ref().and_then(|body| body.to::<FoldedEvents>().ok()).unwrap_or_default().events
 }
 
 /// Returns whether two lists are the same. With several partitions only the order within each

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leftfold::fold::Options;
+use leftfold::fold::FoldOptions;
 use leftfold::{App, Backoff, Expected, NewEvent, Result};
 
 use crate::actors::read_own;
@@ -11,7 +11,7 @@ use crate::dice::Dice;
 use crate::faults::Faults;
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened};
 use crate::store::SimStore;
-use crate::world::{Run, World, in_own_time};
+use crate::world::{World, WorldRun, in_own_time};
 
 /// The actor that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +54,16 @@ impl Story {
 
     /// Runs the story with a victim that dies at a point. Returns the number of points passed, and
     /// the run.
-    pub fn tell(self, dies_at: u64, trace: bool) -> Result<(u64, Run), std::io::Error> {
+    pub fn tell(self, dies_at: u64, trace: bool) -> Result<(u64, WorldRun), std::io::Error> {
         in_own_time(async move {
             let store = SimStore::new(self.partitions, self.atomic, Faults::none(), trace);
-            let options = Options {
+            let options = FoldOptions {
                 // Small sizes give several pages and batches.
                 page_bytes: 300,
                 batch_bytes: 3_000,
                 retry: Backoff::default().first(Duration::from_millis(5)).limit(2),
                 lease: Duration::from_millis(500),
-                ..Options::default()
+                ..FoldOptions::default()
             };
             let telling = Telling { world: World::new(Dice::new(1), store, options), story: self, dies_at };
             let points = match telling.tell().await {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
 use leftfold::planted::{Bug, planted};
-use leftfold::sequence::{Counts, Healer, Healing, Limits, Missing, Wanted, resupply};
+use leftfold::sequence::{Healer, Healing, HoldingLimits, Missing, SequencerCounts, WantedEvents, resupply};
 use leftfold::{
     Delivery, Error, EventId, EventKind, Json, Kind, Log as _, Policy, Result, Revision, Sequencer,
     Sequences as _, StreamId,
@@ -35,9 +35,9 @@ const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 
 /// The published events, the messages in flight, and the results of the ingesters.
 #[derive(Debug, Default)]
-pub struct Feed {
+pub struct SimulatedFeed {
     state: Mutex<State>,
-    pub(crate) limits: Mutex<Option<Limits>>,
+    pub(crate) limits: Mutex<Option<HoldingLimits>>,
     pub(crate) tally: Tally,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    fn add(&self, counts: Counts) {
+    fn add(&self, counts: SequencerCounts) {
         let pairs = [
             (&self.held, counts.held),
             (&self.released, counts.released),
@@ -79,12 +79,12 @@ struct State {
     next: u64,
 }
 
-impl Feed {
+impl SimulatedFeed {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self) -> HoldingLimits {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_default()
     }
 
@@ -220,7 +220,7 @@ impl Feed {
         let inner = store.inner();
         let Some(revision) = delivery.revision else { return Ok(true) };
         let places = vec![(delivery.stream.clone(), revision)];
-        let found = inner.find(Wanted { places, ids: Vec::new() }).await?;
+        let found = inner.find(WantedEvents { places, ids: Vec::new() }).await?;
         let data = &delivery.entry.data;
         let conflicts = inner.conflicts(None, usize::MAX).await?;
         Ok(found.logged.iter().any(|event| event.data == *data)
@@ -338,7 +338,7 @@ impl Ingester {
                             continue;
                         }
                         feed.acknowledge(number);
-                        if !Feed::is_kept(store, &delivery).await? {
+                        if !SimulatedFeed::is_kept(store, &delivery).await? {
                             store
                                 .shared()
                                 .checker

@@ -5,7 +5,7 @@ mod many;
 use std::process::ExitCode;
 
 use clap::Parser;
-use leftfold_sim::world::{self, Run};
+use leftfold_sim::world::{self, WorldRun};
 
 /// Run the engine in many simulated worlds, each decided by its seed, and check every document
 #[derive(Parser)]
@@ -86,7 +86,7 @@ fn plant(_: &str) -> Result<(), std::io::Error> {
 }
 
 /// Prints the violations. Returns `true` if there are none.
-fn report(what: &str, again: &str, run: &Run) -> bool {
+fn report(what: &str, again: &str, run: &WorldRun) -> bool {
     const TAIL: usize = 15;
     if run.violations.is_empty() {
         return true;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use leftfold_sim::crashes;
 use leftfold_sim::faults::Fault;
-use leftfold_sim::world::{self, Run, SOMETIMES};
+use leftfold_sim::world::{self, SOMETIMES, WorldRun};
 
 use crate::report;
 
@@ -162,7 +162,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    fn add(&mut self, run: &Run) {
+    fn add(&mut self, run: &WorldRun) {
         self.events += run.events;
         self.met.iter_mut().zip(run.met).for_each(|(sum, met)| *sum += met);
         for ((seeds, sum), count) in self.sometimes.iter_mut().zip(run.sometimes) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leftfold::fold::{Error, Ids};
+use leftfold::fold::{DocumentIds, Error};
 use leftfold::{Event, Invalid, Json, NewEvent, Projection, Route};
 use serde::{Deserialize, Serialize};
 
@@ -116,7 +116,7 @@ impl Mixture {
 
 /// The events that a document has folded since it was last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct FoldedEvents {
     /// The events as `stream@revision`, in order.
     pub events: Vec<String>,
 }
@@ -151,7 +151,7 @@ impl Notes {
 
 impl Projection for Notes {
     type Event = Happened;
-    type Document = Seen;
+    type Document = FoldedEvents;
 
     fn name(&self) -> &'static str {
         if self.by_stream { BY_STREAM } else { BY_CONTENT }
@@ -161,7 +161,7 @@ impl Projection for Notes {
         if self.by_stream {
             return Route::Stream;
         }
-        Route::by(|event: &Event<Happened>| Ids::many(event.data.to()))
+        Route::by(|event: &Event<Happened>| DocumentIds::many(event.data.to()))
     }
 
     fn upcast(&self, mut event: Event) -> Event {
@@ -171,7 +171,11 @@ impl Projection for Notes {
         event
     }
 
-    fn fold(&self, seen: Option<Seen>, event: &Event<Happened>) -> Result<Option<Seen>, Error> {
+    fn fold(
+        &self,
+        seen: Option<FoldedEvents>,
+        event: &Event<Happened>,
+    ) -> Result<Option<FoldedEvents>, Error> {
         match &event.data {
             Happened::Cleared { .. } => return Ok(None),
             Happened::Poison { .. } if !self.mended.load(Ordering::Relaxed) => return Err("poison".into()),

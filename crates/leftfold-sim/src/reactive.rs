@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leftfold::planted::{Bug, planted};
 use leftfold::react::{
-    Change, Context, Depth, Due, Feed, FoundDocument, FoundDocuments, NotCurrent, On, Query, Reactive,
-    Registered, Task, TaskKey, Told, Wanted,
+    Context, Depth, DocumentFeed, DocumentSource, DueTasks, FeedItem, FoundDocument, FoundDocuments,
+    NotCurrent, Query, ReactionStore, Registered, Task, TaskChange, TaskKey, WantedTasks,
 };
 use leftfold::{DocumentId, Error, Kind, Memory, Result};
 use serde::de::DeserializeOwned;
@@ -56,7 +56,7 @@ impl SimStore {
     }
 
     /// Changes tasks in the inner store and reports them to the ledger. Returns the rejected ones.
-    async fn change_tasks(self, changes: Vec<Change>, how: Wrote) -> Result<Vec<TaskKey>> {
+    async fn change_tasks(self, changes: Vec<TaskChange>, how: Wrote) -> Result<Vec<TaskKey>> {
         let mut refused = Vec::new();
         for change in changes {
             let key = change.key().clone();
@@ -101,7 +101,7 @@ impl SimStore {
                 let seen = task.version;
                 let done = ctx.complete(task).ok_or_else(|| ctx.lost())?;
                 self.takes(Duration::from_millis(5)).await;
-                let commit = self.clone().commit_with(Change::Update(seen, done), effect);
+                let commit = self.clone().commit_with(TaskChange::Update(seen, done), effect);
                 match Box::pin(self.written("transaction", commit)).await {
                     Ok(true) => return Ok(()),
                     Ok(false) => {}
@@ -116,7 +116,7 @@ impl SimStore {
     }
 
     /// Commits such a transaction if the task has not changed. Returns whether it committed.
-    async fn commit_with(self, change: Change, effect: Effect) -> Result<bool> {
+    async fn commit_with(self, change: TaskChange, effect: Effect) -> Result<bool> {
         let refused = self.clone().change_tasks(vec![change], Wrote::InTransaction).await?;
         if !refused.is_empty() {
             return Ok(false);
@@ -161,10 +161,10 @@ fn read(mut found: FoundDocuments) -> Result<FoundDocuments> {
 }
 
 /// Rejects tasks that are too large for any store.
-fn check_sizes(changes: &[Change]) -> Result<()> {
+fn check_sizes(changes: &[TaskChange]) -> Result<()> {
     const MOST: usize = 512 << 10;
     for change in changes {
-        let (Change::Insert(task) | Change::Update(_, task)) = change else { continue };
+        let (TaskChange::Insert(task) | TaskChange::Update(_, task)) = change else { continue };
         let errors = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
         let bytes: usize = errors.map(String::len).sum();
         if bytes > MOST {
@@ -193,12 +193,12 @@ fn task_in_short(task: &Task) -> String {
 /// A feed that repeats changes and loses them.
 pub struct SimFeed {
     store: SimStore,
-    feed: <Memory as Reactive>::Feed,
-    before: VecDeque<(On, DocumentId)>,
+    feed: <Memory as ReactionStore>::Feed,
+    before: VecDeque<(DocumentSource, DocumentId)>,
 }
 
-impl Feed for SimFeed {
-    async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
+impl DocumentFeed for SimFeed {
+    async fn next(&mut self, most: usize, patience: Duration) -> Result<FeedItem> {
         let Self { store, feed, before } = self;
         let calm = store.shared.faults.is_calm();
         let most = if calm { most } else { most.min(FEW) };
@@ -206,10 +206,10 @@ impl Feed for SimFeed {
             if store.strikes(Fault::Lost) {
                 store.inner().forget_changes();
                 store.shared.ledger.happened(Sometimes::LostFeeds);
-                return Ok(Told::Lost("the changes are gone".to_owned()));
+                return Ok(FeedItem::Lost("the changes are gone".to_owned()));
             }
             let told = feed.next(most, patience).await?;
-            let Told::Changes(mut changes) = told else {
+            let FeedItem::Changes(mut changes) = told else {
                 store.shared.ledger.happened(Sometimes::LostFeeds);
                 return Ok(told);
             };
@@ -225,16 +225,16 @@ impl Feed for SimFeed {
             }
             before.extend(new);
             before.drain(..before.len().saturating_sub(REPEATED));
-            Ok(Told::Changes(changes))
+            Ok(FeedItem::Changes(changes))
         };
         store.answer("follow changes", told).await
     }
 }
 
-impl Reactive for SimStore {
+impl ReactionStore for SimStore {
     type Feed = SimFeed;
 
-    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+    async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
         self.answer("prepare", self.inner().prepare_reactions(on)).await
     }
 
@@ -250,16 +250,26 @@ impl Reactive for SimStore {
         .await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+    async fn current_documents(
+        &self,
+        on: &DocumentSource,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> Result<FoundDocuments> {
         let found = async { read(self.inner().current_documents(on, ids, bytes).await?) };
         self.answer("read documents", found).await
     }
 
-    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+    async fn page_of_ids(
+        &self,
+        on: &DocumentSource,
+        after: Option<DocumentId>,
+        most: usize,
+    ) -> Result<Vec<DocumentId>> {
         self.answer("page documents", self.inner().page_of_ids(on, after, most)).await
     }
 
-    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<SimFeed> {
+    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<SimFeed> {
         self.answer("follow", async {
             let mut from = from;
             if self.strikes(Fault::Twice) {
@@ -279,7 +289,7 @@ impl Reactive for SimStore {
         self.answer("load tasks", self.inner().load_tasks(keys)).await
     }
 
-    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+    async fn save_tasks(&self, changes: Vec<TaskChange>) -> Result<Vec<TaskKey>> {
         self.answer("save tasks", async {
             check_sizes(&changes)?;
             let (mut changes, mut stormed) = (changes, Vec::new());
@@ -307,7 +317,7 @@ impl Reactive for SimStore {
         .await
     }
 
-    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+    async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
         self.answer("look for due tasks", async {
             let due = self.inner().due_tasks(wanted).await?;
             self.shared.ledger.offered(&self.name, &due.tasks);
@@ -316,7 +326,7 @@ impl Reactive for SimStore {
         .await
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
         self.answer("look for tasks to check", self.inner().tasks_to_check(reactions, most)).await
     }
 
@@ -416,11 +426,11 @@ impl Reactive for SimStore {
         self.answer("note a place", self.written("note a place", write)).await
     }
 
-    async fn stir(&self) -> Result<()> {
-        self.answer("stir", self.inner().stir()).await
+    async fn wake(&self) -> Result<()> {
+        self.answer("stir", self.inner().wake()).await
     }
 
-    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
-        self.answer("wait for something to do", self.inner().stirred(since, patience)).await
+    async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
+        self.answer("wait for something to do", self.inner().woken(since, patience)).await
     }
 }

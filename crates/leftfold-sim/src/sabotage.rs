@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, PoisonError};
 
-use leftfold::content::{Contents as _, Write};
-use leftfold::documents::{Commit, Outcome};
-use leftfold::log::{Entry, Page};
+use leftfold::content::{ContentWrite, Contents as _};
+use leftfold::documents::{Commit, CommitOutcome};
+use leftfold::log::{Entry, LogPage};
 use leftfold::planted::{Bug, planted};
-use leftfold::react::{Change, Plain, Registered, Task};
+use leftfold::react::{ExternalCollection, Registered, Task, TaskChange};
 use leftfold::sequence::{Settled, Settlement, Totals};
 use leftfold::{
     AppendError, Documents, Error, EventId, Kind, Position, Result, Revision, Sequences, StreamId,
@@ -57,20 +57,24 @@ pub(crate) async fn commit(store: &SimStore, commit: &Arc<Commit>) -> Result<Arc
 }
 
 /// Returns the outcome of a commit as the engine sees it.
-pub(crate) async fn outcome(store: &SimStore, commit: &Commit, outcome: Outcome) -> Result<Outcome> {
+pub(crate) async fn outcome(
+    store: &SimStore,
+    commit: &Commit,
+    outcome: CommitOutcome,
+) -> Result<CommitOutcome> {
     let Some(advance) = commit.advance.as_ref().filter(|_| planted(Bug::CheckpointIsProof)) else {
         return Ok(outcome);
     };
     let at = store.shared.inner.checkpoint(&advance.projection).await?.mark;
-    Ok(if at == advance.to.mark { Outcome::Applied } else { outcome })
+    Ok(if at == advance.to.mark { CommitOutcome::Applied } else { outcome })
 }
 
 /// Returns the response to a commit with an unknown outcome.
-pub(crate) fn unknown_commit() -> Outcome {
+pub(crate) fn unknown_commit() -> CommitOutcome {
     if planted(Bug::UnknownIsSuccess) {
-        return Outcome::Applied;
+        return CommitOutcome::Applied;
     }
-    Outcome::Unknown(Error::new(Kind::Unknown, "commit: lost the connection"))
+    CommitOutcome::Unknown(Error::new(Kind::Unknown, "commit: lost the connection"))
 }
 
 /// Returns the response to an append with an unknown outcome.
@@ -135,7 +139,7 @@ pub(crate) async fn settlement(store: &SimStore, settlement: &Arc<Settlement>) -
 }
 
 /// Returns a page as the engine sees it.
-pub(crate) fn page(mut page: Page) -> Page {
+pub(crate) fn page(mut page: LogPage) -> LogPage {
     if planted(Bug::WrongPage) && page.more {
         page.through.0 += 1;
     }
@@ -156,13 +160,13 @@ pub(crate) fn entries(store: &SimStore, mut entries: Vec<Entry>) -> Vec<Entry> {
 }
 
 /// Returns the change of a task to send, alone or in a transaction.
-pub(crate) fn task(change: Change, before: Option<&Task>, how: Wrote) -> Change {
+pub(crate) fn task(change: TaskChange, before: Option<&Task>, how: Wrote) -> TaskChange {
     let unseen = match how {
         Wrote::Alone => planted(Bug::SaveUnseen),
         Wrote::InTransaction => planted(Bug::CompleteUnseen),
     };
     match (change, before) {
-        (Change::Update(_, task), Some(before)) if unseen => Change::Update(before.version, task),
+        (TaskChange::Update(_, task), Some(before)) if unseen => TaskChange::Update(before.version, task),
         (change, _) => change,
     }
 }
@@ -176,7 +180,11 @@ pub(crate) fn registered(mut reaction: Registered) -> Registered {
 }
 
 /// Returns the write of a document without events to send.
-pub(crate) async fn content(store: &SimStore, on: &Plain, mut write: Write) -> Result<Write> {
+pub(crate) async fn content(
+    store: &SimStore,
+    on: &ExternalCollection,
+    mut write: ContentWrite,
+) -> Result<ContentWrite> {
     let unguarded = planted(Bug::ContentUnguarded) || planted(Bug::DeleteUnseen) && write.to.is_none();
     if !(unguarded || planted(Bug::OperationsForgotten)) {
         return Ok(write);
@@ -186,7 +194,7 @@ pub(crate) async fn content(store: &SimStore, on: &Plain, mut write: Write) -> R
     if unguarded {
         write.expected = guard;
     } else if write.to.is_some() && write.expected == guard {
-        let gone = Write { to: None, ..write.clone() };
+        let gone = ContentWrite { to: None, ..write.clone() };
         store.inner().write_contents(on, [gone].into()).await?;
         write.expected = None;
     }

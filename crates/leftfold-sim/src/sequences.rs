@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leftfold::log::Limit;
 use leftfold::sequence::{
-    Conflict, Decided, Due, Found, Page, Rejected, Settled, Settlement, Skipped, Standing, Survey, Wanted,
+    Conflict, DueGaps, Found, HeldPage, Rejected, Resolution, Settled, Settlement, Skipped, StreamState,
+    Survey, WantedEvents,
 };
 use leftfold::{Error, Kind, Result, Sequences, StreamId};
 use tokio::time::sleep;
@@ -52,11 +53,11 @@ impl Sequences for SimStore {
         self.answer("survey", self.survey_past(streams)).await
     }
 
-    async fn find(&self, wanted: Wanted) -> Result<Found> {
+    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         self.answer("find", self.inner().find(wanted)).await
     }
 
-    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, Page>> {
+    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, HeldPage>> {
         // Pages are small during faults, so that there are many.
         let most = if self.shared.faults.is_calm() { usize::MAX } else { 3 };
         let limit = Limit { events: limit.events.min(most), ..limit };
@@ -89,11 +90,11 @@ impl Sequences for SimStore {
         .await
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         self.answer("list waiting", self.inner().waiting(after, limit)).await
     }
 
-    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         self.answer("list overdue", self.inner().overdue(due, limit)).await
     }
 
@@ -121,7 +122,7 @@ impl Sequences for SimStore {
         self.answer("forget", self.inner().forget(rejected)).await
     }
 
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
         self.answer("resolve", self.inner().resolve(conflict, decided)).await
     }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::documents::{
-    Changes, Checkpoint, Claim, Commit, Conflict, Counts, Generations, Outcome, Parked, Record, Write,
+    Checkpoint, Claim, CollectionWrites, Commit, CommitConflict, CommitOutcome, DocumentCounts,
+    DocumentWrite, Generations, Parked, Record,
 };
-use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
+use leftfold::log::{AppendError, Appended, Entry, Limit, LogPage};
 use leftfold::planted::{Bug, planted};
-use leftfold::sequence::Standing;
+use leftfold::sequence::StreamState;
 use leftfold::{
     Append, Collection, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition,
     Position, Result, Revision, StreamId,
@@ -23,7 +24,7 @@ use tokio::time::sleep;
 use crate::checker::Checker;
 use crate::contents::ledger::Ledger as ContentLedger;
 use crate::faults::{Fault, Faults};
-use crate::feed::Feed;
+use crate::feed::SimulatedFeed;
 use crate::fuse::Fuse;
 use crate::reactions::ledger::Ledger;
 use crate::sabotage;
@@ -46,9 +47,9 @@ pub struct Shared {
     /// The checker, which sees every write.
     pub checker: Checker,
     past: Mutex<HashMap<(Collection, DocumentId), Option<Record>>>,
-    pub(crate) standings: Mutex<HashMap<StreamId, Standing>>,
+    pub(crate) standings: Mutex<HashMap<StreamId, StreamState>>,
     /// The feed of deliveries.
-    pub(crate) feed: Feed,
+    pub(crate) feed: SimulatedFeed,
     pub(crate) holders: Mutex<HashMap<Collection, Arc<str>>>,
     /// The ledger of reactions, which sees every task and its effects.
     pub(crate) ledger: Ledger,
@@ -104,7 +105,7 @@ impl SimStore {
             checker: Checker::default(),
             past: Mutex::default(),
             standings: Mutex::default(),
-            feed: Feed::default(),
+            feed: SimulatedFeed::default(),
             holders: Mutex::default(),
             ledger: Ledger::default(),
             lease_holders: Mutex::default(),
@@ -204,7 +205,7 @@ impl SimStore {
     }
 
     /// Writes to the inner store and lets the checker see it.
-    async fn write(&self, commit: &Arc<Commit>) -> Result<Outcome> {
+    async fn write(&self, commit: &Arc<Commit>) -> Result<CommitOutcome> {
         let sabotaged = sabotage::commit(self, commit).await?;
         let outcome = if self.shared.atomic && !planted(Bug::CheckpointFirst) {
             self.shared.inner.commit(sabotaged).await?
@@ -219,16 +220,16 @@ impl SimStore {
     }
 
     /// Writes each document separately, collection by collection, and the checkpoint last.
-    async fn one_by_one(&self, commit: &Commit) -> Result<Outcome> {
+    async fn one_by_one(&self, commit: &Commit) -> Result<CommitOutcome> {
         let advance = Commit { advance: commit.advance.clone(), changes: Vec::new() };
         if planted(Bug::CheckpointFirst) {
             let outcome = self.shared.inner.commit(Arc::new(advance.clone())).await?;
-            if !matches!(outcome, Outcome::Applied) {
+            if !matches!(outcome, CommitOutcome::Applied) {
                 return Ok(outcome);
             }
             self.takes(Duration::from_millis(1)).await;
         }
-        let mut conflict = Conflict::default();
+        let mut conflict = CommitConflict::default();
         for changes in &commit.changes {
             let mut writes: Vec<_> = changes.writes.iter().collect();
             if self.strikes(Fault::Disorder) {
@@ -238,7 +239,7 @@ impl SimStore {
                 if self.strikes(Fault::Trailing) {
                     let rest = writes[at..].iter().copied().cloned().collect();
                     tokio::spawn(self.clone().write_late(changes.collection.clone(), rest));
-                    return Ok(Outcome::Unknown(Error::new(
+                    return Ok(CommitOutcome::Unknown(Error::new(
                         Kind::Unknown,
                         "part of it may still be written",
                     )));
@@ -248,26 +249,29 @@ impl SimStore {
                     continue;
                 }
                 let one = alone(&changes.collection, (*write).clone());
-                if let Outcome::Conflict(more) = self.shared.inner.commit(one).await? {
+                if let CommitOutcome::Conflict(more) = self.shared.inner.commit(one).await? {
                     conflict.documents.extend(more.documents);
                 }
                 if self.strikes(Fault::Halfway) {
-                    return Ok(Outcome::Unknown(Error::new(Kind::Unknown, "part of it may be written")));
+                    return Ok(CommitOutcome::Unknown(Error::new(
+                        Kind::Unknown,
+                        "part of it may be written",
+                    )));
                 }
                 self.takes(Duration::from_micros(100)).await;
             }
             if !conflict.documents.is_empty() {
-                return Ok(Outcome::Conflict(conflict));
+                return Ok(CommitOutcome::Conflict(conflict));
             }
         }
         if planted(Bug::CheckpointFirst) {
-            return Ok(Outcome::Applied);
+            return Ok(CommitOutcome::Applied);
         }
         self.shared.inner.commit(Arc::new(advance)).await
     }
 
     /// Does the rest of a commit late, each write with its own delay.
-    async fn write_late(self, collection: Collection, writes: Vec<Write>) {
+    async fn write_late(self, collection: Collection, writes: Vec<DocumentWrite>) {
         for write in writes {
             self.takes(LATE / 4).await;
             let one = alone(&collection, write);
@@ -280,13 +284,13 @@ impl SimStore {
     }
 
     /// Returns a conflict as if others had changed the documents of a commit.
-    fn storm(&self, commit: &Commit) -> Outcome {
+    fn storm(&self, commit: &Commit) -> CommitOutcome {
         let writes = commit.changes.iter().flat_map(|changes| {
             changes.writes.iter().map(|write| (changes.collection.clone(), write.record.id.clone()))
         });
         let mut documents: Vec<_> = writes.collect();
         documents.retain(|_| self.shared.faults.dice().happens(500));
-        Outcome::Conflict(Conflict { checkpoint: documents.is_empty(), documents })
+        CommitOutcome::Conflict(CommitConflict { checkpoint: documents.is_empty(), documents })
     }
 
     async fn read_past(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
@@ -307,8 +311,8 @@ impl SimStore {
 }
 
 /// Returns a commit of a single write.
-fn alone(collection: &Collection, write: Write) -> Arc<Commit> {
-    let changes = Changes { collection: collection.clone(), writes: vec![write] };
+fn alone(collection: &Collection, write: DocumentWrite) -> Arc<Commit> {
+    let changes = CollectionWrites { collection: collection.clone(), writes: vec![write] };
     Arc::new(Commit { advance: None, changes: vec![changes] })
 }
 
@@ -319,7 +323,7 @@ fn in_short(commit: &Commit) -> String {
         let anew = if parked.anew { "anew " } else { "" };
         format!(" {anew}parked at {position} from {from} through {through}")
     };
-    let write = |write: &Write| {
+    let write = |write: &DocumentWrite| {
         let was = write.expected.as_ref().map(|was| was.mark.to_string()).unwrap_or_default();
         let header = &write.record.header;
         let parked = header.parked.as_deref().map(parked).unwrap_or_default();
@@ -347,7 +351,7 @@ impl Log for SimStore {
         self.answer("heads", self.shared.inner.heads()).await
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.answer("read", async {
             Ok(sabotage::page(self.shared.inner.read(partition, after, limit).await?))
         })
@@ -409,7 +413,7 @@ impl Documents for SimStore {
         self.answer("load current", self.shared.inner.load(collection, ids)).await
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         self.answer("commit", async {
             let unknown = || Ok(sabotage::unknown_commit());
             if self.strikes(Fault::LostUnknown) {
@@ -426,7 +430,7 @@ impl Documents for SimStore {
                     sleep(late).await;
                     let _ = store.write(&commit).await;
                 });
-                return if delayed { unknown() } else { Ok(Outcome::Applied) };
+                return if delayed { unknown() } else { Ok(CommitOutcome::Applied) };
             }
             let outcome = self.write(&commit).await?;
             self.takes(Duration::from_millis(1)).await;
@@ -456,7 +460,7 @@ impl Documents for SimStore {
         self.answer("list parked", self.shared.inner.parked(collection, after, limit)).await
     }
 
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         self.answer("count", self.shared.inner.count(collection)).await
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use leftfold::fold::Options;
-use leftfold::sequence::Limits;
+use leftfold::fold::FoldOptions;
+use leftfold::sequence::HoldingLimits;
 use leftfold::{
     App, Backoff, Collection, Documents as _, Error, Expected, Kind, Leftfold, Log, NewEvent, Result,
 };
@@ -19,7 +19,7 @@ use crate::contents;
 use crate::contents::ledger::SOMETIMES as OF_CONTENTS;
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
-use crate::feed::{Feed, Ingester};
+use crate::feed::{Ingester, SimulatedFeed};
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened, Mixture, Notes};
 use crate::reactions;
 use crate::reactions::ledger::SOMETIMES as OF_REACTIONS;
@@ -27,7 +27,7 @@ use crate::store::{LATE, SimStore};
 
 /// The result of a run.
 #[derive(Debug)]
-pub struct Run {
+pub struct WorldRun {
     /// The violations.
     pub violations: Vec<String>,
     /// The trace, if it was requested.
@@ -81,7 +81,7 @@ const OF_EVENTS: [&str; 16] = [
 
 /// Runs a seed in two worlds, each with its own time. The first has events and documents. The
 /// second has reactions for even seeds, and documents without events for odd ones.
-pub fn run(seed: u64, trace: bool) -> Result<Run, std::io::Error> {
+pub fn run(seed: u64, trace: bool) -> Result<WorldRun, std::io::Error> {
     let mut run = in_own_time(async move { World::drawn(seed, trace).live().await })?;
     let store = in_own_time(async move {
         if seed.is_multiple_of(2) {
@@ -121,7 +121,7 @@ pub(crate) struct World {
     pub(crate) notes: [Notes; 2],
     /// The code before any fix.
     old: [Notes; 2],
-    pub(crate) options: Options,
+    pub(crate) options: FoldOptions,
     mixture: Mixture,
     /// `true` if all workers run at once, with new and old code.
     crowded: bool,
@@ -145,19 +145,19 @@ impl World {
         }
         let store = SimStore::new(partitions, !crowded && dice.happens(500), faults, trace);
         let bytes = |most| usize::try_from(dice.below(most)).unwrap_or(1).max(1);
-        let options = Options {
+        let options = FoldOptions {
             cache_bytes: bytes(20_000),
             batch_bytes: bytes(20_000),
             batch_time: dice.time(Duration::from_secs(2)),
             page_bytes: bytes(2_000),
             retry: Backoff::default().first(Duration::from_millis(10)).limit(bytes(5)),
             lease: Duration::from_millis(800) + dice.time(Duration::from_secs(7)),
-            ..Options::default()
+            ..FoldOptions::default()
         };
         Self { mixture, crowded, ..Self::new(dice, store, options) }
     }
 
-    pub(crate) fn new(dice: Dice, store: SimStore, options: Options) -> Self {
+    pub(crate) fn new(dice: Dice, store: SimStore, options: FoldOptions) -> Self {
         let (notes, mixture) = ([Notes::new(true), Notes::new(false)], Mixture::default());
         let old = notes.each_ref().map(Notes::as_it_is);
         Self { dice, store, notes, old, options, mixture, crowded: false, told: Arc::default() }
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    async fn live(self) -> Run {
+    async fn live(self) -> WorldRun {
         if let Err(error) = self.hurt_and_heal().await {
             self.store.shared().checker.violated(format!("I10: {error}"));
         }
@@ -245,13 +245,13 @@ impl World {
         ingesters: &mut JoinSet<Result<()>>,
     ) {
         let (dice, store) = (&self.dice, &self.store);
-        let limits = Limits {
+        let limits = HoldingLimits {
             stream_events: 2 + dice.below(6),
             events: (2 + dice.below(10)) * u64::from(store.partitions()),
-            ..Limits::default()
+            ..HoldingLimits::default()
         };
         *store.shared().feed.limits.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
-        clients.spawn(Feed::publish(store.clone(), dice.split(), healed.clone()));
+        clients.spawn(SimulatedFeed::publish(store.clone(), dice.split(), healed.clone()));
         for number in 0..=dice.below(3) {
             let ingester =
                 Ingester { store: store.clone(), name: format!("ingester-{number}"), dice: dice.split() };
@@ -358,7 +358,7 @@ impl World {
     }
 
     /// Returns the result of the run.
-    pub(crate) async fn end(&self) -> Run {
+    pub(crate) async fn end(&self) -> WorldRun {
         let shared = self.store.shared();
         let (mut conflicts, mut parked, mut set_aside, mut skipped, mut retried) = (0, 0, 0, 0, 0);
         if let Ok(app) = self.app(&self.store, "counting").open().await {
@@ -389,7 +389,7 @@ impl World {
             conflicts, parked, set_aside, skipped, retried, refused, waited, met_parked, held, released,
             healed, duplicates, disputed, full, switched, undone,
         ]);
-        Run {
+        WorldRun {
             violations: shared.checker.violations(),
             trace: shared.trace.take(),
             met: shared.faults.met(),

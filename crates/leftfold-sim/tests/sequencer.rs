@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
-use leftfold::sequence::Limits;
+use leftfold::sequence::HoldingLimits;
 use leftfold::{
-    Answer, Delivery, EventId, EventKind, Json, Log as _, Policy, Revision, Sequencer, Sequences as _,
+    Delivery, EventId, EventKind, IngestAnswer, Json, Log as _, Policy, Revision, Sequencer, Sequences as _,
     StreamId, System,
 };
 use leftfold_sim::dice::Dice;
@@ -48,7 +48,7 @@ async fn what_may_have_been_written_is_found_out() {
     for batch in [vec![1, 5, 6], vec![2, 9]] {
         let batch: Vec<_> = batch.into_iter().map(delivery).collect();
         let answers = sequencer.ingest(Policy::Contiguous, batch).await.expect("answers");
-        assert!(answers.iter().all(Answer::is_final), "{answers:?}");
+        assert!(answers.iter().all(IngestAnswer::is_final), "{answers:?}");
     }
     assert_eq!(revisions(&store).await, [1, 2]);
     // The revision is skipped once despite retries, and the held events are released.
@@ -62,7 +62,7 @@ async fn what_may_have_been_written_is_found_out() {
 #[tokio::test(start_paused = true)]
 async fn what_refuses_is_looked_at_again() {
     let store = store(Fault::Stale);
-    let limits = Limits { stream_events: 2, events: 2, ..Limits::default() };
+    let limits = HoldingLimits { stream_events: 2, events: 2, ..HoldingLimits::default() };
     let ingest = async |sequencer: &Sequencer<SimStore>, revisions: &[u64]| {
         let batch = revisions.iter().copied().map(delivery).collect();
         sequencer.ingest(Policy::Contiguous, batch).await.expect("answers")

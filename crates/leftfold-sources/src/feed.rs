@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use leftfold::sequence::{Refusal, Rejected};
-use leftfold::{Answer, Backoff, Delivery, Env, Error, Kind, Policy, Result, Sequencer, Sequences, System};
+use leftfold::{
+    Backoff, Delivery, Env, Error, IngestAnswer, Kind, Policy, Result, Sequencer, Sequences, System,
+};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -334,13 +336,13 @@ impl<R> Default for Batch<R> {
 }
 
 impl<R> Batch<R> {
-    fn answered(&mut self, answer: Answer, message: Message, receipt: R) {
+    fn answered(&mut self, answer: IngestAnswer, message: Message, receipt: R) {
         match answer {
-            Answer::Refused(Refusal::Full { retry_after, .. }) => {
+            IngestAnswer::Refused(Refusal::Full { retry_after, .. }) => {
                 self.crowded.push(receipt);
                 self.wait = Some(self.wait.map_or(retry_after, |wait| wait.max(retry_after)));
             }
-            Answer::Refused(Refusal::Invalid(invalid)) => {
+            IngestAnswer::Refused(Refusal::Invalid(invalid)) => {
                 self.bad.push((invalid.to_string(), message, receipt));
             }
             _ => self.safe.push(receipt),

@@ -1,14 +1,14 @@
 //! Ingestion in which an event that the store can't accept blocks no other.
 
 use leftfold::sequence::Refusal;
-use leftfold::{Answer, Delivery, Error, Invalid, Kind, Policy, Sequencer, Sequences};
+use leftfold::{Delivery, Error, IngestAnswer, Invalid, Kind, Policy, Sequencer, Sequences};
 
 /// Ingests deliveries. Returns the answer for each, and an error if some have none.
 pub(crate) async fn ingest<S: Sequences + Clone>(
     sequencer: &Sequencer<S>,
     policy: Policy,
     deliveries: Vec<Delivery>,
-) -> (Vec<Option<Answer>>, Option<Error>) {
+) -> (Vec<Option<IngestAnswer>>, Option<Error>) {
     let mut answers = vec![None; deliveries.len()];
     let mut parts = vec![(0, deliveries)];
     while let Some((first, mut part)) = parts.pop() {
@@ -26,7 +26,7 @@ pub(crate) async fn ingest<S: Sequences + Clone>(
             Err(error) if error.kind() == Kind::Invalid => {
                 let id = part.first().map_or("", |delivery| delivery.entry.id.as_str());
                 let invalid = Invalid::new("event", id, format!("one that the store can take: {error}"));
-                answers[first] = Some(Answer::Refused(Refusal::Invalid(invalid)));
+                answers[first] = Some(IngestAnswer::Refused(Refusal::Invalid(invalid)));
             }
             Err(error) => return (answers, Some(error)),
         }

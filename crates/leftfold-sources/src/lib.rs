@@ -18,7 +18,7 @@ mod resubmit;
 mod source;
 
 pub use feed::{Counts, Feed, Handle};
-pub use mapping::{CloudEvents, Fields, Mapping, Place, Pointer};
+pub use mapping::{CloudEvents, FieldMapping, Mapping, Place, Pointer};
 pub use message::Message;
 pub use resubmit::{Resubmitted, resubmit};
 pub use source::Source;

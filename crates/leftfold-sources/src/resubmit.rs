@@ -1,7 +1,7 @@
 //! Resubmission of rejected messages.
 
 use leftfold::sequence::{Refusal, Rejected};
-use leftfold::{Answer, Invalid, Policy, Result, Sequencer, Sequences};
+use leftfold::{IngestAnswer, Invalid, Policy, Result, Sequencer, Sequences};
 
 use crate::mapping::Mapping;
 use crate::message::Message;
@@ -15,7 +15,7 @@ pub enum Resubmitted {
     StillRejected(Invalid),
     /// The message was ingested with this answer. It is no longer rejected, unless there is no room
     /// for it yet ([`Answer::is_final`]).
-    Answered(Answer),
+    Answered(IngestAnswer),
 }
 
 /// Maps a rejected message again, perhaps with another mapping, and ingests it.
@@ -36,7 +36,7 @@ pub async fn resubmit<S: Sequences + Clone>(
     };
     let answers = sequencer.ingest(policy, vec![delivery]).await?;
     match answers.into_iter().next() {
-        Some(Answer::Refused(Refusal::Invalid(invalid))) => Ok(Resubmitted::StillRejected(invalid)),
+        Some(IngestAnswer::Refused(Refusal::Invalid(invalid))) => Ok(Resubmitted::StillRejected(invalid)),
         Some(answer) => {
             if answer.is_final() {
                 sequencer.store().forget(rejected).await?;

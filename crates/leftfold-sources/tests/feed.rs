@@ -15,10 +15,10 @@ use std::time::Duration;
 use broker::Broker;
 use common::{assert_right, event, event_with, logged, poison, rejected, shuffled, soon, story, until};
 use faulty::{Fault, Faulty};
-use leftfold::sequence::{Limits, MAX_REJECTED, Rejected};
+use leftfold::sequence::{HoldingLimits, MAX_REJECTED, Rejected};
 use leftfold::testing::bad_json;
 use leftfold::{
-    Answer, Backoff, Error, Kind, Memory, Policy, Result, Sequencer, Sequences, StreamId, System,
+    Backoff, Error, IngestAnswer, Kind, Memory, Policy, Result, Sequencer, Sequences, StreamId, System,
 };
 use leftfold_sources::{CloudEvents, Feed, Handle, Mapping, Message, Resubmitted, resubmit};
 use tokio::sync::watch;
@@ -178,7 +178,7 @@ async fn an_event_that_the_store_can_not_take_hinders_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_full_holding_area_pushes_back_and_drops_nothing() {
     let (broker, store) = (Broker::default(), Memory::default());
-    let limits = Limits { stream_events: 5, ..Limits::default() };
+    let limits = HoldingLimits { stream_events: 5, ..HoldingLimits::default() };
     let sequencer = Sequencer::with(store.clone(), limits, Arc::new(System));
     // The first event comes last, so that 19 would have to be held.
     broker
@@ -282,7 +282,7 @@ async fn what_was_rejected_can_be_submitted_again() {
     assert_eq!(store.rejected(None, 10).await.unwrap().len(), 2);
 
     let by_key = CloudEvents { stream: "partitionkey".into(), ..CloudEvents::default() }.into();
-    assert!(matches!(again(&id(false), &by_key).await, Resubmitted::Answered(Answer::Appended(_))));
+    assert!(matches!(again(&id(false), &by_key).await, Resubmitted::Answered(IngestAnswer::Appended(_))));
     assert_eq!(again(&id(false), &by_key).await, Resubmitted::NotThere);
     for nonsense in ["", "x", "é", "ffffffffffffffffffffffffffffffff"] {
         assert_eq!(again(nonsense, &by_key).await, Resubmitted::NotThere, "{nonsense}");

@@ -18,9 +18,13 @@ use axum::response::IntoResponse as _;
 use axum::routing::get;
 use common::{assert_right, event, event_with, poison, rejected, shuffled, soon, story};
 use faulty::{Fault, Faulty};
-use leftfold::sequence::{FromLog, Healer, Healing, Limits, MAX_REJECTED, Missing, Rejected, Resupply};
+use leftfold::sequence::{
+    FromLog, Healer, Healing, HoldingLimits, MAX_REJECTED, Missing, Rejected, Resupply,
+};
 use leftfold::testing::bad_json;
-use leftfold::{Answer, Delivery, Kind, Memory, Policy, Revision, Sequencer, Sequences, StreamId, System};
+use leftfold::{
+    Delivery, IngestAnswer, Kind, Memory, Policy, Revision, Sequencer, Sequences, StreamId, System,
+};
 use leftfold_sources::http::{HttpResupplier, Ingest, router};
 use leftfold_sources::{Mapping, Message, Place};
 use leftfold_sqlite::Sqlite;
@@ -208,7 +212,7 @@ async fn what_is_wrong_is_said_as_a_problem() {
 #[tokio::test]
 async fn no_room_is_said_with_when_to_try_again() {
     let store = Memory::default();
-    let limits = Limits { stream_events: 2, ..Limits::default() };
+    let limits = HoldingLimits { stream_events: 2, ..HoldingLimits::default() };
     let sequencer = Sequencer::with(store.clone(), limits, Arc::new(System));
     let address = serve(router(sequencer, Mapping::default(), Policy::Contiguous)).await;
     let messages: Vec<_> =
@@ -371,7 +375,7 @@ async fn origin(log: Memory) -> (String, Asked) {
     (format!("http://{address}/events"), asked)
 }
 
-async fn ingested(store: &Memory, messages: Vec<Message>) -> Vec<Answer> {
+async fn ingested(store: &Memory, messages: Vec<Message>) -> Vec<IngestAnswer> {
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let deliveries = messages.iter().map(|message| Mapping::default().map(message, now).unwrap()).collect();
     Sequencer::new(store.clone()).ingest(Policy::Contiguous, deliveries).await.unwrap()
@@ -392,7 +396,7 @@ async fn what_is_missing_is_asked_from_the_origin() {
     assert_right(&holed, 3, 40).await;
     // The lost events arrive late, as duplicates.
     let late = ingested(&holed, story(3, 40)).await;
-    assert!(late.iter().all(|answer| matches!(answer, Answer::Duplicate(_))), "{late:?}");
+    assert!(late.iter().all(|answer| matches!(answer, IngestAnswer::Duplicate(_))), "{late:?}");
     let asked = asked.lock().unwrap();
     assert!(asked[0].starts_with("tenant=a&stream=cart-1&after="), "{asked:?}");
 }

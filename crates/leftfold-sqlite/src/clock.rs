@@ -8,14 +8,14 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use leftfold::steady::{Reading, Steady, Step};
+use leftfold::steady::{ClockStep, Reading, Steady};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::Failure;
 
 /// The clocks of a machine.
-pub trait Clock: Send + Sync + 'static {
+pub trait MachineClock: Send + Sync + 'static {
     /// Returns the time of day. It may be set to any other time.
     fn now(&self) -> Timestamp;
 
@@ -23,7 +23,7 @@ pub trait Clock: Send + Sync + 'static {
     fn elapsed(&self) -> Duration;
 }
 
-impl fmt::Debug for dyn Clock {
+impl fmt::Debug for dyn MachineClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Clock")
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for dyn Clock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine;
 
-impl Clock for Machine {
+impl MachineClock for Machine {
     fn now(&self) -> Timestamp {
         Timestamp::now()
     }
@@ -47,12 +47,12 @@ impl Clock for Machine {
 /// The store's time, as this process knows it.
 #[derive(Debug)]
 pub(crate) struct StoreClock {
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn MachineClock>,
     steady: Mutex<Steady>,
 }
 
 impl StoreClock {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn MachineClock>) -> Arc<Self> {
         Arc::new(Self { clock, steady: Mutex::default() })
     }
 
@@ -64,7 +64,7 @@ impl StoreClock {
         let mut steady = self.steady();
         let before = steady.step();
         let reading = steady.read(self.clock.now().as_microsecond(), self.clock.elapsed(), kept);
-        if let Some(Step { by, .. }) = steady.step().filter(|step| Some(*step) != before) {
+        if let Some(ClockStep { by, .. }) = steady.step().filter(|step| Some(*step) != before) {
             tracing::warn!(microseconds = by, "the clock of this machine was set; waits go on as they were");
         }
         reading
@@ -81,7 +81,7 @@ impl StoreClock {
         })?;
         let this = Arc::clone(self);
         connection.create_scalar_function("leftfold_clock_step", 0, flags, move |_| {
-            Ok(this.steady().step().map(|Step { by, at }| format!("{by} {at}")))
+            Ok(this.steady().step().map(|ClockStep { by, at }| format!("{by} {at}")))
         })
     }
 }
@@ -100,10 +100,10 @@ pub(crate) fn now(connection: &Connection) -> Result<i64, Failure> {
 }
 
 /// Returns the last stored step of the machine's clock.
-pub(crate) fn step(connection: &Connection) -> Result<Option<Step>, Failure> {
+pub(crate) fn step(connection: &Connection) -> Result<Option<ClockStep>, Failure> {
     let sql = "SELECT value FROM leftfold_meta WHERE key = 'clock_step'";
     let text: Option<String> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
-    Ok(text.as_deref().and_then(two).map(|(by, at)| Step { by, at }))
+    Ok(text.as_deref().and_then(two).map(|(by, at)| ClockStep { by, at }))
 }
 
 fn two(text: &str) -> Option<(i64, i64)> {

@@ -9,8 +9,8 @@ mod operating;
 
 use std::sync::Arc;
 
-use leftfold::content::{Contents, Guard, Operated, Operation, Stored, Write, Wrote};
-use leftfold::react::Plain;
+use leftfold::content::{ContentGuard, ContentWrite, Contents, Operated, Operation, Stored, Wrote};
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Error, Json, Result};
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 
@@ -29,11 +29,11 @@ impl Contents for Sqlite {
     /// Concurrent pieces share a commit; small pieces only let writing begin early.
     const PIECE: usize = 50;
 
-    async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
+    async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
         self.inner.writer.run(PrepareWork(collection.clone())).await
     }
 
-    async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
+    async fn contents(&self, collection: &ExternalCollection, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         let collection = collection.clone();
         let read = move |file: &Connection| {
             let found = ids.into_iter().map(|id| find(file, &collection, id));
@@ -42,7 +42,11 @@ impl Contents for Sqlite {
         self.inner.readers.read("load documents from", read).await
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
+    async fn write_contents(
+        &self,
+        collection: &ExternalCollection,
+        writes: Arc<[ContentWrite]>,
+    ) -> Result<Vec<Wrote>> {
         if writes.is_empty() {
             return Ok(Vec::new());
         }
@@ -51,7 +55,7 @@ impl Contents for Sqlite {
 
     async fn operate(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         if operations.is_empty() {
@@ -62,7 +66,11 @@ impl Contents for Sqlite {
 }
 
 /// Reads a document from the file.
-fn find(file: &Connection, collection: &Plain, id: DocumentId) -> Result<Option<Stored>, Failure> {
+fn find(
+    file: &Connection,
+    collection: &ExternalCollection,
+    id: DocumentId,
+) -> Result<Option<Stored>, Failure> {
     let sql = format!("SELECT body, guard, operations FROM \"{}\" WHERE id = ?1", collection.as_str());
     let mut statement = file.prepare_cached(&sql)?;
     let mut rows = statement.query([id.as_str()])?;
@@ -70,12 +78,12 @@ fn find(file: &Connection, collection: &Plain, id: DocumentId) -> Result<Option<
     Ok(Some(Stored {
         id,
         body: Json::stored(row.get_ref(0)?.as_str()?),
-        guard: Guard::stored(row.get_ref(1)?.as_blob()?),
+        guard: ContentGuard::stored(row.get_ref(1)?.as_blob()?),
         operations: remembered(row.get_ref(2)?.as_blob()?),
     }))
 }
 
-struct PrepareWork(Plain);
+struct PrepareWork(ExternalCollection);
 
 impl Work for PrepareWork {
     type Answer = Result<()>;
@@ -122,26 +130,26 @@ impl Work for PrepareWork {
 }
 
 struct WriteWork {
-    collection: Plain,
-    writes: Arc<[Write]>,
+    collection: ExternalCollection,
+    writes: Arc<[ContentWrite]>,
 }
 
 /// The statements of many writes, each prepared on first use.
 struct Writes<'c> {
     connection: &'c Connection,
-    collection: &'c Plain,
+    collection: &'c ExternalCollection,
     insert: Option<CachedStatement<'c>>,
     update: Option<CachedStatement<'c>>,
     delete: Option<CachedStatement<'c>>,
 }
 
 impl<'c> Writes<'c> {
-    fn new(connection: &'c Connection, collection: &'c Plain) -> Self {
+    fn new(connection: &'c Connection, collection: &'c ExternalCollection) -> Self {
         Self { connection, collection, insert: None, update: None, delete: None }
     }
 
     /// Makes a write if its guard holds. Returns whether it did.
-    fn write(&mut self, write: &Write) -> Result<bool, Failure> {
+    fn write(&mut self, write: &ContentWrite) -> Result<bool, Failure> {
         let (connection, table, id) = (self.connection, self.collection.as_str(), write.id.as_str());
         let written = match (&write.expected, &write.to) {
             (None, Some((guard, body))) => {
@@ -222,7 +230,7 @@ impl Work for WriteWork {
 }
 
 struct OperateWork {
-    collection: Plain,
+    collection: ExternalCollection,
     operations: Arc<[(DocumentId, Operation)]>,
 }
 

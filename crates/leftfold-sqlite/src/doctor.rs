@@ -6,7 +6,7 @@ mod tables;
 use std::time::Duration;
 
 use leftfold::doctor::{self, Area, Examine, Finding, span};
-use leftfold::steady::{Reading, Step};
+use leftfold::steady::{ClockStep, Reading};
 use leftfold::{Error, Result};
 use rusqlite::{Connection, ErrorCode};
 
@@ -61,7 +61,7 @@ impl Examine for Sqlite {
 }
 
 /// Judges the store's time: warns if the machine's clock was set back, or was recently set at all.
-fn time(now: Reading, step: Option<Step>) -> Finding {
+fn time(now: Reading, step: Option<ClockStep>) -> Finding {
     const SUBJECT: &str = "the store's time";
     const AHEAD: Duration = Duration::from_secs(1);
     const LATELY: i64 = 7 * 24 * 3_600 * 1_000_000;
@@ -76,7 +76,7 @@ fn time(now: Reading, step: Option<Step>) -> Finding {
         return Finding::warning(Area::Clock, SUBJECT, found, advice);
     }
     match step.filter(|step| now.time.saturating_sub(step.at) < LATELY) {
-        Some(Step { by, .. }) => {
+        Some(ClockStep { by, .. }) => {
             let way = if by > 0 { "forward" } else { "back" };
             let found = format!(
                 "the clock of this machine was set {way} by {}",

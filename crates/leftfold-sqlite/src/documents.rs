@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leftfold::documents::{
-    Advance, Changes, Checkpoint, Claim, Commit, Conflict, Counts, Generations, Header, Outcome, Record,
-    Write,
+    Advance, Checkpoint, Claim, CollectionWrites, Commit, CommitConflict, CommitOutcome, DocumentCounts,
+    DocumentWrite, Generations, Header, Record,
 };
 use leftfold::{Collection, DocumentId, Documents, Error, Json, Mark, Result};
 use rusqlite::types::ValueRef;
@@ -51,7 +51,7 @@ impl Documents for Sqlite {
             .await
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         commit.check()?;
         point!("batch");
         self.inner.writer.run(CommitWork(commit)).await
@@ -85,7 +85,7 @@ impl Documents for Sqlite {
         Ok(self.list(collection, "parked", after, limit, usize::MAX).await?.0)
     }
 
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         let collection = collection.clone();
         self.inner
             .readers
@@ -103,7 +103,7 @@ impl Documents for Sqlite {
                     Ok((number(row, 0)?, number(row, 1)?, row.get::<_, Option<String>>(2)?))
                 })?;
                 let parked_since = since.and_then(|since| since.parse().ok());
-                Ok(Counts { documents, parked, parked_since })
+                Ok(DocumentCounts { documents, parked, parked_since })
             })
             .await
     }
@@ -215,12 +215,12 @@ impl Sqlite {
 struct CommitWork(Arc<Commit>);
 
 impl Work for CommitWork {
-    type Answer = Result<Outcome>;
+    type Answer = Result<CommitOutcome>;
 
     const DOING: &'static str = "commit documents to";
 
     fn bytes(&self) -> usize {
-        let body = |write: &Write| write.record.body.as_ref().map_or(0, |body| body.as_str().len());
+        let body = |write: &DocumentWrite| write.record.body.as_ref().map_or(0, |body| body.as_str().len());
         self.0.changes.iter().flat_map(|changes| &changes.writes).map(|write| body(write) + 128).sum()
     }
 
@@ -229,30 +229,30 @@ impl Work for CommitWork {
     }
 
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        let mut conflict = Conflict::default();
+        let mut conflict = CommitConflict::default();
         if let Some(advance) = &self.0.advance
             && !step(tx.connection, advance)?
         {
             conflict.checkpoint = true;
-            return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
+            return Ok(Ran::Undo(Ok(CommitOutcome::Conflict(conflict))));
         }
         point!("checkpoint-moved");
         for changes in &self.0.changes {
             write(tx.connection, changes, &mut conflict)?;
         }
-        if conflict != Conflict::default() {
-            return Ok(Ran::Undo(Ok(Outcome::Conflict(conflict))));
+        if conflict != CommitConflict::default() {
+            return Ok(Ran::Undo(Ok(CommitOutcome::Conflict(conflict))));
         }
         point!("documents-written");
         tx.wrote_documents |= !self.0.changes.is_empty();
         if let Some(Advance { projection, to, .. }) = &self.0.advance {
             tx.marks.push((stored(tx.connection, projection)?, to.mark.clone()));
         }
-        Ok(Ran::Keep(Ok(Outcome::Applied)))
+        Ok(Ran::Keep(Ok(CommitOutcome::Applied)))
     }
 
     fn failed(error: Error) -> Self::Answer {
-        if error.is_unknown() { Ok(Outcome::Unknown(error)) } else { Err(error) }
+        if error.is_unknown() { Ok(CommitOutcome::Unknown(error)) } else { Err(error) }
     }
 }
 
@@ -272,7 +272,11 @@ fn step(connection: &Connection, advance: &Advance) -> Result<bool, Failure> {
 }
 
 /// Writes each document whose guard holds, and records the others as conflicts.
-fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) -> Result<(), Failure> {
+fn write(
+    connection: &Connection,
+    changes: &CollectionWrites,
+    conflict: &mut CommitConflict,
+) -> Result<(), Failure> {
     let table = table(&stored(connection, &changes.collection)?);
     let mut insert = connection.prepare_cached(&format!(
         "INSERT INTO {table} (id, body, mark, parked) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO NOTHING"
@@ -280,7 +284,7 @@ fn write(connection: &Connection, changes: &Changes, conflict: &mut Conflict) ->
     let mut update = connection.prepare_cached(&format!(
         "UPDATE {table} SET body = ?2, mark = ?3, parked = ?4 WHERE id = ?1 AND mark = ?5 AND parked IS ?6"
     ))?;
-    for Write { expected, record } in &changes.writes {
+    for DocumentWrite { expected, record } in &changes.writes {
         let Record { id, header, body } = record;
         let body = body.as_ref().map(Json::as_str);
         let (mark, parked) = (header.mark.to_string(), header.parked.as_ref().map(text).transpose()?);

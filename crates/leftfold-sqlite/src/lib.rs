@@ -63,7 +63,7 @@ use std::sync::{Arc, mpsc};
 
 use leftfold::{Error, Kind, Result};
 
-pub use crate::clock::Clock;
+pub use crate::clock::MachineClock;
 use crate::clock::{Machine, StoreClock};
 use crate::error::Failure;
 use crate::identity::Identity;
@@ -159,7 +159,7 @@ pub struct Options {
     partitions: Option<u16>,
     max_event_bytes: usize,
     max_bytes: Option<u64>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn MachineClock>,
 }
 
 impl Options {
@@ -186,7 +186,7 @@ impl Options {
     }
 
     /// Sets the source of time. The default is the machine's clocks.
-    pub fn clock(mut self, clock: impl Clock) -> Self {
+    pub fn clock(mut self, clock: impl MachineClock) -> Self {
         self.clock = Arc::new(clock);
         self
     }

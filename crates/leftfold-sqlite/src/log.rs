@@ -4,10 +4,10 @@
 //! writer assigns positions inside its transaction: 1, 2, 3 … without gaps. So commit order is
 //! position order, and a reader never misses an event that appears later at a lower position.
 
-use leftfold::log::{Entry, Limit, Page, check_entries, judge_append};
+use leftfold::log::{Entry, Limit, LogPage, check_entries, judge_append};
 use leftfold::{
     Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Lane, Log,
-    Mark, Partition, Position, Result, Revision, StreamId, Token,
+    Mark, Partition, Position, Receipt, Result, Revision, StreamId,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 
@@ -39,7 +39,7 @@ impl Log for Sqlite {
         Ok((0..).zip(heads).map(|(partition, head)| (Lane::from(Partition(partition)), head)).collect())
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         if partition.0 >= self.inner.partitions {
             let expected = format!("one below {}, the number of partitions", self.inner.partitions);
             return Err(Invalid::new("partition", &partition.to_string(), expected).into());
@@ -52,7 +52,7 @@ impl Log for Sqlite {
                 let mut statement = file.prepare_cached(READ)?;
                 let (events, more) = take(statement.query(params![first, last, rows(limit)])?, limit)?;
                 let through = events.last().map_or(after, |event| event.position);
-                Ok(Page { events, through, more })
+                Ok(LogPage { events, through, more })
             })
             .await
     }
@@ -148,7 +148,7 @@ impl Work for AppendWork {
 impl AppendWork {
     /// Appends the events to their stream and partition. Returns `None` if an id is taken; the
     /// caller then undoes the events inserted before it.
-    fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Token>, Failure> {
+    fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Receipt>, Failure> {
         let mut row = tx.head(self.partition)?;
         let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
         for entry in &self.entries {
@@ -160,7 +160,7 @@ impl AppendWork {
         }
         point!("events-inserted");
         tx.grow(self.partition, row);
-        Ok(Some(Token {
+        Ok(Some(Receipt {
             stream: self.stream.clone(),
             revision: Revision(number.unsigned_abs()),
             partition: self.partition,

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::react::{
-    Change, Depth, Due, FoundDocuments, On, Query, Reactive, Registered, Task, TaskKey, Wanted,
+    Depth, DocumentSource, DueTasks, FoundDocuments, Query, ReactionStore, Registered, Task, TaskChange,
+    TaskKey, WantedTasks,
 };
 use leftfold::{DocumentId, Result};
 use rusqlite::Connection;
@@ -37,10 +38,10 @@ pub use inside::{document_in, save_task_in, task_in};
 pub(crate) use leases::stirs;
 pub(crate) use registry::all as registered;
 
-impl Reactive for Sqlite {
+impl ReactionStore for Sqlite {
     type Feed = SqliteFeed;
 
-    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+    async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
         let on = on.to_vec();
         let asked = on.clone();
         let doing = "look for followed documents in";
@@ -54,19 +55,29 @@ impl Reactive for Sqlite {
         self.inner.readers.read("read the time in", |file| clock::now(file).map(timestamp)).await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+    async fn current_documents(
+        &self,
+        on: &DocumentSource,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> Result<FoundDocuments> {
         let on = on.clone();
         let read = move |file: &Connection| documents::find(file, &on, ids, bytes);
         self.inner.readers.read("load documents from", read).await
     }
 
-    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+    async fn page_of_ids(
+        &self,
+        on: &DocumentSource,
+        after: Option<DocumentId>,
+        most: usize,
+    ) -> Result<Vec<DocumentId>> {
         let on = on.clone();
         let read = move |file: &Connection| documents::page(file, &on, after.as_ref(), most);
         self.inner.readers.read("list documents in", read).await
     }
 
-    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<SqliteFeed> {
+    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<SqliteFeed> {
         let at = match from {
             // A text that is not a number is not a place in any journal.
             Some(place) => place.parse().unwrap_or(-1),
@@ -83,7 +94,7 @@ impl Reactive for Sqlite {
         self.inner.readers.read("load tasks from", read).await
     }
 
-    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+    async fn save_tasks(&self, changes: Vec<TaskChange>) -> Result<Vec<TaskKey>> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
@@ -92,11 +103,11 @@ impl Reactive for Sqlite {
         self.inner.writer.run(tasks::SaveWork(writes)).await
     }
 
-    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+    async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
         self.inner.readers.read("look for due tasks in", move |file| tasks::due(file, &wanted)).await
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
         let read = move |file: &Connection| tasks::to_check(file, &reactions, most);
         self.inner.readers.read("look for tasks to check in", read).await
     }
@@ -146,11 +157,11 @@ impl Reactive for Sqlite {
         self.inner.writer.run(work).await
     }
 
-    async fn stir(&self) -> Result<()> {
+    async fn wake(&self) -> Result<()> {
         self.inner.writer.run(leases::StirWork).await
     }
 
-    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+    async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         let end = Instant::now().checked_add(patience);
         let (_waiting, mut known) = self.inner.board.wait()?;
         loop {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
 use leftfold::sequence::{
-    Conflict, Counts, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Settled, Settlement,
-    Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
+    Conflict, DueGaps, Found, Held, HeldPage, MAX_REJECTED, Rejected, Resolution, SequencerCounts, Settled,
+    Settlement, Skipped, StreamChange, StreamState, StreamVersion, Survey, Totals, Waiting, WantedEvents,
+    too_many_rejected,
 };
 use leftfold::{Error, EventId, EventKind, Json, Partition, Position, Result, Revision, Sequences, StreamId};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -45,7 +46,7 @@ impl Sequences for Sqlite {
                 let last = revision(&mut last, &stream)?;
                 let mut rows = waiting.query([stream.as_str()])?;
                 let waiting = rows.next()?.map(|row| self::waiting(row, 0)).transpose()?;
-                survey.streams.insert(stream, Standing { last, waiting });
+                survey.streams.insert(stream, StreamState { last, waiting });
             }
             let mut totals =
                 file.prepare_cached("SELECT partition, events, bytes, conflicts, counts FROM leftfold_kept")?;
@@ -61,7 +62,7 @@ impl Sequences for Sqlite {
         self.inner.readers.read("look at streams in", read).await
     }
 
-    async fn find(&self, wanted: Wanted) -> Result<Found> {
+    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         let read = move |file: &Connection| {
             let mut found = Found::default();
             let mut logged = file.prepare_cached(AT)?;
@@ -85,7 +86,7 @@ impl Sequences for Sqlite {
         self.inner.readers.read("look for events in", read).await
     }
 
-    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, Page>> {
+    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, HeldPage>> {
         let read = move |file: &Connection| {
             let mut statement =
                 file.prepare_cached(&format!("{HELD} WHERE stream = ?1 ORDER BY revision"))?;
@@ -101,7 +102,7 @@ impl Sequences for Sqlite {
                         None
                     })
                 });
-                let page = Page::cut(list, &mut room);
+                let page = HeldPage::cut(list, &mut room);
                 if let Some(failure) = failed {
                     return Err(failure);
                 }
@@ -118,7 +119,7 @@ impl Sequences for Sqlite {
         self.inner.writer.run(SettleWork(settlement)).await
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         let sql = "SELECT stream, version, skipped, events, bytes, first, until, highest, since, ask_at, asked, trouble \
             FROM leftfold_sequences WHERE events > 0 AND stream > ?1 ORDER BY stream LIMIT ?2";
         let read = move |file: &Connection| {
@@ -128,7 +129,7 @@ impl Sequences for Sqlite {
         self.inner.readers.read("look at streams in", read).await
     }
 
-    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         let sql = "SELECT stream, version, skipped, events, bytes, first, until, highest, since, ask_at, asked, trouble \
             FROM leftfold_sequences WHERE events > 0 AND (since <= ?1 OR since > ?3) AND (ask_at <= ?2 OR ask_at > ?3) \
             ORDER BY since LIMIT ?4";
@@ -213,7 +214,7 @@ impl Sequences for Sqlite {
         self.inner.writer.run(ForgetWork(rejected.to_owned())).await
     }
 
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
         let partition = Partition::of(&conflict.stream, self.inner.partitions);
         self.inner.writer.run(ResolveWork { conflict: conflict.clone(), partition, decided }).await
     }
@@ -228,7 +229,7 @@ impl Work for SettleWork {
 
     fn bytes(&self) -> usize {
         let entry = |entry: &Entry| entry.data.as_str().len() + 256;
-        let step = |step: &Step| {
+        let step = |step: &StreamChange| {
             let append = step.append.iter().map(|(_, appended)| entry(appended));
             append.chain(step.hold.iter().map(|held| entry(&held.entry))).sum::<usize>()
         };
@@ -250,7 +251,7 @@ impl Work for SettleWork {
         let mut after = before;
         let (mut head, mut taken) = (tx.head(*partition)?, Vec::new());
         let first = head;
-        for Step { stream, append, hold, unhold, .. } in steps {
+        for StreamChange { stream, append, hold, unhold, .. } in steps {
             for (revision, entry) in append {
                 if !log::insert(tx, *partition, &mut head, stream, stored(revision.0), entry)? {
                     taken.push(entry.id.clone());
@@ -269,7 +270,7 @@ impl Work for SettleWork {
         if !after.is_within(bounds, &before) {
             return Ok(Ran::Undo(Ok(Settled::Full)));
         }
-        for Step { stream, seen, waiting, .. } in steps {
+        for StreamChange { stream, seen, waiting, .. } in steps {
             put(connection, stream, seen.version.is_some(), waiting.as_ref())?;
         }
         if let Some(Skipped { stream, after, through, reason, at }) = skipped {
@@ -295,15 +296,15 @@ impl Work for SettleWork {
 }
 
 /// Returns the streams that have changed since the caller read them.
-fn moved(tx: &mut Tx<'_>, steps: &[Step]) -> Result<Vec<StreamId>, Failure> {
+fn moved(tx: &mut Tx<'_>, steps: &[StreamChange]) -> Result<Vec<StreamId>, Failure> {
     let mut version = tx.connection.prepare_cached(VERSION)?;
     let last = &mut tx.append()?.revision;
     let mut moved = Vec::new();
-    for Step { stream, seen, .. } in steps {
+    for StreamChange { stream, seen, .. } in steps {
         let last = revision(last, stream)?;
         let version =
             version.query_row([stream.as_str()], |row| row.get(0).map(i64::unsigned_abs)).optional()?;
-        if (Seen { last, version }) != *seen {
+        if (StreamVersion { last, version }) != *seen {
             moved.push(stream.clone());
         }
     }
@@ -419,7 +420,7 @@ fn put(
 }
 
 /// Returns the totals and counts of a partition.
-fn kept(connection: &Connection, partition: Partition) -> Result<(Totals, Counts), Failure> {
+fn kept(connection: &Connection, partition: Partition) -> Result<(Totals, SequencerCounts), Failure> {
     let mut statement = connection.prepare_cached(TOTALS)?;
     let mut rows = statement.query([partition.0])?;
     rows.next()?.map_or_else(|| Ok(Default::default()), |row| Ok((totals(row, 0)?, json(row, 3)?)))
@@ -429,7 +430,7 @@ fn put_totals(
     connection: &Connection,
     partition: Partition,
     totals: Totals,
-    counts: Counts,
+    counts: SequencerCounts,
 ) -> Result<(), Failure> {
     let Totals { events, bytes, conflicts } = totals;
     let values = params![partition.0, stored(events), stored(bytes), stored(conflicts), text(&counts)?];
@@ -442,7 +443,7 @@ fn put_totals(
 struct ResolveWork {
     conflict: Conflict,
     partition: Partition,
-    decided: Option<Decided>,
+    decided: Option<Resolution>,
 }
 
 impl Work for ResolveWork {
@@ -570,14 +571,14 @@ fn standings(
     file: &Connection,
     sql: &str,
     values: &[&dyn rusqlite::ToSql],
-) -> Result<Vec<(StreamId, Standing)>, Failure> {
+) -> Result<Vec<(StreamId, StreamState)>, Failure> {
     let mut statement = file.prepare_cached(sql)?;
     let mut last = file.prepare_cached(log::REVISION)?;
     let mut rows = statement.query(values)?;
     let mut standings = Vec::new();
     while let Some(row) = rows.next()? {
         let stream = StreamId::stored(row.get_ref(0)?.as_str()?);
-        let standing = Standing { last: revision(&mut last, &stream)?, waiting: Some(waiting(row, 1)?) };
+        let standing = StreamState { last: revision(&mut last, &stream)?, waiting: Some(waiting(row, 1)?) };
         standings.push((stream, standing));
     }
     Ok(standings)

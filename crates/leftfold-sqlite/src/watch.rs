@@ -27,7 +27,7 @@ use crate::{log, schema};
 /// The pause between two looks, as a fraction of the time since the last change.
 const QUIET_PART: u32 = 8;
 const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_millis(50);
+const MAX_WAIT: Duration = Duration::from_millis(50);
 
 /// The known commits. Other processes may be further.
 #[derive(Debug, Default)]
@@ -212,7 +212,7 @@ impl Board {
                     view = None;
                 }
             }
-            let pause = (stirred_at.elapsed() / QUIET_PART).clamp(SHORTEST, LONGEST);
+            let pause = (stirred_at.elapsed() / QUIET_PART).clamp(SHORTEST, MAX_WAIT);
             let mut waiting = self.lock();
             let dozes = pause > 4 * SHORTEST;
             if waiting.thread == Thread::Looking && !(dozes && waiting.stirred) {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use common::{cart, closed, entry, everything, insert, stream};
 use leftfold::content::Contents as _;
 use leftfold::documents::Commit;
-use leftfold::documents::{Changes, Outcome};
+use leftfold::documents::{CollectionWrites, CommitOutcome};
 use leftfold::log::{Entry, Limit};
-use leftfold::react::{Plain, Reactive as _};
+use leftfold::react::{ExternalCollection, ReactionStore as _};
 use leftfold::{Append, AppendError, Documents, Expected, Json, Kind, Log, Partition, Position, Revision};
 use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;
@@ -163,7 +163,7 @@ async fn an_older_format_gets_what_it_lacks() {
         assert_eq!(leftfold::Sequences::rejected(&store, None, 1).await.unwrap(), []);
         assert_eq!(store.registered().await.unwrap(), []);
         assert_eq!(store.generations(&cart()).await.unwrap(), leftfold::documents::Generations::default());
-        store.prepare_reactions(&[leftfold::react::On::Projection(cart())]).await.unwrap();
+        store.prepare_reactions(&[leftfold::react::DocumentSource::Projection(cart())]).await.unwrap();
         drop(file);
         closed(store).await;
     }
@@ -270,8 +270,9 @@ async fn a_document_has_a_limit() {
     store.prepare(&cart()).await.unwrap();
     let body = |size: usize| "x".repeat(size - 2);
     let writes = vec![insert("small", "1"), insert("large", &format!("{:?}", body(16_000_001)))];
-    let commit =
-        |writes| Arc::new(Commit { advance: None, changes: vec![Changes { collection: cart(), writes }] });
+    let commit = |writes| {
+        Arc::new(Commit { advance: None, changes: vec![CollectionWrites { collection: cart(), writes }] })
+    };
     let error = store.commit(commit(writes)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid, "{error}");
     for word in ["large", "cart", "16000000", "16000001"] {
@@ -279,7 +280,7 @@ async fn a_document_has_a_limit() {
     }
     assert!(store.scan(&cart(), None, 9).await.unwrap().is_empty(), "nothing is written");
     let fits = commit(vec![insert("fits", &format!("{:?}", body(16_000_000)))]);
-    assert!(matches!(store.commit(fits).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(fits).await.unwrap(), CommitOutcome::Applied));
 }
 
 #[tokio::test]
@@ -366,14 +367,14 @@ async fn a_full_store_loses_nothing_and_recovers() {
     let writes = (0..50).map(|number| insert(&format!("d{number}"), &format!("{:?}", "x".repeat(5_000))));
     let commit = Arc::new(Commit {
         advance: None,
-        changes: vec![Changes { collection: cart(), writes: writes.collect() }],
+        changes: vec![CollectionWrites { collection: cart(), writes: writes.collect() }],
     });
     let error = store.commit(Arc::clone(&commit)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Full, "{error}");
     assert!(store.scan(&cart(), None, 9).await.unwrap().is_empty(), "nothing is half-written");
 
     other.execute_batch("DROP TABLE ballast").unwrap();
-    assert!(matches!(store.commit(commit).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(commit).await.unwrap(), CommitOutcome::Applied));
     store.append(stream("s"), Expected::Any, vec![entry("room")]).await.unwrap();
     assert_eq!(store.scan(&cart(), None, 99).await.unwrap().len(), 50);
 }
@@ -396,7 +397,7 @@ async fn tables_of_others_are_not_written_to() {
         ("sqlite_x", ["belong to", "another name"]),
         ("Leftfold_meta", ["belong to", "another name"]),
     ] {
-        let error = store.prepare_contents(&Plain::new(name).unwrap()).await.unwrap_err();
+        let error = store.prepare_contents(&ExternalCollection::new(name).unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
     }

@@ -17,9 +17,9 @@ use common::{cart, closed};
 use jiff::{SignedDuration, Timestamp};
 use leftfold::doctor::{Examine as _, Severity};
 use leftfold::documents::Claim;
-use leftfold::react::{Change, Reactive as _, State, Suspicion, Task, TaskKey, Wanted};
+use leftfold::react::{ReactionStore as _, State, Suspicion, Task, TaskChange, TaskKey, WantedTasks};
 use leftfold::{DocumentId, Documents as _, Json};
-use leftfold_sqlite::{Clock, Sqlite};
+use leftfold_sqlite::{MachineClock, Sqlite};
 use tempfile::tempdir;
 
 const MINUTE: i64 = 60_000_000;
@@ -50,7 +50,7 @@ impl Set {
     }
 }
 
-impl Clock for Set {
+impl MachineClock for Set {
     fn now(&self) -> Timestamp {
         Timestamp::from_microsecond(self.0.0.load(Ordering::Relaxed)).unwrap()
     }
@@ -87,11 +87,12 @@ async fn plan(store: &Sqlite, name: &str, minutes: i64) {
         suspicion: Suspicion::None,
         excused: 0,
     };
-    assert_eq!(store.save_tasks(vec![Change::Insert(task)]).await.unwrap(), []);
+    assert_eq!(store.save_tasks(vec![TaskChange::Insert(task)]).await.unwrap(), []);
 }
 
 async fn due(store: &Sqlite) -> Vec<String> {
-    let wanted = Wanted { reaction: "mail".to_owned(), version: 1, most: 10, suspicion: Suspicion::None };
+    let wanted =
+        WantedTasks { reaction: "mail".to_owned(), version: 1, most: 10, suspicion: Suspicion::None };
     let due = store.due_tasks(vec![wanted]).await.unwrap();
     due.tasks.into_iter().map(|task| task.key.document.to_string()).collect()
 }

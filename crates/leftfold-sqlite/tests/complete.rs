@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leftfold::DocumentId;
-use leftfold::react::{Context, HandlerError, Reacting, Reaction, Reactor, Retry, State, Task, TaskKey};
+use leftfold::react::{Context, HandlerError, Reaction, Reactor, ReactorHandle, Retry, State, Task, TaskKey};
 use leftfold_sqlite::{InTransaction as _, Sqlite};
 use rusqlite::{Connection, TransactionBehavior};
 use serde::Deserialize;
@@ -54,7 +54,7 @@ impl Shop {
         all.unwrap()
     }
 
-    async fn start(&self, reaction: Reaction, worker: &str) -> Reacting<Sqlite> {
+    async fn start(&self, reaction: Reaction, worker: &str) -> ReactorHandle<Sqlite> {
         let store = Sqlite::open(&self.path).await.unwrap();
         Reactor::on(store).worker(worker).reaction(reaction).start().await.unwrap()
     }
@@ -75,7 +75,7 @@ fn book(path: &Path, ctx: &Context<Order>, commits: bool) -> Result<(), HandlerE
     Ok(())
 }
 
-async fn task(reacting: &Reacting<Sqlite>, document: &str) -> Task {
+async fn task(reacting: &ReactorHandle<Sqlite>, document: &str) -> Task {
     let key = TaskKey { reaction: "book".to_owned(), document: DocumentId::new(document).unwrap() };
     reacting.task(key).await.unwrap().unwrap()
 }

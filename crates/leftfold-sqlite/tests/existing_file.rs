@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use common::{cart, entry, insert, stream};
 use leftfold::doctor::{Examine as _, Severity};
-use leftfold::documents::{Changes, Commit, Outcome};
+use leftfold::documents::{CollectionWrites, Commit, CommitOutcome};
 use leftfold::react::{Context, Reaction, Reactor};
 use leftfold::{
     Append as _, Collection, Documents as _, Event, Expected, Kind, Leftfold, Log as _, Partition, Position,
@@ -272,9 +272,9 @@ async fn a_projection_leaves_tables_with_its_name_alone() {
     store.prepare(&cart()).await.unwrap();
     let commit = Commit {
         advance: None,
-        changes: vec![Changes { collection: cart(), writes: vec![insert("c", "{}")] }],
+        changes: vec![CollectionWrites { collection: cart(), writes: vec![insert("c", "{}")] }],
     };
-    assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), CommitOutcome::Applied));
     assert_eq!(owned(&file), before);
 }
 

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{cart, entry, insert, stream};
-use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Parked, Tally, Write};
+use leftfold::documents::{
+    Advance, Checkpoint, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Parked, Tally,
+};
 use leftfold::log::Entry;
 use leftfold::react::{
-    Change, Comparing, Ended, On, Reactive as _, Registered, Run, State, Suspicion, Task, TaskKey,
+    Comparing, DocumentSource, Ended, ReactionStore as _, Registered, Run, State, Suspicion, Task,
+    TaskChange, TaskKey,
 };
 use leftfold::{
     Append, DocumentId, Documents, EventKind, Expected, Json, Lane, Mark, Partition, Position, Revision,
@@ -43,7 +46,7 @@ async fn the_tables_are_as_they_always_were() {
     let path = directory.path().join("store.db");
     let store = Sqlite::options().partitions(3).open(&path).await.unwrap();
     store.prepare(&cart()).await.unwrap();
-    store.prepare_reactions(&[On::Projection(cart())]).await.unwrap();
+    store.prepare_reactions(&[DocumentSource::Projection(cart())]).await.unwrap();
     let file = Connection::open(&path).unwrap();
     assert_eq!(rows(&file, "PRAGMA application_id"), ["1279675460"]);
     assert_eq!(rows(&file, "PRAGMA user_version"), ["5"]);
@@ -258,8 +261,8 @@ async fn rows_are_as_they_always_were() {
     writes[2].record.header.parked = Some(parked.into());
     let to = Checkpoint { mark: mark(2), tally: Tally { events: 2, ..Tally::default() } };
     let advance = Some(Advance { projection: cart(), from: Mark::default(), to });
-    let commit = Commit { advance, changes: vec![Changes { collection: cart(), writes }] };
-    assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), Outcome::Applied));
+    let commit = Commit { advance, changes: vec![CollectionWrites { collection: cart(), writes }] };
+    assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), CommitOutcome::Applied));
     store.claim(&cart(), "ann", Duration::from_mins(1)).await.unwrap();
 
     let file = Connection::open(&path).unwrap();
@@ -292,11 +295,12 @@ async fn rows_of_reactions_are_as_they_always_were() {
     let directory = tempdir().unwrap();
     let path = directory.path().join("store.db");
     let store = Sqlite::open(&path).await.unwrap();
-    let on = On::Projection(cart());
+    let on = DocumentSource::Projection(cart());
     store.prepare_reactions(std::slice::from_ref(&on)).await.unwrap();
-    let commit = |writes| Commit { advance: None, changes: vec![Changes { collection: cart(), writes }] };
+    let commit =
+        |writes| Commit { advance: None, changes: vec![CollectionWrites { collection: cart(), writes }] };
     let written = store.commit(commit(vec![insert("cart-1", "{}")]).into()).await.unwrap();
-    assert!(matches!(written, Outcome::Applied));
+    assert!(matches!(written, CommitOutcome::Applied));
     let at =
         |second: i64| jiff::Timestamp::from_microsecond(1_800_000_000_000_006 + second * 1_000_000).unwrap();
     let task = Task {
@@ -325,7 +329,7 @@ async fn rows_of_reactions_are_as_they_always_were() {
     };
     let key = TaskKey { document: DocumentId::new("cart-2").unwrap(), ..task.key.clone() };
     let done = Task { key, state: State::Done, version: 7, error: None, check_at: None, ..task.clone() };
-    assert_eq!(store.save_tasks(vec![Change::Insert(task), Change::Insert(done)]).await.unwrap(), []);
+    assert_eq!(store.save_tasks(vec![TaskChange::Insert(task), TaskChange::Insert(done)]).await.unwrap(), []);
     let reaction = Registered {
         name: "mail".to_owned(),
         version: u64::MAX,
@@ -340,8 +344,8 @@ async fn rows_of_reactions_are_as_they_always_were() {
     assert!(store.register(None, reaction).await.unwrap());
     let number = store.take_lease("feed", "ann", Duration::from_mins(1)).await.unwrap().unwrap();
     assert!(store.put_feed_place("feed", number, Some("17".to_owned())).await.unwrap());
-    store.stir().await.unwrap();
-    store.stir().await.unwrap();
+    store.wake().await.unwrap();
+    store.wake().await.unwrap();
 
     let file = Connection::open(&path).unwrap();
     let all = [
@@ -383,14 +387,17 @@ async fn a_collection_is_queried_in_plain_sql() {
     let bodies =
         [("a", r#"{"status":"Opened","items":[1,2]}"#), ("b", r#"{"status":"Confirmed"}"#), ("c", "{}")];
     let writes = bodies.map(|(id, body)| insert(id, body)).into();
-    let commit =
-        |writes| Arc::new(Commit { advance: None, changes: vec![Changes { collection: cart(), writes }] });
-    assert!(matches!(store.commit(commit(writes)).await.unwrap(), Outcome::Applied));
+    let commit = |writes| {
+        Arc::new(Commit { advance: None, changes: vec![CollectionWrites { collection: cart(), writes }] })
+    };
+    assert!(matches!(store.commit(commit(writes)).await.unwrap(), CommitOutcome::Applied));
     let mut delete = insert("c", "");
-    delete =
-        Write { expected: Some(Header { mark: delete.record.header.mark.clone(), parked: None }), ..delete };
+    delete = DocumentWrite {
+        expected: Some(Header { mark: delete.record.header.mark.clone(), parked: None }),
+        ..delete
+    };
     delete.record.body = None;
-    assert!(matches!(store.commit(commit(vec![delete])).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(commit(vec![delete])).await.unwrap(), CommitOutcome::Applied));
 
     let file = Connection::open(&path).unwrap();
     let found = rows(

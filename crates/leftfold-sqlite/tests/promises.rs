@@ -7,8 +7,8 @@ mod common;
 use std::time::Duration;
 
 use common::{cart, entry, insert, stream};
-use leftfold::content::{Answer, Operated, Operation, OperationId, Versioned};
-use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Outcome};
+use leftfold::content::{Operated, Operation, OperationId, Versioned, WriteAnswer};
+use leftfold::documents::{Advance, Checkpoint, CollectionWrites, Commit, CommitOutcome};
 use leftfold::{Append, Appended, DocumentId, Documents, Expected, Json, Kind, Lane, Log, Mark, Partition};
 use leftfold_sqlite::Sqlite;
 use tempfile::tempdir;
@@ -37,9 +37,9 @@ async fn a_wait_for_a_checkpoint_ends_with_a_step_that_another_process_made() {
         let writes = vec![insert(&format!("d{position}"), "{}")];
         let commit = Commit {
             advance: Some(Advance { projection: cart(), from, to }),
-            changes: vec![Changes { collection: cart(), writes }],
+            changes: vec![CollectionWrites { collection: cart(), writes }],
         };
-        assert!(matches!(there.commit(commit.into()).await.unwrap(), Outcome::Applied));
+        assert!(matches!(there.commit(commit.into()).await.unwrap(), CommitOutcome::Applied));
         let woken = tokio::time::timeout(Duration::from_secs(30), waiting).await;
         woken.expect("a wake-up").unwrap().unwrap();
         assert_eq!(here.checkpoint(&cart()).await.unwrap().mark, at(position + 1));
@@ -95,7 +95,7 @@ async fn what_was_written_before_a_failure_is_not_said_not_to_be() {
     let things = Versioned::<Json, _>::new(Sqlite::open(&path).await.unwrap(), "things").await.unwrap();
     let one = Json::parse(r#"{"n":1}"#).unwrap();
     for answer in things.write_all(["c", "d"].map(|id| (id, None, &one))).await.unwrap() {
-        assert!(matches!(answer, Answer::Applied(_)), "{answer:?}");
+        assert!(matches!(answer, WriteAnswer::Applied(_)), "{answer:?}");
     }
     let other = rusqlite::Connection::open(&path).unwrap();
     other

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{cart, closed, insert};
-use leftfold::documents::{Changes as Written, Commit, Header, Outcome, Write};
+use leftfold::documents::{CollectionWrites as Written, Commit, CommitOutcome, DocumentWrite, Header};
 use leftfold::react::{
-    Change, Feed as _, FoundDocument, On, Plain, Reactive as _, State, Suspicion, Task, TaskKey, Told, Wanted,
+    DocumentFeed as _, DocumentSource, ExternalCollection, FeedItem, FoundDocument, ReactionStore as _,
+    State, Suspicion, Task, TaskChange, TaskKey, WantedTasks,
 };
 use leftfold::{DocumentId, Documents as _, Json, Kind, Lane, Partition};
 use leftfold_sqlite::{Sqlite, SqliteFeed, document_in, save_task_in, task_in};
@@ -28,12 +29,12 @@ fn id(name: &str) -> DocumentId {
     DocumentId::new(name).unwrap()
 }
 
-fn orders() -> On {
-    On::Plain(Plain::new("orders").unwrap())
+fn orders() -> DocumentSource {
+    DocumentSource::Plain(ExternalCollection::new("orders").unwrap())
 }
 
-fn carts() -> On {
-    On::Projection(cart())
+fn carts() -> DocumentSource {
+    DocumentSource::Projection(cart())
 }
 
 /// A store, its file, and another program that has created a table of orders in it.
@@ -78,11 +79,11 @@ async fn news(feed: &mut SqliteFeed) -> (BTreeSet<String>, String) {
     let mut names = BTreeSet::new();
     loop {
         match feed.next(100, Duration::ZERO).await.unwrap() {
-            Told::Changes(changes) if changes.documents.is_empty() => return (names, changes.through),
-            Told::Changes(changes) => {
+            FeedItem::Changes(changes) if changes.documents.is_empty() => return (names, changes.through),
+            FeedItem::Changes(changes) => {
                 names.extend(changes.documents.into_values().flatten().map(|id| id.to_string()));
             }
-            Told::Lost(why) => panic!("{why}"),
+            FeedItem::Lost(why) => panic!("{why}"),
         }
     }
 }
@@ -94,12 +95,12 @@ async fn named(feed: &mut SqliteFeed) -> Vec<String> {
 /// Returns the reason why a feed is lost.
 async fn lost(feed: &mut SqliteFeed) -> String {
     match feed.next(100, Duration::ZERO).await.unwrap() {
-        Told::Lost(why) => why,
-        Told::Changes(changes) => panic!("{changes:?}"),
+        FeedItem::Lost(why) => why,
+        FeedItem::Changes(changes) => panic!("{changes:?}"),
     }
 }
 
-fn commit(writes: Vec<Write>) -> Arc<Commit> {
+fn commit(writes: Vec<DocumentWrite>) -> Arc<Commit> {
     Arc::new(Commit { advance: None, changes: vec![Written { collection: cart(), writes }] })
 }
 
@@ -181,16 +182,16 @@ async fn of_a_projection_only_bodies_are_told() {
     let mut absent = insert("absent", "");
     absent.record.body = None;
     let writes = vec![insert("a", "1"), absent];
-    assert!(matches!(shop.store.commit(commit(writes)).await.unwrap(), Outcome::Applied));
+    assert!(matches!(shop.store.commit(commit(writes)).await.unwrap(), CommitOutcome::Applied));
     assert_eq!(named(&mut feed).await, ["a"]);
     let mut moved = insert("a", "1");
     moved.expected = Some(Header { mark: moved.record.header.mark.clone(), parked: None });
     moved.record.header.mark = [(Lane::from(Partition(0)), 2)].into_iter().collect();
-    assert!(matches!(shop.store.commit(commit(vec![moved.clone()])).await.unwrap(), Outcome::Applied));
+    assert!(matches!(shop.store.commit(commit(vec![moved.clone()])).await.unwrap(), CommitOutcome::Applied));
     assert_eq!(named(&mut feed).await, [""; 0], "its body is the same");
     moved.expected = Some(moved.record.header.clone());
     moved.record.body = None;
-    assert!(matches!(shop.store.commit(commit(vec![moved])).await.unwrap(), Outcome::Applied));
+    assert!(matches!(shop.store.commit(commit(vec![moved])).await.unwrap(), CommitOutcome::Applied));
     assert_eq!(named(&mut feed).await, ["a"]);
 }
 
@@ -200,7 +201,10 @@ async fn a_feed_passes_what_is_not_its_own() {
     let mut feed = shop.follow().await;
     shop.store.prepare_reactions(&[carts()]).await.unwrap();
     let (_, begin) = news(&mut feed).await;
-    assert!(matches!(shop.store.commit(commit(vec![insert("a", "1")])).await.unwrap(), Outcome::Applied));
+    assert!(matches!(
+        shop.store.commit(commit(vec![insert("a", "1")])).await.unwrap(),
+        CommitOutcome::Applied
+    ));
     let (names, through) = news(&mut feed).await;
     assert_eq!(names, BTreeSet::new());
     assert_eq!(
@@ -259,7 +263,7 @@ async fn what_is_no_table_of_documents_is_refused() {
         ("cart", ["cart is a view", "name the projection"]),
         ("Orders", ["Orders is called orders", "as it is written"]),
     ] {
-        let on = On::Plain(Plain::new(name).unwrap());
+        let on = DocumentSource::Plain(ExternalCollection::new(name).unwrap());
         let error = shop.store.prepare_reactions(&[orders(), on]).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
         for word in words.iter().chain([&"could not follow documents in", &shown]) {
@@ -270,14 +274,14 @@ async fn what_is_no_table_of_documents_is_refused() {
         shop.number("SELECT count(*) FROM sqlite_schema WHERE tbl_name = 'orders' AND type = 'trigger'"),
         0
     );
-    let missing = On::Plain(Plain::new("missing").unwrap());
+    let missing = DocumentSource::Plain(ExternalCollection::new("missing").unwrap());
     let error = shop.store.page_of_ids(&missing, None, 1).await.unwrap_err();
     assert!(error.kind() == Kind::Invalid && error.to_string().contains("make the table"), "{error}");
     // A generated body works, and so does a table without row numbers.
     shop.run(
         "CREATE TABLE made (id VARCHAR(20) PRIMARY KEY, n INTEGER, body TEXT AS (json_object('n', n))) WITHOUT ROWID",
     );
-    let made = On::Plain(Plain::new("made").unwrap());
+    let made = DocumentSource::Plain(ExternalCollection::new("made").unwrap());
     shop.store.prepare_reactions(std::slice::from_ref(&made)).await.unwrap();
     let mut feed = shop.store.follow(vec![made.clone()], None).await.unwrap();
     shop.run("INSERT INTO made VALUES ('a', 1); UPDATE made SET n = 2");
@@ -367,7 +371,7 @@ async fn a_feed_that_waits_hears_of_a_dropped_trigger() {
     let waiting = tokio::spawn(async move { feed.next(10, A_WHILE).await });
     shop.run("DROP TRIGGER \"leftfold_changes_update plain orders\"");
     let told = tokio::time::timeout(A_WHILE / 2, waiting).await.expect("a wake-up").unwrap().unwrap();
-    assert!(matches!(told, Told::Lost(_)), "{told:?}");
+    assert!(matches!(told, FeedItem::Lost(_)), "{told:?}");
 }
 
 /// Handles that opened the file separately see each other's commits as separate processes do.
@@ -391,12 +395,12 @@ async fn a_feed_wakes_up_by_what_others_write() {
             orders()
         } else {
             let commit = commit(vec![insert(&name, "1")]);
-            assert!(matches!(beside.commit(commit).await.unwrap(), Outcome::Applied));
+            assert!(matches!(beside.commit(commit).await.unwrap(), CommitOutcome::Applied));
             carts()
         };
         let (told, back) = tokio::time::timeout(A_WHILE / 2, waiting).await.expect("a wake-up").unwrap();
         feed = back;
-        let Told::Changes(changes) = told.unwrap() else { panic!("nothing is lost") };
+        let FeedItem::Changes(changes) = told.unwrap() else { panic!("nothing is lost") };
         assert_eq!(changes.documents, [(on, [id(&name)].into())].into());
     }
 }
@@ -405,19 +409,19 @@ async fn a_feed_wakes_up_by_what_others_write() {
 async fn a_stir_is_heard_by_other_handles() {
     let shop = Shop::open().await;
     let beside = Sqlite::open(&shop.path).await.unwrap();
-    let mut since = shop.store.stirred(u64::MAX, Duration::ZERO).await.unwrap();
+    let mut since = shop.store.woken(u64::MAX, Duration::ZERO).await.unwrap();
     for _ in 0..10 {
         let store = shop.store.clone();
-        let waiting = tokio::spawn(async move { store.stirred(since, A_WHILE).await });
+        let waiting = tokio::spawn(async move { store.woken(since, A_WHILE).await });
         tokio::task::yield_now().await;
-        beside.stir().await.unwrap();
+        beside.wake().await.unwrap();
         let heard = tokio::time::timeout(A_WHILE / 2, waiting).await.expect("a wake-up").unwrap().unwrap();
         assert_ne!(heard, since);
         since = heard;
     }
     // Other writes wake no runner.
     shop.run("INSERT INTO orders VALUES ('a', '1', 0)");
-    assert_eq!(shop.store.stirred(since, Duration::from_millis(50)).await.unwrap(), since);
+    assert_eq!(shop.store.woken(since, Duration::from_millis(50)).await.unwrap(), since);
 }
 
 #[tokio::test]
@@ -426,7 +430,9 @@ async fn the_journal_is_trimmed_behind_the_last_feed() {
     let mut feed = shop.follow().await;
     let (_, begin) = news(&mut feed).await;
     shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0), ('c', '1', 0)");
-    let Told::Changes(first) = feed.next(1, Duration::ZERO).await.unwrap() else { panic!("nothing is lost") };
+    let FeedItem::Changes(first) = feed.next(1, Duration::ZERO).await.unwrap() else {
+        panic!("nothing is lost")
+    };
     let (_, end) = news(&mut feed).await;
     let lease = async |name| shop.store.take_lease(name, "me", A_WHILE).await.unwrap().unwrap();
     let (fast, slow) = (lease("fast").await, lease("slow").await);
@@ -519,7 +525,7 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
     shop.follow().await;
     shop.run("INSERT INTO orders VALUES ('a', '{\"n\":1}', 0); CREATE TABLE payments (id TEXT)");
     let pending = task("a", u64::MAX);
-    assert_eq!(shop.store.save_tasks(vec![Change::Insert(pending.clone())]).await.unwrap(), []);
+    assert_eq!(shop.store.save_tasks(vec![TaskChange::Insert(pending.clone())]).await.unwrap(), []);
     let done = Task { state: State::Done, due: None, version: u64::MAX - 1, ..pending.clone() };
     for is_kept in [false, true] {
         let transaction = shop.other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
@@ -530,10 +536,10 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
         assert_eq!(task_in(&transaction, &task("b", 1).key).unwrap(), None);
         transaction.execute("INSERT INTO payments VALUES ('a')", []).unwrap();
         assert!(
-            !save_task_in(&transaction, Change::Update(7, done.clone())).unwrap(),
+            !save_task_in(&transaction, TaskChange::Update(7, done.clone())).unwrap(),
             "it is not what it was"
         );
-        assert!(save_task_in(&transaction, Change::Update(u64::MAX, done.clone())).unwrap());
+        assert!(save_task_in(&transaction, TaskChange::Update(u64::MAX, done.clone())).unwrap());
         assert_eq!(task_in(&transaction, &pending.key).unwrap(), Some(done.clone()));
         if is_kept {
             transaction.commit().unwrap();
@@ -556,14 +562,14 @@ async fn a_task_is_saved_in_a_transaction_of_another() {
 async fn a_task_is_not_found_before_it_is_due() {
     let shop = Shop::open().await;
     let wanted =
-        || vec![Wanted { reaction: "mail".to_owned(), version: 1, most: 9, suspicion: Suspicion::None }];
+        || vec![WantedTasks { reaction: "mail".to_owned(), version: 1, most: 9, suspicion: Suspicion::None }];
     let due = jiff::Timestamp::new(4_000_000_000, 1_001).unwrap();
     let later = Task { due: Some(due), ..task("later", 1) };
     let never =
         Task { due: Some(jiff::Timestamp::MAX), check_at: Some(jiff::Timestamp::MAX), ..task("never", 2) };
-    shop.store.save_tasks(vec![Change::Insert(never.clone())]).await.unwrap();
+    shop.store.save_tasks(vec![TaskChange::Insert(never.clone())]).await.unwrap();
     assert_eq!(shop.store.due_tasks(wanted()).await.unwrap().next, Some(jiff::Timestamp::MAX));
-    shop.store.save_tasks(vec![Change::Insert(later)]).await.unwrap();
+    shop.store.save_tasks(vec![TaskChange::Insert(later)]).await.unwrap();
     let found = shop.store.due_tasks(wanted()).await.unwrap();
     assert_eq!(
         (found.tasks, found.next),

@@ -11,7 +11,7 @@ const TOLD: usize = 200;
 
 /// The relevant parts of a response.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Answer<'a> {
+pub struct WebhookResponse<'a> {
     /// The status.
     pub status: u16,
     /// The header `retry-after`.
@@ -22,7 +22,7 @@ pub struct Answer<'a> {
 
 /// The outcome of a task whose webhook responded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum WebhookOutcome {
     /// The receiver accepted it.
     Done,
     /// Send it again after this time, and nothing else of this reaction before.
@@ -39,17 +39,17 @@ pub enum Verdict {
 /// - 429 and 503 with a `retry-after` delay the next call, by a second to an hour.
 /// - 410 means that the receiver wants no more calls.
 /// - Everything else is a failure, including redirects.
-pub fn judge(answer: Answer<'_>, now: Timestamp) -> Verdict {
-    let Answer { status, retry_after, beginning } = answer;
+pub fn judge(answer: WebhookResponse<'_>, now: Timestamp) -> WebhookOutcome {
+    let WebhookResponse { status, retry_after, beginning } = answer;
     let wait = retry_after.and_then(|text| wait(text, now));
     match (status, wait) {
-        (200..=299, _) => Verdict::Done,
-        (429 | 503, Some(wait)) => Verdict::Later(wait.clamp(HELD_UP.0, HELD_UP.1)),
-        (410, _) => Verdict::Gone(format!("it answered 410: it is gone for good{}", told(beginning))),
-        (300..=399, _) => Verdict::Failed(format!(
+        (200..=299, _) => WebhookOutcome::Done,
+        (429 | 503, Some(wait)) => WebhookOutcome::Later(wait.clamp(HELD_UP.0, HELD_UP.1)),
+        (410, _) => WebhookOutcome::Gone(format!("it answered 410: it is gone for good{}", told(beginning))),
+        (300..=399, _) => WebhookOutcome::Failed(format!(
             "it answered {status}, and redirects are not followed; name the address that it redirects to"
         )),
-        _ => Verdict::Failed(format!("it answered {status}{}", told(beginning))),
+        _ => WebhookOutcome::Failed(format!("it answered {status}{}", told(beginning))),
     }
 }
 
@@ -76,20 +76,20 @@ fn told(beginning: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn judged(status: u16, retry_after: Option<&str>) -> Verdict {
+    fn judged(status: u16, retry_after: Option<&str>) -> WebhookOutcome {
         let now = "2026-11-16T08:00:00Z".parse().unwrap();
-        judge(Answer { status, retry_after, beginning: b" no\n\x1b[31msuch\xff " }, now)
+        judge(WebhookResponse { status, retry_after, beginning: b" no\n\x1b[31msuch\xff " }, now)
     }
 
     #[test]
     fn each_answer_has_its_meaning() {
-        let later = |seconds| Verdict::Later(Duration::from_secs(seconds));
-        let failed = |said: &str| Verdict::Failed(format!("it answered {said}"));
+        let later = |seconds| WebhookOutcome::Later(Duration::from_secs(seconds));
+        let failed = |said: &str| WebhookOutcome::Failed(format!("it answered {said}"));
         for (status, retry_after, expected) in [
-            (200, None, Verdict::Done),
-            (202, Some("60"), Verdict::Done),
-            (204, None, Verdict::Done),
-            (299, None, Verdict::Done),
+            (200, None, WebhookOutcome::Done),
+            (202, Some("60"), WebhookOutcome::Done),
+            (204, None, WebhookOutcome::Done),
+            (299, None, WebhookOutcome::Done),
             (429, Some("60"), later(60)),
             (503, Some(" 60 "), later(60)),
             (429, Some("0"), later(1)),
@@ -110,11 +110,11 @@ mod tests {
         ] {
             assert_eq!(judged(status, retry_after), expected, "{status} {retry_after:?}");
         }
-        assert!(matches!(judged(410, Some("60")), Verdict::Gone(said) if said.contains("410")));
+        assert!(matches!(judged(410, Some("60")), WebhookOutcome::Gone(said) if said.contains("410")));
         for status in [300, 301, 302, 303, 304, 307, 308] {
             let said = judged(status, Some("60"));
             assert!(
-                matches!(&said, Verdict::Failed(said) if said.contains("redirects are not followed")),
+                matches!(&said, WebhookOutcome::Failed(said) if said.contains("redirects are not followed")),
                 "{said:?}"
             );
         }
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn only_the_beginning_of_an_answer_is_told() {
         let long = "x".repeat(10_000);
-        let answer = Answer { status: 500, retry_after: None, beginning: long.as_bytes() };
-        let Verdict::Failed(said) = judge(answer, Timestamp::UNIX_EPOCH) else { panic!("it failed") };
+        let answer = WebhookResponse { status: 500, retry_after: None, beginning: long.as_bytes() };
+        let WebhookOutcome::Failed(said) = judge(answer, Timestamp::UNIX_EPOCH) else { panic!("it failed") };
         assert!(said.len() < 250 && said.contains("xxx"), "{said}");
     }
 }

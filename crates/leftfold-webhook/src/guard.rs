@@ -16,7 +16,7 @@ use tower_service::Service;
 
 /// The allowed addresses: those of the internet, and explicitly allowed networks.
 #[derive(Clone, Debug, Default)]
-pub struct Guard {
+pub struct AddressGuard {
     allowed: Arc<[IpNet]>,
     /// `true` to permit only allowed networks: without encryption, others could read and change the
     /// calls.
@@ -36,7 +36,7 @@ fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-impl Guard {
+impl AddressGuard {
     /// Also allows these networks: `127.0.0.0/8`, `fd00::/8`, or single addresses.
     pub fn allowing(networks: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Invalid> {
         let network = |text: &str| {
@@ -136,7 +136,7 @@ fn reserved_v6(address: Ipv6Addr) -> Option<&'static str> {
 
 /// Resolves names to permitted addresses. A connector with this resolver connects to no others.
 #[derive(Clone, Debug)]
-pub(crate) struct Resolver(pub(crate) Guard);
+pub(crate) struct Resolver(pub(crate) AddressGuard);
 
 type Looking = Pin<Box<dyn Future<Output = Result<std::vec::IntoIter<SocketAddr>, LookupError>> + Send>>;
 
@@ -171,7 +171,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-impl Guard {
+impl AddressGuard {
     /// Returns the permitted addresses of a host, or the error if there are none.
     fn choose(
         &self,
@@ -197,13 +197,13 @@ impl Guard {
 mod tests {
     use super::*;
 
-    fn passes(guard: &Guard, address: &str) -> bool {
+    fn passes(guard: &AddressGuard, address: &str) -> bool {
         guard.check("host", address.parse().unwrap()).is_ok()
     }
 
     #[test]
     fn only_public_addresses_pass() {
-        let guard = Guard::default();
+        let guard = AddressGuard::default();
         for public in [
             "1.1.1.1",
             "9.255.255.255",
@@ -283,7 +283,8 @@ mod tests {
 
     #[test]
     fn what_is_allowed_passes_and_nothing_beside_it() {
-        let guard = Guard::allowing(["127.0.0.0/8", "10.1.0.0/16", "192.168.1.7", "fd00::/8"]).unwrap();
+        let guard =
+            AddressGuard::allowing(["127.0.0.0/8", "10.1.0.0/16", "192.168.1.7", "fd00::/8"]).unwrap();
         for allowed in ["127.0.0.1", "::ffff:127.0.0.1", "10.1.255.255", "192.168.1.7", "fd12::1", "1.1.1.1"]
         {
             assert!(passes(&guard, allowed), "{allowed}");
@@ -292,21 +293,21 @@ mod tests {
             assert!(!passes(&guard, other), "{other}");
         }
         for wrong in ["", "here", "10.0.0.0/33", "10.0.0.0/", "fd00::/129", "127.0.0.1:80"] {
-            let said = Guard::allowing([wrong]).map(drop).unwrap_err().to_string();
+            let said = AddressGuard::allowing([wrong]).map(drop).unwrap_err().to_string();
             assert!(said.contains("allowed network") && said.contains("10.1.0.0/16"), "{said}");
         }
     }
 
     #[test]
     fn without_encryption_only_what_is_allowed_passes() {
-        let guard = Guard::allowing(["127.0.0.0/8"]).unwrap().plain();
+        let guard = AddressGuard::allowing(["127.0.0.0/8"]).unwrap().plain();
         assert!(passes(&guard, "127.0.0.1") && !passes(&guard, "1.1.1.1") && !passes(&guard, "10.0.0.1"));
-        assert!(!passes(&Guard::default().plain(), "1.1.1.1"));
+        assert!(!passes(&AddressGuard::default().plain(), "1.1.1.1"));
     }
 
     #[test]
     fn hosts_that_are_addresses_are_checked() {
-        let guard = Guard::default();
+        let guard = AddressGuard::default();
         for refused in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"] {
             assert!(guard.check_literal(refused).is_err(), "{refused}");
         }
@@ -319,7 +320,7 @@ mod tests {
     fn of_the_addresses_of_a_host_only_checked_ones_are_connected_to() {
         let chosen = |found: &[&str]| {
             let found = found.iter().map(|address| SocketAddr::new(address.parse().unwrap(), 0));
-            Guard::default().choose("shop.example", found)
+            AddressGuard::default().choose("shop.example", found)
         };
         let good = chosen(&["10.0.0.1", "1.1.1.1", "::1", "2606:4700::1111"]).unwrap();
         let good: Vec<_> = good.iter().map(|address| address.ip().to_string()).collect();
@@ -335,10 +336,10 @@ mod tests {
     /// The resolver checks a name on each connect: earlier results do not matter.
     #[tokio::test]
     async fn names_are_checked_when_they_are_looked_up() {
-        let look = async |guard: Guard| Resolver(guard).call("localhost".parse().unwrap()).await;
-        let said = look(Guard::default()).await.map(drop).unwrap_err().to_string();
+        let look = async |guard: AddressGuard| Resolver(guard).call("localhost".parse().unwrap()).await;
+        let said = look(AddressGuard::default()).await.map(drop).unwrap_err().to_string();
         assert!(said.contains("localhost is ") && said.contains("allow = ["), "{said}");
-        let found = look(Guard::allowing(["127.0.0.0/8", "::1"]).unwrap()).await.unwrap();
+        let found = look(AddressGuard::allowing(["127.0.0.0/8", "::1"]).unwrap()).await.unwrap();
         assert!(found.map(|address| address.ip()).all(|address| address.is_loopback()));
     }
 }

@@ -33,7 +33,7 @@ mod guard;
 mod sign;
 mod webhook;
 
-pub use answer::{Answer, Verdict, judge};
-pub use guard::{Guard, Refused};
+pub use answer::{WebhookOutcome, WebhookResponse, judge};
+pub use guard::{AddressGuard, Refused};
 pub use sign::Signer;
 pub use webhook::{Webhook, usual_retry};

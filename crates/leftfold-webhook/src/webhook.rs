@@ -13,13 +13,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
-use leftfold::react::{Context, Draft, HandlerError, On, Reaction, Retry};
+use leftfold::react::{Context, DocumentSource, Draft, HandlerError, Reaction, Retry};
 use leftfold::{DocumentId, Env as _, Error, Invalid, Json, Kind, Result, System};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use crate::answer::{Answer, Verdict, judge};
-use crate::guard::{Guard, Resolver};
+use crate::answer::{WebhookOutcome, WebhookResponse, judge};
+use crate::guard::{AddressGuard, Resolver};
 use crate::sign::Signer;
 
 /// The timeout for connecting.
@@ -84,7 +84,7 @@ struct Data<'a> {
 impl Webhook {
     /// Creates a webhook that posts to this URL. It must begin with `https://`, unless its host is
     /// in an allowed network. Certificates must be trusted by the system.
-    pub fn new(url: &str, signer: Signer, guard: Guard) -> Result<Self> {
+    pub fn new(url: &str, signer: Signer, guard: AddressGuard) -> Result<Self> {
         let invalid = |shown: &str, expected: &str| Invalid::new("URL of a webhook", shown, expected);
         let uri: Uri = url.parse().map_err(|_| invalid("…", "one such as https://shop.example/hooks"))?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -141,32 +141,32 @@ impl Webhook {
         let document = ctx.document().await?;
         let task = ctx.task();
         let collection = match ctx.on() {
-            Some(On::Projection(collection)) => collection.to_string(),
-            Some(On::Plain(plain)) => plain.as_str().to_owned(),
+            Some(DocumentSource::Projection(collection)) => collection.to_string(),
+            Some(DocumentSource::Plain(plain)) => plain.as_str().to_owned(),
             None => String::new(),
         };
         let data = Data { collection: &collection, id: ctx.id(), document: &document };
         let message = Message { r#type: &task.key.reaction, timestamp: task.since, data };
         let shown = &self.shown;
         match self.post(&escaped(&ctx.idempotency_key()), serde_json::to_vec(&message)?.into()).await? {
-            Verdict::Done => Ok(()),
-            Verdict::Later(by) => {
+            WebhookOutcome::Done => Ok(()),
+            WebhookOutcome::Later(by) => {
                 ctx.defer(by);
                 Ok(ctx.throttle(by).await?)
             }
-            Verdict::Gone(why) => {
+            WebhookOutcome::Gone(why) => {
                 // The task stays pending, in case the receiver's response was a mistake.
                 ctx.defer(Duration::ZERO);
                 Ok(ctx
                     .pause(&format!("calling {shown}: {why}; resume it once it should be called again"))
                     .await?)
             }
-            Verdict::Failed(why) => Err(format!("calling {shown}: {why}").into()),
+            WebhookOutcome::Failed(why) => Err(format!("calling {shown}: {why}").into()),
         }
     }
 
     /// Posts a body under an id, and returns the outcome.
-    async fn post(&self, id: &str, body: Bytes) -> Result<Verdict, HandlerError> {
+    async fn post(&self, id: &str, body: Bytes) -> Result<WebhookOutcome, HandlerError> {
         let deadline = Instant::now() + self.patience;
         let sent = System.now();
         let signature = self.signer.sign(id, sent, &body);
@@ -195,7 +195,7 @@ impl Webhook {
         };
         let (head, beginning) = beginning(response, deadline).await;
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let answer = Answer { status: head.status.as_u16(), retry_after, beginning: &beginning };
+        let answer = WebhookResponse { status: head.status.as_u16(), retry_after, beginning: &beginning };
         Ok(judge(answer, System.now()))
     }
 }

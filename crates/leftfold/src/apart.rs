@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::doctor::{Examine, Finding};
 use crate::documents::{
-    Checkpoint, Claim, Collection, Commit, Counts, Documents, Generations, Outcome, Record,
+    Checkpoint, Claim, Collection, Commit, CommitOutcome, DocumentCounts, Documents, Generations, Record,
 };
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
-use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page};
+use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, LogPage};
 use crate::mark::Mark;
 use crate::revision::{Counters, Draw};
 use crate::sequence::{
-    self, Conflict, Decided, Due, Found, Rejected, Sequences, Settled, Settlement, Skipped, Standing, Survey,
-    Wanted,
+    self, Conflict, DueGaps, Found, Rejected, Resolution, Sequences, Settled, Settlement, Skipped,
+    StreamState, Survey, WantedEvents,
 };
 
 /// A store whose log is in one store and whose documents are in another. Nothing is ever written to
@@ -32,14 +32,14 @@ use crate::sequence::{
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Apart<L, D> {
+pub struct SplitStore<L, D> {
     /// The store of the log.
     pub log: L,
     /// The store of the documents and checkpoints.
     pub documents: D,
 }
 
-impl<L: Log, D: Send + Sync + 'static> Log for Apart<L, D> {
+impl<L: Log, D: Send + Sync + 'static> Log for SplitStore<L, D> {
     fn partitions(&self) -> u16 {
         self.log.partitions()
     }
@@ -48,7 +48,7 @@ impl<L: Log, D: Send + Sync + 'static> Log for Apart<L, D> {
         self.log.heads().await
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.log.read(partition, after, limit).await
     }
 
@@ -61,7 +61,7 @@ impl<L: Log, D: Send + Sync + 'static> Log for Apart<L, D> {
     }
 }
 
-impl<L: Append, D: Send + Sync + 'static> Append for Apart<L, D> {
+impl<L: Append, D: Send + Sync + 'static> Append for SplitStore<L, D> {
     async fn append(
         &self,
         stream: StreamId,
@@ -72,7 +72,7 @@ impl<L: Append, D: Send + Sync + 'static> Append for Apart<L, D> {
     }
 }
 
-impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
+impl<L: Send + Sync + 'static, D: Documents> Documents for SplitStore<L, D> {
     async fn prepare(&self, collection: &Collection) -> Result<()> {
         self.documents.prepare(collection).await
     }
@@ -85,7 +85,7 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
         self.documents.load_current(collection, ids).await
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         self.documents.commit(commit).await
     }
 
@@ -117,7 +117,7 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
         self.documents.parked(collection, after, limit).await
     }
 
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         self.documents.count(collection).await
     }
 
@@ -150,7 +150,7 @@ impl<L: Send + Sync + 'static, D: Documents> Documents for Apart<L, D> {
     }
 }
 
-impl<L: Sequences, D: Send + Sync + 'static> Sequences for Apart<L, D> {
+impl<L: Sequences, D: Send + Sync + 'static> Sequences for SplitStore<L, D> {
     fn max_event_bytes(&self) -> usize {
         self.log.max_event_bytes()
     }
@@ -159,11 +159,15 @@ impl<L: Sequences, D: Send + Sync + 'static> Sequences for Apart<L, D> {
         self.log.survey(streams).await
     }
 
-    async fn find(&self, wanted: Wanted) -> Result<Found> {
+    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         self.log.find(wanted).await
     }
 
-    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, sequence::Page>> {
+    async fn held(
+        &self,
+        streams: Vec<StreamId>,
+        limit: Limit,
+    ) -> Result<BTreeMap<StreamId, sequence::HeldPage>> {
         self.log.held(streams, limit).await
     }
 
@@ -171,11 +175,11 @@ impl<L: Sequences, D: Send + Sync + 'static> Sequences for Apart<L, D> {
         self.log.settle(settlement).await
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         self.log.waiting(after, limit).await
     }
 
-    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         self.log.overdue(due, limit).await
     }
 
@@ -203,18 +207,18 @@ impl<L: Sequences, D: Send + Sync + 'static> Sequences for Apart<L, D> {
         self.log.forget(rejected).await
     }
 
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
         self.log.resolve(conflict, decided).await
     }
 }
 
-impl<L: Send + Sync + 'static, D: Counters> Counters for Apart<L, D> {
+impl<L: Send + Sync + 'static, D: Counters> Counters for SplitStore<L, D> {
     async fn draw(&self, draw: Draw) -> Result<u64> {
         self.documents.draw(draw).await
     }
 }
 
-impl<L: Examine, D: Examine> Examine for Apart<L, D> {
+impl<L: Examine, D: Examine> Examine for SplitStore<L, D> {
     async fn examine(&self) -> Result<Vec<Finding>> {
         let mut findings = self.log.examine().await?;
         findings.extend(self.documents.examine().await?);

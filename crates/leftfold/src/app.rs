@@ -21,14 +21,15 @@ use crate::doctor::{self, Examine, Finding};
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{DocumentId, Event, NewEvent, Position, StreamId, Token};
+use crate::event::{DocumentId, Event, NewEvent, Position, Receipt, StreamId};
 use crate::fold::{
-    Differing, Mended, Occurrence, Options, Projection, Pulse, Sample, SlowFold, Status, Verified, distance,
+    Differing, FoldOptions, Mended, Occurrence, Projection, ProjectionStatus, Pulse, Sample, SlowFold,
+    Verified, distance,
 };
 use crate::log::{AppendError, Appended, Entry, Expected, Limit};
 use crate::mark::Mark;
-use crate::part::{Part, Running, Setting};
-use crate::react::{Reacting, Reaction, Reactive, Reactor};
+use crate::part::{ErasedProjection, Running, WorkerContext};
+use crate::react::{Reaction, ReactionStore, Reactor, ReactorHandle};
 use crate::read::Get;
 use crate::rebuild::{self, Rebuild, change, tidy};
 use crate::sequence::Sequences;
@@ -68,10 +69,10 @@ use crate::sequence::Sequences;
 pub struct Leftfold<S> {
     store: S,
     env: Arc<dyn Env>,
-    options: Options,
+    options: FoldOptions,
     worker: Option<String>,
     rebuild_on_change: bool,
-    projections: Vec<Result<Arc<dyn Part<S>>>>,
+    projections: Vec<Result<Arc<dyn ErasedProjection<S>>>>,
     reactions: Vec<Reaction>,
     react: Option<React<S>>,
 }
@@ -91,7 +92,7 @@ trait Reacts: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-impl<S: Reactive> Reacts for Reacting<S> {
+impl<S: ReactionStore> Reacts for ReactorHandle<S> {
     fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.stop(GRACE))
     }
@@ -104,7 +105,7 @@ impl<S: Reactive> Reacts for Reacting<S> {
 /// The time handlers have to finish when the application stops.
 const GRACE: Duration = Duration::from_secs(10);
 
-impl<S: Store + Reactive> Leftfold<S> {
+impl<S: Store + ReactionStore> Leftfold<S> {
     /// Adds a reaction to documents. It runs when the application is [started](Self::start). For
     /// more control, use a [`Reactor`](crate::react::Reactor).
     pub fn reaction(mut self, reaction: Reaction) -> Self {
@@ -128,7 +129,7 @@ impl<S: Store> Leftfold<S> {
         Self {
             store,
             env: Arc::new(System),
-            options: Options::default(),
+            options: FoldOptions::default(),
             worker: None,
             rebuild_on_change: false,
             projections: Vec::new(),
@@ -140,7 +141,7 @@ impl<S: Store> Leftfold<S> {
     /// Adds a projection.
     pub fn projection<P: Projection>(mut self, projection: P) -> Self {
         let part = Running::new(projection).map(|running| {
-            let part: Arc<dyn Part<S>> = Arc::new(running);
+            let part: Arc<dyn ErasedProjection<S>> = Arc::new(running);
             part
         });
         self.projections.push(part);
@@ -155,7 +156,7 @@ impl<S: Store> Leftfold<S> {
     }
 
     /// Sets the options of the projections' workers.
-    pub fn options(self, options: Options) -> Self {
+    pub fn options(self, options: FoldOptions) -> Self {
         Self { options, ..self }
     }
 
@@ -186,7 +187,7 @@ impl<S: Store> Leftfold<S> {
 
     async fn opened(self) -> Result<Assembled<S>> {
         let assembled = self.assembled()?;
-        let Inner { setting: Setting { store, env, .. }, parts, .. } = &*assembled.0.0;
+        let Inner { setting: WorkerContext { store, env, .. }, parts, .. } = &*assembled.0.0;
         for part in parts {
             let name = part.collection();
             store.prepare(name).await?;
@@ -206,7 +207,7 @@ impl<S: Store> Leftfold<S> {
             }
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
-        let setting = Setting { store: self.store, env: self.env, options: self.options, owner };
+        let setting = WorkerContext { store: self.store, env: self.env, options: self.options, owner };
         let app =
             App(Arc::new(Inner { setting, parts, workers: Mutex::default(), reacting: OnceLock::new() }));
         Ok((app, self.reactions, self.react))
@@ -226,7 +227,7 @@ impl<S: Store> Leftfold<S> {
         let (app, reactions, react) = self.opened().await?;
         let reactions = match react {
             Some(react) => {
-                let Setting { store, owner, .. } = &app.0.setting;
+                let WorkerContext { store, owner, .. } = &app.0.setting;
                 Some(react(store.clone(), reactions, owner.clone()).await?)
             }
             None => None,
@@ -294,8 +295,8 @@ impl<S> Clone for App<S> {
 }
 
 struct Inner<S> {
-    setting: Setting<S>,
-    parts: Vec<Arc<dyn Part<S>>>,
+    setting: WorkerContext<S>,
+    parts: Vec<Arc<dyn ErasedProjection<S>>>,
     workers: Mutex<Vec<Worker<S>>>,
     reacting: OnceLock<Arc<dyn Reacts>>,
 }
@@ -322,9 +323,9 @@ impl<S: Store + Sequences + Examine> App<S> {
     }
 }
 
-impl<S: Store + Reactive> App<S> {
+impl<S: Store + ReactionStore> App<S> {
     /// Returns the reactions, if the application was [started](Leftfold::start) with some.
-    pub fn reacting(&self) -> Option<&Reacting<S>> {
+    pub fn reacting(&self) -> Option<&ReactorHandle<S>> {
         self.0.reacting.get()?.as_any().downcast_ref()
     }
 }
@@ -345,7 +346,7 @@ impl<S: Store> App<S> {
         &self,
         stream: &str,
         events: impl IntoIterator<Item = E>,
-    ) -> Result<Token, AppendError> {
+    ) -> Result<Receipt, AppendError> {
         let events =
             events.into_iter().map(|event| NewEvent::encode(&event)).collect::<Result<Vec<_>, _>>()?;
         Ok(self.append_events(stream, Expected::Any, events).await?.into_token())
@@ -382,7 +383,7 @@ impl<S: Store> App<S> {
     }
 
     /// Returns the status of all projections.
-    pub async fn status(&self) -> Result<Vec<Status>> {
+    pub async fn status(&self) -> Result<Vec<ProjectionStatus>> {
         let head = self.0.setting.store.heads().await?;
         let mut all = Vec::new();
         for part in &self.0.parts {
@@ -391,7 +392,7 @@ impl<S: Store> App<S> {
         Ok(all)
     }
 
-    async fn status_of(&self, part: &Arc<dyn Part<S>>, head: Mark) -> Result<Status> {
+    async fn status_of(&self, part: &Arc<dyn ErasedProjection<S>>, head: Mark) -> Result<ProjectionStatus> {
         let (store, name) = (&self.0.setting.store, part.collection());
         let checkpoint = store.checkpoint(name).await?;
         let counts = store.count(name).await?;
@@ -402,7 +403,7 @@ impl<S: Store> App<S> {
         let folding = self.slow_fold(&pulse).await?;
         let mut tally = checkpoint.tally;
         tally.last_error = pulse.last_error.or(tally.last_error);
-        Ok(Status {
+        Ok(ProjectionStatus {
             projection: name.to_string(),
             activity: pulse.activity,
             lag: distance(&checkpoint.mark, &head),
@@ -541,13 +542,13 @@ impl<S: Store> App<S> {
     }
 
     /// Returns the number of the live generation of a projection.
-    async fn live(&self, part: &Arc<dyn Part<S>>) -> Result<u32> {
+    async fn live(&self, part: &Arc<dyn ErasedProjection<S>>) -> Result<u32> {
         Ok(self.0.setting.store.generations(part.collection()).await?.live.number)
     }
 
     /// Returns whether another generation is live by now. If so, the caller has repaired a
     /// generation that nobody reads.
-    async fn is_switched(&self, part: &Arc<dyn Part<S>>, live: &mut u32) -> Result<bool> {
+    async fn is_switched(&self, part: &Arc<dyn ErasedProjection<S>>, live: &mut u32) -> Result<bool> {
         let before = std::mem::replace(live, self.live(part).await?);
         Ok(before != *live)
     }
@@ -626,7 +627,7 @@ impl<S: Store> App<S> {
     /// Cancels the rebuild under way, whichever process began it. Returns whether there was one.
     pub async fn cancel_rebuild(&self, collection: &str) -> Result<bool> {
         let name = self.part(collection)?.collection();
-        let Setting { store, env, .. } = &self.0.setting;
+        let WorkerContext { store, env, .. } = &self.0.setting;
         let before = store.generations(name).await?;
         let after = change(store, &**env, name, crate::documents::Generations::cancelled).await?;
         tidy(store, &**env, name).await?;
@@ -637,7 +638,7 @@ impl<S: Store> App<S> {
     /// any.
     pub async fn forget_kept(&self, collection: &str) -> Result<bool> {
         let name = self.part(collection)?.collection();
-        let Setting { store, env, .. } = &self.0.setting;
+        let WorkerContext { store, env, .. } = &self.0.setting;
         let before = store.generations(name).await?;
         let after = change(store, &**env, name, crate::documents::Generations::without_kept).await?;
         tidy(store, &**env, name).await?;
@@ -666,7 +667,7 @@ impl<S: Store> App<S> {
         }
     }
 
-    fn part(&self, collection: &str) -> Result<&Arc<dyn Part<S>>> {
+    fn part(&self, collection: &str) -> Result<&Arc<dyn ErasedProjection<S>>> {
         self.0.parts.iter().find(|part| part.collection().as_str() == collection).ok_or_else(|| {
             let known: Vec<_> = self.0.parts.iter().map(|part| part.collection().as_str()).collect();
             let message = format!("no projection is named {collection:?}; there are: {}", known.join(", "));

@@ -25,7 +25,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::documents::{Changes, Collection, Commit, Documents, Header, Outcome, Record, Write};
+use crate::documents::{
+    Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Documents, Header, Record,
+};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
@@ -34,7 +36,7 @@ use crate::mark::{Lane, Mark};
 use crate::retry::Backoff;
 
 /// The maximum number of characters of each text.
-const LONGEST: usize = 2_000;
+const MAX_TEXT: usize = 2_000;
 /// The maximum number of retries of a write with an unknown outcome.
 const TRIES: usize = 10;
 
@@ -76,7 +78,7 @@ impl Action {
     fn shortened(mut self) -> Self {
         let texts = [&mut self.actor, &mut self.action, &mut self.target, &mut self.outcome];
         for text in texts.into_iter().chain(&mut self.reason) {
-            if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+            if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
                 text.truncate(end);
                 text.push('…');
             }
@@ -87,7 +89,7 @@ impl Action {
 
 /// An action in the trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct AuditEntry {
     /// The time when it was recorded.
     pub at: Timestamp,
     /// The name of the token, or `cli:` and the name of the user.
@@ -125,22 +127,24 @@ impl<S: Documents> Trail<S> {
         self.0.prepare(&collection).await?;
         let at = env.now();
         let Action { actor, action, target, reason, outcome } = action.shortened();
-        let body = Json::of(&Entry { at, actor, action, target, reason, outcome })?;
+        let body = Json::of(&AuditEntry { at, actor, action, target, reason, outcome })?;
         // Ids are listed in ascending order, and the newest entry comes first.
         let id = format!("{:019}-{:016x}", i64::MAX - at.as_microsecond(), env.random());
         let mark = Mark::from_iter([(Lane::named("entries"), 1)]);
         let record =
             Record { id: DocumentId::new(id)?, header: Header { mark, parked: None }, body: Some(body) };
-        let changes =
-            vec![Changes { collection: collection.clone(), writes: vec![Write { expected: None, record }] }];
+        let changes = vec![CollectionWrites {
+            collection: collection.clone(),
+            writes: vec![DocumentWrite { expected: None, record }],
+        }];
         let commit = Arc::new(Commit { advance: None, changes });
         let mut delays = Backoff::default().limit(TRIES).delays(env.random());
         loop {
             let error = match self.0.commit(Arc::clone(&commit)).await? {
                 // The id is random, so a conflict means that an earlier attempt of this write
                 // succeeded.
-                Outcome::Applied | Outcome::Conflict(_) => return Ok(()),
-                Outcome::Unknown(error) => error,
+                CommitOutcome::Applied | CommitOutcome::Conflict(_) => return Ok(()),
+                CommitOutcome::Unknown(error) => error,
             };
             let Some(delay) = delays.next() else { return Err(error) };
             sleep(delay).await;
@@ -149,7 +153,7 @@ impl<S: Documents> Trail<S> {
 
     /// Returns a page of entries, newest first, after the end of the previous page. Also returns
     /// the end of this page, if there may be more.
-    pub async fn list(&self, after: Option<&str>, most: usize) -> Result<(Vec<Entry>, Option<String>)> {
+    pub async fn list(&self, after: Option<&str>, most: usize) -> Result<(Vec<AuditEntry>, Option<String>)> {
         let collection = Self::collection()?;
         let after = after.map(DocumentId::new).transpose()?;
         // The collection may not exist before the first action is recorded.
@@ -213,6 +217,6 @@ mod tests {
         let action = Action::new("ann", "undo", "ä".repeat(10_000)).because(Some("")).ended("done");
         trail.record(&Clock::default(), action).await.unwrap();
         let (page, _) = trail.list(None, 1).await.unwrap();
-        assert_eq!((page[0].target.chars().count(), &page[0].reason), (LONGEST + 1, &None));
+        assert_eq!((page[0].target.chars().count(), &page[0].reason), (MAX_TEXT + 1, &None));
     }
 }

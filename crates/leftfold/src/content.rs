@@ -36,9 +36,9 @@ use crate::error::Invalid;
 use crate::json::Json;
 use crate::react::{Paths, Value};
 
-pub use operation::{Amount, Ids, Operation, OperationId, REMEMBERED, Recalled, Step};
-pub use store::{Contents, Guard, Operated, Stored, Write, Wrote};
-pub use versioned::{Answer, Current, Versioned};
+pub use operation::{Amount, FieldOperation, Operation, OperationId, OperationIds, REMEMBERED, Recalled};
+pub use store::{ContentGuard, ContentWrite, Contents, Operated, Stored, Wrote};
+pub use versioned::{Current, Versioned, WriteAnswer};
 
 /// The version of a document's content.
 ///

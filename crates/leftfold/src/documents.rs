@@ -119,14 +119,14 @@ impl Record {
 
 /// A guarded write of one document.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Write {
+pub struct DocumentWrite {
     /// The header it was computed from; `None` if there was no record.
     pub expected: Option<Header>,
     /// The record to store.
     pub record: Record,
 }
 
-impl Write {
+impl DocumentWrite {
     /// Returns whether the stored header is still the one this write was computed from. A store
     /// checks that and writes in one step.
     pub fn holds(&self, stored: Option<&Header>) -> bool {
@@ -136,11 +136,11 @@ impl Write {
 
 /// The guarded writes to one collection.
 #[derive(Clone, Debug)]
-pub struct Changes {
+pub struct CollectionWrites {
     /// The collection.
     pub collection: Collection,
     /// At most one write per document.
-    pub writes: Vec<Write>,
+    pub writes: Vec<DocumentWrite>,
 }
 
 /// The progress of a projection: a mark with the partitions as lanes, and its counters.
@@ -224,13 +224,13 @@ pub struct Commit {
     /// The step of the checkpoint, if the writes belong to one.
     pub advance: Option<Advance>,
     /// The writes. Parked streams come before the documents that were folded without them.
-    pub changes: Vec<Changes>,
+    pub changes: Vec<CollectionWrites>,
 }
 
 impl Commit {
     /// Returns an error if the commit contains something that every store rejects.
     pub fn check(&self) -> Result<(), Invalid> {
-        for Changes { collection, writes } in &self.changes {
+        for CollectionWrites { collection, writes } in &self.changes {
             for Record { id, body, .. } in writes.iter().map(|write| &write.record) {
                 if let Some(body) = body
                     && body.as_str().len() > MAX_BODY_BYTES
@@ -251,13 +251,13 @@ impl Commit {
 /// The result of a commit.
 #[derive(Debug)]
 #[must_use = "only `Applied` means that it is stored"]
-pub enum Outcome {
+pub enum CommitOutcome {
     /// The commit is stored durably.
     Applied,
     /// Some guards did not hold. A store with transactions has written nothing. Any other store has
     /// written the documents it does not name, up to the collection of the conflict, but not the
     /// checkpoint.
-    Conflict(Conflict),
+    Conflict(CommitConflict),
     /// The outcome is unknown: all or parts of the commit may be written now or later. Repeat the
     /// same commit; its guards make that harmless.
     Unknown(crate::Error),
@@ -265,7 +265,7 @@ pub enum Outcome {
 
 /// The guards that did not hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conflict {
+pub struct CommitConflict {
     /// `true` if the checkpoint was not at the expected mark: another worker does this work.
     pub checkpoint: bool,
     /// The documents with other headers. May be empty if the checkpoint conflicts.
@@ -298,7 +298,7 @@ impl Claim {
 
 /// The number of documents in a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DocumentCounts {
     /// Documents that readers see.
     pub documents: u64,
     /// Parked documents, whether readers see them or not.
@@ -338,7 +338,7 @@ pub trait Documents: Send + Sync + 'static {
 
     /// Commits writes, each guarded by the header it was computed from. `Err` means that nothing
     /// was written.
-    fn commit(&self, commit: Arc<Commit>) -> impl Future<Output = Result<Outcome>> + Send;
+    fn commit(&self, commit: Arc<Commit>) -> impl Future<Output = Result<CommitOutcome>> + Send;
 
     /// Returns the documents that readers see, ordered by id, after an id.
     fn scan(
@@ -386,7 +386,7 @@ pub trait Documents: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Record>>> + Send;
 
     /// Counts the documents.
-    fn count(&self, collection: &Collection) -> impl Future<Output = Result<Counts>> + Send;
+    fn count(&self, collection: &Collection) -> impl Future<Output = Result<DocumentCounts>> + Send;
 
     /// Returns the checkpoint of a projection, which is at the beginning if it never ran.
     fn checkpoint(&self, projection: &Collection) -> impl Future<Output = Result<Checkpoint>> + Send;
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_write_holds_only_on_what_it_was_computed_from() {
-        let write = |expected| Write {
+        let write = |expected| DocumentWrite {
             expected,
             record: Record { id: DocumentId::new("d").unwrap(), header: header(9), body: None },
         };

@@ -188,8 +188,8 @@ pub struct Event<D = Json> {
 
 impl<D> Event<D> {
     /// Returns the token of this event, as its append returned it.
-    pub fn token(&self) -> Token {
-        Token {
+    pub fn token(&self) -> Receipt {
+        Receipt {
             stream: self.stream.clone(),
             revision: self.revision,
             partition: self.partition,
@@ -286,7 +286,7 @@ impl NewEvent {
 ///
 /// Its text form, `partition:position:revision:stream`, is safe in URLs and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Token {
+pub struct Receipt {
     /// The stream appended to.
     pub stream: StreamId,
     /// The revision of the stream after the append.
@@ -297,13 +297,13 @@ pub struct Token {
     pub position: Position,
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}:{}", self.partition, self.position, self.revision, self.stream)
     }
 }
 
-impl FromStr for Token {
+impl FromStr for Receipt {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
@@ -326,16 +326,16 @@ mod tests {
 
     #[test]
     fn a_token_survives_its_text() {
-        let token = Token {
+        let token = Receipt {
             stream: StreamId::new("cart:42").unwrap(),
             revision: Revision(3),
             partition: Partition(1),
             position: Position(99),
         };
         assert_eq!(token.to_string(), "1:99:3:cart:42");
-        assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
+        assert_eq!(token.to_string().parse::<Receipt>().unwrap(), token);
         for bad in ["", "1:2:3", "1:2:3:", "x:1:1:s", "70000:1:1:s", "0:-1:1:s"] {
-            assert!(bad.parse::<Token>().is_err(), "{bad:?} is no token");
+            assert!(bad.parse::<Receipt>().is_err(), "{bad:?} is no token");
         }
     }
 

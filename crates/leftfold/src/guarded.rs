@@ -7,7 +7,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
-use crate::documents::{Changes, Collection, Commit, Header, Outcome, Record, Store, Write};
+use crate::documents::{
+    Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record, Store,
+};
 use crate::env::{Env, System};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
@@ -52,7 +54,7 @@ pub enum Rule {
 /// The result of folding an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Answer<D> {
+pub enum GuardedAnswer<D> {
     /// The event is folded; this is the document now.
     Applied(Option<D>),
     /// The event was folded before. With [`Rule::Growing`], it may also be stale: a later one was
@@ -142,7 +144,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
         number: u64,
         rule: Rule,
         change: impl Fn(Option<D>) -> Result<Option<D>, fold::Error> + Send,
-    ) -> Result<Answer<D>> {
+    ) -> Result<GuardedAnswer<D>> {
         let id = DocumentId::new(id)?;
         let mut delays = self.retry.delays(self.env.random());
         let mut doubtful = None;
@@ -150,7 +152,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
             let record = self.load(&id).await?;
             let header = record.as_ref().map(|record| &record.header);
             if header.is_some() && header == doubtful.as_ref() {
-                return Ok(Answer::Applied(self.document(&id, record.as_ref())?));
+                return Ok(GuardedAnswer::Applied(self.document(&id, record.as_ref())?));
             }
             let mut mark = header.map(|header| header.mark.clone()).unwrap_or_default();
             let verdict = match rule {
@@ -159,8 +161,8 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
             };
             match verdict {
                 Verdict::Apply => {}
-                Verdict::Skip => return Ok(Answer::Skipped),
-                Verdict::Gap { expected } => return Ok(Answer::Gap { expected }),
+                Verdict::Skip => return Ok(GuardedAnswer::Skipped),
+                Verdict::Gap { expected } => return Ok(GuardedAnswer::Gap { expected }),
             }
             let changed = change(self.document(&id, record.as_ref())?).map_err(|error| {
                 let message =
@@ -171,15 +173,15 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
             // A projection may fill the same collection: keep its parked events.
             let header = Header { mark, parked: header.and_then(|header| header.parked.clone()) };
             let body = changed.as_ref().map(Json::of).transpose()?;
-            let write = Write {
+            let write = DocumentWrite {
                 expected: record.map(|record| record.header),
                 record: Record { id: id.clone(), header: header.clone(), body },
             };
-            let writes = vec![Changes { collection: self.collection.clone(), writes: vec![write] }];
+            let writes = vec![CollectionWrites { collection: self.collection.clone(), writes: vec![write] }];
             match self.store.commit(Arc::new(Commit { advance: None, changes: writes })).await? {
-                Outcome::Applied => return Ok(Answer::Applied(changed)),
-                Outcome::Conflict(_) => {}
-                Outcome::Unknown(_) => doubtful = Some(header),
+                CommitOutcome::Applied => return Ok(GuardedAnswer::Applied(changed)),
+                CommitOutcome::Conflict(_) => {}
+                CommitOutcome::Unknown(_) => doubtful = Some(header),
             }
             let Some(delay) = delays.next() else {
                 let message = format!(

@@ -124,14 +124,14 @@ pub mod steady;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use apart::Apart;
+pub use apart::SplitStore;
 pub use app::{App, Leftfold, Ready, Unit, Vitals};
 pub use documents::{Collection, Documents, Store};
 pub use env::{Env, System};
 pub use error::{Error, Invalid, Kind, Result};
 pub use event::{
-    DocumentId, Event, EventId, EventKind, MAX_NAME_BYTES, NewEvent, Partition, Position, Revision, StreamId,
-    Token,
+    DocumentId, Event, EventId, EventKind, MAX_NAME_BYTES, NewEvent, Partition, Position, Receipt, Revision,
+    StreamId,
 };
 pub use fold::{Projection, Route};
 pub use guarded::{Guarded, Rule};
@@ -142,4 +142,4 @@ pub use memory::Memory;
 pub use read::{Get, ReadError};
 pub use rebuild::Rebuild;
 pub use retry::Backoff;
-pub use sequence::{Answer, Delivery, Policy, Sequencer, Sequences};
+pub use sequence::{Delivery, IngestAnswer, Policy, Sequencer, Sequences};

@@ -9,7 +9,7 @@ use std::future::Future;
 use jiff::Timestamp;
 
 use crate::error::{Error, Invalid, Result};
-use crate::event::{Event, EventId, EventKind, Partition, Position, Revision, StreamId, Token};
+use crate::event::{Event, EventId, EventKind, Partition, Position, Receipt, Revision, StreamId};
 use crate::json::Json;
 use crate::mark::Mark;
 
@@ -31,7 +31,7 @@ impl Default for Limit {
 
 /// A page of a partition, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
+pub struct LogPage {
     /// The events.
     pub events: Vec<Event>,
     /// The position up to which everything has been read. No event will ever appear at or before it
@@ -58,7 +58,7 @@ pub trait Log: Send + Sync + 'static {
         partition: Partition,
         after: Position,
         limit: Limit,
-    ) -> impl Future<Output = Result<Page>> + Send;
+    ) -> impl Future<Output = Result<LogPage>> + Send;
 
     /// Returns the events of a stream after a revision, in order. Only the limit cuts the result
     /// short.
@@ -126,14 +126,14 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// The events are in the log, durably.
-    New(Token),
+    New(Receipt),
     /// The events were already in the log: this append, or an identical one, succeeded before.
-    Duplicate(Token),
+    Duplicate(Receipt),
 }
 
 impl Appended {
     /// Returns the token of the last event.
-    pub fn into_token(self) -> Token {
+    pub fn into_token(self) -> Receipt {
         match self {
             Self::New(token) | Self::Duplicate(token) => token,
         }
@@ -167,7 +167,7 @@ pub enum AppendError {
         /// The id.
         id: EventId,
         /// The event that has it.
-        stored: Token,
+        stored: Receipt,
     },
     /// Some of the events are already in the log but others are not, or they are not consecutive.
     #[error(
@@ -179,7 +179,7 @@ pub enum AppendError {
         /// The first id that is already in the log.
         id: EventId,
         /// The position of that event.
-        stored: Token,
+        stored: Receipt,
     },
     /// The input is invalid.
     #[error(transparent)]
@@ -215,7 +215,7 @@ pub fn judge_append(
     entries: &[Entry],
     stored: &[Option<Event>],
     current: Revision,
-) -> Result<Option<Token>, AppendError> {
+) -> Result<Option<Receipt>, AppendError> {
     let found = entries.iter().zip(stored).filter_map(|(entry, stored)| Some((entry, stored.as_ref()?)));
     let mut first = None;
     for (entry, event) in found {

@@ -11,14 +11,15 @@ use tokio::time::Instant;
 
 use crate::doctor::{self, Area, Examine, Finding};
 use crate::documents::{
-    Checkpoint, Claim, Collection, Commit, Conflict, Counts, Documents, Generations, Header, Outcome, Record,
+    Checkpoint, Claim, Collection, Commit, CommitConflict, CommitOutcome, DocumentCounts, Documents,
+    Generations, Header, Record,
 };
 use crate::error::{Error, Kind, Result};
-use crate::event::{DocumentId, Event, EventId, Partition, Position, Revision, StreamId, Token};
+use crate::event::{DocumentId, Event, EventId, Partition, Position, Receipt, Revision, StreamId};
 use crate::json::Json;
-use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, Page, judge_append};
+use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, LogPage, judge_append};
 use crate::mark::Mark;
-use crate::react::On;
+use crate::react::DocumentSource;
 
 mod contents;
 mod counters;
@@ -195,13 +196,13 @@ impl Log for Memory {
         Ok(self.state().heads())
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         let state = self.state();
         let events = state.partitions.get(usize::from(partition.0)).map_or(&[][..], Vec::as_slice);
         let from = usize::try_from(after.0).unwrap_or(usize::MAX).min(events.len());
         let (events, more) = cut(events[from..].iter(), limit);
         let through = events.last().map_or(after, |event| event.position);
-        Ok(Page { events, through, more })
+        Ok(LogPage { events, through, more })
     }
 
     async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
@@ -242,7 +243,7 @@ impl Append for Memory {
                 revision.0 += 1;
                 position = state.push(partition, &stream, revision, entry);
             }
-            Token { stream, revision, partition, position }
+            Receipt { stream, revision, partition, position }
         };
         self.0.changed.notify_waiters();
         Ok(Appended::New(token))
@@ -264,16 +265,19 @@ impl Documents for Memory {
         Ok(ids.iter().filter_map(|id| Some(record(id, documents.get(id)?))).collect())
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         {
             let mut state = self.state();
             if let Some(advance) = &commit.advance {
                 let at = state.checkpoint(&advance.projection).map(|at| at.mark.clone()).unwrap_or_default();
                 if !advance.holds(&at) {
-                    return Ok(Outcome::Conflict(Conflict { checkpoint: true, documents: Vec::new() }));
+                    return Ok(CommitOutcome::Conflict(CommitConflict {
+                        checkpoint: true,
+                        documents: Vec::new(),
+                    }));
                 }
             }
-            let mut conflict = Conflict::default();
+            let mut conflict = CommitConflict::default();
             for changes in &commit.changes {
                 let documents = state.collection(&changes.collection)?;
                 for write in &changes.writes {
@@ -283,7 +287,7 @@ impl Documents for Memory {
                 }
             }
             if !conflict.documents.is_empty() {
-                return Ok(Outcome::Conflict(conflict));
+                return Ok(CommitOutcome::Conflict(conflict));
             }
             for changes in &commit.changes {
                 let stored = state.stored(&changes.collection);
@@ -294,7 +298,7 @@ impl Documents for Memory {
                     documents.insert(id.clone(), (header.clone(), body.clone()));
                 }
                 for write in changes.writes.iter().filter(|_| is_live) {
-                    state.reacting.wrote(On::Projection(base.clone()), &write.record.id);
+                    state.reacting.wrote(DocumentSource::Projection(base.clone()), &write.record.id);
                 }
             }
             if let Some(advance) = &commit.advance {
@@ -303,7 +307,7 @@ impl Documents for Memory {
             }
         }
         self.0.changed.notify_waiters();
-        Ok(Outcome::Applied)
+        Ok(CommitOutcome::Applied)
     }
 
     async fn scan(
@@ -347,9 +351,9 @@ impl Documents for Memory {
         self.list(collection, after, limit, |(header, _)| header.parked.is_some())
     }
 
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         let state = self.state();
-        let mut counts = Counts::default();
+        let mut counts = DocumentCounts::default();
         for (header, body) in state.collection(collection)?.values() {
             counts.documents += u64::from(body.is_some());
             if let Some(parked) = &header.parked {
@@ -410,7 +414,7 @@ impl Documents for Memory {
             let is_switched = known.live.number != next.live.number;
             *known = next;
             if is_switched {
-                state.reacting.lost(On::Projection(collection.base()));
+                state.reacting.lost(DocumentSource::Projection(collection.base()));
             }
         }
         self.0.changed.notify_waiters();

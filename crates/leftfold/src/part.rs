@@ -13,8 +13,8 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::event::{DocumentId, Event, StreamId};
 use crate::fold::{
-    Absence, Cursor, Differing, Ended, Explained, Explaining, Folder, Mended, Moment, Options, Projection,
-    Projector, Pulse, Sample, SharedPulse, Until, Verified,
+    Absence, AsOf, Differing, Ended, Explained, Explaining, ExplanationCursor, FoldOptions, Folder, Mended,
+    Projection, Projector, Pulse, Sample, SharedPulse, Until, Verified,
 };
 use crate::json::Json;
 
@@ -22,15 +22,15 @@ pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The context that all workers of projections share.
 #[derive(Clone)]
-pub(crate) struct Setting<S> {
+pub(crate) struct WorkerContext<S> {
     pub(crate) store: S,
     pub(crate) env: Arc<dyn Env>,
-    pub(crate) options: Options,
+    pub(crate) options: FoldOptions,
     pub(crate) owner: String,
 }
 
 /// A projection without its types. Each operation works on one generation of its documents.
-pub(crate) trait Part<S>: Send + Sync {
+pub(crate) trait ErasedProjection<S>: Send + Sync {
     fn collection(&self) -> &Collection;
     /// Returns the text that identifies its code.
     fn fingerprint(&self) -> &str;
@@ -41,7 +41,7 @@ pub(crate) trait Part<S>: Send + Sync {
     /// not live any more.
     fn fold(
         &self,
-        setting: Setting<S>,
+        setting: WorkerContext<S>,
         number: u32,
         only_live: bool,
         pulse: SharedPulse,
@@ -49,7 +49,7 @@ pub(crate) trait Part<S>: Send + Sync {
     ) -> Work<'static, Result<Ended>>;
     fn retry_documents<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         ids: Vec<DocumentId>,
         dry_run: bool,
@@ -57,49 +57,49 @@ pub(crate) trait Part<S>: Send + Sync {
     ) -> Work<'a, Result<()>>;
     fn retry_stream<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         stream: &'a StreamId,
         dry_run: bool,
     ) -> Work<'a, Result<Mended>>;
     fn refold<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Mended>>;
     fn explain<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
-        until: Option<&'a Moment>,
-        after: Option<&'a Cursor>,
+        until: Option<&'a AsOf>,
+        after: Option<&'a ExplanationCursor>,
         tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Work<'a, Result<Explaining>>;
     fn past<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
-        moment: &'a Moment,
+        moment: &'a AsOf,
     ) -> Work<'a, Result<Option<Json>>>;
     fn why_not<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Vec<Absence>>>;
     fn verify<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         sample: Sample,
         tell: &'a mut (dyn FnMut(Differing) + Send),
     ) -> Work<'a, Result<Verified>>;
 }
 
-impl<S> dyn Part<S> {
+impl<S> dyn ErasedProjection<S> {
     /// Returns the observable state of this process's work on it.
     pub(crate) fn seen(&self) -> Pulse {
         self.pulse().lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -131,7 +131,7 @@ impl<P: Projection> Running<P> {
     }
 }
 
-impl<S: Store, P: Projection> Part<S> for Running<P> {
+impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
     fn collection(&self) -> &Collection {
         &self.collection
     }
@@ -151,7 +151,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn fold(
         &self,
-        setting: Setting<S>,
+        setting: WorkerContext<S>,
         number: u32,
         only_live: bool,
         pulse: SharedPulse,
@@ -159,7 +159,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
     ) -> Work<'static, Result<Ended>> {
         let folder = self.folder(number);
         Box::pin(async move {
-            let Setting { store, env, options, owner } = setting;
+            let WorkerContext { store, env, options, owner } = setting;
             let folder = Arc::new(folder?);
             Ok(Projector { store, folder, number, only_live, env, options, owner, pulse }.run(stop).await)
         })
@@ -167,7 +167,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn retry_documents<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         ids: Vec<DocumentId>,
         dry_run: bool,
@@ -181,7 +181,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn retry_stream<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         stream: &'a StreamId,
         dry_run: bool,
@@ -193,7 +193,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn refold<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Mended>> {
@@ -202,11 +202,11 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn explain<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
-        until: Option<&'a Moment>,
-        after: Option<&'a Cursor>,
+        until: Option<&'a AsOf>,
+        after: Option<&'a ExplanationCursor>,
         tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Work<'a, Result<Explaining>> {
         Box::pin(async move {
@@ -221,10 +221,10 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn past<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
-        moment: &'a Moment,
+        moment: &'a AsOf,
     ) -> Work<'a, Result<Option<Json>>> {
         Box::pin(async move {
             let (folder, store) = (self.folder(number)?, &setting.store);
@@ -235,7 +235,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn why_not<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Vec<Absence>>> {
@@ -244,7 +244,7 @@ impl<S: Store, P: Projection> Part<S> for Running<P> {
 
     fn verify<'a>(
         &'a self,
-        setting: &'a Setting<S>,
+        setting: &'a WorkerContext<S>,
         number: u32,
         sample: Sample,
         tell: &'a mut (dyn FnMut(Differing) + Send),

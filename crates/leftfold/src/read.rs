@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::documents::{Collection, Parked, Record, Store};
-use crate::event::{DocumentId, Token};
+use crate::event::{DocumentId, Receipt};
 use crate::fold::distance;
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
@@ -21,7 +21,7 @@ use crate::planted::{Bug, planted};
 pub struct Get<S, D> {
     store: S,
     request: Result<(Collection, DocumentId), crate::Error>,
-    token: Option<Token>,
+    token: Option<Receipt>,
     patience: Duration,
     document: std::marker::PhantomData<fn() -> D>,
 }
@@ -39,7 +39,7 @@ pub enum ReadError {
         /// The collection.
         collection: Collection,
         /// The token to wait for.
-        token: Token,
+        token: Receipt,
         /// The mark of the projection.
         at: Mark,
         /// The number of events it is behind the end of the log.
@@ -62,7 +62,7 @@ pub enum ReadError {
     #[error("token {token} names no event of this log; use a token that an append to this log returned")]
     Unknown {
         /// The token to wait for.
-        token: Token,
+        token: Receipt,
     },
     /// The store failed, or the document does not deserialize to this type.
     #[error(transparent)]
@@ -84,7 +84,7 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
 
     /// Waits until the event of this token is folded. It fails with the reason after five seconds,
     /// or the time set with [`within`](Self::within), and at once if waiting can't help.
-    pub fn at_least(self, token: Token) -> Self {
+    pub fn at_least(self, token: Receipt) -> Self {
         Self { token: Some(token), ..self }
     }
 
@@ -136,7 +136,7 @@ async fn folded<S: Store>(
     store: &S,
     collection: &Collection,
     id: &DocumentId,
-    token: &Token,
+    token: &Receipt,
     patience: Duration,
 ) -> Result<Option<Record>, ReadError> {
     if !exists(store, token).await? {
@@ -171,7 +171,7 @@ async fn live<S: Store>(store: &S, collection: &Collection) -> Result<Collection
 async fn passes<S: Store>(
     store: &S,
     collection: &Collection,
-    token: &Token,
+    token: &Receipt,
 ) -> Result<Collection, crate::Error> {
     loop {
         let live = live(store, collection).await?;
@@ -188,7 +188,7 @@ async fn look<S: Store>(
     store: &S,
     collection: &Collection,
     id: &DocumentId,
-    token: &Token,
+    token: &Receipt,
 ) -> Result<Option<Record>, ReadError> {
     // Read in this order. An event before the checkpoint is folded unless its stream is parked, and
     // a stream is unparked only when all its documents have its events.
@@ -202,7 +202,7 @@ async fn look<S: Store>(
 }
 
 /// Returns whether the log has the token's event at the token's place.
-async fn exists<S: Store>(store: &S, token: &Token) -> Result<bool, crate::Error> {
+async fn exists<S: Store>(store: &S, token: &Receipt) -> Result<bool, crate::Error> {
     let Some(before) = token.revision.0.checked_sub(1) else { return Ok(false) };
     let limit = crate::log::Limit { events: 1, bytes: 0 };
     let found = store.read_stream(&token.stream, crate::Revision(before), limit).await?;
@@ -212,7 +212,7 @@ async fn exists<S: Store>(store: &S, token: &Token) -> Result<bool, crate::Error
 /// Returns the parked record that keeps the token's event from being folded into a document, if
 /// any.
 fn hindrance<'a>(
-    token: &Token,
+    token: &Receipt,
     stream: Option<&'a Record>,
     document: Option<&'a Record>,
 ) -> Option<&'a Parked> {
@@ -242,9 +242,9 @@ mod tests {
         Record { id: DocumentId::new("x").unwrap(), header, body: None }
     }
 
-    fn token(partition: u16, position: u64) -> Token {
+    fn token(partition: u16, position: u64) -> Receipt {
         let (partition, position) = (Partition(partition), Position(position));
-        Token { stream: StreamId::new("s").unwrap(), revision: Revision(1), partition, position }
+        Receipt { stream: StreamId::new("s").unwrap(), revision: Revision(1), partition, position }
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl Reading {
 
 /// A step of a clock, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ClockStep {
     /// The size of the step beyond the time that had passed; negative if the clock went back.
     pub by: i64,
     /// The store's time of the step.
@@ -60,7 +60,7 @@ pub struct Step {
 pub struct Steady {
     /// The last reading, and the elapsed time by then.
     last: Option<(Reading, Duration)>,
-    step: Option<Step>,
+    step: Option<ClockStep>,
 }
 
 impl Steady {
@@ -73,7 +73,7 @@ impl Steady {
             now = reading.after(since, wall);
             let by = wall.saturating_sub(reading.wall).saturating_sub(since);
             if by.abs() > STEP {
-                self.step = Some(Step { by, at: now.time });
+                self.step = Some(ClockStep { by, at: now.time });
             }
         }
         now.time = now.time.max(kept.unwrap_or(now.time));
@@ -87,7 +87,7 @@ impl Steady {
     }
 
     /// Returns the last step that this process has seen.
-    pub fn step(&self) -> Option<Step> {
+    pub fn step(&self) -> Option<ClockStep> {
         self.step
     }
 }
@@ -138,7 +138,7 @@ mod tests {
         let before = clocks.read(&mut steady, None);
         clocks.wall -= 6 * HOUR;
         assert_eq!(clocks.read(&mut steady, None).time, before.time);
-        assert_eq!(steady.step(), Some(Step { by: -6 * HOUR, at: before.time }));
+        assert_eq!(steady.step(), Some(ClockStep { by: -6 * HOUR, at: before.time }));
         for minute in 1..=60 {
             clocks.pass(60 * SECOND);
             let now = clocks.read(&mut steady, None);

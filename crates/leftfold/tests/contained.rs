@@ -152,7 +152,7 @@ impl Projection for InBulk {
 }
 
 impl Bulk<Tick, Ticks> for InBulk {
-    fn route(&self, _: &[&Event<Tick>]) -> Vec<Result<fold::Ids, Invalid>> {
+    fn route(&self, _: &[&Event<Tick>]) -> Vec<Result<fold::DocumentIds, Invalid>> {
         Vec::new()
     }
 

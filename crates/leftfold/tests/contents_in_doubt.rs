@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leftfold::content::{
-    Answer, Contents, Operated, Operation, OperationId, Stored, Versioned, Write, Wrote,
+    ContentWrite, Contents, Operated, Operation, OperationId, Stored, Versioned, WriteAnswer, Wrote,
 };
-use leftfold::react::Plain;
+use leftfold::react::ExternalCollection;
 use leftfold::{Backoff, DocumentId, Error, Kind, Memory, Result};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -76,22 +76,26 @@ impl Moody {
 }
 
 impl Contents for Moody {
-    async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
+    async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
         self.inner.prepare_contents(collection).await
     }
 
-    async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
+    async fn contents(&self, collection: &ExternalCollection, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         sleep(Duration::from_millis(1)).await;
         self.inner.contents(collection, ids).await
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
+    async fn write_contents(
+        &self,
+        collection: &ExternalCollection,
+        writes: Arc<[ContentWrite]>,
+    ) -> Result<Vec<Wrote>> {
         self.meets(self.inner.write_contents(collection, writes)).await
     }
 
     async fn operate(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         self.meets(self.inner.operate(collection, operations)).await
@@ -130,7 +134,7 @@ async fn what_may_be_written_is_not_said_not_to_be() {
 
     let store = Moody::new([Fate::Fine, Fate::Untold, Fate::Down]);
     let things = things(&store).await;
-    assert!(matches!(things.insert("a", &Thing { n: 1 }).await.unwrap(), Answer::Applied(_)));
+    assert!(matches!(things.insert("a", &Thing { n: 1 }).await.unwrap(), WriteAnswer::Applied(_)));
     let error = things.operate("a", increment(1)).await.unwrap_err();
     assert_eq!((error.kind(), n(&store).await), (Kind::Unknown, Some(2)), "{error}");
 
@@ -163,7 +167,7 @@ async fn what_other_pieces_may_have_written_is_not_said_not_to_be() {
 async fn what_is_written_in_part_is_not_said_not_to_be() {
     let store = Moody::new([Fate::Fine, Fate::Fine, Fate::Fine, Fate::Down]);
     let things = things(&store).await;
-    assert!(matches!(things.insert("b", &Thing { n: 1 }).await.unwrap(), Answer::Applied(_)));
+    assert!(matches!(things.insert("b", &Thing { n: 1 }).await.unwrap(), WriteAnswer::Applied(_)));
     things.operate("b", increment(1)).await.unwrap();
     let from = things.get("b").await.unwrap().unwrap().version;
     let (one, three) = (Thing { n: 1 }, Thing { n: 3 });
@@ -191,10 +195,10 @@ async fn a_change_that_may_be_made_is_not_said_not_to_be() {
 async fn an_operation_before_a_write_costs_no_retry() {
     let store = Moody::new([Fate::Fine]);
     let things = things(&store).await.retry(Backoff::never());
-    assert!(matches!(things.insert("a", &Thing { n: 1 }).await.unwrap(), Answer::Applied(_)));
+    assert!(matches!(things.insert("a", &Thing { n: 1 }).await.unwrap(), WriteAnswer::Applied(_)));
     things.operate("a", increment(1)).await.unwrap();
     let from = things.get("a").await.unwrap().unwrap().version;
-    assert!(matches!(things.update("a", from, &Thing { n: 5 }).await.unwrap(), Answer::Applied(_)));
+    assert!(matches!(things.update("a", from, &Thing { n: 5 }).await.unwrap(), WriteAnswer::Applied(_)));
     things.operate("a", increment(2)).await.unwrap();
     things.change("a", more(10)).await.unwrap();
     assert_eq!(n(&store).await, Some(16));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Happened, Mended as Switch, Notes, assert_right, garbled, noted, stored};
-use leftfold::fold::{Error, Ids, Mended, Options};
+use leftfold::fold::{DocumentIds, Error, FoldOptions, Mended};
 use leftfold::{
     Backoff, DocumentId, Event, Expected, Guarded, Lane, Leftfold, Memory, NewEvent, Partition, Projection,
     ReadError, Route, Rule, StreamId, Unit,
@@ -18,8 +18,11 @@ use leftfold::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shaky::{Seeded, Shaky};
 
-fn quick() -> Options {
-    Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(1), ..Options::default() }
+fn quick() -> FoldOptions {
+    FoldOptions {
+        retry: Backoff::default().first(Duration::from_millis(1)).limit(1),
+        ..FoldOptions::default()
+    }
 }
 
 /// Waits with a timeout: a hang is a failure.
@@ -107,7 +110,7 @@ impl Projection for Panics {
         let mended = self.mended.clone();
         Route::by(move |event: &Event<Told>| {
             assert!(mended.is() || !matches!(event.data, Told::BadRoute {}), "can't route");
-            Ids::one(&event.stream)
+            DocumentIds::one(&event.stream)
         })
     }
 
@@ -151,7 +154,7 @@ async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
         let mended = Switch::default();
         let panics = Panics { by_stream, mended: mended.clone() };
         // Without a cache, documents are read again.
-        let options = Options { cache_bytes: 0, ..quick() };
+        let options = FoldOptions { cache_bytes: 0, ..quick() };
         let app = Leftfold::on(Memory::default())
             .options(options)
             .projection(panics.clone())
@@ -400,7 +403,7 @@ async fn futures_now<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
 #[tokio::test]
 async fn a_lease_without_end_is_one() {
     let notes = Notes::by_stream();
-    let options = Options { lease: Duration::MAX, ..quick() };
+    let options = FoldOptions { lease: Duration::MAX, ..quick() };
     let app =
         Leftfold::on(Memory::default()).options(options).projection(notes.clone()).start().await.unwrap();
     let token = app.append("a", [noted(&[])]).await.unwrap();
@@ -418,7 +421,7 @@ async fn a_lease_without_end_is_one() {
 async fn the_smallest_options_work() {
     for partitions in [1, 2] {
         let notes = Notes::by_content();
-        let options = Options {
+        let options = FoldOptions {
             cache_bytes: 0,
             batch_bytes: 0,
             batch_time: Duration::ZERO,
@@ -457,7 +460,7 @@ async fn documents_are_right_if_mended_in_two_steps_whatever_the_store_does() {
     for seed in 0..150 {
         let (notes, mended) = (Notes::by_content(), Switch::default());
         let store = Shaky::new(seed * 6_007 + 1, seed % 2 == 0);
-        let options = Options { lease: Duration::ZERO, page_bytes: 200, batch_bytes: 1_500, ..quick() };
+        let options = FoldOptions { lease: Duration::ZERO, page_bytes: 200, batch_bytes: 1_500, ..quick() };
         let worker = |number: u64| {
             Leftfold::on(store.clone())
                 .env(Seeded((seed * 2 + number).into()))
@@ -526,7 +529,7 @@ async fn workers_slower_than_their_lease_get_on() {
     let mut store = Shaky::new(1, true);
     store.slow = Duration::from_millis(150);
     store.calm.store(true, Ordering::SeqCst);
-    let options = Options { lease: Duration::from_millis(160), ..quick() };
+    let options = FoldOptions { lease: Duration::from_millis(160), ..quick() };
     let start = || Leftfold::on(store.clone()).options(options.clone()).projection(Slow).start();
     let writer = Leftfold::on(store.clone()).open().await.unwrap();
     writer.append("a", vec![noted(&[]); 10]).await.unwrap();

@@ -10,10 +10,10 @@ use leftfold::doctor::{Area, Finding, Severity};
 use leftfold::documents::{Claim, Documents as _};
 use leftfold::log::Entry;
 use leftfold::react::{Reaction, Reactor, Retry};
-use leftfold::sequence::Limits;
+use leftfold::sequence::HoldingLimits;
 use leftfold::{
-    Apart, Collection, Delivery, Env, Event, EventId, EventKind, Expected, Json, Leftfold, Memory, NewEvent,
-    Policy, Projection, Revision, Sequencer, StreamId, fold,
+    Collection, Delivery, Env, Event, EventId, EventKind, Expected, Json, Leftfold, Memory, NewEvent, Policy,
+    Projection, Revision, Sequencer, SplitStore, StreamId, fold,
 };
 
 struct Counted;
@@ -86,7 +86,7 @@ async fn events_from_the_future_and_events_that_wait_are_told_by_this_machines_c
     };
     let stream = StreamId::new("b").unwrap();
     let early = Delivery { stream, revision: Some(Revision(2)), previous: None, entry: Arc::new(entry) };
-    let sequencer = Sequencer::with(store.clone(), Limits::default(), Arc::new(Clock(NOW)));
+    let sequencer = Sequencer::with(store.clone(), HoldingLimits::default(), Arc::new(Clock(NOW)));
     sequencer.ingest(Policy::Contiguous, vec![early]).await.unwrap();
     let past = Leftfold::on(store.clone()).env(Clock(NOW - 7_200)).open().await.unwrap();
     let future = Leftfold::on(store.clone()).env(Clock(NOW + 7_200)).open().await.unwrap();
@@ -149,7 +149,7 @@ async fn documents_that_change_without_a_plan_are_told() {
 
 #[tokio::test]
 async fn both_stores_are_looked_over_where_they_are_apart() {
-    let apart = Apart { log: Memory::default(), documents: Memory::default() };
+    let apart = SplitStore { log: Memory::default(), documents: Memory::default() };
     let findings = Leftfold::on(apart).projection(Counted).doctor().await.unwrap();
     assert_eq!(findings.iter().filter(|finding| finding.subject == "memory").count(), 2);
     assert_eq!(of(&findings, Area::Projections, "counted").severity, Severity::Notice);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Happened, Notes, caught_up, garbled, noted};
-use leftfold::fold::{Cursor, Effect, Explained, Explanation, Ids, Options};
+use leftfold::fold::{DocumentIds, Effect, Explained, Explanation, ExplanationCursor, FoldOptions};
 use leftfold::log::Limit;
 use leftfold::{App, Backoff, Event, Expected, Json, Leftfold, Memory, NewEvent, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ fn size(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).unwrap().len()
 }
 
-async fn part(app: &App<Memory>, id: &str, after: Option<&Cursor>, limit: Limit) -> Explanation {
+async fn part(app: &App<Memory>, id: &str, after: Option<&ExplanationCursor>, limit: Limit) -> Explanation {
     app.explain_part("sums", id, None, after, limit).await.unwrap().unwrap()
 }
 
@@ -129,7 +129,7 @@ async fn parts_of_large_documents_are_short() {
 /// Parts of any size add up to the whole: with failures, parked streams, and concurrent events.
 #[tokio::test]
 async fn parts_fit_together() {
-    let options = Options { retry: Backoff::never(), ..Options::default() };
+    let options = FoldOptions { retry: Backoff::never(), ..FoldOptions::default() };
     let app =
         Leftfold::on(Memory::new(3)).options(options).projection(Notes::by_content()).start().await.unwrap();
     for round in 0..5 {
@@ -151,7 +151,7 @@ async fn parts_fit_together() {
         assert!(whole.len() > 40 && whole.iter().any(|step| step.effect == Effect::Waiting));
         assert_eq!(has_failed, id == "y");
         for events in [1, 2, 7, 100] {
-            let (mut parts, mut next) = (Vec::new(), None::<Cursor>);
+            let (mut parts, mut next) = (Vec::new(), None::<ExplanationCursor>);
             loop {
                 let limit = Limit { events, bytes: usize::MAX };
                 let part =
@@ -221,8 +221,8 @@ async fn one_event_reaches_very_many_documents() {
         fn route(&self) -> Route<u64> {
             // Each id comes twice.
             Route::by(|event| match event.data {
-                0 => Ids::many((0..2 * DOCUMENTS).map(|number| format!("d{}", number % DOCUMENTS))),
-                _ => Ids::one("bystander"),
+                0 => DocumentIds::many((0..2 * DOCUMENTS).map(|number| format!("d{}", number % DOCUMENTS))),
+                _ => DocumentIds::one("bystander"),
             })
         }
         fn fold(&self, count: Option<u64>, _: &Event<u64>) -> Result<Option<u64>, fold::Error> {

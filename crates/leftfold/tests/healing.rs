@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
-use leftfold::sequence::{FromLog, Healer, Healing, Limits, Missing, Resupply, Waiting, resupply};
+use leftfold::sequence::{FromLog, Healer, Healing, HoldingLimits, Missing, Resupply, Waiting, resupply};
 use leftfold::{
     Append, Delivery, Env, Error, EventId, EventKind, Expected, Json, Kind, Log, Memory, Policy, Result,
     Revision, Sequencer, Sequences, StreamId,
@@ -59,7 +59,7 @@ impl Scene {
     /// Creates a scene in which these revisions have arrived.
     async fn with(revisions: impl IntoIterator<Item = u64>) -> Self {
         let (store, hands) = (Memory::default(), Hands::default());
-        let sequencer = Sequencer::with(store.clone(), Limits::default(), Arc::new(hands.clone()));
+        let sequencer = Sequencer::with(store.clone(), HoldingLimits::default(), Arc::new(hands.clone()));
         let fed = revisions.into_iter().map(delivery).collect();
         sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
         Self { store, hands, sequencer }

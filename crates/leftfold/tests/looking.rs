@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use common::{Happened, Notes, caught_up, garbled, noted};
 use jiff::Timestamp;
-use leftfold::fold::{Absence, Moment, Options};
+use leftfold::fold::{Absence, AsOf, FoldOptions};
 use leftfold::log::Entry;
 use leftfold::{
-    Answer, App, Backoff, Delivery, EventId, Expected, Kind, Leftfold, Memory, NewEvent, Policy, Revision,
-    Sequencer, StreamId,
+    App, Backoff, Delivery, EventId, Expected, IngestAnswer, Kind, Leftfold, Memory, NewEvent, Policy,
+    Revision, Sequencer, StreamId,
 };
 use serde_json::{Value, json};
 
 async fn notes() -> App<Memory> {
-    let options = Options { retry: Backoff::never(), ..Options::default() };
+    let options = FoldOptions { retry: Backoff::never(), ..FoldOptions::default() };
     let app = Leftfold::on(Memory::default()).options(options);
     app.projection(Notes::by_stream()).projection(Notes::by_content()).start().await.unwrap()
 }
@@ -39,7 +39,7 @@ async fn a_document_is_shown_as_it_was() {
     }
     caught_up(&app).await;
     let past = async |collection: &str, id: &str, moment: &str| -> Value {
-        app.past(collection, id, &moment.parse::<Moment>().unwrap()).await.unwrap().unwrap_or_default()
+        app.past(collection, id, &moment.parse::<AsOf>().unwrap()).await.unwrap().unwrap_or_default()
     };
     assert_eq!(past("by_stream", "s", "1").await, json!({ "events": ["s@1"] }));
     assert_eq!(past("by_stream", "s", "0").await, Value::Null);
@@ -70,7 +70,7 @@ async fn a_moment_is_found_in_every_partition() {
         }
     }
     caught_up(&app).await;
-    let moment: Moment = "2026-01-01T11:00:00Z".parse().unwrap();
+    let moment: AsOf = "2026-01-01T11:00:00Z".parse().unwrap();
     let past = app.past("by_content", "x", &moment).await.unwrap().unwrap();
     let mut seen: Vec<_> = past["events"].as_array().unwrap().iter().map(Value::to_string).collect();
     seen.sort();
@@ -108,7 +108,7 @@ async fn what_is_missing_has_a_reason() {
     };
     let deliveries = vec![delivery("held", 3, "late"), delivery("there", 1, "contested")];
     let answers = sequencer.ingest(Policy::Contiguous, deliveries).await.unwrap();
-    assert!(matches!(answers[..], [Answer::Held { .. }, Answer::Conflict(_)]), "{answers:?}");
+    assert!(matches!(answers[..], [IngestAnswer::Held { .. }, IngestAnswer::Conflict(_)]), "{answers:?}");
 
     let why = async |collection: &str, id: &str| -> Vec<String> {
         let reasons = app.why_not(collection, id).await.unwrap();

@@ -9,11 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Happened, Notes, assert_right, caught_up, expected, garbled, noted, stored, whole_log};
-use leftfold::fold::{Activity, Mended, Options};
+use leftfold::fold::{Activity, FoldOptions, Mended};
 use leftfold::{Backoff, Collection, Documents, Expected, Leftfold, Memory, NewEvent, ReadError, Unit};
 
-fn quick() -> Options {
-    Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(3), ..Options::default() }
+fn quick() -> FoldOptions {
+    FoldOptions {
+        retry: Backoff::default().first(Duration::from_millis(1)).limit(3),
+        ..FoldOptions::default()
+    }
 }
 
 /// Appends many events for a few documents, with deletes in between.
@@ -114,7 +117,10 @@ async fn a_deleted_document_is_gone_and_a_replay_does_not_bring_it_back() {
         to: leftfold::documents::Checkpoint::default(),
     };
     let commit = leftfold::documents::Commit { advance: Some(advance), changes: vec![] };
-    assert!(matches!(store.commit(commit.into()).await.unwrap(), leftfold::documents::Outcome::Applied));
+    assert!(matches!(
+        store.commit(commit.into()).await.unwrap(),
+        leftfold::documents::CommitOutcome::Applied
+    ));
     let app = Leftfold::on(store).projection(notes.clone()).start().await.unwrap();
     caught_up(&app).await;
     let status = app.status().await.unwrap().remove(0);
@@ -241,7 +247,7 @@ async fn what_fails_at_first_is_tried_again_and_not_parked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn should_retry_has_the_last_word() {
     let notes = Notes::by_stream();
-    let options = Options { should_retry: |_| false, ..quick() };
+    let options = FoldOptions { should_retry: |_| false, ..quick() };
     let app =
         Leftfold::on(Memory::default()).options(options).projection(notes.clone()).start().await.unwrap();
     app.append("a", [Happened::Flaky { to: vec![] }]).await.unwrap();
@@ -256,7 +262,7 @@ async fn should_retry_has_the_last_word() {
 async fn workers_that_do_the_same_work_at_the_same_time_do_it_once() {
     for notes in [Notes::by_stream(), Notes::by_content()] {
         let store = Memory::default();
-        let options = Options { lease: Duration::ZERO, page_bytes: 512, batch_bytes: 4_096, ..quick() };
+        let options = FoldOptions { lease: Duration::ZERO, page_bytes: 512, batch_bytes: 4_096, ..quick() };
         let worker =
             || Leftfold::on(store.clone()).options(options.clone()).projection(notes.clone()).start();
         let (one, two, three) = (worker().await.unwrap(), worker().await.unwrap(), worker().await.unwrap());
@@ -275,7 +281,7 @@ async fn workers_that_do_the_same_work_at_the_same_time_do_it_once() {
 async fn a_worker_that_dies_anywhere_loses_and_doubles_nothing() {
     let notes = Notes::by_content();
     let store = Memory::default();
-    let options = Options { lease: Duration::ZERO, page_bytes: 256, batch_bytes: 2_048, ..quick() };
+    let options = FoldOptions { lease: Duration::ZERO, page_bytes: 256, batch_bytes: 2_048, ..quick() };
     let writer = Leftfold::on(store.clone()).projection(notes.clone()).open().await.unwrap();
     let writing = tokio::spawn(async move {
         fill(&writer, 40, 60).await;
@@ -317,7 +323,7 @@ async fn a_projection_that_keeps_failing_does_not_stop_the_others() {
         }
     }
     let notes = Notes::by_stream();
-    let options = Options {
+    let options = FoldOptions {
         retry: Backoff::default().first(Duration::from_hours(1)).most(Duration::from_hours(1)),
         ..quick()
     };
@@ -379,7 +385,7 @@ async fn reads_wait_for_their_token_or_say_why_not() {
 async fn mending_beside_a_running_projector_loses_and_doubles_nothing() {
     for notes in [Notes::by_stream(), Notes::by_content()] {
         let store = Memory::default();
-        let options = Options { page_bytes: 256, batch_bytes: 1_024, ..quick() };
+        let options = FoldOptions { page_bytes: 256, batch_bytes: 1_024, ..quick() };
         let app =
             Leftfold::on(store.clone()).options(options).projection(notes.clone()).start().await.unwrap();
         let writer = app.clone();
@@ -452,12 +458,15 @@ async fn a_stored_document_of_another_shape_parks_and_a_refold_mends_it() {
     let mut record = store.load(&collection, vec![id]).await.unwrap().remove(0);
     let expected = Some(record.header.clone());
     record.body = Some(leftfold::Json::parse(r#"{"other":"shape"}"#).unwrap());
-    let changes = vec![leftfold::documents::Changes {
+    let changes = vec![leftfold::documents::CollectionWrites {
         collection,
-        writes: vec![leftfold::documents::Write { expected, record }],
+        writes: vec![leftfold::documents::DocumentWrite { expected, record }],
     }];
     let commit = leftfold::documents::Commit { advance: None, changes };
-    assert!(matches!(store.commit(commit.into()).await.unwrap(), leftfold::documents::Outcome::Applied));
+    assert!(matches!(
+        store.commit(commit.into()).await.unwrap(),
+        leftfold::documents::CommitOutcome::Applied
+    ));
 
     let app = Leftfold::on(store).options(quick()).projection(notes.clone()).start().await.unwrap();
     app.append("a", [noted(&[])]).await.unwrap();

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Happened, Notes, Seen, assert_right, garbled, noted, stored};
-use leftfold::documents::{Advance, Checkpoint, Claim, Commit, MAX_BODY_BYTES, Outcome};
-use leftfold::fold::{Activity, Mended, Options};
-use leftfold::guarded::Answer;
+use leftfold::documents::{Advance, Checkpoint, Claim, Commit, CommitOutcome, MAX_BODY_BYTES};
+use leftfold::fold::{Activity, FoldOptions, Mended};
+use leftfold::guarded::GuardedAnswer;
 use leftfold::{
     Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Mark, Memory, Partition, Projection,
     ReadError, Route, Rule, Unit, fold,
@@ -23,8 +23,11 @@ use leftfold::{
 use scripted::{Call, Fault, Scripted};
 use tokio::sync::{oneshot, watch};
 
-fn quick() -> Options {
-    Options { retry: Backoff::default().first(Duration::from_millis(1)).limit(3), ..Options::default() }
+fn quick() -> FoldOptions {
+    FoldOptions {
+        retry: Backoff::default().first(Duration::from_millis(1)).limit(3),
+        ..FoldOptions::default()
+    }
 }
 
 /// Fails if the future takes far longer than it ever should, so that a hang is noticed.
@@ -87,7 +90,7 @@ async fn put_checkpoint(store: &Memory, projection: &str, position: u64) {
     let mark = [(Lane::from(Partition(0)), position)].into_iter().collect();
     let to = Checkpoint { mark, ..Checkpoint::default() };
     let commit = Commit { advance: Some(Advance { projection, from, to }), changes: vec![] };
-    assert!(matches!(store.commit(commit.into()).await.unwrap(), Outcome::Applied));
+    assert!(matches!(store.commit(commit.into()).await.unwrap(), CommitOutcome::Applied));
 }
 
 #[test]
@@ -112,7 +115,7 @@ async fn a_killed_worker_is_replaced_soon() {
     let app = Leftfold::on(store.clone()).projection(Notes::by_stream()).open().await.unwrap();
     app.append("s", [noted(&[])]).await.unwrap();
     let collection = Collection::new("by_stream").unwrap();
-    let lease = Options::default().lease;
+    let lease = FoldOptions::default().lease;
     store.claim(&collection, "killed", lease).await.unwrap();
     let killed = tokio::time::Instant::now();
     let app = Leftfold::on(store).projection(Notes::by_stream()).start().await.unwrap();
@@ -141,11 +144,11 @@ async fn folding_by_hand_counts_what_another_wrote_in_between() {
             };
             let run = || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(theirs);
             let theirs = std::thread::scope(|scope| scope.spawn(run).join().unwrap());
-            assert_eq!(theirs, Answer::Applied(Some(vec![20])));
+            assert_eq!(theirs, GuardedAnswer::Applied(Some(vec![20])));
         }
         push(list, 10)
     });
-    assert_eq!(answer.await.unwrap(), Answer::Applied(Some(vec![20, 10])));
+    assert_eq!(answer.await.unwrap(), GuardedAnswer::Applied(Some(vec![20, 10])));
     assert_eq!(lists.get("ann").await.unwrap(), Some(vec![20, 10]));
 }
 
@@ -157,7 +160,7 @@ async fn folding_by_hand_says_applied_once_it_is_and_not_before() {
         store.fault([fault]);
         let add = |total: Option<u64>| Ok(Some(total.unwrap_or(0) + 20));
         let answer = totals.fold("ann", &Lane::named("a"), 1, Rule::Contiguous, add).await.unwrap();
-        assert_eq!(answer, Answer::Applied(Some(20)), "{fault:?}");
+        assert_eq!(answer, GuardedAnswer::Applied(Some(20)), "{fault:?}");
         assert_eq!(totals.get("ann").await.unwrap(), Some(20), "{fault:?}");
     }
 }
@@ -299,7 +302,7 @@ async fn stopping_stores_what_is_in_flight_and_what_is_in_hand() {
 async fn without_room_for_a_cache_the_batch_in_hand_still_is_kept() {
     let notes = Telling::new(Notes::by_stream());
     let store = Scripted::default();
-    let options = Options { cache_bytes: 0, ..quick() };
+    let options = FoldOptions { cache_bytes: 0, ..quick() };
     let app = Leftfold::on(store.clone()).options(options).projection(notes.clone()).start().await.unwrap();
     let mut folded = 0;
     for _ in 0..5 {
@@ -320,7 +323,7 @@ async fn without_room_for_a_cache_the_batch_in_hand_still_is_kept() {
 #[tokio::test]
 async fn without_room_for_a_cache_a_stream_that_is_set_aside_stays_so() {
     let notes = Notes::by_content();
-    let options = Options { cache_bytes: 0, ..quick() };
+    let options = FoldOptions { cache_bytes: 0, ..quick() };
     let app =
         Leftfold::on(Memory::default()).options(options).projection(notes.clone()).start().await.unwrap();
     for stream in ["bad", "worse", "worst"] {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leftfold::react::{
-    Cleanup, Context, Draft, Every, Evolution, Filter, Outcome, Paths, Plain, Query, Reacting, Reaction,
-    Reactive as _, Reactor, Retry, State, Task, TaskKey,
+    Cleanup, Context, Draft, Every, Evolution, ExternalCollection, Filter, Paths, Query, Reaction,
+    ReactionStore as _, Reactor, ReactorHandle, Retry, RunOutcome, State, Task, TaskKey,
 };
 use leftfold::{DocumentId, Json, Memory};
 use serde::Deserialize;
@@ -23,8 +23,8 @@ struct Order {
     total: u64,
 }
 
-fn orders() -> Plain {
-    Plain::new("orders").unwrap()
+fn orders() -> ExternalCollection {
+    ExternalCollection::new("orders").unwrap()
 }
 
 fn id(name: &str) -> DocumentId {
@@ -80,11 +80,11 @@ fn sends(draft: Draft<Order>, mails: &Mails) -> Reaction {
     })
 }
 
-async fn start(store: &Memory, reaction: Reaction) -> Reacting<Memory> {
+async fn start(store: &Memory, reaction: Reaction) -> ReactorHandle<Memory> {
     Reactor::on(store.clone()).reaction(reaction).start().await.unwrap()
 }
 
-async fn state(reacting: &Reacting<Memory>, name: &str) -> Option<State> {
+async fn state(reacting: &ReactorHandle<Memory>, name: &str) -> Option<State> {
     reacting.task(key("mail", name)).await.unwrap().map(|task| task.state)
 }
 
@@ -277,7 +277,7 @@ async fn a_worker_that_goes_silent_is_taken_over_and_not_heard_any_more() {
     assert_eq!(second.counts().takeovers, 1);
     // The result of the first run no longer counts.
     assert!(
-        task.clone().finish(task.epoch, Outcome::Done, &rules(), moment()).is_some(),
+        task.clone().finish(task.epoch, RunOutcome::Done, &rules(), moment()).is_some(),
         "for itself it looks fine"
     );
 }
@@ -294,8 +294,8 @@ fn rules() -> leftfold::react::Rules {
     }
 }
 
-fn moment() -> leftfold::react::Moment {
-    leftfold::react::Moment { now: "2026-11-16T08:00:00Z".parse().unwrap(), version: 7, chance: 0.5 }
+fn moment() -> leftfold::react::TaskMoment {
+    leftfold::react::TaskMoment { now: "2026-11-16T08:00:00Z".parse().unwrap(), version: 7, chance: 0.5 }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leftfold::log::Entry;
 use leftfold::react::{
-    Change, Context, Draft, Evolution, Query, Reaction, Reactive as _, Reactor, Retry, State,
+    Context, Draft, Evolution, Query, Reaction, ReactionStore as _, Reactor, Retry, State, TaskChange,
 };
 use leftfold::{Append as _, DocumentId, Event, EventId, EventKind, Expected, Json, Memory, StreamId};
 use tokio::time::Instant;
@@ -56,7 +56,7 @@ async fn complete<D>(ctx: &Context<D>) -> leftfold::Result<()> {
     let task = store.load_tasks(vec![ctx.task().key.clone()]).await?.pop().unwrap();
     let seen = task.version;
     let done = ctx.complete(task).ok_or_else(|| ctx.lost())?;
-    assert!(store.save_tasks(vec![Change::Update(seen, done)]).await?.is_empty());
+    assert!(store.save_tasks(vec![TaskChange::Update(seen, done)]).await?.is_empty());
     Ok(())
 }
 
@@ -89,7 +89,7 @@ async fn a_task_that_is_claimed_again_at_once_is_not_taken_for_the_run_before() 
         let store = store.clone();
         async move {
             loop {
-                store.stir().await.unwrap();
+                store.wake().await.unwrap();
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

@@ -13,7 +13,8 @@ use std::time::Duration;
 use held::Held;
 use jiff::Timestamp;
 use leftfold::react::{
-    Change, Context, Evolution, Moment, Plain, Reaction, Reactive as _, Reactor, Retry, State, Task, TaskKey,
+    Context, Evolution, ExternalCollection, Reaction, ReactionStore as _, Reactor, Retry, State, Task,
+    TaskChange, TaskKey, TaskMoment,
 };
 use leftfold::{DocumentId, Event, Expected, Json, Leftfold, Memory, NewEvent};
 use serde_json::json;
@@ -22,7 +23,11 @@ use tokio::time::{Instant, timeout};
 
 fn put(store: &Memory, body: Option<&str>) {
     let id = DocumentId::new("a").unwrap();
-    store.write_plain(&Plain::new("orders").unwrap(), id, body.map(|body| Json::parse(body).unwrap()));
+    store.write_plain(
+        &ExternalCollection::new("orders").unwrap(),
+        id,
+        body.map(|body| Json::parse(body).unwrap()),
+    );
 }
 
 fn key() -> TaskKey {
@@ -125,9 +130,9 @@ async fn a_claim_is_recognised_though_its_task_was_changed_since() {
     store.waiting.notified().await;
     let claimed = runner.task(key()).await.unwrap().unwrap();
     assert_eq!(claimed.state, State::Running);
-    let moment = Moment { now: store.memory.time().await.unwrap(), version: 1, chance: 0.5 };
+    let moment = TaskMoment { now: store.memory.time().await.unwrap(), version: 1, chance: 0.5 };
     let (seen, looked_at) = (claimed.version, Task::look_again(Some(claimed), &key(), moment));
-    assert_eq!(store.memory.save_tasks(vec![Change::Update(seen, looked_at)]).await.unwrap(), []);
+    assert_eq!(store.memory.save_tasks(vec![TaskChange::Update(seen, looked_at)]).await.unwrap(), []);
     store.loses_answers.store(false, Ordering::Relaxed);
     store.go_on.notify_one();
     runner.idle().await.unwrap();
@@ -148,8 +153,8 @@ async fn what_is_planned_late_is_looked_at_though_its_handler_does_not() {
         let reacting = Reactor::on(store.clone()).reaction(reaction).start().await.unwrap();
         reacting.idle().await.unwrap();
         let now = store.time().await.unwrap();
-        assert_eq!(store.save_tasks(vec![Change::Insert(planned(now))]).await.unwrap(), []);
-        store.stir().await.unwrap();
+        assert_eq!(store.save_tasks(vec![TaskChange::Insert(planned(now))]).await.unwrap(), []);
+        store.wake().await.unwrap();
         reacting.idle_within(Duration::from_secs(1)).await.unwrap();
         let task = reacting.task(key()).await.unwrap().unwrap();
         assert!(!task.inside, "nobody has looked: {task:?}");
@@ -175,8 +180,8 @@ async fn what_old_code_plans_late_is_looked_at_by_newer_code() {
     assert_eq!(new.task(key()).await.unwrap(), None);
     let now = store.time().await.unwrap();
     new.stop(Duration::ZERO).await;
-    assert_eq!(store.save_tasks(vec![Change::Insert(planned(now))]).await.unwrap(), []);
-    store.stir().await.unwrap();
+    assert_eq!(store.save_tasks(vec![TaskChange::Insert(planned(now))]).await.unwrap(), []);
+    store.wake().await.unwrap();
     while old.counts().done < 1 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

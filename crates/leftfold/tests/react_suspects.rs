@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use held::Held;
 use leftfold::react::{
-    Draft, Plain, Reacting, Reaction, Reactive, Reactor, Retry, State, Suspicion, Task, TaskKey,
+    Draft, ExternalCollection, Reaction, ReactionStore, Reactor, ReactorHandle, Retry, State, Suspicion,
+    Task, TaskKey,
 };
 use leftfold::{DocumentId, Json, Memory};
 use serde_json::{Value, json};
@@ -95,20 +96,20 @@ fn draft() -> Draft<Value> {
     Reaction::on_plain("orders", "mail").retry(Retry::fixed(Duration::from_secs(1)).attempts(3))
 }
 
-async fn start<S: Reactive>(store: &S, worker: &str, reaction: Reaction) -> Reacting<S> {
+async fn start<S: ReactionStore>(store: &S, worker: &str, reaction: Reaction) -> ReactorHandle<S> {
     Reactor::on(store.clone()).worker(worker).reaction(reaction).start().await.unwrap()
 }
 
 fn put(store: &Memory, id: &str) {
     let body = Json::of(&json!({ "paid": true })).unwrap();
-    store.write_plain(&Plain::new("orders").unwrap(), DocumentId::new(id).unwrap(), Some(body));
+    store.write_plain(&ExternalCollection::new("orders").unwrap(), DocumentId::new(id).unwrap(), Some(body));
 }
 
 fn key(id: &str) -> TaskKey {
     TaskKey { reaction: "mail".to_owned(), document: DocumentId::new(id).unwrap() }
 }
 
-async fn task_in<S: Reactive>(store: &S, id: &str) -> Option<Task> {
+async fn task_in<S: ReactionStore>(store: &S, id: &str) -> Option<Task> {
     store.load_tasks(vec![key(id)]).await.unwrap().pop()
 }
 
@@ -186,7 +187,7 @@ async fn a_worker_that_is_alive_and_loses_its_claim_makes_no_suspect() {
     let task = task_in(&store, "a").await.unwrap();
     let now = store.time().await.unwrap();
     let ended = Task { due: Some(now), version: 1, ..task.clone() };
-    let change = leftfold::react::Change::Update(task.version, ended);
+    let change = leftfold::react::TaskChange::Update(task.version, ended);
     assert_eq!(store.save_tasks(vec![change]).await.unwrap(), []);
     let scene = Scene::new();
     let lives = start(&store, "lives", scene.reaction(Duration::ZERO)).await;

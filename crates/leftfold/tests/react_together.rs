@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leftfold::react::{
-    Comparing, Context, Draft, Evolution, Feed as _, Paths, Plain, Reacting, Reaction, Reactive as _,
-    Reactor, Registered, Retry, State, Task, TaskKey, Told,
+    Comparing, Context, DocumentFeed as _, Draft, Evolution, ExternalCollection, FeedItem, Paths, Reaction,
+    ReactionStore as _, Reactor, ReactorHandle, Registered, Retry, State, Task, TaskKey,
 };
 use leftfold::{DocumentId, Json, Memory};
 use serde_json::{Value, json};
@@ -64,7 +64,11 @@ fn id(name: &str) -> DocumentId {
 }
 
 fn put(store: &Memory, name: &str, document: &Value) {
-    store.write_plain(&Plain::new("orders").unwrap(), id(name), Some(Json::of(document).unwrap()));
+    store.write_plain(
+        &ExternalCollection::new("orders").unwrap(),
+        id(name),
+        Some(Json::of(document).unwrap()),
+    );
 }
 
 fn put_many(store: &Memory, count: usize) {
@@ -77,11 +81,11 @@ fn draft(name: &str) -> Draft<Value> {
     Reaction::on_plain("orders", name)
 }
 
-async fn start(store: &Memory, worker: &str, reaction: Reaction) -> Reacting<Memory> {
+async fn start(store: &Memory, worker: &str, reaction: Reaction) -> ReactorHandle<Memory> {
     Reactor::on(store.clone()).worker(worker).reaction(reaction).start().await.unwrap()
 }
 
-async fn task(reacting: &Reacting<Memory>, reaction: &str, document: &str) -> Task {
+async fn task(reacting: &ReactorHandle<Memory>, reaction: &str, document: &str) -> Task {
     let key = TaskKey { reaction: reaction.to_owned(), document: id(document) };
     reacting.task(key).await.unwrap().unwrap()
 }
@@ -315,7 +319,9 @@ async fn comparing_goes_on_where_it_was() {
     let lease =
         store.take_lease("feed of plain orders", "gone", Duration::from_secs(1)).await.unwrap().unwrap();
     let mut feed = store.follow(vec![before.on.clone().unwrap()], None).await.unwrap();
-    let Told::Changes(changes) = feed.next(1, Duration::ZERO).await.unwrap() else { panic!("it is lost") };
+    let FeedItem::Changes(changes) = feed.next(1, Duration::ZERO).await.unwrap() else {
+        panic!("it is lost")
+    };
     assert!(store.put_feed_place("feed of plain orders", lease, Some(changes.through)).await.unwrap());
     let seen = Some(before.version);
     let halfway = Registered { comparing: Some(Comparing::Documents(id("o0999"))), version: 7, ..before };

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Happened, Mended, Seen, noted};
-use leftfold::documents::{Changes, Commit, Generations, Header, Outcome, Record, Write};
-use leftfold::fold::{Error, Ids, Options, Sample};
+use leftfold::documents::{
+    CollectionWrites, Commit, CommitOutcome, DocumentWrite, Generations, Header, Record,
+};
+use leftfold::fold::{DocumentIds, Error, FoldOptions, Sample};
 use leftfold::{
     App, Collection, DocumentId, Documents as _, Event, Json, Lane, Leftfold, Memory, Projection, Route,
 };
@@ -45,8 +47,8 @@ impl Projection for Notes {
             return Route::Stream;
         }
         Route::by(|event: &Event<Happened>| match &event.data {
-            Happened::Noted { to } | Happened::Poison { to } => Ids::many(to),
-            _ => Ok(Ids::none()),
+            Happened::Noted { to } | Happened::Poison { to } => DocumentIds::many(to),
+            _ => Ok(DocumentIds::none()),
         })
     }
 
@@ -64,8 +66,8 @@ fn notes() -> Collection {
     Collection::new("notes").unwrap()
 }
 
-fn options() -> Options {
-    Options { lease: Duration::from_secs(2), page_bytes: 300, batch_bytes: 1, ..Options::default() }
+fn options() -> FoldOptions {
+    FoldOptions { lease: Duration::from_secs(2), page_bytes: 300, batch_bytes: 1, ..FoldOptions::default() }
 }
 
 async fn start(store: &Memory, code: Notes) -> App<Memory> {
@@ -170,7 +172,7 @@ async fn begin_and_die(is_frozen: bool) {
     let advance = leftfold::documents::Advance { projection: notes(), from: live.mark, to };
     let outcome =
         store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied));
+    assert!(matches!(outcome, CommitOutcome::Applied));
     finish_what_was_begun(&store, &operator, number).await;
 }
 
@@ -224,7 +226,7 @@ async fn a_checkpoint_that_is_frozen_for_nothing_thaws() {
     let advance = leftfold::documents::Advance { projection: notes(), from: live.mark, to };
     let outcome =
         store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied));
+    assert!(matches!(outcome, CommitOutcome::Applied));
     let app = start(&store, Notes::new(1)).await;
     append(&app, 10).await;
     assert_all_by(&app, "1").await;
@@ -436,7 +438,7 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
         let wrong = |id: &str, body: Option<&str>, expected: Option<Header>, mark| {
             let header = Header { mark, parked: None };
             let body = body.map(|body| Json::parse(body).unwrap());
-            Write { expected, record: Record { id: DocumentId::new(id).unwrap(), header, body } }
+            DocumentWrite { expected, record: Record { id: DocumentId::new(id).unwrap(), header, body } }
         };
         let ids = ["s1", "s2"].map(|id| DocumentId::new(id).unwrap()).to_vec();
         let stored = store.load(&notes(), ids).await.unwrap();
@@ -446,8 +448,9 @@ async fn verifying_finds_what_was_tampered_with_and_nothing_else_while_events_co
             wrong("s2", None, Some(headers[1].clone()), headers[1].mark.clone()),
             wrong("stray", Some(r#"{"events":[]}"#), None, leftfold::Mark::default()),
         ];
-        let commit = Commit { advance: None, changes: vec![Changes { collection: notes(), writes }] };
-        assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), Outcome::Applied));
+        let commit =
+            Commit { advance: None, changes: vec![CollectionWrites { collection: notes(), writes }] };
+        assert!(matches!(store.commit(Arc::new(commit)).await.unwrap(), CommitOutcome::Applied));
         let mut found = Vec::new();
         let verified = app.verify("notes", Sample::All, |wrong| found.push(wrong)).await.unwrap();
         found.sort_by(|one, other| one.id.cmp(&other.id));

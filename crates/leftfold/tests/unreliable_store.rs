@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Happened, Notes, assert_right, garbled};
-use leftfold::fold::Options;
-use leftfold::guarded::Answer;
+use leftfold::fold::FoldOptions;
+use leftfold::guarded::GuardedAnswer;
 use leftfold::{Backoff, Expected, Guarded, Lane, Leftfold, NewEvent, Rule};
 use shaky::{Seeded, Shaky};
 
@@ -23,12 +23,12 @@ async fn documents_are_right_whatever_the_store_does() {
             let notes = if by_stream { Notes::by_stream() } else { Notes::by_content() };
             let store = Shaky::new(seed * 7919, seed % 2 == 0);
             let retry = Backoff::default().first(Duration::from_millis(1));
-            let options = Options {
+            let options = FoldOptions {
                 lease: Duration::ZERO,
                 page_bytes: 200,
                 batch_bytes: 1_500,
                 retry,
-                ..Options::default()
+                ..FoldOptions::default()
             };
             let worker = |number: u64| {
                 let env = Seeded((seed * 2 + number).into());
@@ -93,8 +93,8 @@ async fn folding_by_hand_is_once_and_in_order_for_all_who_try() {
                             Ok(Some(list))
                         };
                         match lists.fold("ann", &lane, number, Rule::Contiguous, push).await {
-                            Ok(Answer::Applied(_) | Answer::Skipped) => break,
-                            Ok(Answer::Gap { expected }) => number = expected,
+                            Ok(GuardedAnswer::Applied(_) | GuardedAnswer::Skipped) => break,
+                            Ok(GuardedAnswer::Gap { expected }) => number = expected,
                             Err(error) => assert!(error.is_transient() || error.is_conflict(), "{error}"),
                         }
                     }
@@ -120,14 +120,20 @@ async fn the_latest_rule_takes_gaps_and_leaves_what_is_old() {
     let set = |price| move |_: Option<u64>| Ok(Some(price));
     assert_eq!(
         prices.fold("shoes", &lane, 700, Rule::Growing, set(70)).await.unwrap(),
-        Answer::Applied(Some(70))
+        GuardedAnswer::Applied(Some(70))
     );
-    assert_eq!(prices.fold("shoes", &lane, 300, Rule::Growing, set(30)).await.unwrap(), Answer::Skipped);
+    assert_eq!(
+        prices.fold("shoes", &lane, 300, Rule::Growing, set(30)).await.unwrap(),
+        GuardedAnswer::Skipped
+    );
     assert_eq!(
         prices.fold("shoes", &lane, 900, Rule::Growing, |_| Ok(None)).await.unwrap(),
-        Answer::Applied(None)
+        GuardedAnswer::Applied(None)
     );
-    assert_eq!(prices.fold("shoes", &lane, 800, Rule::Growing, set(80)).await.unwrap(), Answer::Skipped);
+    assert_eq!(
+        prices.fold("shoes", &lane, 800, Rule::Growing, set(80)).await.unwrap(),
+        GuardedAnswer::Skipped
+    );
     assert_eq!(prices.get("shoes").await.unwrap(), None, "a deleted document stays deleted");
     let error = prices.fold("shoes", &lane, 901, Rule::Growing, |_| Err("no".into())).await.unwrap_err();
     assert!(error.to_string().contains("folding 901 of shoes into shoes of prices: no"), "{error}");

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use leftfold::revision::Clock;
-use leftfold::{Answer, Sequences, Store, content::Contents, react::Reactive};
+use leftfold::{IngestAnswer, Sequences, Store, content::Contents, react::ReactionStore};
 use leftfold_sqlite::Sqlite;
 use price_alert::mail::{Sink, Trouble};
 use price_alert::{Alerts, Limit, Quote};
@@ -61,7 +61,7 @@ struct Teller<S> {
     lines: Vec<String>,
 }
 
-impl<S: Store + Sequences + Reactive + Contents> Teller<S> {
+impl<S: Store + Sequences + ReactionStore + Contents> Teller<S> {
     async fn limit(&mut self, customer: &str, cents: u64) -> Result<(), Failure> {
         let (email, product) = (format!("{customer}@example.org"), "shoes".to_owned());
         self.lines.push(format!("{customer} asks for shoes below {cents} cents"));
@@ -72,9 +72,9 @@ impl<S: Store + Sequences + Reactive + Contents> Teller<S> {
     async fn deliver(&mut self, name: &str, quote: &Quote) -> Result<(), Failure> {
         let answers = self.alerts.deliver(std::slice::from_ref(quote)).await?;
         let said = match answers[..] {
-            [Answer::Appended(_)] => "is the latest",
-            [Answer::Duplicate(_)] => "came before",
-            [Answer::Stale { .. }] => "is older than what is known",
+            [IngestAnswer::Appended(_)] => "is the latest",
+            [IngestAnswer::Duplicate(_)] => "came before",
+            [IngestAnswer::Stale { .. }] => "is older than what is known",
             _ => "is not what it should be",
         };
         self.lines.push(format!("{name}, {} cents, {said}", quote.cents));

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use leftfold::content::Contents;
-use leftfold::react::{Reaction, Reactive, Retry};
-use leftfold::{Answer, App, Leftfold, Policy, ReadError, Result, Sequencer, Sequences, Store};
+use leftfold::react::{Reaction, ReactionStore, Retry};
+use leftfold::{App, IngestAnswer, Leftfold, Policy, ReadError, Result, Sequencer, Sequences, Store};
 
 use crate::mail::{self, Mail};
 use crate::price::{Price, Prices, Quote};
@@ -19,7 +19,7 @@ pub struct Alerts<S> {
     watches: Watches<S>,
 }
 
-impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
+impl<S: Store + Sequences + ReactionStore + Contents> Alerts<S> {
     /// Starts on a store, with a mail server at this address.
     pub async fn start(store: S, server: SocketAddr) -> Result<Self> {
         // A reaction needs its collection, so this call creates the collection first.
@@ -35,7 +35,7 @@ impl<S: Store + Sequences + Reactive + Contents> Alerts<S> {
 
     /// Ingests quotes, which may arrive repeatedly and in any order. They are durable when this
     /// returns.
-    pub async fn deliver(&self, quotes: &[Quote]) -> Result<Vec<Answer>> {
+    pub async fn deliver(&self, quotes: &[Quote]) -> Result<Vec<IngestAnswer>> {
         let deliveries = quotes.iter().map(Quote::delivery).collect::<Result<_>>()?;
         self.sequencer.ingest(Policy::Latest, deliveries).await
     }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use leftfold::content::Contents;
-use leftfold::react::Reactive;
+use leftfold::react::ReactionStore;
 use leftfold::revision::Clock;
 use leftfold::testing::spec;
-use leftfold::{Answer, Memory, Revision, Sequences, Store};
+use leftfold::{IngestAnswer, Memory, Revision, Sequences, Store};
 use leftfold_sqlite::Sqlite;
 use price_alert::mail::{Sink, Trouble};
 use price_alert::{Alerts, Limit, Price, PriceEvent, Prices, Quote};
@@ -155,7 +155,7 @@ impl Oracle {
 }
 
 /// Checks after every step, while quotes arrive late or twice and customers change their limits.
-async fn step_by_step<S: Store + Sequences + Reactive + Contents>(store: S, seed: u64) {
+async fn step_by_step<S: Store + Sequences + ReactionStore + Contents>(store: S, seed: u64) {
     let (mut dice, clock, mut oracle) = (Dice(seed), Clock::new(), Oracle::default());
     let sink = Sink::start().await.unwrap();
     let alerts = Alerts::start(store, sink.address()).await.unwrap();
@@ -188,21 +188,22 @@ async fn step_by_step<S: Store + Sequences + Reactive + Contents>(store: S, seed
 }
 
 /// Delivering old quotes again sends no mail.
-async fn again<S: Store + Sequences + Reactive + Contents>(
+async fn again<S: Store + Sequences + ReactionStore + Contents>(
     alerts: &Alerts<S>,
     sink: &Sink,
     quotes: &[Quote],
 ) {
     let before = sink.heard();
     let answers = alerts.deliver(quotes).await.unwrap();
-    let is_old = |answer: &Answer| matches!(answer, Answer::Duplicate(_) | Answer::Stale { .. });
+    let is_old =
+        |answer: &IngestAnswer| matches!(answer, IngestAnswer::Duplicate(_) | IngestAnswer::Stale { .. });
     assert!(answers.iter().all(is_old), "{answers:?}");
     alerts.settled().await.unwrap();
     assert_eq!(sink.heard(), before);
 }
 
 /// Delivers all quotes twice, in random order and to several processes, while customers set limits.
-async fn all_at_once<S: Store + Sequences + Reactive + Contents>(stores: Vec<S>, seed: u64) {
+async fn all_at_once<S: Store + Sequences + ReactionStore + Contents>(stores: Vec<S>, seed: u64) {
     let (mut dice, clock) = (Dice(seed), Clock::new());
     let sink = Sink::start().await.unwrap();
     let mut workers = Vec::new();

@@ -1,6 +1,6 @@
 //! Many carts, one document per client.
 
-use leftfold::fold::Ids;
+use leftfold::fold::DocumentIds;
 use leftfold::{Event, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
 
@@ -50,7 +50,7 @@ impl Projection for ClientSummary {
     }
 
     fn route(&self) -> Route<Visit> {
-        Route::by(|event: &Event<Visit>| Ids::one(event.data.client_id()))
+        Route::by(|event: &Event<Visit>| DocumentIds::one(event.data.client_id()))
     }
 
     fn fold(&self, client: Option<Client>, event: &Event<Visit>) -> Result<Option<Client>, fold::Error> {

@@ -1,6 +1,6 @@
 //! One event, two documents: one for its day, and one for all days.
 
-use leftfold::fold::Ids;
+use leftfold::fold::DocumentIds;
 use leftfold::{Event, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,9 @@ impl Projection for DailyTotals {
     }
 
     fn route(&self) -> Route<Sale> {
-        Route::by(|event: &Event<Sale>| Ids::many([event.time.strftime("%F").to_string().as_str(), "all"]))
+        Route::by(|event: &Event<Sale>| {
+            DocumentIds::many([event.time.strftime("%F").to_string().as_str(), "all"])
+        })
     }
 
     fn fold(&self, totals: Option<Totals>, event: &Event<Sale>) -> Result<Option<Totals>, fold::Error> {

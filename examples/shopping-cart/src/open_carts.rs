@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use leftfold::fold::Ids;
+use leftfold::fold::DocumentIds;
 use leftfold::{Event, Projection, Route, fold};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ impl Projection for OpenCarts {
     }
 
     fn route(&self) -> Route<Visit> {
-        Route::by(|event: &Event<Visit>| Ids::one(event.data.client_id()))
+        Route::by(|event: &Event<Visit>| DocumentIds::one(event.data.client_id()))
     }
 
     fn fold(&self, open: Option<Open>, event: &Event<Visit>) -> Result<Option<Open>, fold::Error> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use leftfold_script::{Limits, Script};
+use leftfold_script::{Script, ScriptLimits};
 use leftfold_server::{Listen, Token};
 use serde::{Deserialize, Deserializer};
 
@@ -22,7 +22,7 @@ pub(crate) const FILE: &str = "leftfold.toml";
 
 /// The allowed memory limits of a script in MiB, and its maximum time limit per event.
 const MEMORY_MIB: RangeInclusive<usize> = 1..=4_096;
-const LONGEST: Duration = Duration::from_hours(1);
+const MAX_DURATION: Duration = Duration::from_hours(1);
 
 /// The content of the file.
 #[derive(Debug, Deserialize)]
@@ -381,17 +381,17 @@ impl Config {
         };
         // Engines treat 0, and a number that overflows, as no limit at all.
         let memory = match memory_limit_mib.map(|mib| (mib, mib.checked_mul(1 << 20))) {
-            None => Limits::default().memory,
+            None => ScriptLimits::default().memory,
             Some((mib, Some(bytes))) if MEMORY_MIB.contains(&mib) => bytes,
             Some(_) => return Err(wrong("memory_limit_mib", "1 to 4096")),
         };
         let time = match time_limit {
-            None => Limits::default().time,
-            Some(Time(time)) if !time.is_zero() && *time <= LONGEST => *time,
+            None => ScriptLimits::default().time,
+            Some(Time(time)) if !time.is_zero() && *time <= MAX_DURATION => *time,
             Some(_) => return Err(wrong("time_limit", "more than 0s, and at most 1h")),
         };
         let source = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
-        let limits = Limits { time, memory };
+        let limits = ScriptLimits { time, memory };
         let shown = script.display().to_string();
         if let Some(same) = before.iter().find(|script| script.is_made_of(name, &shown, limits, &source)) {
             return Ok(same.clone());

@@ -11,7 +11,7 @@ use leftfold::budget::{Budget, Use};
 use leftfold::sequence::Healer;
 use leftfold::{App, Leftfold, Projection as _, Ready, Sequencer, fold};
 use leftfold_script::Script;
-use leftfold_server::{Backend, Health, Limits, Readiness, Service, Serving, Stop};
+use leftfold_server::{Backend, Health, Readiness, ServerLimits, Service, Serving, Stop};
 use leftfold_sources::CloudEvents;
 use leftfold_sources::http::HttpResupplier;
 use serde_json::json;
@@ -185,7 +185,7 @@ impl<S: Backend> Next<S> {
         let sequencer = Sequencer::new(ground.store.clone());
         let healer = config.healer(sequencer.clone())?;
         let server = &config.server;
-        let options = fold::Options { budget: ground.budget.clone(), ..fold::Options::default() };
+        let options = fold::FoldOptions { budget: ground.budget.clone(), ..fold::FoldOptions::default() };
         let mut app = Leftfold::on(ground.store.clone()).options(options);
         app = app.rebuild_on_change(server.rebuild_on_change);
         if let Some(worker) = &ground.worker {
@@ -198,7 +198,8 @@ impl<S: Backend> Next<S> {
         let ready = webhooks.into_iter().fold(app, Leftfold::reaction).ready().await?;
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
-        let service = service.limits(Limits { body: server.max_body_bytes }).budget(ground.budget.clone());
+        let service =
+            service.limits(ServerLimits { body: server.max_body_bytes }).budget(ground.budget.clone());
         let mapping = CloudEvents { source_in_id: server.source_in_id, ..CloudEvents::default() };
         let service = service.mapping(mapping).readiness(ground.readiness.clone());
         let service = match &ground.worker {

@@ -21,7 +21,7 @@ use super::config::{Policy, Secret, Time};
 use crate::exit::{Exit, Failure};
 
 /// The delay before a source that failed permanently is retried: an operator may have fixed it.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The configuration of a broker. Its kind determines the allowed keys.
 #[derive(Clone, Debug, Deserialize)]
@@ -169,7 +169,7 @@ impl Known {
                     *state.lock().unwrap_or_else(PoisonError::into_inner) = failed;
                 }
             }
-            if timeout(AGAIN, stop.wait_for(|stop| *stop)).await.is_ok() {
+            if timeout(RETRY_DELAY, stop.wait_for(|stop| *stop)).await.is_ok() {
                 return;
             }
         }

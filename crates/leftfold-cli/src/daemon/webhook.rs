@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leftfold::react::{Evolution, Filter, Paths, Reaction, Retry};
 use leftfold_script::Script;
-use leftfold_webhook::{Guard, Signer, Webhook, usual_retry};
+use leftfold_webhook::{AddressGuard, Signer, Webhook, usual_retry};
 use serde::{Deserialize, Deserializer};
 
 use super::Config;
@@ -34,7 +34,7 @@ pub(crate) struct Called {
     concurrency: Option<usize>,
     /// Private networks that may be called, also without encryption.
     #[serde(default, deserialize_with = "guard")]
-    allow: Guard,
+    allow: AddressGuard,
     version: Option<u32>,
     #[serde(default)]
     on_new_version: Evolution,
@@ -94,8 +94,8 @@ impl Config {
     }
 }
 
-fn guard<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Guard, D::Error> {
-    Guard::allowing(Vec::<String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+fn guard<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AddressGuard, D::Error> {
+    AddressGuard::allowing(Vec::<String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 /// The retry policy of failed calls.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use leftfold::fold::{Mended, Status};
+use leftfold::fold::{Mended, ProjectionStatus};
 use leftfold::{App, Store, Unit};
 use serde::Serialize;
 
@@ -93,6 +93,6 @@ impl Mending {
 }
 
 /// Returns the total number of parked documents and streams.
-pub(super) fn parked(all: &[Status]) -> u64 {
+pub(super) fn parked(all: &[ProjectionStatus]) -> u64 {
     all.iter().map(|status| status.parked_documents + status.parked_streams).sum()
 }

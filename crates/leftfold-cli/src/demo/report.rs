@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leftfold::fold::Status;
+use leftfold::fold::ProjectionStatus;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -62,14 +62,14 @@ impl Report {
         args: &args::Demo,
         seed: u64,
         took: Duration,
-        (before, all): (&[Status], &[Status]),
+        (before, all): (&[ProjectionStatus], &[ProjectionStatus]),
         mending: &Mending,
         feeding: Feeding,
         verdict: Verdict,
     ) -> Self {
         let seconds = took.as_secs_f64();
         // The store may contain counts of earlier runs.
-        let projection = |(before, status): (&Status, &Status)| Projection {
+        let projection = |(before, status): (&ProjectionStatus, &ProjectionStatus)| Projection {
             name: status.projection.clone(),
             documents: status.documents,
             applied: status.tally.applied - before.tally.applied,

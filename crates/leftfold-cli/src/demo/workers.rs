@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use leftfold::fold::Options;
+use leftfold::fold::FoldOptions;
 use leftfold::{Backoff, Leftfold};
 use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};
 use tokio::process::{Child, ChildStdin, Command};
@@ -31,13 +31,13 @@ const MOST_ENDS: u32 = 5;
 /// Runs a worker process.
 pub(crate) async fn work<P: Place>(place: &P, args: &args::Worker) -> Result<Exit, Failure> {
     let faults = Faults { seed: args.seed, share: args.failing };
-    let options = Options {
+    let options = FoldOptions {
         lease: Duration::from_secs(1),
         // A worker may not live for long, so it should take small batches.
         page_bytes: 128 << 10,
         batch_time: Duration::from_millis(250),
         retry: Backoff::default().first(Duration::from_millis(2)).most(Duration::from_millis(20)).limit(10),
-        ..Options::default()
+        ..FoldOptions::default()
     };
     let app = Leftfold::on(place.open().await?)
         .worker(&args.name)

@@ -1,6 +1,6 @@
 //! `leftfold conflicts`: events that contradict the log, and their resolution.
 
-use leftfold::sequence::{Conflict, Decided, Wanted};
+use leftfold::sequence::{Conflict, Resolution, WantedEvents};
 use leftfold::{Env as _, Sequences, System};
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out
     let store = place.open_existing().await?;
     let conflict = one(&store, &args.id).await?;
     let places = vec![(conflict.stream.clone(), conflict.revision)];
-    let found = store.find(Wanted { places, ids: vec![conflict.entry.id.clone()] }).await?;
+    let found = store.find(WantedEvents { places, ids: vec![conflict.entry.id.clone()] }).await?;
     let there = found.logged.iter().map(|event| {
         json!({
             "stream": event.stream, "revision": event.revision, "id": event.id, "type": event.kind,
@@ -73,7 +73,7 @@ pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out
 
 /// Resolves a conflict in favor of the stored event.
 pub(crate) async fn keep_stored<P: Place>(place: &P, args: &Keep, out: &mut Out) -> Result<Exit, Failure> {
-    let decided = Decided { reason: args.reason.clone(), at: System.now() };
+    let decided = Resolution { reason: args.reason.clone(), at: System.now() };
     resolve(place, &args.one.id, Some(decided), Some(&args.reason), out).await
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn discard_conflict<P: Place>(
 async fn resolve<P: Place>(
     place: &P,
     id: &str,
-    decided: Option<Decided>,
+    decided: Option<Resolution>,
     reason: Option<&str>,
     out: &mut Out,
 ) -> Result<Exit, Failure> {

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use leftfold::fold::{Absence, Change, Effect, Explained};
+use leftfold::fold::{Absence, Effect, Explained, FieldChange};
 use leftfold::{App, Sequences, Store};
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {
     match &step.effect {
         Effect::Changed(changes) if changes.is_empty() => out.line("            nothing changed"),
         Effect::Changed(changes) => {
-            for Change { path, before, after, .. } in changes.iter().flat_map(fields) {
+            for FieldChange { path, before, after, .. } in changes.iter().flat_map(fields) {
                 let (before, after) = brief_difference(before.as_ref(), after.as_ref());
                 out.line(format_args!("            {path}: {before} → {after}"))?;
             }
@@ -98,7 +98,7 @@ fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {
 }
 
 /// Splits the creation or deletion of a whole document into its fields.
-fn fields(change: &Change) -> Vec<Change> {
+fn fields(change: &FieldChange) -> Vec<FieldChange> {
     let of = |value: &Option<Value>| match value {
         Some(Value::Object(fields)) => Some(fields.clone()),
         _ => None,
@@ -112,7 +112,7 @@ fn fields(change: &Change) -> Vec<Change> {
     let Some((fields, came)) = whole else { return vec![change.clone()] };
     let field = |(path, value)| {
         let (before, after) = if came { (None, Some(value)) } else { (Some(value), None) };
-        Change { path, before, after, cut: false }
+        FieldChange { path, before, after, cut: false }
     };
     fields.into_iter().map(field).collect()
 }
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn what_came_or_went_as_a_whole_is_shown_by_field() {
-        let whole = |before, after| Change { path: String::new(), before, after, cut: false };
+        let whole = |before, after| FieldChange { path: String::new(), before, after, cut: false };
         let came = fields(&whole(None, Some(json!({"a": 1, "b": {"c": 2}}))));
-        let a = Change { path: "a".into(), before: None, after: Some(json!(1)), cut: false };
-        let b = Change { path: "b".into(), before: None, after: Some(json!({"c": 2})), cut: false };
+        let a = FieldChange { path: "a".into(), before: None, after: Some(json!(1)), cut: false };
+        let b = FieldChange { path: "b".into(), before: None, after: Some(json!({"c": 2})), cut: false };
         assert_eq!(came, [a, b]);
         let went = fields(&whole(Some(json!({"a": 1})), None));
-        assert_eq!(went, [Change { path: "a".into(), before: Some(json!(1)), after: None, cut: false }]);
+        assert_eq!(went, [FieldChange { path: "a".into(), before: Some(json!(1)), after: None, cut: false }]);
         let other = whole(Some(json!(1)), Some(json!({"a": 1})));
         assert_eq!(fields(&other), [other]);
     }

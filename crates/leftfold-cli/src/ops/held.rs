@@ -1,6 +1,6 @@
 //! `leftfold held`: events that arrived early, and skipping of revisions that do not exist.
 
-use leftfold::sequence::{Held, Standing};
+use leftfold::sequence::{Held, StreamState};
 use leftfold::{Revision, Sequencer, Sequences as _, StreamId};
 use serde_json::json;
 
@@ -51,7 +51,7 @@ pub(crate) async fn list_held<P: Place>(place: &P, out: &mut Out) -> Result<Exit
 }
 
 /// Returns the first and the last revision that a stream lacks.
-fn missing(standing: &Standing) -> Option<(u64, u64)> {
+fn missing(standing: &StreamState) -> Option<(u64, u64)> {
     let until = standing.waiting.as_ref()?.until.0;
     let first = standing.after().0 + 1;
     (first <= until).then_some((first, until))

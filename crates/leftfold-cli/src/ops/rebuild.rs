@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leftfold::fold::{Change, Differing, Sample};
+use leftfold::fold::{Differing, FieldChange, Sample};
 use leftfold::rebuild::{Difference, Rebuild};
 use leftfold::{App, Store};
 use serde_json::json;
@@ -189,7 +189,7 @@ async fn verify_one<S: Store>(
             _ => String::new(),
         };
         out.line(format_args!("  {id}{what}"))?;
-        for Change { path, before, after, .. } in changes {
+        for FieldChange { path, before, after, .. } in changes {
             let path = if path.is_empty() { "the document" } else { path };
             let (stored, folded) = brief_difference(before.as_ref(), after.as_ref());
             out.line(format_args!("    {path}: stored {stored}, folded {folded}"))?;

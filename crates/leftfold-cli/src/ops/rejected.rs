@@ -1,7 +1,7 @@
 //! `leftfold rejected`: messages that are not events.
 
 use leftfold::sequence::Rejected;
-use leftfold::{Answer, Policy, Sequencer, Sequences};
+use leftfold::{IngestAnswer, Policy, Sequencer, Sequences};
 use leftfold_sources::{Resubmitted, resubmit};
 use serde_json::{Value, json};
 
@@ -73,16 +73,18 @@ pub(crate) async fn resubmit_rejected<P: Place>(
         Resubmitted::NotThere => ("gone", "somebody else has submitted or forgotten it".to_owned()),
         Resubmitted::StillRejected(invalid) => ("rejected", format!("it is still no event: {invalid}")),
         Resubmitted::Answered(answer) => match answer {
-            Answer::Appended(token) => ("appended", format!("it is in the log: {token}")),
-            Answer::Duplicate(token) => ("duplicate", format!("it was in the log already: {token}")),
-            Answer::Held { waiting_for } => {
+            IngestAnswer::Appended(token) => ("appended", format!("it is in the log: {token}")),
+            IngestAnswer::Duplicate(token) => ("duplicate", format!("it was in the log already: {token}")),
+            IngestAnswer::Held { waiting_for } => {
                 ("held", format!("it is held, and waits for revision {waiting_for}"))
             }
-            Answer::Stale { last } => ("stale", format!("it is older than revision {last}, and dropped")),
-            Answer::Conflict(why) => {
+            IngestAnswer::Stale { last } => {
+                ("stale", format!("it is older than revision {last}, and dropped"))
+            }
+            IngestAnswer::Conflict(why) => {
                 ("conflict", format!("it is a conflict now: {why}; see `conflicts list`"))
             }
-            Answer::Refused(refusal) => ("refused", refusal.to_string()),
+            IngestAnswer::Refused(refusal) => ("refused", refusal.to_string()),
         },
     };
     if !matches!(became, "gone" | "rejected" | "refused") {

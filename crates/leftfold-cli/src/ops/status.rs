@@ -1,7 +1,7 @@
 //! `leftfold status`: the progress of each projection, and its parked records.
 
-use leftfold::fold::Status;
-use leftfold::sequence::Counts;
+use leftfold::fold::ProjectionStatus;
+use leftfold::sequence::SequencerCounts;
 use leftfold::{Sequencer, sequence};
 use serde_json::json;
 
@@ -40,12 +40,13 @@ pub(crate) async fn status<P: Place>(
         show(&all, out)?;
         show_sequence(&sequence, out)?;
     }
-    let fine =
-        |status: &Status| status.lag == 0 && status.parked_documents == 0 && status.parked_streams == 0;
+    let fine = |status: &ProjectionStatus| {
+        status.lag == 0 && status.parked_documents == 0 && status.parked_streams == 0
+    };
     Ok(if args.check && !all.iter().all(fine) { Exit::No } else { Exit::Done })
 }
 
-fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
+fn show(all: &[ProjectionStatus], out: &mut Out) -> Result<(), Failure> {
     let mut rows = table(
         ["projection", "events", "behind", "documents", "parked", "applied", "retried", "conflicts"],
         &[1, 2, 3, 4, 5, 6, 7],
@@ -78,9 +79,9 @@ fn show(all: &[Status], out: &mut Out) -> Result<(), Failure> {
 }
 
 /// Prints the deliveries, and the stages before the log.
-fn show_sequence(sequence: &sequence::Status, out: &mut Out) -> Result<(), Failure> {
+fn show_sequence(sequence: &sequence::SequencerStatus, out: &mut Out) -> Result<(), Failure> {
     let counts = sequence.counts;
-    if counts != Counts::default() {
+    if counts != SequencerCounts::default() {
         let counts: Vec<_> = counts
             .named()
             .into_iter()
@@ -107,7 +108,7 @@ fn show_sequence(sequence: &sequence::Status, out: &mut Out) -> Result<(), Failu
     Ok(())
 }
 
-fn parked(status: &Status) -> String {
+fn parked(status: &ProjectionStatus) -> String {
     match status.parked_streams {
         0 => thousands(status.parked_documents),
         streams => format!("{} + {} streams", thousands(status.parked_documents), thousands(streams)),

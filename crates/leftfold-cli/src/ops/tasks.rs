@@ -1,7 +1,9 @@
 //! `leftfold tasks`: finished and pending tasks of reactions.
 
 use leftfold::DocumentId;
-use leftfold::react::{Query, Reacting, Reactive, Reactor, Registered, State, Suspicion, Task, TaskKey};
+use leftfold::react::{
+    Query, ReactionStore, Reactor, ReactorHandle, Registered, State, Suspicion, Task, TaskKey,
+};
 use serde_json::json;
 
 use super::audit;
@@ -13,11 +15,11 @@ use crate::place::Place;
 const PAGE: usize = 500;
 
 /// Returns a handle on the reactions of a store; none runs here.
-async fn open<P: Place>(place: &P) -> Result<Reacting<P::Store>, Failure> {
+async fn open<P: Place>(place: &P) -> Result<ReactorHandle<P::Store>, Failure> {
     on(place.open_existing().await?).await
 }
 
-async fn on<S: Reactive>(store: S) -> Result<Reacting<S>, Failure> {
+async fn on<S: ReactionStore>(store: S) -> Result<ReactorHandle<S>, Failure> {
     Ok(Reactor::on(store).plans(false).start().await?)
 }
 

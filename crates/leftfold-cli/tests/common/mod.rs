@@ -50,7 +50,7 @@ pub(crate) fn command() -> Command {
 
 /// A place for a store that only one test uses.
 pub(crate) trait Place {
-    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::Reactive;
+    type Store: leftfold::Store + leftfold::Sequences + leftfold::react::ReactionStore;
 
     /// Returns its argument for `--store`.
     fn argument(&self) -> OsString;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bson::raw::CString;
 use bson::{Bson, Document, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, doc, rawdoc};
 use leftfold::DocumentId;
-use leftfold::content::{Amount, Guard, Operation, REMEMBERED, Step};
+use leftfold::content::{Amount, ContentGuard, FieldOperation, Operation, REMEMBERED};
 
 use super::kept::{binary, value};
 use super::key;
@@ -23,7 +23,7 @@ const HUGE: f64 = 1e290;
 pub(super) fn statement(
     key: &RawBson,
     operation: &Operation,
-    guard: &Guard,
+    guard: &ContentGuard,
 ) -> Result<Option<RawDocumentBuf>, Failure> {
     let id = operation.id().get().cast_signed();
     let (mut needs, mut does) = (BTreeMap::new(), BTreeMap::<_, Document>::new());
@@ -66,15 +66,15 @@ pub(super) struct Increase<'o> {
     key: RawBson,
     number: i64,
     amounts: RawDocumentBuf,
-    guard: &'o Guard,
+    guard: &'o ContentGuard,
 }
 
 impl<'o> Increase<'o> {
     /// Returns `None` if the operation does anything else.
-    pub(super) fn new(id: &'o DocumentId, operation: &Operation, guard: &'o Guard) -> Option<Self> {
+    pub(super) fn new(id: &'o DocumentId, operation: &Operation, guard: &'o ContentGuard) -> Option<Self> {
         let mut amounts = RawDocumentBuf::new();
         for (path, step) in operation.steps() {
-            let Step::Increment(Amount::Whole(amount)) = step else { return None };
+            let FieldOperation::Increment(Amount::Whole(amount)) = step else { return None };
             // A field inside an object needs more checks.
             if path.contains('.') {
                 return None;
@@ -133,24 +133,26 @@ impl Change for Increase<'_> {
 
 /// Returns the type that a field must have. The number types also match an array that contains
 /// numbers.
-fn need(step: &Step) -> Option<Document> {
+fn need(step: &FieldOperation) -> Option<Document> {
     match step {
-        Step::Increment(_) => Some(doc! { "$type": ["int", "long", "double"], "$not": { "$type": "array" } }),
-        Step::Push(_) | Step::Pull(_) => Some(doc! { "$type": "array" }),
-        Step::Set(_) => None,
+        FieldOperation::Increment(_) => {
+            Some(doc! { "$type": ["int", "long", "double"], "$not": { "$type": "array" } })
+        }
+        FieldOperation::Push(_) | FieldOperation::Pull(_) => Some(doc! { "$type": "array" }),
+        FieldOperation::Set(_) => None,
     }
 }
 
-fn update(step: &Step) -> Option<(&'static str, Bson)> {
+fn update(step: &FieldOperation) -> Option<(&'static str, Bson)> {
     Some(match step {
-        Step::Increment(Amount::Whole(amount)) => {
+        FieldOperation::Increment(Amount::Whole(amount)) => {
             // A 32-bit amount keeps a 32-bit number narrow.
             ("$inc", i32::try_from(*amount).map_or(Bson::Int64(*amount), Bson::Int32))
         }
-        Step::Increment(Amount::Double(amount)) if amount.abs() > HUGE => return None,
-        Step::Increment(Amount::Double(amount)) => ("$inc", Bson::Double(*amount)),
-        Step::Push(json) => ("$push", doc! { "$each": [value(json)?] }.into()),
-        Step::Pull(json) => ("$pullAll", vec![value(json)?].into()),
-        Step::Set(json) => ("$set", value(json)?),
+        FieldOperation::Increment(Amount::Double(amount)) if amount.abs() > HUGE => return None,
+        FieldOperation::Increment(Amount::Double(amount)) => ("$inc", Bson::Double(*amount)),
+        FieldOperation::Push(json) => ("$push", doc! { "$each": [value(json)?] }.into()),
+        FieldOperation::Pull(json) => ("$pullAll", vec![value(json)?].into()),
+        FieldOperation::Set(json) => ("$set", value(json)?),
     })
 }

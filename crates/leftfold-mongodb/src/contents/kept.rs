@@ -19,7 +19,7 @@ use bson::{
     Binary, Bson, Document, RawArrayBuf, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, doc, rawdoc,
 };
 use leftfold::Json;
-use leftfold::content::{Counted, Guard, Ids, Stored, canonical};
+use leftfold::content::{ContentGuard, Counted, OperationIds, Stored, canonical};
 
 use super::ids;
 use crate::body::{self, Encoded, Style};
@@ -59,9 +59,9 @@ impl Body {
     pub(super) fn encode(
         &self,
         key: &RawBson,
-        guard: &Guard,
+        guard: &ContentGuard,
         by: i64,
-        operations: &Ids,
+        operations: &OperationIds,
     ) -> Result<RawDocumentBuf, Failure> {
         let mut all = RawArrayBuf::new();
         for operation in operations.iter() {
@@ -86,7 +86,7 @@ impl Body {
 
     /// Returns the update that replaces a document with this body and keeps its remembered
     /// operations.
-    pub(super) fn update(&self, guard: &Guard, by: i64) -> RawArrayBuf {
+    pub(super) fn update(&self, guard: &ContentGuard, by: i64) -> RawArrayBuf {
         let mut content = rawdoc! {
             "guard": { "$literal": binary(guard) },
             "by": { "$literal": by },
@@ -151,22 +151,22 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Kept, Failure> {
 }
 
 /// Converts a guard to its stored form.
-pub(super) fn binary(guard: &Guard) -> Binary {
+pub(super) fn binary(guard: &ContentGuard) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: guard.as_bytes().to_owned() }
 }
 
-fn guard(content: &RawDocument) -> Result<Guard, Failure> {
-    Ok(Guard::stored(content.get_binary("guard")?.bytes))
+fn guard(content: &RawDocument) -> Result<ContentGuard, Failure> {
+    Ok(ContentGuard::stored(content.get_binary("guard")?.bytes))
 }
 
-fn remembered(content: &RawDocument) -> Result<Ids, Failure> {
+fn remembered(content: &RawDocument) -> Result<OperationIds, Failure> {
     let mut operations = Vec::new();
     for operation in content.get_array("operations")? {
         let number =
             operation?.as_i64().ok_or_else(|| Failure::damaged("the id of an operation is no number"))?;
         operations.push(number.unsigned_abs());
     }
-    Ok(Ids::stored(operations))
+    Ok(OperationIds::stored(operations))
 }
 
 /// Returns the fields that [`header`] needs.
@@ -175,7 +175,7 @@ pub(super) fn header_fields() -> Document {
 }
 
 /// Returns the guard of a document and its remembered operations, if Leftfold wrote it.
-pub(super) fn header(stored: &RawDocument) -> Result<Option<(Guard, Ids)>, Failure> {
+pub(super) fn header(stored: &RawDocument) -> Result<Option<(ContentGuard, OperationIds)>, Failure> {
     let Some(content) = content(stored)? else { return Ok(None) };
     Ok(Some((guard(content)?, remembered(content)?)))
 }

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bson::{Bson, Document, RawBson, RawDocumentBuf, doc};
-use leftfold::content::{Contents, Operated, Operation, Stored, Write, Wrote};
-use leftfold::react::Plain;
+use leftfold::content::{ContentWrite, Contents, Operated, Operation, Stored, Wrote};
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Env as _, Error, Kind, Result, System};
 
 pub(crate) use self::kept::body;
@@ -25,7 +25,7 @@ use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 /// type](crate::Mongo#impl-Reactive-for-Mongo). Body fields are at the top level, and Leftfold's
 /// own fields are in `_content`.
 impl Contents for Mongo {
-    async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
+    async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
         let base = &self.inner.base;
         base.run("make a collection in", create(&base.db, collection.as_str())).await?;
         let Some(kind) = base.run("look at the collections in", base.other_kind(collection)).await? else {
@@ -39,20 +39,24 @@ impl Contents for Mongo {
         Err(Error::new(Kind::Invalid, message))
     }
 
-    async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
+    async fn contents(&self, collection: &ExternalCollection, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         let base = &self.inner.base;
         let found = base.run("load documents from", base.kept(collection, ids.iter())).await?;
         Ok(found.into_values().map(|kept| kept.stored).collect())
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
+    async fn write_contents(
+        &self,
+        collection: &ExternalCollection,
+        writes: Arc<[ContentWrite]>,
+    ) -> Result<Vec<Wrote>> {
         let base = &self.inner.base;
         base.write_durably("write documents to", base.write_contents(collection, &writes)).await
     }
 
     async fn operate(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         let base = &self.inner.base;
@@ -77,7 +81,7 @@ impl Base {
     }
 
     /// Returns the kind of the object with this name, if it is not a collection.
-    async fn other_kind(&self, plain: &Plain) -> Result<Option<String>, Failure> {
+    async fn other_kind(&self, plain: &ExternalCollection) -> Result<Option<String>, Failure> {
         let filter = doc! { "name": plain.as_str(), "type": { "$ne": "collection" } };
         let mut found = self.db.list_collections().filter(filter).await?;
         if !found.advance().await? {
@@ -91,7 +95,7 @@ impl Base {
     /// waited until a majority had it.
     async fn kept<'i>(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         ids: impl Iterator<Item = &'i DocumentId>,
     ) -> Result<HashMap<DocumentId, Kept>, Failure> {
         let keys: Vec<_> = ids.filter_map(key).map(Bson::try_from).collect::<Result<_, _>>()?;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bson::raw::cstr;
 use bson::{RawBson, RawDocumentBuf};
-use leftfold::content::{Guard, Operated, Operation};
-use leftfold::react::Plain;
+use leftfold::content::{ContentGuard, Operated, Operation};
+use leftfold::react::ExternalCollection;
 use leftfold::{Backoff, DocumentId, Env as _, Kind, System};
 use tokio::time::sleep;
 
@@ -28,10 +28,10 @@ impl Base {
     /// Applies the operations that can be applied.
     pub(super) async fn operate(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         operations: &[(DocumentId, Operation)],
     ) -> Result<Vec<Operated>, Failure> {
-        let guards: Vec<_> = operations.iter().map(|_| Guard::once(System.random())).collect();
+        let guards: Vec<_> = operations.iter().map(|_| ContentGuard::once(System.random())).collect();
         if self.apply_together(plain, operations, &guards).await? {
             return Ok(vec![Operated::Applied; operations.len()]);
         }
@@ -78,9 +78,9 @@ impl Base {
     /// Applies many operations in one transaction if all can be applied. Returns whether it did.
     async fn apply_together(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         operations: &[(DocumentId, Operation)],
-        guards: &[Guard],
+        guards: &[ContentGuard],
     ) -> Result<bool, Failure> {
         let increases = operations.iter().zip(guards);
         let increases: Option<Vec<_>> =
@@ -91,7 +91,11 @@ impl Base {
 
     /// Returns the number of applied operations. An operation that the server refuses does not
     /// count.
-    async fn send_operations(&self, plain: &Plain, commands: &[Statements]) -> Result<usize, Failure> {
+    async fn send_operations(
+        &self,
+        plain: &ExternalCollection,
+        commands: &[Statements],
+    ) -> Result<usize, Failure> {
         let mut applied = 0;
         for statements in commands {
             let command = statements.durable_command(Verb::Update, plain.as_str());
@@ -112,7 +116,7 @@ impl Base {
     /// another writer was faster.
     async fn operate_under_guard(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         id: &DocumentId,
         operation: &Operation,
     ) -> Result<Operated, Failure> {

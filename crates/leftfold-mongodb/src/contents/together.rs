@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bson::raw::cstr;
 use bson::{Bson, Document, RawBson, RawDocument, RawDocumentBuf, doc, rawdoc};
 use leftfold::DocumentId;
-use leftfold::react::Plain;
+use leftfold::react::ExternalCollection;
 use mongodb::ClientSession;
 
 use crate::bulk::{Statements, Verb, held};
@@ -41,7 +41,7 @@ impl Base {
     /// written.
     pub(super) async fn change_together<C: Change>(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         fields: Document,
         changes: &[C],
     ) -> Result<bool, Failure> {
@@ -59,7 +59,7 @@ impl Base {
 
 struct Together<'a, C> {
     base: &'a Base,
-    plain: &'a Plain,
+    plain: &'a ExternalCollection,
     fields: Document,
     changes: &'a [C],
 }

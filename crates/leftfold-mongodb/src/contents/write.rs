@@ -7,8 +7,8 @@
 
 use bson::raw::cstr;
 use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
-use leftfold::content::{Guard, Ids, Write, Wrote};
-use leftfold::react::Plain;
+use leftfold::content::{ContentGuard, ContentWrite, OperationIds, Wrote};
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Kind};
 
 use super::kept::{Body, binary, header, header_fields};
@@ -32,8 +32,8 @@ struct Update<'w> {
     place: usize,
     id: &'w DocumentId,
     key: RawBson,
-    expected: &'w Guard,
-    guard: &'w Guard,
+    expected: &'w ContentGuard,
+    guard: &'w ContentGuard,
     body: Body,
     by: i64,
 }
@@ -42,8 +42,8 @@ impl Base {
     /// Makes the writes whose guards hold.
     pub(super) async fn write_contents(
         &self,
-        plain: &Plain,
-        writes: &[Write],
+        plain: &ExternalCollection,
+        writes: &[ContentWrite],
     ) -> Result<Vec<Wrote>, Failure> {
         let by = number();
         let batch = pack(writes, by)?;
@@ -100,7 +100,7 @@ impl Base {
 
     async fn insert_contents(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         batch: &Batch<'_>,
         written: &mut [Option<bool>],
     ) -> Result<(), Failure> {
@@ -121,7 +121,7 @@ impl Base {
     /// Sends the commands and returns the number of guards that held.
     pub(super) async fn send_statements(
         &self,
-        plain: &Plain,
+        plain: &ExternalCollection,
         verb: Verb,
         commands: &[Statements],
     ) -> Result<usize, Failure> {
@@ -169,9 +169,9 @@ impl Update<'_> {
     }
 }
 
-fn pack(writes: &[Write], by: i64) -> Result<Batch<'_>, Failure> {
+fn pack(writes: &[ContentWrite], by: i64) -> Result<Batch<'_>, Failure> {
     let mut batch = Batch::default();
-    for (place, Write { id, expected, to }) in writes.iter().enumerate() {
+    for (place, ContentWrite { id, expected, to }) in writes.iter().enumerate() {
         let Some(key) = key(id) else {
             if expected.is_some() || to.is_none() {
                 // The document does not exist.
@@ -183,7 +183,7 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch<'_>, Failure> {
         };
         match (expected, to) {
             (None, Some((guard, body))) => {
-                batch.inserts.push(Body::of(body)?.encode(&key, guard, by, &Ids::default())?);
+                batch.inserts.push(Body::of(body)?.encode(&key, guard, by, &OperationIds::default())?);
                 batch.inserted.push(place);
             }
             (Some(expected), Some((guard, body))) => {
@@ -202,7 +202,7 @@ fn pack(writes: &[Write], by: i64) -> Result<Batch<'_>, Failure> {
 }
 
 /// Returns the filter for a document with this guard.
-pub(super) fn guarded(key: &RawBson, guard: &Guard) -> RawDocumentBuf {
+pub(super) fn guarded(key: &RawBson, guard: &ContentGuard) -> RawDocumentBuf {
     let mut filter = RawDocumentBuf::new();
     filter.append(cstr!("_id"), rawdoc! { "$eq": key.clone() });
     filter.append(cstr!("_content.guard"), binary(guard));

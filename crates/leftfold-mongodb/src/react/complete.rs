@@ -4,7 +4,7 @@
 use std::future::Future;
 
 use leftfold::Result;
-use leftfold::react::{Change, Context, HandlerError, NotCurrent};
+use leftfold::react::{Context, HandlerError, NotCurrent, TaskChange};
 use mongodb::ClientSession;
 use mongodb::error::TRANSIENT_TRANSACTION_ERROR;
 use serde::de::DeserializeOwned;
@@ -65,7 +65,11 @@ impl<D: 'static> InTransaction<D> for Context<D> {
         let task = store.task_in(session, &self.task().key).await?.ok_or_else(|| self.lost())?;
         let seen = task.version;
         let done = self.complete(task).ok_or_else(|| self.lost())?;
-        if store.save_task_in(session, Change::Update(seen, done)).await? { Ok(()) } else { Err(self.lost()) }
+        if store.save_task_in(session, TaskChange::Update(seen, done)).await? {
+            Ok(())
+        } else {
+            Err(self.lost())
+        }
     }
 
     async fn document_in(&self, session: &mut ClientSession) -> Result<D, NotCurrent>

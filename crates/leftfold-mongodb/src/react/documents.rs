@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use bson::raw::RawBsonRef;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
-use leftfold::react::{Body, FoundDocument, FoundDocuments, On};
+use leftfold::react::{Body, DocumentSource, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json, Result};
 use mongodb::options::Hint;
 
@@ -18,27 +18,27 @@ use crate::{Base, MAX_IDS, batch, contents, record, value};
 
 /// Returns the name of the collection that holds the documents, and the number of its switches so
 /// far.
-pub(super) async fn collection_of(base: &Base, on: &On) -> Result<(String, i64), Failure> {
+pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(String, i64), Failure> {
     Ok(match on {
-        On::Projection(collection) => {
+        DocumentSource::Projection(collection) => {
             let Stand { live, switches } = base.stand(collection).await?;
             (records(&collection.generation(live)), switches)
         }
-        On::Plain(plain) => (plain.as_str().to_owned(), 0),
+        DocumentSource::Plain(plain) => (plain.as_str().to_owned(), 0),
     })
 }
 
 /// Returns the `_id` of a document. `None` if no document can have this id.
-pub(super) fn key_of(on: &On, id: &DocumentId) -> Option<Bson> {
+pub(super) fn key_of(on: &DocumentSource, id: &DocumentId) -> Option<Bson> {
     match on {
-        On::Projection(_) => Some(Bson::String(id.as_str().to_owned())),
-        On::Plain(_) => ids::value(id),
+        DocumentSource::Projection(_) => Some(Bson::String(id.as_str().to_owned())),
+        DocumentSource::Plain(_) => ids::value(id),
     }
 }
 
 /// Decodes a document for reactions. Returns `None` if it is hidden from readers, or if its `_id`
 /// can't be read.
-pub(super) fn decode(on: &On, stored: &RawDocument) -> Option<FoundDocument> {
+pub(super) fn decode(on: &DocumentSource, stored: &RawDocument) -> Option<FoundDocument> {
     let id = match id_of(on, stored) {
         Ok(id) => id,
         Err(failure) => {
@@ -47,8 +47,8 @@ pub(super) fn decode(on: &On, stored: &RawDocument) -> Option<FoundDocument> {
         }
     };
     let body = match on {
-        On::Projection(_) => record::decode(stored).map(|record| record.body.map(Body::from)),
-        On::Plain(_) => plain_body(stored).map(Some),
+        DocumentSource::Projection(_) => record::decode(stored).map(|record| record.body.map(Body::from)),
+        DocumentSource::Plain(_) => plain_body(stored).map(Some),
     };
     match body {
         Ok(body) => Some(FoundDocument { id, body: Ok(body?) }),
@@ -56,10 +56,10 @@ pub(super) fn decode(on: &On, stored: &RawDocument) -> Option<FoundDocument> {
     }
 }
 
-fn id_of(on: &On, stored: &RawDocument) -> Result<DocumentId, Failure> {
+fn id_of(on: &DocumentSource, stored: &RawDocument) -> Result<DocumentId, Failure> {
     match on {
-        On::Projection(_) => Ok(DocumentId::stored(stored.get_str("_id")?)),
-        On::Plain(_) => {
+        DocumentSource::Projection(_) => Ok(DocumentId::stored(stored.get_str("_id")?)),
+        DocumentSource::Plain(_) => {
             let id = stored.get("_id")?.ok_or_else(|| Failure::damaged("a document has no _id"))?;
             ids::of(id)
         }
@@ -79,11 +79,11 @@ impl Base {
     /// Returns the documents that exist, up to about this many bytes.
     pub(super) async fn current_documents(
         &self,
-        on: &On,
+        on: &DocumentSource,
         ids: Vec<DocumentId>,
         bytes: usize,
     ) -> Result<FoundDocuments, Failure> {
-        if matches!(on, On::Plain(_)) || self.has_transactions() {
+        if matches!(on, DocumentSource::Plain(_)) || self.has_transactions() {
             self.catch_up().await?;
         }
         let (name, _) = collection_of(self, on).await?;
@@ -118,7 +118,7 @@ impl Base {
     /// Returns the next page of document ids.
     pub(super) async fn page_of_ids(
         &self,
-        on: &On,
+        on: &DocumentSource,
         after: Option<&DocumentId>,
         most: usize,
     ) -> Result<Vec<DocumentId>, Failure> {
@@ -130,8 +130,8 @@ impl Base {
         let (name, _) = collection_of(self, on).await?;
         let documents = self.db.collection::<RawDocumentBuf>(&name);
         let mut filter = match on {
-            On::Projection(_) => doc! { "_fold.gone": { "$exists": false } },
-            On::Plain(_) => Document::new(),
+            DocumentSource::Projection(_) => doc! { "_fold.gone": { "$exists": false } },
+            DocumentSource::Plain(_) => Document::new(),
         };
         filter.extend(after.clone().map(|key| ("_id".to_owned(), doc! { "$ne": key }.into())));
         let mut find = documents.find(filter).sort(doc! { "_id": 1 }).projection(doc! { "_id": 1 });

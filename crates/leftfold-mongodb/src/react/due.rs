@@ -10,7 +10,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
-use leftfold::react::{Due, Registered, Suspicion, Task, Wanted};
+use leftfold::react::{DueTasks, Registered, Suspicion, Task, WantedTasks};
 use leftfold::steady::Steady;
 
 use super::reactions;
@@ -87,8 +87,8 @@ impl Base {
         Ok(Glance { now, known, firsts, suspects })
     }
 
-    pub(super) async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due, Failure> {
-        let mut due = Due::default();
+    pub(super) async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks, Failure> {
+        let mut due = DueTasks::default();
         for wanted in wanted.chunks(MAX_REACTIONS) {
             self.due_of(wanted, &mut due).await?;
         }
@@ -98,7 +98,7 @@ impl Base {
         Ok(due)
     }
 
-    async fn due_of(&self, wanted: &[Wanted], due: &mut Due) -> Result<(), Failure> {
+    async fn due_of(&self, wanted: &[WantedTasks], due: &mut DueTasks) -> Result<(), Failure> {
         let names: Vec<_> = wanted.iter().map(|wanted| wanted.reaction.as_str()).collect();
         let mut more = vec![(REACTIONS, vec![doc! { "$match": { "_id": { "$in": &names } } }])];
         more.extend(wanted.iter().map(|one| (TASKS, first_of(open(one), "due", &one.reaction))));
@@ -141,9 +141,13 @@ impl Base {
         Ok(())
     }
 
-    pub(super) async fn tasks_to_check(&self, reactions: &[String], most: usize) -> Result<Due, Failure> {
+    pub(super) async fn tasks_to_check(
+        &self,
+        reactions: &[String],
+        most: usize,
+    ) -> Result<DueTasks, Failure> {
         const CHECK: &str = "check";
-        let mut due = Due::default();
+        let mut due = DueTasks::default();
         for reactions in reactions.chunks(MAX_REACTIONS) {
             let of = |at: Document| doc! { "_id.reaction": { "$in": reactions }, "check_at": at };
             let first = first_of(of(doc! { "$exists": true }), "check_at", CHECK);
@@ -217,8 +221,8 @@ fn first_suspects(reactions: &[&str]) -> Vec<Document> {
 }
 
 /// Returns the filter for tasks that can be claimed now or later.
-fn open(wanted: &Wanted) -> Document {
-    let Wanted { reaction, version, suspicion, .. } = wanted;
+fn open(wanted: &WantedTasks) -> Document {
+    let WantedTasks { reaction, version, suspicion, .. } = wanted;
     let version = i64::from(*version);
     if *suspicion == Suspicion::None {
         return doc! { "_id.reaction": reaction, "open": true, "needs": { "$lte": version } };

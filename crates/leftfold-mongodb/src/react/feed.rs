@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bson::{Document, RawDocument, RawDocumentBuf, Timestamp, doc};
-use leftfold::react::{Changes, Feed, On, Told};
+use leftfold::react::{DocumentFeed, DocumentSource, FeedChanges, FeedItem};
 use leftfold::{Backoff, DocumentId, Env as _, Kind, Result, System};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
@@ -37,7 +37,7 @@ const AWAIT: Duration = Duration::from_secs(10);
 /// The time after which a server that does not even report an empty result counts as gone.
 const SILENCE: Duration = Duration::from_secs(30);
 /// The longest single wait.
-const LONGEST: Duration = Duration::from_hours(24);
+const MAX_WAIT: Duration = Duration::from_hours(24);
 /// The interval of checks for a switch to another generation.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The reason given when a feed has to start over after a switch.
@@ -98,7 +98,7 @@ struct Of {
 /// The followed documents.
 struct Source {
     base: Arc<Base>,
-    on: HashMap<String, On>,
+    on: HashMap<String, DocumentSource>,
     /// The number of switches of each followed projection.
     switches: BTreeMap<String, i64>,
 }
@@ -116,10 +116,10 @@ impl fmt::Debug for MongoFeed {
     }
 }
 
-impl Feed for MongoFeed {
-    async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
-        let end = Instant::now() + patience.min(LONGEST);
-        let mut changes = Changes::default();
+impl DocumentFeed for MongoFeed {
+    async fn next(&mut self, most: usize, patience: Duration) -> Result<FeedItem> {
+        let end = Instant::now() + patience.min(MAX_WAIT);
+        let mut changes = FeedChanges::default();
         while self.lost.is_none() && count(&changes) < most.max(1) {
             let waits = changes.documents.is_empty();
             match self.answer(waits.then_some(end.min(self.looked + LOOK_EVERY))).await {
@@ -146,7 +146,7 @@ impl Feed for MongoFeed {
             self.look().await;
         }
         if let Some(why) = &self.lost {
-            return Ok(Told::Lost(why.clone()));
+            return Ok(FeedItem::Lost(why.clone()));
         }
         let failed = |failure: &Failure| Err(failure.to_error("follow changes in", &self.source.base.place));
         if let (Some(failure), true) = (&self.failed, changes.documents.is_empty()) {
@@ -156,7 +156,7 @@ impl Feed for MongoFeed {
             point!("feed-read");
         }
         match serde_json::to_string(&self.place) {
-            Ok(through) => Ok(Told::Changes(Changes { through, ..changes })),
+            Ok(through) => Ok(FeedItem::Changes(FeedChanges { through, ..changes })),
             Err(error) => failed(&Failure::damaged(error.to_string())),
         }
     }
@@ -164,7 +164,11 @@ impl Feed for MongoFeed {
 
 impl MongoFeed {
     /// Follows documents from a place on, or from now on.
-    pub(super) async fn open(base: &Arc<Base>, on: Vec<On>, from: Option<String>) -> Result<Self> {
+    pub(super) async fn open(
+        base: &Arc<Base>,
+        on: Vec<DocumentSource>,
+        from: Option<String>,
+    ) -> Result<Self> {
         let source = Arc::new(base.run("follow changes in", Source::of(base, on)).await?);
         let mut feed = Self {
             source,
@@ -261,7 +265,7 @@ impl MongoFeed {
 
     /// Records the document of a change. A drop, a rename or an unreadable change loses the feed,
     /// because the changed documents are unknown.
-    fn note(&mut self, change: &RawDocument, changes: &mut Changes) {
+    fn note(&mut self, change: &RawDocument, changes: &mut FeedChanges) {
         match self.source.read(change) {
             Ok(Noted::Document(on, id)) => {
                 changes.documents.entry(on.clone()).or_default().insert(id);
@@ -274,7 +278,11 @@ impl MongoFeed {
 }
 
 /// Returns whether there are changes after a place, up to now.
-pub(super) async fn has_changes(base: &Arc<Base>, on: Vec<On>, after: &str) -> Result<bool, Failure> {
+pub(super) async fn has_changes(
+    base: &Arc<Base>,
+    on: Vec<DocumentSource>,
+    after: &str,
+) -> Result<bool, Failure> {
     const GLANCE: Duration = Duration::from_millis(20);
     let Ok(place) = serde_json::from_str::<Place>(after) else { return Ok(true) };
     let hello = base.db.run_command(doc! { "hello": 1 }).await?;
@@ -317,14 +325,14 @@ fn time_of(token: &ResumeToken) -> Option<Timestamp> {
 
 /// The content of a change.
 enum Noted<'a> {
-    Document(&'a On, DocumentId),
+    Document(&'a DocumentSource, DocumentId),
     Nothing,
     Lost(String),
 }
 
 impl Source {
     /// Resolves these documents to the collections of their live generations.
-    async fn of(base: &Arc<Base>, on: Vec<On>) -> Result<Self, Failure> {
+    async fn of(base: &Arc<Base>, on: Vec<DocumentSource>) -> Result<Self, Failure> {
         let mut source = Self { base: Arc::clone(base), on: HashMap::new(), switches: BTreeMap::new() };
         for on in on {
             let (name, switches) = collection_of(base, &on).await?;
@@ -339,7 +347,7 @@ impl Source {
     /// Returns the current number of switches of each followed projection.
     async fn switches(&self) -> Result<BTreeMap<String, i64>, Failure> {
         let mut all = BTreeMap::new();
-        for on in self.on.values().filter(|on| matches!(on, On::Projection(_))) {
+        for on in self.on.values().filter(|on| matches!(on, DocumentSource::Projection(_))) {
             let (_, switches) = collection_of(&self.base, on).await?;
             if switches > 0 {
                 all.insert(on.to_string(), switches);
@@ -428,10 +436,12 @@ impl Source {
         let id = change.get_document("documentKey")?.get("_id")?;
         let id = id.ok_or_else(|| Failure::damaged("it names no document"))?;
         Ok(match (on, id) {
-            (On::Plain(_), id) => Noted::Document(on, ids::of(id)?),
-            (On::Projection(_), bson::RawBsonRef::String(id)) => Noted::Document(on, DocumentId::stored(id)),
+            (DocumentSource::Plain(_), id) => Noted::Document(on, ids::of(id)?),
+            (DocumentSource::Projection(_), bson::RawBsonRef::String(id)) => {
+                Noted::Document(on, DocumentId::stored(id))
+            }
             // No projection wrote this document.
-            (On::Projection(_), _) => Noted::Nothing,
+            (DocumentSource::Projection(_), _) => Noted::Nothing,
         })
     }
 }
@@ -471,7 +481,7 @@ fn judge(error: mongodb::error::Error) -> Trouble {
     }
 }
 
-fn count(changes: &Changes) -> usize {
+fn count(changes: &FeedChanges) -> usize {
     changes.documents.values().map(std::collections::BTreeSet::len).sum()
 }
 

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::react::{
-    Change, Depth, Due, FoundDocuments, On, Query, Reactive, Registered, Task, TaskKey, Wanted,
+    Depth, DocumentSource, DueTasks, FoundDocuments, Query, ReactionStore, Registered, Task, TaskChange,
+    TaskKey, WantedTasks,
 };
 use leftfold::{DocumentId, Result};
 
@@ -40,10 +41,10 @@ use crate::Mongo;
 /// Handlers read bodies as relaxed extended JSON, with the `_id`. Filters and watched paths see
 /// BSON's own types. Documents stored as [contents](leftfold::content) have their original bodies,
 /// without the `_id`.
-impl Reactive for Mongo {
+impl ReactionStore for Mongo {
     type Feed = MongoFeed;
 
-    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+    async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
         prepare::prepare(&self.inner.base, on).await
     }
 
@@ -52,14 +53,24 @@ impl Reactive for Mongo {
         base.run("ask for the time of", base.now()).await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+    async fn current_documents(
+        &self,
+        on: &DocumentSource,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> Result<FoundDocuments> {
         let base = &self.inner.base;
         base.run("load documents from", base.current_documents(on, ids, bytes)).await
     }
 
-    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+    async fn page_of_ids(
+        &self,
+        on: &DocumentSource,
+        after: Option<DocumentId>,
+        most: usize,
+    ) -> Result<Vec<DocumentId>> {
         let base = &self.inner.base;
-        if let (On::Plain(_), Some(after)) = (on, &after)
+        if let (DocumentSource::Plain(_), Some(after)) = (on, &after)
             && ids::value(after).is_none()
         {
             let expected = "an id that a page of documents ended with";
@@ -68,11 +79,11 @@ impl Reactive for Mongo {
         base.run("list documents in", base.page_of_ids(on, after.as_ref(), most)).await
     }
 
-    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<MongoFeed> {
+    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<MongoFeed> {
         MongoFeed::open(&self.inner.base, on, from).await
     }
 
-    async fn has_changes(&self, on: Vec<On>, after: String) -> Result<bool> {
+    async fn has_changes(&self, on: Vec<DocumentSource>, after: String) -> Result<bool> {
         let base = &self.inner.base;
         base.run("look for changes in", feed::has_changes(base, on, &after)).await
     }
@@ -82,16 +93,16 @@ impl Reactive for Mongo {
         base.run("load tasks from", base.load_tasks(&keys)).await
     }
 
-    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+    async fn save_tasks(&self, changes: Vec<TaskChange>) -> Result<Vec<TaskKey>> {
         self.inner.base.save_tasks(&changes).await
     }
 
-    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+    async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
         let base = &self.inner.base;
         base.run("look for due tasks in", base.due_tasks(wanted)).await
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
         let base = &self.inner.base;
         base.run("look for tasks to check in", base.tasks_to_check(&reactions, most)).await
     }
@@ -146,14 +157,14 @@ impl Reactive for Mongo {
         base.run("keep the place of a feed in", base.put_feed_place(name, lease, place)).await
     }
 
-    async fn stir(&self) -> Result<()> {
+    async fn wake(&self) -> Result<()> {
         let base = &self.inner.base;
-        base.run("wake up those who run tasks in", base.stir()).await
+        base.run("wake up those who run tasks in", base.wake()).await
     }
 
-    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+    async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         let base = &self.inner.base;
-        let stirred = base.stirred(since, patience).await;
+        let stirred = base.woken(since, patience).await;
         stirred.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bson::{Document, doc};
-use leftfold::react::On;
+use leftfold::react::DocumentSource;
 use leftfold::{Error, Kind, Result};
 use mongodb::options::ReturnDocument;
 
@@ -20,7 +20,7 @@ const FORMAT: i32 = 1;
 const OTHER_INDEX: [i32; 2] = [85, 86];
 
 /// Creates the collections for tasks, and checks that these documents can be followed.
-pub(super) async fn prepare(base: &Base, on: &[On]) -> Result<()> {
+pub(super) async fn prepare(base: &Base, on: &[DocumentSource]) -> Result<()> {
     if !base.has_transactions() {
         let message = format!(
             "could not run reactions in {}: they follow change streams, and this server is no replica set; start it with \
@@ -78,7 +78,7 @@ async fn make(base: &Base) -> Result<(), Failure> {
 
 /// Fails if one of the names is not a collection, because only collections have change streams. A
 /// missing collection is fine: its changes are reported once it exists.
-async fn check_followed(base: &Base, on: &[On]) -> Result<()> {
+async fn check_followed(base: &Base, on: &[DocumentSource]) -> Result<()> {
     let mut names = BTreeMap::new();
     for on in on {
         names.insert(base.run("look for a generation in", collection_of(base, on)).await?.0, on);

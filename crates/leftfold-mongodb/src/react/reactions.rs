@@ -76,7 +76,7 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Registered, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::react::{On, Plain};
+    use leftfold::react::{DocumentSource, ExternalCollection};
 
     use super::*;
 
@@ -92,7 +92,7 @@ mod tests {
             let reaction = Registered {
                 name: "mail".to_owned(),
                 version: u64::MAX,
-                on: Some(On::Plain(Plain::new("carts").unwrap())),
+                on: Some(DocumentSource::Plain(ExternalCollection::new("carts").unwrap())),
                 definition: "{}".to_owned(),
                 code: 3,
                 paused: true,

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bson::raw::cstr;
 use bson::{RawDocumentBuf, doc};
 use leftfold::Result;
-use leftfold::react::{Change, Task, TaskKey};
+use leftfold::react::{Task, TaskChange, TaskKey};
 
 use super::task::{any_of, decode, decode_key, encode, guard};
 use crate::bulk::{Statements, Verb, held, said};
@@ -41,7 +41,7 @@ impl Base {
     }
 
     /// Makes the changes whose guards hold, and returns the keys of the others.
-    pub(super) async fn save_tasks(&self, changes: &[Change]) -> Result<Vec<TaskKey>> {
+    pub(super) async fn save_tasks(&self, changes: &[TaskChange]) -> Result<Vec<TaskKey>> {
         let failed = |failure: Failure| failure.to_error("keep tasks in", &self.place);
         let batch = pack(changes).map_err(failed)?;
         // After an error, the commands may have been written in whole or in part.
@@ -49,7 +49,7 @@ impl Base {
         patiently(send).await.map_err(|failure| failed(failure.unknown()))
     }
 
-    async fn send(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
+    async fn send(&self, changes: &[TaskChange], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
         let mut refused = self.insert_tasks(changes, batch).await?;
         if !batch.inserts.is_empty() {
             point!("tasks-inserted");
@@ -83,12 +83,15 @@ impl Base {
     }
 
     /// Inserts new tasks. Returns the keys of tasks that exist.
-    async fn insert_tasks(&self, changes: &[Change], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
+    async fn insert_tasks(&self, changes: &[TaskChange], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
         if batch.inserts.is_empty() {
             return Ok(Vec::new());
         }
-        let inserts: Vec<_> =
-            changes.iter().filter(|change| matches!(change, Change::Insert(_))).map(Change::key).collect();
+        let inserts: Vec<_> = changes
+            .iter()
+            .filter(|change| matches!(change, TaskChange::Insert(_)))
+            .map(TaskChange::key)
+            .collect();
         let (mut sent, mut there) = (0, Vec::new());
         for statements in &batch.inserts {
             let command = statements.durable_command(Verb::Insert, TASKS);
@@ -130,27 +133,27 @@ impl Base {
 }
 
 /// Returns the task that a change updates, and its new version.
-fn update(change: &Change) -> Option<(&TaskKey, u64)> {
+fn update(change: &TaskChange) -> Option<(&TaskKey, u64)> {
     match change {
-        Change::Update(_, task) => Some((&task.key, task.version)),
-        Change::Insert(_) | Change::Delete(..) => None,
+        TaskChange::Update(_, task) => Some((&task.key, task.version)),
+        TaskChange::Insert(_) | TaskChange::Delete(..) => None,
     }
 }
 
 /// Returns the task that a change deletes.
-fn deletion(change: &Change) -> Option<&TaskKey> {
+fn deletion(change: &TaskChange) -> Option<&TaskKey> {
     match change {
-        Change::Delete(_, key) => Some(key),
-        Change::Insert(_) | Change::Update(..) => None,
+        TaskChange::Delete(_, key) => Some(key),
+        TaskChange::Insert(_) | TaskChange::Update(..) => None,
     }
 }
 
-fn pack(changes: &[Change]) -> Result<Batch, Failure> {
+fn pack(changes: &[TaskChange]) -> Result<Batch, Failure> {
     let mut batch = Batch::default();
     for change in changes {
         match change {
-            Change::Insert(task) => Statements::push(&mut batch.inserts, encode(task)?),
-            Change::Update(seen, task) => {
+            TaskChange::Insert(task) => Statements::push(&mut batch.inserts, encode(task)?),
+            TaskChange::Update(seen, task) => {
                 let mut update = RawDocumentBuf::new();
                 update.append(cstr!("q"), RawDocumentBuf::try_from(&guard(&task.key, *seen))?);
                 update.append(cstr!("u"), encode(task)?);
@@ -158,7 +161,7 @@ fn pack(changes: &[Change]) -> Result<Batch, Failure> {
                 update.append(cstr!("hint"), "_id_");
                 Statements::push(&mut batch.updates, update);
             }
-            Change::Delete(seen, key) => {
+            TaskChange::Delete(seen, key) => {
                 let mut delete = RawDocumentBuf::new();
                 delete.append(cstr!("q"), RawDocumentBuf::try_from(&guard(key, *seen))?);
                 delete.append(cstr!("limit"), 1);

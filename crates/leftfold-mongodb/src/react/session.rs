@@ -2,7 +2,7 @@
 //! commit together.
 
 use bson::{Document, RawDocumentBuf, doc};
-use leftfold::react::{Change, FoundDocument, On, Task, TaskKey};
+use leftfold::react::{DocumentSource, FoundDocument, Task, TaskChange, TaskKey};
 use leftfold::{DocumentId, Error, Result};
 use mongodb::ClientSession;
 
@@ -44,7 +44,7 @@ impl Mongo {
 
     /// Changes a task in a transaction, if its version is the one that the change was computed
     /// from. Returns whether it is. The change takes effect when the transaction commits.
-    pub async fn save_task_in(&self, session: &mut ClientSession, change: Change) -> Result<bool> {
+    pub async fn save_task_in(&self, session: &mut ClientSession, change: TaskChange) -> Result<bool> {
         let base = &self.inner.base;
         let save = base.save_task_in(session, change);
         let saved = save.await.map_err(|trouble| trouble.into_error("keep a task in", &base.place));
@@ -56,7 +56,7 @@ impl Mongo {
     pub async fn document_in(
         &self,
         session: &mut ClientSession,
-        on: &On,
+        on: &DocumentSource,
         id: &DocumentId,
     ) -> Result<Option<FoundDocument>> {
         let base = &self.inner.base;
@@ -99,21 +99,21 @@ impl Base {
         Ok(found.map(|found| decode(&found)).transpose()?)
     }
 
-    async fn save_task_in(&self, session: &mut ClientSession, change: Change) -> Result<bool, Trouble> {
+    async fn save_task_in(&self, session: &mut ClientSession, change: TaskChange) -> Result<bool, Trouble> {
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
         match change {
-            Change::Insert(task) => {
+            TaskChange::Insert(task) => {
                 let mut new = Document::try_from(encode(&task)?.as_ref()).map_err(Failure::from)?;
                 new.remove("_id");
                 // A plain insert of an existing document would abort the transaction.
                 let insert = tasks.update_one(doc! { "_id": key(&task.key) }, doc! { "$setOnInsert": new });
                 Ok(insert.upsert(true).session(session).await?.upserted_id.is_some())
             }
-            Change::Update(seen, task) => {
+            TaskChange::Update(seen, task) => {
                 let replace = tasks.replace_one(guard(&task.key, seen), encode(&task)?);
                 Ok(replace.session(session).await?.matched_count == 1)
             }
-            Change::Delete(seen, key) => {
+            TaskChange::Delete(seen, key) => {
                 let delete = tasks.delete_one(guard(&key, seen));
                 Ok(delete.session(session).await?.deleted_count == 1)
             }
@@ -123,13 +123,15 @@ impl Base {
     async fn document_in(
         &self,
         session: &mut ClientSession,
-        on: &On,
+        on: &DocumentSource,
         id: &DocumentId,
     ) -> Result<Option<FoundDocument>, Trouble> {
         let Some(key) = key_of(on, id) else { return Ok(None) };
         let name = match on {
-            On::Projection(collection) => records(&self.named_in(&mut *session, collection).await?),
-            On::Plain(plain) => plain.as_str().to_owned(),
+            DocumentSource::Projection(collection) => {
+                records(&self.named_in(&mut *session, collection).await?)
+            }
+            DocumentSource::Plain(plain) => plain.as_str().to_owned(),
         };
         let documents = self.db.collection::<RawDocumentBuf>(&name);
         let Some(found) = documents.find_one(doc! { "_id": key }).session(session).await? else {

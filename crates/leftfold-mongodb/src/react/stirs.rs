@@ -17,7 +17,7 @@ const TASKS: &str = "tasks";
 
 impl Base {
     /// Increments the counter.
-    pub(super) async fn stir(&self) -> Result<(), Failure> {
+    pub(super) async fn wake(&self) -> Result<(), Failure> {
         let stirs = self.db.collection::<Document>(STIRS);
         let raise = doc! { "$inc": { "stirs": 1_i64 } };
         loop {
@@ -25,7 +25,7 @@ impl Base {
             match raised.upsert(true).return_document(ReturnDocument::After).await {
                 Ok(raised) => {
                     let stirs = raised.and_then(|raised| raised.get_i64("stirs").ok());
-                    self.board.stirred(stirs.unwrap_or(0).unsigned_abs());
+                    self.board.is_woken(stirs.unwrap_or(0).unsigned_abs());
                     return Ok(());
                 }
                 // Another client created it at the same time.
@@ -42,7 +42,7 @@ impl Base {
     }
 
     /// Waits until the counter differs from `since`, or until the timeout. Returns the counter.
-    pub(super) async fn stirred(self: &Arc<Self>, since: u64, patience: Duration) -> Result<u64, Failure> {
+    pub(super) async fn woken(self: &Arc<Self>, since: u64, patience: Duration) -> Result<u64, Failure> {
         let end = Instant::now().checked_add(patience);
         let (_waiting, mut known) = self.wait(Scope::Stirs);
         let (stirs, is_told) = {

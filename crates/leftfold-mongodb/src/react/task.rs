@@ -14,7 +14,7 @@
 use bson::raw::cstr;
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
-use leftfold::react::{Cursor, Run, State, Suspicion, Task, TaskKey};
+use leftfold::react::{Run, State, StreamProgress, Suspicion, Task, TaskKey};
 use leftfold::{DocumentId, Json, Kind};
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ struct Rest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     history: Vec<Run>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    cursor: Option<Cursor>,
+    cursor: Option<StreamProgress>,
     #[serde(default, skip_serializing_if = "is_default")]
     suspicion: Suspicion,
     #[serde(default, skip_serializing_if = "is_default")]

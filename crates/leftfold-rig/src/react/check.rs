@@ -6,7 +6,7 @@ use std::path::Path;
 use leftfold::log::Limit;
 use leftfold::react::{Ended, Query, State};
 use leftfold::{Collection, Partition, Position};
-use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, Seen};
+use leftfold_sim::notes::{BY_CONTENT, BY_STREAM, FoldedEvents};
 use serde_json::{Value, json};
 
 use super::book::{Effect, read_all};
@@ -69,7 +69,7 @@ pub(crate) async fn check<S: Rigged>(
         }
         for record in store.scan(&Collection::new(name)?, None, usize::MAX).await? {
             let Some(body) = &record.body else { continue };
-            let now = json!(summary(&body.to::<Seen>()?));
+            let now = json!(summary(&body.to::<FoldedEvents>()?));
             let effects = by_document.get(&(reaction, record.id.as_str())).map_or(&[][..], Vec::as_slice);
             let last = effects.iter().max_by_key(|effect| effect.before);
             let is_handled = match reaction {

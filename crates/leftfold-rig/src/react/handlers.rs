@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use leftfold::react::{Context, HandlerError, Reaction, Retry};
 use leftfold_sim::dice::Dice;
-use leftfold_sim::notes::{Notes, Seen};
+use leftfold_sim::notes::{FoldedEvents, Notes};
 use tokio::time::sleep;
 
 use super::book::{Book, Effect};
@@ -65,13 +65,13 @@ const NEIGHBOUR_TAKES: Duration = Duration::from_millis(200);
 const LONG_ERRORS: u32 = 2;
 const LONG_ERROR_BYTES: usize = 3_000_000;
 /// The longest duration of a slow handler, longer than a claim lasts without renewal.
-const LONGEST: Duration = Duration::from_millis(1_500);
+const MAX_RUN: Duration = Duration::from_millis(1_500);
 
 /// The events that a projection's document lists, by stream: the first and the last revision, and
 /// the count.
 pub(crate) type Summary = BTreeMap<String, (u64, u64, u64)>;
 
-pub(crate) fn summary(seen: &Seen) -> Summary {
+pub(crate) fn summary(seen: &FoldedEvents) -> Summary {
     let mut summary = Summary::new();
     for name in &seen.events {
         let Some((stream, revision)) = name.split_once('@') else { continue };
@@ -186,7 +186,7 @@ fn luck<D>(ctx: &Context<D>, salt: u64) -> Dice {
     Dice::new(sum)
 }
 
-async fn record<S: Rigged>(ctx: Context<Seen>) -> Result<(), HandlerError> {
+async fn record<S: Rigged>(ctx: Context<FoldedEvents>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     fails(&ctx)?;
     S::record(ctx).await
@@ -198,7 +198,7 @@ async fn event<S: Rigged>(ctx: Context<leftfold::Event>) -> Result<(), HandlerEr
     S::pass(ctx).await
 }
 
-async fn mail(ctx: Context<Seen>, book: Arc<Book>) -> Result<(), HandlerError> {
+async fn mail(ctx: Context<FoldedEvents>, book: Arc<Book>) -> Result<(), HandlerError> {
     let _running = Running::begin();
     let seen = ctx.document().await?;
     points::reached(points::EFFECT);
@@ -213,7 +213,7 @@ async fn item(ctx: Context<Item>, book: Arc<Book>) -> Result<(), HandlerError> {
     let item = ctx.document().await?;
     let luck = luck(&ctx, 0);
     if luck.happens(100) {
-        sleep(luck.time(LONGEST)).await;
+        sleep(luck.time(MAX_RUN)).await;
     }
     fails(&ctx)?;
     points::reached(points::EFFECT);

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use leftfold::react::{Context, HandlerError, Reactive};
+use leftfold::react::{Context, HandlerError, ReactionStore};
 use leftfold::{Event, Result};
-use leftfold_sim::notes::Seen;
+use leftfold_sim::notes::FoldedEvents;
 
 use super::Place;
 use crate::react::{Effect, Item};
@@ -15,7 +15,7 @@ use crate::react::{Effect, Item};
 pub(super) const EFFECTS: &str = "effects";
 
 /// Effects and items in a store.
-pub(crate) trait Effects: Reactive {
+pub(crate) trait Effects: ReactionStore {
     /// The size of the watched value of a large item.
     const LARGE_BYTES: usize;
 
@@ -38,7 +38,7 @@ pub(crate) trait Effects: Reactive {
     fn effects(&self) -> impl Future<Output = Result<Vec<Effect>>> + Send;
 
     /// Records the state of a document and completes the task in one transaction.
-    fn record(ctx: Context<Seen>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+    fn record(ctx: Context<FoldedEvents>) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Records an event and completes the task in one transaction.
     fn pass(ctx: Context<Event>) -> impl Future<Output = Result<(), HandlerError>> + Send;

@@ -8,16 +8,16 @@ use axum::http::header::{ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use leftfold::documents::{Parked, Record};
-use leftfold::fold::{Cursor, Mended, Moment};
+use leftfold::fold::{AsOf, ExplanationCursor, Mended};
 use leftfold::log::Limit;
 use leftfold::react::{Filter, Value as Bson};
-use leftfold::{Collection, DocumentId, Env as _, Json, StreamId, System, Token, Unit};
+use leftfold::{Collection, DocumentId, Env as _, Json, Receipt, StreamId, System, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::audit::{Actor, REASON, Reason, reason};
-use super::extract::{Content, LONGEST, Named, Params, wait};
+use super::extract::{Content, MAX_WAIT, Named, Params, wait};
 use super::health::answered;
 use super::streams::page;
 use super::{Answer, Operation, PAGE_BYTES, fill, json_of, with_status, with_type};
@@ -161,7 +161,7 @@ async fn get<S: Backend>(
     known(&shared, &collection)?;
     let mut get = shared.app.get_as::<Json>(&collection, &id);
     if let Some(token) = &params.at_least {
-        get = get.at_least(token.parse::<Token>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
+        get = get.at_least(token.parse::<Receipt>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
     }
     let is_waiting = params.at_least.is_some();
     let get = async {
@@ -204,7 +204,7 @@ async fn get<S: Backend>(
     Ok(response)
 }
 
-fn moment(text: &str) -> Result<Moment, Problem> {
+fn moment(text: &str) -> Result<AsOf, Problem> {
     text.parse().map_err(|invalid| Problem::invalid(format!("at: {invalid}")))
 }
 
@@ -312,7 +312,7 @@ async fn explain<S: Backend>(
 ) -> Answer {
     known(&shared, &collection)?;
     let at = params.at.as_deref().map(moment).transpose()?;
-    let after = params.after.as_deref().map(str::parse::<Cursor>).transpose()?;
+    let after = params.after.as_deref().map(str::parse::<ExplanationCursor>).transpose()?;
     let limit = Limit { events: page(params.limit)?, bytes: EXPLAINED };
     match shared.app.explain_part(&collection, &id, at.as_ref(), after.as_ref(), limit).await? {
         Some(explanation) => json_of(&explanation),
@@ -434,7 +434,7 @@ async fn retry<S: Backend>(
             shared.app.retry_some(&collection, units, dry_run, tell).await
         }
     };
-    let ended = tokio::time::timeout(LONGEST, mending).await;
+    let ended = tokio::time::timeout(MAX_WAIT, mending).await;
     // Record the repairs that were made, even if a later one failed.
     if !dry_run && !outcomes.is_empty() {
         let repaired = outcomes.iter().filter(|outcome| outcome["outcome"] == "repaired").count();

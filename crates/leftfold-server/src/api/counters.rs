@@ -10,7 +10,7 @@ use serde_json::json;
 use super::extract::{Named, Params};
 use super::{Answer, Operation, json_of};
 use crate::access::Scope;
-use crate::once::idempotency_key;
+use crate::idempotency::idempotency_key;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 

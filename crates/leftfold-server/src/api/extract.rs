@@ -81,7 +81,7 @@ impl Content {
 }
 
 /// The maximum time that a request may wait.
-pub(super) const LONGEST: Duration = Duration::from_mins(1);
+pub(super) const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// Parses a duration such as `5s` or `500ms`, at most a minute.
 pub(super) fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
@@ -89,5 +89,5 @@ pub(super) fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 5s or 500ms, at most 60s"));
     let wait = text.parse::<SignedDuration>().map_err(|_| wrong())?;
     let wait = Duration::try_from(wait).map_err(|_| wrong())?;
-    if wait > LONGEST { Err(wrong()) } else { Ok(Some(wait)) }
+    if wait > MAX_WAIT { Err(wrong()) } else { Ok(Some(wait)) }
 }

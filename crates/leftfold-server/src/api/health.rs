@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use jiff::Timestamp;
-use leftfold::fold::{Histogram, Status};
+use leftfold::fold::{Histogram, ProjectionStatus};
 use leftfold::{Env as _, System};
 use serde::Deserialize;
 use serde_json::json;
@@ -186,7 +186,7 @@ fn readiness<S: Backend>(shared: &Shared<S>, figures: &mut Figures) {
 
 async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result<(), Problem> {
     let all = shared.app.status().await?;
-    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Status) -> f64| {
+    let mut family = |name: &str, kind: &str, help: &str, value: &dyn Fn(&ProjectionStatus) -> f64| {
         figures.family(name, kind, help);
         for status in &all {
             figures.figure(name, &[("projection", &status.projection)], value(status));
@@ -232,7 +232,7 @@ async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result
     family("leftfold_cache_misses_total", "counter", "Documents that this process had to load.", &|status| {
         float(status.figures.cache_misses)
     });
-    let mut histogram = |name: &str, help: &str, of: fn(&Status) -> &Histogram| {
+    let mut histogram = |name: &str, help: &str, of: fn(&ProjectionStatus) -> &Histogram| {
         figures.family(name, "histogram", help);
         for status in &all {
             figures.histogram(name, ("projection", &status.projection), of(status));

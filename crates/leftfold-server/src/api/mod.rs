@@ -33,7 +33,7 @@ use serde_json::{Value, json};
 pub(crate) use self::health::Ready;
 pub(crate) use self::rebuilds::{Rebuilds, take_up as take_up_rebuilds};
 use crate::access::{Scope, guarded};
-use crate::once::once;
+use crate::idempotency::once;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use jiff::Timestamp;
 use leftfold::log::Entry;
-use leftfold::sequence::{Conflict, Decided, Rejected};
+use leftfold::sequence::{Conflict, Rejected, Resolution};
 use leftfold::{Env as _, EventId, EventKind, Json, Policy, Revision, StreamId, System};
 use leftfold_sources::{Resubmitted, resubmit};
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,7 @@ async fn keep<S: Backend>(
     content: Content,
 ) -> Answer {
     let Why { reason } = content.json()?;
-    let decided = Decided { reason: reason.clone(), at: System.now() };
+    let decided = Resolution { reason: reason.clone(), at: System.now() };
     resolve(&shared, &actor, &id, Some(decided), Some(&reason)).await
 }
 
@@ -223,7 +223,7 @@ async fn resolve<S: Backend>(
     shared: &Shared<S>,
     actor: &Actor,
     id: &str,
-    decided: Option<Decided>,
+    decided: Option<Resolution>,
     reason: Option<&str>,
 ) -> Answer {
     let conflict = found(shared, id).await?;

@@ -13,7 +13,7 @@ use super::extract::{Content, Named, Params};
 use super::sse::{self, Feed, Told, last_event_id};
 use super::{Answer, MOST, Operation, PAGE_BYTES, json_of, with_status};
 use crate::access::Scope;
-use crate::once::idempotency_key;
+use crate::idempotency::idempotency_key;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 

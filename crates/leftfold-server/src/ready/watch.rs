@@ -63,7 +63,7 @@ async fn look_at_projections<S: Backend>(service: &Weak<Service<S>>) {
         let Ok(vitals) = shared.app.vitals().await else { continue };
         let mut troubles: Vec<_> =
             vitals.iter().filter_map(|one| judge(one, moved.still_for(one, Instant::now()))).collect();
-        let lags = shared.app.reacting().map(leftfold::react::Reacting::feed_lags).unwrap_or_default();
+        let lags = shared.app.reacting().map(leftfold::react::ReactorHandle::feed_lags).unwrap_or_default();
         troubles.extend(lags.into_iter().filter(|(_, lag)| *lag >= STUCK).map(|(on, lag)| Trouble {
             kind: TroubleKind::Feed,
             name: on.to_string(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use leftfold::{Leftfold, Memory};
-use leftfold_server::{Limits, Listen, Service, Token};
+use leftfold_server::{Listen, ServerLimits, Service, Token};
 use serde_json::Value;
 use shopping_cart::{CartDetails, ClientSummary};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,7 +39,7 @@ impl Server {
     pub(crate) async fn start(listen: Listen, tokens: Vec<Token>, more: Router) -> Self {
         let app = Leftfold::on(Memory::default()).projection(CartDetails).projection(ClientSummary);
         let service = Service::new(app.start().await.unwrap()).await.unwrap();
-        let (routes, stop) = service.tokens(tokens).limits(Limits { body: BODY }).router();
+        let (routes, stop) = service.tokens(tokens).limits(ServerLimits { body: BODY }).router();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(listen.serve(listener, routes.merge(more), stop, std::future::pending()));

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leftfold::content::{Operation, REMEMBERED, Stored};
-use leftfold::react::Plain;
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Json, Kind};
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ struct State {
     /// The current call of each writer.
     current: BTreeMap<Arc<str>, CallId>,
     /// The last known content of each document.
-    looked: BTreeMap<(Plain, DocumentId), Stored>,
+    looked: BTreeMap<(ExternalCollection, DocumentId), Stored>,
     sometimes: [u64; SOMETIMES.len()],
 }
 
@@ -230,7 +230,12 @@ impl Ledger {
     }
 
     /// Records a read of a document, and returns the content of the read before.
-    pub(super) fn looked(&self, on: &Plain, id: &DocumentId, now: Option<Stored>) -> Option<Stored> {
+    pub(super) fn looked(
+        &self,
+        on: &ExternalCollection,
+        id: &DocumentId,
+        now: Option<Stored>,
+    ) -> Option<Stored> {
         let (mut state, key) = (self.state(), (on.clone(), id.clone()));
         match now {
             Some(now) => state.looked.insert(key, now),

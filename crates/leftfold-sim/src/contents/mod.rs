@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leftfold::content::Contents as _;
-use leftfold::react::Plain;
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Error, Kind, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -92,7 +92,7 @@ impl World {
 
     async fn check(&self) -> Result<()> {
         let ids = ALL.into_iter().map(DocumentId::new).collect::<Result<_, _>>()?;
-        let stored = self.store.inner().contents(&Plain::new(SHEETS)?, ids).await?;
+        let stored = self.store.inner().contents(&ExternalCollection::new(SHEETS)?, ids).await?;
         let stored: Vec<_> = stored.into_iter().map(|stored| (stored.id, stored.body)).collect();
         for violation in self.store.shared().contents.finally(&DocumentId::new(KEPT)?, &stored) {
             self.store.violated(violation);

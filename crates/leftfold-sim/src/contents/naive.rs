@@ -1,7 +1,7 @@
 //! Operations on plain JSON, implemented naively.
 
 use leftfold::Json;
-use leftfold::content::{Amount, Operation, Step};
+use leftfold::content::{Amount, FieldOperation, Operation};
 use serde_json::Value;
 
 /// Returns the document after an operation, or `None` if the operation is impossible.
@@ -10,14 +10,14 @@ pub(super) fn operated(document: &Value, operation: &Operation) -> Option<Value>
     for (path, step) in operation.steps() {
         let field = document.pointer_mut(&format!("/{}", path.replace('.', "/")))?;
         match step {
-            Step::Increment(Amount::Whole(amount)) => *field = (field.as_i64()? + amount).into(),
-            Step::Increment(Amount::Double(amount)) => *field = (field.as_f64()? + amount).into(),
-            Step::Push(value) => field.as_array_mut()?.push(parsed(value)?),
-            Step::Pull(value) => {
+            FieldOperation::Increment(Amount::Whole(amount)) => *field = (field.as_i64()? + amount).into(),
+            FieldOperation::Increment(Amount::Double(amount)) => *field = (field.as_f64()? + amount).into(),
+            FieldOperation::Push(value) => field.as_array_mut()?.push(parsed(value)?),
+            FieldOperation::Pull(value) => {
                 let value = parsed(value)?;
                 field.as_array_mut()?.retain(|one| *one != value);
             }
-            Step::Set(value) => *field = parsed(value)?,
+            FieldOperation::Set(value) => *field = parsed(value)?,
         }
     }
     Some(document)

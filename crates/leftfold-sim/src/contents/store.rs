@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leftfold::content::{Contents, Operated, Operation, Stored, Write, Wrote};
-use leftfold::react::Plain;
+use leftfold::content::{ContentWrite, Contents, Operated, Operation, Stored, Wrote};
+use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Error, Kind, Result};
 use tokio::time::sleep;
 
@@ -78,7 +78,12 @@ impl SimStore {
     }
 
     /// Writes to the inner store and records the write in the ledger.
-    async fn write_content(self, call: Option<CallId>, on: Plain, write: Write) -> Result<Wrote> {
+    async fn write_content(
+        self,
+        call: Option<CallId>,
+        on: ExternalCollection,
+        write: ContentWrite,
+    ) -> Result<Wrote> {
         let write = sabotage::content(&self, &on, write).await?;
         let id = write.id.clone();
         let answer = one(self.inner().write_contents(&on, [write].into()).await?)?;
@@ -92,7 +97,7 @@ impl SimStore {
     async fn operate_on(
         self,
         call: Option<CallId>,
-        on: Plain,
+        on: ExternalCollection,
         (id, operation): (DocumentId, Operation),
     ) -> Result<Operated> {
         let operated = one(self.inner().operate(&on, [(id.clone(), operation.clone())].into()).await?)?;
@@ -105,7 +110,7 @@ impl SimStore {
     async fn see_content(
         &self,
         call: Option<CallId>,
-        on: &Plain,
+        on: &ExternalCollection,
         id: &DocumentId,
         operation: Option<&Operation>,
     ) -> Result<()> {
@@ -129,13 +134,13 @@ fn one<T>(mut answers: Vec<T>) -> Result<T> {
 }
 
 impl Contents for SimStore {
-    async fn prepare_contents(&self, collection: &Plain) -> Result<()> {
+    async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
         self.inner().prepare_contents(collection).await
     }
 
     /// Returns the current content, or that of the last read. The trait promises more, but no write
     /// may depend on it.
-    async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
+    async fn contents(&self, collection: &ExternalCollection, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         let ledger = &self.shared.contents;
         self.answer("read contents", async {
             let mut found = Vec::with_capacity(ids.len());
@@ -154,7 +159,11 @@ impl Contents for SimStore {
         .await
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
+    async fn write_contents(
+        &self,
+        collection: &ExternalCollection,
+        writes: Arc<[ContentWrite]>,
+    ) -> Result<Vec<Wrote>> {
         let on = collection.clone();
         let each = move |store: Self, call, write| store.write_content(call, on.clone(), write);
         self.piecemeal("write contents", writes.to_vec(), each).await
@@ -162,7 +171,7 @@ impl Contents for SimStore {
 
     async fn operate(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         let on = collection.clone();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leftfold::content::{Answer, Current, Operation, OperationId, Versioned};
+use leftfold::content::{Current, Operation, OperationId, Versioned, WriteAnswer};
 use leftfold::{Backoff, DocumentId, Error, Invalid, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -260,15 +260,15 @@ impl Writer {
         Ok(())
     }
 
-    fn answered(&mut self, call: CallId, at: usize, put: Put, answer: Answer<Sheet>) {
+    fn answered(&mut self, call: CallId, at: usize, put: Put, answer: WriteAnswer<Sheet>) {
         self.store.shared().trace.note(|| format!("{}: call {call}: {answer:?}", self.store.name));
         self.violated(self.ledger().wrote(call, at, &answer));
         let found = match answer {
-            Answer::Applied(version) | Answer::AlreadyApplied(version) => {
+            WriteAnswer::Applied(version) | WriteAnswer::AlreadyApplied(version) => {
                 put.to.map(|document| Current { version, document })
             }
-            Answer::Conflict(found) => found,
-            Answer::Impossible(_) => None,
+            WriteAnswer::Conflict(found) => found,
+            WriteAnswer::Impossible(_) => None,
         };
         self.sees(put.id, found);
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leftfold::log::Entry;
-use leftfold::react::{Query, Reacting, State};
+use leftfold::react::{Query, ReactorHandle, State};
 use leftfold::{Append as _, DocumentId, EventId, EventKind, Expected, Json, Result, StreamId};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -84,7 +84,7 @@ pub(super) async fn write_on(store: SimStore, dice: Dice, healed: watch::Receive
 
 /// Pauses and resumes reactions, and retries tasks.
 pub(super) async fn operate(
-    reacting: Reacting<SimStore>,
+    reacting: ReactorHandle<SimStore>,
     store: SimStore,
     dice: Dice,
     healed: watch::Receiver<bool>,
@@ -114,7 +114,7 @@ pub(super) async fn operate(
 }
 
 /// Resumes a reaction.
-pub(super) async fn resume(reacting: &Reacting<SimStore>, store: &SimStore, reaction: &str) {
+pub(super) async fn resume(reacting: &ReactorHandle<SimStore>, store: &SimStore, reaction: &str) {
     store.shared().ledger.resumes(reaction, true);
     if reacting.resume(reaction).await.is_ok() {
         store.shared().ledger.resumes(reaction, false);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leftfold::log::Limit;
-use leftfold::react::{Query, Reactive as _, State as Is, Task, TaskKey};
+use leftfold::react::{Query, ReactionStore as _, State as Is, Task, TaskKey};
 use leftfold::{DocumentId, Log as _, Partition, Position, Result};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leftfold::react::{
-    Cleanup, Context, Draft, Evolution, HandlerError, NotCurrent, Plain, Reaction, Retry, Task,
+    Cleanup, Context, Draft, Evolution, ExternalCollection, HandlerError, NotCurrent, Reaction, Retry, Task,
 };
 use leftfold::{Event, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ pub(super) const POISON: &str = "poison";
 /// The document that kills the process that handles it, as long as there are faults.
 pub(super) const DEADLY: &str = "deadly";
 
-pub(super) fn things() -> Result<Plain> {
-    Ok(Plain::new(THINGS)?)
+pub(super) fn things() -> Result<ExternalCollection> {
+    Ok(ExternalCollection::new(THINGS)?)
 }
 
 /// A document.

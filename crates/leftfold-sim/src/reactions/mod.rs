@@ -11,7 +11,7 @@ pub(crate) mod ledger;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leftfold::react::{Query, Reacting, Reactor, State};
+use leftfold::react::{Query, Reactor, ReactorHandle, State};
 use leftfold::{Error, Kind, Log as _, Partition, Result};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ pub(crate) struct World {
 /// A process with reactions.
 struct Node {
     store: SimStore,
-    reacting: Reacting<SimStore>,
+    reacting: ReactorHandle<SimStore>,
 }
 
 impl World {
@@ -100,7 +100,7 @@ impl World {
         self.check().await
     }
 
-    async fn operator(&self) -> Result<Reacting<SimStore>> {
+    async fn operator(&self) -> Result<ReactorHandle<SimStore>> {
         loop {
             let clock = Clock::new(self.dice.split(), self.operator.clone());
             let reactor = Reactor::on(self.operator.clone()).env(clock).worker("operator").plans(false);
@@ -224,7 +224,7 @@ impl World {
 
     /// Checks that without faults everything is handled, and that later changes are handled at
     /// once.
-    async fn come_right(&self, operator: &Reacting<SimStore>, nodes: &[Node]) -> Result<()> {
+    async fn come_right(&self, operator: &ReactorHandle<SimStore>, nodes: &[Node]) -> Result<()> {
         let Some(last) = nodes.last() else { return Ok(()) };
         for reaction in REACTIONS {
             resume(operator, &self.store, reaction).await;

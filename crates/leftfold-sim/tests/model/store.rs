@@ -3,7 +3,7 @@
 use std::iter::successors;
 use std::time::Duration;
 
-use leftfold::documents::{Advance, Checkpoint, Claim, Header, Record, Tally, Write};
+use leftfold::documents::{Advance, Checkpoint, Claim, DocumentWrite, Header, Record, Tally};
 use leftfold::{Collection, DocumentId, Lane, Mark, Partition};
 
 /// The condition under which a write happens.
@@ -79,11 +79,11 @@ impl Commit {
     }
 
     /// Returns the engine's own value for a document's write, if there is one.
-    fn write(&self, document: usize) -> Option<Write> {
+    fn write(&self, document: usize) -> Option<DocumentWrite> {
         let (was, will) = self.writes[document]?;
         let id = DocumentId::new("list").unwrap();
         let record = Record { id, header: will.header().unwrap_or_default(), body: None };
-        Some(Write { expected: was.header(), record })
+        Some(DocumentWrite { expected: was.header(), record })
     }
 
     /// Returns the engine's own value for the checkpoint's advance.

@@ -1,6 +1,6 @@
 //! The response for each event.
 
-use leftfold::Answer;
+use leftfold::IngestAnswer;
 use leftfold::sequence::Refusal;
 use serde::Serialize;
 
@@ -28,15 +28,15 @@ pub(super) enum Told {
 }
 
 impl Told {
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: &IngestAnswer) -> Self {
         match answer {
-            Answer::Appended(token) => Self::Appended { token: token.to_string() },
-            Answer::Duplicate(token) => Self::Duplicate { token: token.to_string() },
-            Answer::Held { waiting_for } => Self::Held { waiting_for: waiting_for.0 },
-            Answer::Stale { last } => Self::Stale { last: last.0 },
-            Answer::Conflict(why) => Self::Conflict { why: why.to_string() },
-            Answer::Refused(Refusal::Invalid(invalid)) => Self::Invalid { why: invalid.to_string() },
-            Answer::Refused(refusal @ Refusal::Full { retry_after, .. }) => {
+            IngestAnswer::Appended(token) => Self::Appended { token: token.to_string() },
+            IngestAnswer::Duplicate(token) => Self::Duplicate { token: token.to_string() },
+            IngestAnswer::Held { waiting_for } => Self::Held { waiting_for: waiting_for.0 },
+            IngestAnswer::Stale { last } => Self::Stale { last: last.0 },
+            IngestAnswer::Conflict(why) => Self::Conflict { why: why.to_string() },
+            IngestAnswer::Refused(Refusal::Invalid(invalid)) => Self::Invalid { why: invalid.to_string() },
+            IngestAnswer::Refused(refusal @ Refusal::Full { retry_after, .. }) => {
                 Self::Refused { why: refusal.to_string(), retry_after: retry_after.as_secs().max(1) }
             }
         }

@@ -71,7 +71,7 @@ impl Place {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Fields {
+pub struct FieldMapping {
     stream: Place,
     #[serde(default)]
     stream_prefix: String,
@@ -88,7 +88,7 @@ pub struct Fields {
     offset: i64,
 }
 
-impl Fields {
+impl FieldMapping {
     /// Creates a mapping that finds the stream at this place. The methods describe the other
     /// defaults.
     pub fn new(stream: Place) -> Self {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 pub use self::cloudevents::CloudEvents;
 #[cfg(feature = "http")]
 pub(crate) use self::cloudevents::{BATCH, STRUCTURED};
-pub use self::fields::{Fields, Place};
+pub use self::fields::{FieldMapping, Place};
 pub use self::raw::Pointer;
 use crate::message::Message;
 
@@ -44,7 +44,7 @@ pub enum Mapping {
     /// Messages are CloudEvents 1.0.
     CloudEvents(CloudEvents),
     /// Messages are JSON of any shape.
-    Fields(Fields),
+    Fields(FieldMapping),
 }
 
 impl Default for Mapping {
@@ -59,16 +59,16 @@ impl From<CloudEvents> for Mapping {
     }
 }
 
-impl From<Fields> for Mapping {
-    fn from(mapping: Fields) -> Self {
+impl From<FieldMapping> for Mapping {
+    fn from(mapping: FieldMapping) -> Self {
         Self::Fields(mapping)
     }
 }
 
 impl Mapping {
     /// Creates a mapping for JSON of any shape, with the stream at this place.
-    pub fn fields(stream: Place) -> Fields {
-        Fields::new(stream)
+    pub fn fields(stream: Place) -> FieldMapping {
+        FieldMapping::new(stream)
     }
 
     /// Maps a message to an event. An event without a time gets the time when it was received.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use leftfold::log::{Append, AppendError, Appended, Entry, Expected, Limit, Page};
+use leftfold::log::{Append, AppendError, Appended, Entry, Expected, Limit, LogPage};
 use leftfold::sequence::{
-    self, Conflict, Decided, Due, Found, Rejected, Settled, Settlement, Skipped, Standing, Survey, Wanted,
+    self, Conflict, DueGaps, Found, Rejected, Resolution, Settled, Settlement, Skipped, StreamState, Survey,
+    WantedEvents,
 };
 use leftfold::{
     Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, Sequences, StreamId,
@@ -41,7 +42,7 @@ impl Log for Faulty {
         self.store.heads().await
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.store.read(partition, after, limit).await
     }
 
@@ -74,11 +75,15 @@ impl Sequences for Faulty {
         self.store.max_event_bytes()
     }
 
-    async fn find(&self, wanted: Wanted) -> Result<Found> {
+    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         self.store.find(wanted).await
     }
 
-    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, sequence::Page>> {
+    async fn held(
+        &self,
+        streams: Vec<StreamId>,
+        limit: Limit,
+    ) -> Result<BTreeMap<StreamId, sequence::HeldPage>> {
         self.store.held(streams, limit).await
     }
 
@@ -98,11 +103,11 @@ impl Sequences for Faulty {
         }
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         self.store.waiting(after, limit).await
     }
 
-    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         self.store.overdue(due, limit).await
     }
 
@@ -138,7 +143,7 @@ impl Sequences for Faulty {
         self.store.forget(rejected).await
     }
 
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
         self.store.resolve(conflict, decided).await
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leftfold::content::{Guard, Ids, Operated, Operation, Stored};
+use leftfold::content::{ContentGuard, Operated, Operation, OperationIds, Stored};
 use leftfold::{DocumentId, Env as _, Json, System};
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::{CachedStatement, Connection};
@@ -77,7 +77,7 @@ impl Operating {
             if let Some(current) = self.current().as_mut() {
                 (current.at, current.number) = (at, number);
             }
-            let done = statement.execute((id.as_str(), Guard::once(number).as_bytes()));
+            let done = statement.execute((id.as_str(), ContentGuard::once(number).as_bytes()));
             let outcome = self.current().as_mut().and_then(|current| current.outcome.take());
             if let Err(error) = done {
                 // Earlier operations stay.
@@ -104,7 +104,7 @@ impl Operating {
         let stored = Stored {
             id: id.clone(),
             body: Json::stored(context.get_raw(0).as_str()?),
-            guard: Guard::stored(&[]),
+            guard: ContentGuard::stored(&[]),
             operations: remembered(context.get_raw(1).as_blob()?),
         };
         let operated = outcome.insert(stored.operated(operation, *number));
@@ -119,12 +119,12 @@ impl Operating {
     }
 }
 
-pub(super) fn remembered(bytes: &[u8]) -> Ids {
+pub(super) fn remembered(bytes: &[u8]) -> OperationIds {
     let ids =
         bytes.chunks_exact(8).map(|id| id.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
-    Ids::stored(ids)
+    OperationIds::stored(ids)
 }
 
-fn bytes(operations: &Ids) -> Vec<u8> {
+fn bytes(operations: &OperationIds) -> Vec<u8> {
     operations.iter().flat_map(|id| id.get().to_be_bytes()).collect()
 }

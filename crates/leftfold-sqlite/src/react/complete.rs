@@ -2,7 +2,7 @@
 //! completion commit together.
 
 use leftfold::Result;
-use leftfold::react::{Change, Context, NotCurrent};
+use leftfold::react::{Context, NotCurrent, TaskChange};
 use rusqlite::Connection;
 use serde::de::DeserializeOwned;
 
@@ -48,7 +48,7 @@ impl<D> InTransaction<D> for Context<D> {
         let task = task_in(transaction, &self.task().key)?.ok_or_else(|| self.lost())?;
         let seen = task.version;
         let done = self.complete(task).ok_or_else(|| self.lost())?;
-        if save_task_in(transaction, Change::Update(seen, done))? { Ok(()) } else { Err(self.lost()) }
+        if save_task_in(transaction, TaskChange::Update(seen, done))? { Ok(()) } else { Err(self.lost()) }
     }
 
     fn document_in(&self, transaction: &Connection) -> Result<D, NotCurrent>

@@ -1,6 +1,6 @@
 //! The documents of reactions: those of projections, and those of tables that other programs write.
 
-use leftfold::react::{Body, FoundDocument, FoundDocuments, On, Plain};
+use leftfold::react::{Body, DocumentSource, ExternalCollection, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
@@ -12,17 +12,17 @@ const PLAIN: &str =
     "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";
 
 /// Returns the quoted table name. Names of collections contain no quotes.
-pub(super) fn table(file: &Connection, on: &On) -> Result<String, Failure> {
+pub(super) fn table(file: &Connection, on: &DocumentSource) -> Result<String, Failure> {
     Ok(match on {
-        On::Projection(collection) => collections::table(&generations::stored(file, collection)?),
-        On::Plain(plain) => format!("\"{}\"", plain.as_str()),
+        DocumentSource::Projection(collection) => collections::table(&generations::stored(file, collection)?),
+        DocumentSource::Plain(plain) => format!("\"{}\"", plain.as_str()),
     })
 }
 
 /// Returns the documents that exist.
 pub(super) fn find(
     file: &Connection,
-    on: &On,
+    on: &DocumentSource,
     ids: Vec<DocumentId>,
     bytes: usize,
 ) -> Result<FoundDocuments, Failure> {
@@ -48,7 +48,7 @@ pub(super) fn find(
 /// Returns the next page of document ids.
 pub(super) fn page(
     file: &Connection,
-    on: &On,
+    on: &DocumentSource,
     after: Option<&DocumentId>,
     most: usize,
 ) -> Result<Vec<DocumentId>, Failure> {
@@ -73,14 +73,14 @@ pub(super) fn id(value: ValueRef<'_>) -> Option<DocumentId> {
 
 /// Returns the body in the second column, or the reason why it can't be read. Other programs may
 /// write a body that is not JSON.
-fn body(row: &Row<'_>, on: &On) -> Result<Option<Result<Body, String>>, Failure> {
+fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String>>, Failure> {
     let value = row.get_ref(1)?;
     if value == ValueRef::Null {
         return Ok(None);
     }
     Ok(Some(match (on, value.as_str()) {
-        (On::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
-        (On::Plain(_), Ok(text)) => match Json::parse(text) {
+        (DocumentSource::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
+        (DocumentSource::Plain(_), Ok(text)) => match Json::parse(text) {
             Ok(json) => Ok(json.into()),
             Err(error) => Err(format!("the column body: {error}")),
         },
@@ -88,9 +88,9 @@ fn body(row: &Row<'_>, on: &On) -> Result<Option<Result<Body, String>>, Failure>
     }))
 }
 
-fn prepare<'c>(file: &'c Connection, on: &On, sql: &str) -> Result<CachedStatement<'c>, Failure> {
+fn prepare<'c>(file: &'c Connection, on: &DocumentSource, sql: &str) -> Result<CachedStatement<'c>, Failure> {
     file.prepare_cached(sql).map_err(|error| match on {
-        On::Plain(_) if error.to_string().starts_with("no such ") => {
+        DocumentSource::Plain(_) if error.to_string().starts_with("no such ") => {
             Failure::refused(PLAIN, format!("{on} can't be read: {error}"))
         }
         _ => error.into(),
@@ -98,7 +98,7 @@ fn prepare<'c>(file: &'c Connection, on: &On, sql: &str) -> Result<CachedStateme
 }
 
 /// Refuses anything that is not a table of documents.
-pub(crate) fn check(connection: &Connection, plain: &Plain) -> Result<(), Failure> {
+pub(crate) fn check(connection: &Connection, plain: &ExternalCollection) -> Result<(), Failure> {
     let refuse = |advice, report| Err(Failure::refused(advice, report));
     let name = plain.as_str();
     let sql =

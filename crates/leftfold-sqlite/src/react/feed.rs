@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use leftfold::Result;
-use leftfold::react::{Changes, Feed, On, Told};
+use leftfold::react::{DocumentFeed, DocumentSource, FeedChanges, FeedItem};
 use rusqlite::Connection;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ use crate::Sqlite;
 pub struct SqliteFeed {
     store: Sqlite,
     /// The followed documents, by their names in the journal.
-    on: BTreeMap<String, On>,
+    on: BTreeMap<String, DocumentSource>,
     /// The number of the last journal entry that was read.
     at: i64,
     /// SQLite's schema version at which all triggers existed.
@@ -37,7 +37,7 @@ enum Look {
 }
 
 impl SqliteFeed {
-    pub(super) fn new(store: Sqlite, on: Vec<On>, at: i64) -> Self {
+    pub(super) fn new(store: Sqlite, on: Vec<DocumentSource>, at: i64) -> Self {
         let on = on.into_iter().map(|on| (followed::source(&on), on)).collect();
         Self { store, on, at, schema: None }
     }
@@ -58,8 +58,8 @@ impl SqliteFeed {
     }
 }
 
-impl Feed for SqliteFeed {
-    async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
+impl DocumentFeed for SqliteFeed {
+    async fn next(&mut self, most: usize, patience: Duration) -> Result<FeedItem> {
         let end = Instant::now().checked_add(patience);
         let (_waiting, mut known) = self.store.inner.board.wait()?;
         loop {
@@ -73,16 +73,19 @@ impl Feed for SqliteFeed {
                     let all = self.on.values().cloned().collect();
                     self.store.inner.writer.run(FollowWork(all)).await?;
                     let why = "changes were not noted for a while: triggers or tables were dropped";
-                    return Ok(Told::Lost(why.to_owned()));
+                    return Ok(FeedItem::Lost(why.to_owned()));
                 }
             };
             match page {
-                Page::Lost(why) => return Ok(Told::Lost(why)),
+                Page::Lost(why) => return Ok(FeedItem::Lost(why)),
                 Page::Changes { documents, through, more } => {
                     (self.at, self.schema) = (through, Some(schema));
                     if !documents.is_empty() {
                         point!("feed-read");
-                        return Ok(Told::Changes(Changes { documents, through: through.to_string() }));
+                        return Ok(FeedItem::Changes(FeedChanges {
+                            documents,
+                            through: through.to_string(),
+                        }));
                     }
                     if more {
                         continue;
@@ -93,7 +96,7 @@ impl Feed for SqliteFeed {
             let news = known.wait_for(|known| (known.journal, known.schema) != seen);
             if is_over(end, news).await {
                 let through = self.at.to_string();
-                return Ok(Told::Changes(Changes { documents: BTreeMap::new(), through }));
+                return Ok(FeedItem::Changes(FeedChanges { documents: BTreeMap::new(), through }));
             }
         }
     }

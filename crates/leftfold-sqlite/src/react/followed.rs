@@ -4,7 +4,7 @@
 //! changes, appears or disappears. Creating missing triggers also records a gap. The planner must
 //! then compare all documents, because changes may have happened without triggers.
 
-use leftfold::react::On;
+use leftfold::react::DocumentSource;
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -15,12 +15,12 @@ use crate::error::Failure;
 use crate::writer::{Ran, Tx, Work};
 
 /// Returns the journal's name for these documents.
-pub(super) fn source(on: &On) -> String {
+pub(super) fn source(on: &DocumentSource) -> String {
     on.to_string()
 }
 
 /// Returns the triggers that record changes, by name, as SQLite stores them.
-fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure> {
+fn triggers(file: &Connection, on: &DocumentSource) -> Result<[(String, String); 3], Failure> {
     let (source, table) = (source(on), table(file, on)?);
     let note = |id: &str, if_so: &str| {
         format!(
@@ -50,7 +50,7 @@ fn triggers(file: &Connection, on: &On) -> Result<[(String, String); 3], Failure
 }
 
 /// Returns whether all changes of these documents are recorded.
-pub(crate) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure> {
+pub(crate) fn are_followed(file: &Connection, on: &[DocumentSource]) -> Result<bool, Failure> {
     if !journal::is_there(file)? {
         return Ok(false);
     }
@@ -67,7 +67,7 @@ pub(crate) fn are_followed(file: &Connection, on: &[On]) -> Result<bool, Failure
 /// Moves the triggers of a projection to the live generation, if it has any, and records a gap,
 /// which causes a comparison.
 pub(crate) fn switch_followed(connection: &Connection, collection: &Collection) -> Result<(), Failure> {
-    let on = On::Projection(collection.clone());
+    let on = DocumentSource::Projection(collection.clone());
     let mut is_followed = false;
     for (name, sql) in triggers(connection, &on)? {
         if stored(connection, &name)?.is_some() {
@@ -87,7 +87,7 @@ fn stored(file: &Connection, trigger: &str) -> Result<Option<String>, Failure> {
 }
 
 /// Creates missing triggers, tables of projections, and the journal.
-pub(super) struct FollowWork(pub(super) Vec<On>);
+pub(super) struct FollowWork(pub(super) Vec<DocumentSource>);
 
 impl Work for FollowWork {
     type Answer = Result<()>;
@@ -102,8 +102,8 @@ impl Work for FollowWork {
         journal::make(tx.connection)?;
         for on in &self.0 {
             match on {
-                On::Projection(collection) => collections::make(tx.connection, collection)?,
-                On::Plain(plain) => documents::check(tx.connection, plain)?,
+                DocumentSource::Projection(collection) => collections::make(tx.connection, collection)?,
+                DocumentSource::Plain(plain) => documents::check(tx.connection, plain)?,
             }
             let mut is_new = false;
             for (name, sql) in triggers(tx.connection, on)? {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leftfold::react::{Change, FoundDocument, On, Task, TaskKey};
+use leftfold::react::{DocumentSource, FoundDocument, Task, TaskChange, TaskKey};
 use leftfold::{DocumentId, Error, Result};
 use rusqlite::Connection;
 
@@ -46,7 +46,7 @@ pub fn task_in(transaction: &Connection, key: &TaskKey) -> Result<Option<Task>> 
 /// Returns whether it did; if not, roll back.
 ///
 /// [`Sqlite`](crate::Sqlite) must have opened the file before. See [`task_in`] for an example.
-pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
+pub fn save_task_in(transaction: &Connection, change: TaskChange) -> Result<bool> {
     let save = || Statements::new(transaction)?.write(&Write::new(change)?);
     let saved = save().map_err(|failure| error("save a task in", transaction, &failure));
     point!("task-saved-inside");
@@ -56,7 +56,11 @@ pub fn save_task_in(transaction: &Connection, change: Change) -> Result<bool> {
 /// Returns the document as of this transaction, if it exists.
 ///
 /// [`Sqlite`](crate::Sqlite) must have opened the file before.
-pub fn document_in(transaction: &Connection, on: &On, id: &DocumentId) -> Result<Option<FoundDocument>> {
+pub fn document_in(
+    transaction: &Connection,
+    on: &DocumentSource,
+    id: &DocumentId,
+) -> Result<Option<FoundDocument>> {
     let found = documents::find(transaction, on, vec![id.clone()], usize::MAX);
     let found = found.map_err(|failure| error("load a document from", transaction, &failure))?;
     Ok(found.documents.into_iter().next())

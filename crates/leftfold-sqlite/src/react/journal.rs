@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leftfold::react::On;
+use leftfold::react::DocumentSource;
 use leftfold::{DocumentId, Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -58,7 +58,7 @@ pub(super) fn note_gap(connection: &Connection, source: &str) -> Result<(), Fail
 /// The entries after a place in the journal.
 pub(super) enum Page {
     /// The changed documents among the followed ones.
-    Changes { documents: BTreeMap<On, BTreeSet<DocumentId>>, through: i64, more: bool },
+    Changes { documents: BTreeMap<DocumentSource, BTreeSet<DocumentId>>, through: i64, more: bool },
     /// Some changes are unknown, for this reason.
     Lost(String),
 }
@@ -66,7 +66,7 @@ pub(super) enum Page {
 /// Reads entries after a place, up to this many documents.
 pub(super) fn read(
     file: &Connection,
-    on: &BTreeMap<String, On>,
+    on: &BTreeMap<String, DocumentSource>,
     at: i64,
     most: usize,
 ) -> Result<Page, Failure> {

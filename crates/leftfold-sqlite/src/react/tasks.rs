@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use leftfold::react::{Change, Depth, Due, Query, State, Suspicion, Task, TaskKey, Wanted};
+use leftfold::react::{Depth, DueTasks, Query, State, Suspicion, Task, TaskChange, TaskKey, WantedTasks};
 use leftfold::{Error, Result};
 use rusqlite::{CachedStatement, Connection, Row, params};
 
@@ -63,16 +63,16 @@ fn name(state: State) -> &'static str {
 
 /// A change, ready to be written.
 pub(super) struct Write {
-    change: Change,
+    change: TaskChange,
     /// The task as JSON; empty for a delete.
     json: String,
 }
 
 impl Write {
-    pub(super) fn new(change: Change) -> Result<Self, Failure> {
+    pub(super) fn new(change: TaskChange) -> Result<Self, Failure> {
         let json = match &change {
-            Change::Insert(task) | Change::Update(_, task) => text(task)?,
-            Change::Delete(..) => String::new(),
+            TaskChange::Insert(task) | TaskChange::Update(_, task) => text(task)?,
+            TaskChange::Delete(..) => String::new(),
         };
         Ok(Self { change, json })
     }
@@ -98,9 +98,9 @@ impl<'c> Statements<'c> {
     /// Versions are arbitrary 64-bit numbers: they are only compared.
     pub(super) fn write(&mut self, write: &Write) -> Result<bool, Failure> {
         let written = match &write.change {
-            Change::Insert(task) => put(&mut self.insert, task, &write.json, None),
-            Change::Update(seen, task) => put(&mut self.update, task, &write.json, Some(*seen)),
-            Change::Delete(seen, key) => {
+            TaskChange::Insert(task) => put(&mut self.insert, task, &write.json, None),
+            TaskChange::Update(seen, task) => put(&mut self.update, task, &write.json, Some(*seen)),
+            TaskChange::Delete(seen, key) => {
                 Ok(self.delete.execute(params![key.reaction, key.document.as_str(), seen.cast_signed()])?)
             }
         };
@@ -173,10 +173,10 @@ pub(super) fn load(file: &Connection, key: &TaskKey) -> Result<Option<Task>, Fai
 }
 
 /// Returns the claimable tasks of each wanted reaction that is not paused.
-pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> {
+pub(super) fn due(file: &Connection, wanted: &[WantedTasks]) -> Result<DueTasks, Failure> {
     let now = now(file)?;
-    let mut due = Due { now: timestamp(now), ..Due::default() };
-    for Wanted { reaction, version, most, suspicion } in wanted {
+    let mut due = DueTasks { now: timestamp(now), ..DueTasks::default() };
+    for WantedTasks { reaction, version, most, suspicion } in wanted {
         let registered = registry::find(file, reaction)?;
         due.codes.extend(registered.as_ref().map(|registered| (reaction.clone(), registered.code)));
         if registered.as_ref().is_some_and(|registered| registered.paused) {
@@ -214,7 +214,7 @@ pub(super) fn due(file: &Connection, wanted: &[Wanted]) -> Result<Due, Failure> 
 }
 
 /// Returns the tasks whose documents need a check now, of all these reactions together.
-pub(super) fn to_check(file: &Connection, reactions: &[String], most: usize) -> Result<Due, Failure> {
+pub(super) fn to_check(file: &Connection, reactions: &[String], most: usize) -> Result<DueTasks, Failure> {
     let now = now(file)?;
     let (mut found, mut next) = (Vec::new(), None);
     for reaction in reactions {
@@ -232,7 +232,7 @@ pub(super) fn to_check(file: &Connection, reactions: &[String], most: usize) -> 
     found.sort_by_key(|(check_at, _)| *check_at);
     let tasks = found.into_iter().map(|(_, task)| task).take(most).collect();
     let next = next.filter(|next| *next > now).map(timestamp);
-    Ok(Due { tasks, next, now: timestamp(now), ..Due::default() })
+    Ok(DueTasks { tasks, next, now: timestamp(now), ..DueTasks::default() })
 }
 
 fn first(file: &Connection, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Option<i64>, Failure> {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use leftfold::documents::{Header, Record, Write};
+use leftfold::documents::{DocumentWrite, Header, Record};
 use leftfold::log::{Entry, Limit};
 use leftfold::{
     Collection, DocumentId, Event, EventId, EventKind, Json, Lane, Log, Partition, Position, StreamId,
@@ -31,14 +31,14 @@ pub(crate) fn entry(id: &str) -> Entry {
 }
 
 /// Builds a new document at position 1 of partition 0.
-pub(crate) fn insert(id: &str, body: &str) -> Write {
+pub(crate) fn insert(id: &str, body: &str) -> DocumentWrite {
     let mark = [(Lane::from(Partition(0)), 1)].into_iter().collect();
     let record = Record {
         id: DocumentId::new(id).unwrap(),
         header: Header { mark, parked: None },
         body: Some(Json::stored(body)),
     };
-    Write { expected: None, record }
+    DocumentWrite { expected: None, record }
 }
 
 /// Reads the whole log, partition by partition.

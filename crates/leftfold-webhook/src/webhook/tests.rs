@@ -11,15 +11,15 @@ fn signer() -> Signer {
     Signer::new(SECRET).unwrap()
 }
 
-fn here() -> Guard {
-    Guard::allowing(["127.0.0.0/8", "::1"]).unwrap()
+fn here() -> AddressGuard {
+    AddressGuard::allowing(["127.0.0.0/8", "::1"]).unwrap()
 }
 
 /// Posts to a server that reads the request and then runs `answer`.
 async fn posted<F: Future<Output = ()> + Send>(
     answer: impl FnOnce(TcpStream) -> F + Send + 'static,
     patience: Duration,
-) -> (Result<Verdict, String>, String) {
+) -> (Result<WebhookOutcome, String>, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/hooks/hidden?token=hidden", listener.local_addr().unwrap());
     let server = tokio::spawn(async move {
@@ -44,7 +44,7 @@ async fn a_call_is_signed() {
         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     };
     let (verdict, request) = posted(answer, Duration::from_mins(1)).await;
-    assert_eq!(verdict, Ok(Verdict::Done));
+    assert_eq!(verdict, Ok(WebhookOutcome::Done));
     let header = |name: &str| {
         let value = request.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value.unwrap_or_else(|| panic!("no {name} in {request}"))
@@ -64,7 +64,7 @@ async fn of_an_answer_without_end_the_beginning_is_read() {
         while stream.write_all(b"5\r\nagain\r\n").await.is_ok() {}
     };
     let (verdict, _) = posted(answer, Duration::from_mins(1)).await;
-    let Ok(Verdict::Failed(said)) = verdict else { panic!("{verdict:?}") };
+    let Ok(WebhookOutcome::Failed(said)) = verdict else { panic!("{verdict:?}") };
     assert!(said.starts_with("it answered 500: againagain") && said.len() < 300, "{said}");
 }
 
@@ -87,7 +87,7 @@ async fn who_answers_and_does_not_end_has_heard_it() {
         let _ = stream.read_to_end(&mut rest).await;
     };
     let (verdict, _) = posted(answer, Duration::from_secs(2)).await;
-    assert_eq!(verdict, Ok(Verdict::Done));
+    assert_eq!(verdict, Ok(WebhookOutcome::Done));
 }
 
 #[tokio::test]
@@ -97,12 +97,14 @@ async fn nobody_is_called_who_may_not_be() {
     for scheme in ["http", "https"] {
         // A name is checked on each call, even if it resolved to another address before.
         let webhook =
-            Webhook::new(&format!("{scheme}://localhost:{port}/"), signer(), Guard::default()).unwrap();
+            Webhook::new(&format!("{scheme}://localhost:{port}/"), signer(), AddressGuard::default())
+                .unwrap();
         let said = webhook.post("a/b/1", Bytes::new()).await.map(drop).unwrap_err().to_string();
         assert!(said.contains("localhost is ") && said.contains("allow = ["), "{said}");
         for host in ["127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "169.254.169.254"] {
             let url = format!("{scheme}://{host}:{port}/");
-            let said = Webhook::new(&url, signer(), Guard::default()).map(drop).unwrap_err().to_string();
+            let said =
+                Webhook::new(&url, signer(), AddressGuard::default()).map(drop).unwrap_err().to_string();
             assert!(said.contains(host) && said.contains("allow = ["), "{said}");
         }
     }
@@ -121,7 +123,7 @@ fn what_is_no_url_is_refused() {
         ("http://1.1.1.1/hidden", "must be called by https"),
         ("https://shop example/", "https://shop.example/hooks"),
     ] {
-        let said = Webhook::new(wrong, signer(), Guard::default()).map(drop).unwrap_err().to_string();
+        let said = Webhook::new(wrong, signer(), AddressGuard::default()).map(drop).unwrap_err().to_string();
         assert!(said.contains(expected) && !said.contains("hidden"), "{wrong:?}: {said}");
     }
 }

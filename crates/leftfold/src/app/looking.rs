@@ -9,7 +9,7 @@ use super::App;
 use crate::documents::Store;
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
-use crate::fold::{Absence, Cursor, Explained, Explaining, Explanation, Moment};
+use crate::fold::{Absence, AsOf, Explained, Explaining, Explanation, ExplanationCursor};
 use crate::log::{Entry, Limit};
 use crate::sequence::{Conflict, Held, Sequences};
 
@@ -35,7 +35,7 @@ impl<S: Store> App<S> {
         &self,
         collection: &str,
         id: &str,
-        moment: &Moment,
+        moment: &AsOf,
         mut tell: impl FnMut(Explained) + Send,
     ) -> Result<bool> {
         self.explain_all(collection, id, Some(moment), &mut tell).await
@@ -50,8 +50,8 @@ impl<S: Store> App<S> {
         &self,
         collection: &str,
         id: &str,
-        moment: Option<&Moment>,
-        after: Option<&Cursor>,
+        moment: Option<&AsOf>,
+        after: Option<&ExplanationCursor>,
         limit: Limit,
     ) -> Result<Option<Explanation>> {
         let (mut events, mut bytes, mut work) = (Vec::new(), 0, 0);
@@ -73,7 +73,7 @@ impl<S: Store> App<S> {
 
     /// Returns a document as of a moment: the result of folding its events up to then with the
     /// current code.
-    pub async fn past(&self, collection: &str, id: &str, moment: &Moment) -> Result<Option<Value>> {
+    pub async fn past(&self, collection: &str, id: &str, moment: &AsOf) -> Result<Option<Value>> {
         let part = self.part(collection)?;
         let live = self.live(part).await?;
         let json = part.past(&self.0.setting, live, &DocumentId::new(id)?, moment).await?;
@@ -84,7 +84,7 @@ impl<S: Store> App<S> {
         &self,
         collection: &str,
         id: &str,
-        until: Option<&Moment>,
+        until: Option<&AsOf>,
         tell: &mut (dyn FnMut(Explained) + Send),
     ) -> Result<bool> {
         let mut tell = |step| {
@@ -99,8 +99,8 @@ impl<S: Store> App<S> {
         &self,
         collection: &str,
         id: &str,
-        until: Option<&Moment>,
-        after: Option<&Cursor>,
+        until: Option<&AsOf>,
+        after: Option<&ExplanationCursor>,
         tell: &mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Result<Explaining> {
         let part = self.part(collection)?;

@@ -7,13 +7,13 @@ use tokio::task::JoinSet;
 
 use crate::documents::Store;
 use crate::fold::stopped;
-use crate::part::{Part, Setting};
-use crate::rebuild::{self, keep};
+use crate::part::{ErasedProjection, WorkerContext};
+use crate::rebuild::{self, run_live};
 
 /// The tasks that work on one projection. They stop when told to, and are aborted when this is
 /// dropped.
 pub(super) struct Worker<S> {
-    pub(super) part: Arc<dyn Part<S>>,
+    pub(super) part: Arc<dyn ErasedProjection<S>>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) tasks: JoinSet<()>,
     is_rebuilding: bool,
@@ -21,15 +21,15 @@ pub(super) struct Worker<S> {
 
 impl<S: Store> Worker<S> {
     /// Folds the live documents of a projection.
-    pub(super) fn start(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Self {
+    pub(super) fn start(part: Arc<dyn ErasedProjection<S>>, setting: WorkerContext<S>) -> Self {
         let (stop, is_stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(keep(part.clone(), setting, is_stopped));
+        tasks.spawn(run_live(part.clone(), setting, is_stopped));
         Self { part, stop, tasks, is_rebuilding: false }
     }
 
     /// Also rebuilds the documents, once, if code of another version built them.
-    pub(super) fn rebuild_if_changed(&mut self, setting: Setting<S>) {
+    pub(super) fn rebuild_if_changed(&mut self, setting: WorkerContext<S>) {
         if std::mem::replace(&mut self.is_rebuilding, true) {
             return;
         }

@@ -59,7 +59,7 @@ impl fmt::Display for OperationId {
 /// The operations that a document remembers, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Ids(Vec<OperationId>);
+pub struct OperationIds(Vec<OperationId>);
 
 /// The result of looking up an operation among the remembered ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum Recalled {
     TooOld,
 }
 
-impl Ids {
+impl OperationIds {
     /// Restores the ids that a store kept, in any order.
     pub fn stored(ids: impl IntoIterator<Item = u64>) -> Self {
         let mut ids: Vec<_> = ids.into_iter().map(OperationId).collect();
@@ -137,7 +137,7 @@ impl From<f64> for Amount {
 
 /// A change of one field.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum FieldOperation {
     /// Adds to a number, which must exist.
     Increment(Amount),
     /// Appends a value to an array, which must exist.
@@ -164,7 +164,7 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     id: OperationId,
-    steps: Vec<(String, Step)>,
+    steps: Vec<(String, FieldOperation)>,
 }
 
 impl Operation {
@@ -181,32 +181,33 @@ impl Operation {
         {
             return Err(Invalid::new("amount", &number.to_string(), "a finite number"));
         }
-        self.step(path, Step::Increment(amount))
+        self.step(path, FieldOperation::Increment(amount))
     }
 
     /// Appends a value to an array, which must exist.
     pub fn push(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
-        self.step(path, Step::Push(Json::of(value)?))
+        self.step(path, FieldOperation::Push(Json::of(value)?))
     }
 
     /// Removes all values equal to this one from an array, which must exist. Numbers are equal by
     /// numeric value; objects must have their fields in the same order.
     pub fn pull(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
-        self.step(path, Step::Pull(Json::of(value)?))
+        self.step(path, FieldOperation::Pull(Json::of(value)?))
     }
 
     /// Sets a field to this value. Its parent must exist.
     pub fn set(self, path: &str, value: &impl Serialize) -> Result<Self, Invalid> {
-        self.step(path, Step::Set(Json::of(value)?))
+        self.step(path, FieldOperation::Set(Json::of(value)?))
     }
 
     /// Adds a step. Two steps must not change the same field, nor a field and a part of it. A value
     /// must be one that has a [`Version`](super::Version).
-    pub fn step(mut self, path: &str, step: Step) -> Result<Self, Invalid> {
+    pub fn step(mut self, path: &str, step: FieldOperation) -> Result<Self, Invalid> {
         check_path(path)?;
-        if let Step::Push(value) | Step::Pull(value) | Step::Set(value) = &step {
+        if let FieldOperation::Push(value) | FieldOperation::Pull(value) | FieldOperation::Set(value) = &step
+        {
             // The path adds an object for each name, and maybe the array.
-            let levels = path.split('.').count() + usize::from(!matches!(step, Step::Set(_)));
+            let levels = path.split('.').count() + usize::from(!matches!(step, FieldOperation::Set(_)));
             canonical::text_within(&value.as_str().parse()?, levels)?;
         }
         let is_part = |one: &str, other: &str| {
@@ -231,7 +232,7 @@ impl Operation {
     }
 
     /// Returns the steps, each with its path.
-    pub fn steps(&self) -> impl Iterator<Item = (&str, &Step)> {
+    pub fn steps(&self) -> impl Iterator<Item = (&str, &FieldOperation)> {
         self.steps.iter().map(|(path, step)| (path.as_str(), step))
     }
 
@@ -288,7 +289,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-impl Step {
+impl FieldOperation {
     fn apply(&self, path: &str, name: &str, fields: &mut Fields, at: Option<usize>) -> Result<(), Invalid> {
         let found = at.and_then(|at| fields.get_mut(at)).map(|(_, value)| value);
         let expected = |what: &str, found: Option<&Value>| {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::operation::{Amount, Step};
+use super::operation::{Amount, FieldOperation};
 
 /// The number of digits that always fit in 64 bits.
 const DIGITS: usize = 18;
@@ -13,11 +13,11 @@ const DIGITS: usize = 18;
 /// Returns the text with these top-level fields incremented, or `None` if that needs the slow path.
 pub(super) fn increased<'s>(
     text: &str,
-    steps: impl Iterator<Item = (&'s str, &'s Step)>,
+    steps: impl Iterator<Item = (&'s str, &'s FieldOperation)>,
 ) -> Option<Box<str>> {
     let mut amounts = Vec::with_capacity(1);
     for (path, step) in steps {
-        let Step::Increment(Amount::Whole(amount)) = step else { return None };
+        let FieldOperation::Increment(Amount::Whole(amount)) = step else { return None };
         let number = find(text.as_bytes(), path.as_bytes())?;
         let sum = whole(&text[number.clone()])?.checked_add(*amount)?;
         amounts.push((number, sum));

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Version;
-use super::operation::{Ids, Operation, Recalled};
+use super::operation::{Operation, OperationIds, Recalled};
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::planted::{Bug, planted};
-use crate::react::Plain;
+use crate::react::ExternalCollection;
 
 /// The guard of a write: bytes that differ after each change of the document.
 ///
 /// After a write of content it is the content's version. After an operation it is a unique number,
 /// because the store may apply operations without knowing the whole document.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Guard(SmallVec<[u8; 32]>);
+pub struct ContentGuard(SmallVec<[u8; 32]>);
 
-impl Guard {
+impl ContentGuard {
     /// Creates the guard of an operation from a unique number.
     pub fn once(number: u64) -> Self {
         Self(SmallVec::from_slice(&number.to_be_bytes()))
@@ -38,19 +38,19 @@ impl Guard {
     }
 }
 
-impl From<Version> for Guard {
+impl From<Version> for ContentGuard {
     fn from(version: Version) -> Self {
         Self(SmallVec::from_slice(&version.0))
     }
 }
 
-impl fmt::Display for Guard {
+impl fmt::Display for ContentGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
-impl fmt::Debug for Guard {
+impl fmt::Debug for ContentGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -64,9 +64,9 @@ pub struct Stored {
     /// Its body.
     pub body: Json,
     /// The guard of its next write.
-    pub guard: Guard,
+    pub guard: ContentGuard,
     /// The operations that it remembers.
-    pub operations: Ids,
+    pub operations: OperationIds,
 }
 
 impl Stored {
@@ -79,7 +79,7 @@ impl Stored {
             Recalled::New => {}
         }
         self.body = operation.apply(&self.body).map_err(Operated::Impossible)?;
-        self.guard = Guard::once(number);
+        self.guard = ContentGuard::once(number);
         if !planted(Bug::OperationUnremembered) {
             self.operations.remember(operation.id());
         }
@@ -89,14 +89,14 @@ impl Stored {
 
 /// A guarded write of one document.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Write {
+pub struct ContentWrite {
     /// The document's id.
     pub id: DocumentId,
     /// The guard that the document must have; `None` if it must not exist.
-    pub expected: Option<Guard>,
+    pub expected: Option<ContentGuard>,
     /// The new guard and body; `None` to delete the document. The operations that it remembers are
     /// kept.
-    pub to: Option<(Guard, Json)>,
+    pub to: Option<(ContentGuard, Json)>,
 }
 
 /// The result of a write.
@@ -130,12 +130,12 @@ pub trait Contents: Clone + Send + Sync + 'static {
     const PIECE: usize = 250;
 
     /// Creates the structures that such documents need. Leaves existing ones unchanged.
-    fn prepare_contents(&self, collection: &Plain) -> impl Future<Output = Result<()>> + Send;
+    fn prepare_contents(&self, collection: &ExternalCollection) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the current documents; missing ones are left out.
     fn contents(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         ids: Vec<DocumentId>,
     ) -> impl Future<Output = Result<Vec<Stored>>> + Send;
 
@@ -143,15 +143,15 @@ pub trait Contents: Clone + Send + Sync + 'static {
     /// results in order. After an error the outcome is unknown: repeat the writes.
     fn write_contents(
         &self,
-        collection: &Plain,
-        writes: Arc<[Write]>,
+        collection: &ExternalCollection,
+        writes: Arc<[ContentWrite]>,
     ) -> impl Future<Output = Result<Vec<Wrote>>> + Send;
 
     /// Applies operations, each independently. Returns the results in order. After an error the
     /// outcome is unknown: repeat the operations.
     fn operate(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         operations: Arc<[(DocumentId, Operation)]>,
     ) -> impl Future<Output = Result<Vec<Operated>>> + Send;
 }

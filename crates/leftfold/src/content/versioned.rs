@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
 use super::operation::Operation;
-use super::store::{Contents, Guard, Operated, Stored, Write, Wrote};
+use super::store::{ContentGuard, ContentWrite, Contents, Operated, Stored, Wrote};
 use super::{Counted, Version};
 use crate::documents::MAX_BODY_BYTES;
 use crate::env::{Env, System};
@@ -22,7 +22,7 @@ use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::planted::{Bug, planted};
-use crate::react::Plain;
+use crate::react::ExternalCollection;
 use crate::retry::Backoff;
 
 /// The maximum number of attempts of a write while operations change its guard but not the content
@@ -68,7 +68,7 @@ const TRIES: usize = 50;
 pub struct Versioned<D, S> {
     store: S,
     env: Arc<dyn Env>,
-    collection: Plain,
+    collection: ExternalCollection,
     counted: Counted,
     retry: Backoff,
     document: PhantomData<fn() -> D>,
@@ -102,7 +102,7 @@ pub struct Current<D> {
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Answer<D> {
+pub enum WriteAnswer<D> {
     /// The document is written and has this version. After a deletion, this is the version of the
     /// deleted content.
     Applied(Version),
@@ -132,7 +132,7 @@ impl<D, S: fmt::Debug> fmt::Debug for Versioned<D, S> {
 
 /// A requested write.
 struct Wanted {
-    write: Write,
+    write: ContentWrite,
     made: Made,
 }
 
@@ -151,7 +151,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
 
     /// Opens this collection or table, and creates it if it does not exist.
     pub async fn new(store: S, collection: impl Into<String>) -> Result<Self> {
-        let collection = Plain::new(collection)?;
+        let collection = ExternalCollection::new(collection)?;
         store.prepare_contents(&collection).await?;
         let retry = Backoff::default().limit(10);
         let (env, counted) = (Arc::new(System), Counted::All);
@@ -187,17 +187,17 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     }
 
     /// Inserts a document. If one with the same content exists, it counts as already applied.
-    pub async fn insert(&self, id: &str, document: &D) -> Result<Answer<D>> {
+    pub async fn insert(&self, id: &str, document: &D) -> Result<WriteAnswer<D>> {
         self.one(self.wanted(id, None, document)?).await
     }
 
     /// Updates a document that has this version.
-    pub async fn update(&self, id: &str, from: Version, to: &D) -> Result<Answer<D>> {
+    pub async fn update(&self, id: &str, from: Version, to: &D) -> Result<WriteAnswer<D>> {
         self.one(self.wanted(id, Some(from), to)?).await
     }
 
     /// Deletes a document that has this version.
-    pub async fn delete(&self, id: &str, from: Version) -> Result<Answer<D>> {
+    pub async fn delete(&self, id: &str, from: Version) -> Result<WriteAnswer<D>> {
         self.one(Self::deletion(id, from)?).await
     }
 
@@ -208,7 +208,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     pub async fn write_all<'d>(
         &self,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
-    ) -> Result<Vec<Answer<D>>>
+    ) -> Result<Vec<WriteAnswer<D>>>
     where
         D: 'd,
     {
@@ -219,7 +219,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     fn pieces<'d>(
         &self,
         writes: impl IntoIterator<Item = (&'d str, Option<Version>, &'d D)>,
-    ) -> Pieces<Answer<D>>
+    ) -> Pieces<WriteAnswer<D>>
     where
         D: 'd,
     {
@@ -239,10 +239,10 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     }
 
     /// Writes one batch. Inserts the answers of invalid documents at their places.
-    async fn piece(self, wanted: Vec<Wanted>, refused: Vec<(usize, Invalid)>) -> Result<Vec<Answer<D>>> {
+    async fn piece(self, wanted: Vec<Wanted>, refused: Vec<(usize, Invalid)>) -> Result<Vec<WriteAnswer<D>>> {
         let (mut answers, _) = self.all(wanted).await?;
         for (at, invalid) in refused {
-            answers.insert(at, Answer::Impossible(invalid));
+            answers.insert(at, WriteAnswer::Impossible(invalid));
         }
         Ok(answers)
     }
@@ -275,17 +275,20 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
             let (mut answers, is_in_doubt) = all.map_err(|error| doubted(error, was_in_doubt))?;
             was_in_doubt |= is_in_doubt;
             match answers.pop() {
-                Some(Answer::Applied(version)) => {
+                Some(WriteAnswer::Applied(version)) => {
                     return Ok(to.map(|document| Current { version, document }));
                 }
                 // Either this write was ours, or it changes nothing. Otherwise another caller made
                 // the same change, and ours is still missing.
-                Some(Answer::AlreadyApplied(version))
+                Some(WriteAnswer::AlreadyApplied(version))
                     if is_in_doubt && !planted(Bug::ChangeAgain) || !is_change =>
                 {
                     return Ok(to.map(|document| Current { version, document }));
                 }
-                Some(Answer::AlreadyApplied(_) | Answer::Conflict(_) | Answer::Impossible(_)) | None => {}
+                Some(
+                    WriteAnswer::AlreadyApplied(_) | WriteAnswer::Conflict(_) | WriteAnswer::Impossible(_),
+                )
+                | None => {}
             }
             let Some(delay) = delays.next() else {
                 let message = format!("changing {id} in {}: others keep changing it; try again", self.name());
@@ -352,26 +355,30 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         let (id, body) = (DocumentId::new(id)?, Json::of(to)?);
         check(&body)?;
         let to = Version::of(&body, &self.counted)?;
-        let write = Write { id, expected: from.map(Guard::from), to: Some((Guard::from(to), body)) };
+        let write = ContentWrite {
+            id,
+            expected: from.map(ContentGuard::from),
+            to: Some((ContentGuard::from(to), body)),
+        };
         Ok(Wanted { write, made: Made { from, to } })
     }
 
     fn deletion(id: &str, from: Version) -> Result<Wanted> {
-        let write = Write { id: DocumentId::new(id)?, expected: Some(from.into()), to: None };
+        let write = ContentWrite { id: DocumentId::new(id)?, expected: Some(from.into()), to: None };
         Ok(Wanted { write, made: Made { from: Some(from), to: from } })
     }
 
-    async fn one(&self, wanted: Wanted) -> Result<Answer<D>> {
+    async fn one(&self, wanted: Wanted) -> Result<WriteAnswer<D>> {
         let answer = self.all(vec![wanted]).await?.0.pop();
         answer.ok_or_else(|| Error::new(Kind::Store, "writing a document: the store did not answer"))
     }
 
     /// Writes, and writes again if only the guard differs from the expected one, as it does after
     /// operations. Also returns whether an earlier attempt may have been written.
-    async fn all(&self, wanted: Vec<Wanted>) -> Result<(Vec<Answer<D>>, bool)> {
-        let mut answers: Vec<Option<Answer<D>>> = wanted.iter().map(|_| None).collect();
+    async fn all(&self, wanted: Vec<Wanted>) -> Result<(Vec<WriteAnswer<D>>, bool)> {
+        let mut answers: Vec<Option<WriteAnswer<D>>> = wanted.iter().map(|_| None).collect();
         let mut made: Vec<(usize, Made)> = wanted.iter().map(|wanted| wanted.made).enumerate().collect();
-        let mut writes: Arc<[Write]> = wanted.into_iter().map(|wanted| wanted.write).collect();
+        let mut writes: Arc<[ContentWrite]> = wanted.into_iter().map(|wanted| wanted.write).collect();
         let (mut tries, mut is_in_doubt, mut has_written) = (0..TRIES, false, false);
         while !writes.is_empty() {
             if tries.next().is_none() {
@@ -389,7 +396,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 match self.judge(write, made, wrote)? {
                     Judged::Answer(answer) => answers[at] = Some(answer),
                     Judged::Expects(guard) => {
-                        again.push(Write { expected: Some(guard), ..write.clone() });
+                        again.push(ContentWrite { expected: Some(guard), ..write.clone() });
                         made_again.push((at, made));
                     }
                 }
@@ -399,17 +406,17 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         Ok((answers.into_iter().flatten().collect(), is_in_doubt))
     }
 
-    fn judge(&self, write: &Write, made: Made, outcome: Wrote) -> Result<Judged<D>> {
+    fn judge(&self, write: &ContentWrite, made: Made, outcome: Wrote) -> Result<Judged<D>> {
         let is_deletion = write.to.is_none();
         Ok(Judged::Answer(match outcome {
-            Wrote::Written => Answer::Applied(made.to),
-            Wrote::Refused(None) if is_deletion => Answer::AlreadyApplied(made.to),
-            Wrote::Refused(None) => Answer::Conflict(None),
+            Wrote::Written => WriteAnswer::Applied(made.to),
+            Wrote::Refused(None) if is_deletion => WriteAnswer::AlreadyApplied(made.to),
+            Wrote::Refused(None) => WriteAnswer::Conflict(None),
             Wrote::Refused(Some(stored)) => {
                 let version = Version::of(&stored.body, &self.counted)?;
                 let is_same = version == made.to && !planted(Bug::SameIsConflict);
                 if !is_deletion && (is_same || planted(Bug::OtherIsSame)) {
-                    return Ok(Judged::Answer(Answer::AlreadyApplied(made.to)));
+                    return Ok(Judged::Answer(WriteAnswer::AlreadyApplied(made.to)));
                 }
                 // The content is the one that the write is based on, but the guard differs. Either
                 // operations led there, or another writer counts other parts.
@@ -417,7 +424,7 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 if is_from && write.expected.as_ref() != Some(&stored.guard) {
                     return Ok(Judged::Expects(stored.guard));
                 }
-                Answer::Conflict(Some(Current { version, document: stored.body.to()? }))
+                WriteAnswer::Conflict(Some(Current { version, document: stored.body.to()? }))
             }
         }))
     }
@@ -516,9 +523,9 @@ fn doubted(error: Error, is_in_doubt: bool) -> Error {
 }
 
 enum Judged<D> {
-    Answer(Answer<D>),
+    Answer(WriteAnswer<D>),
     /// The document has the content that the write is based on, and this guard.
-    Expects(Guard),
+    Expects(ContentGuard),
 }
 
 /// Rejects documents that some store can't hold.

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::finding::{Area, Finding, span};
 use crate::event::DocumentId;
-use crate::fold::Status;
+use crate::fold::ProjectionStatus;
 use crate::json::JsonFault;
-use crate::react::{Depth, On, Registered, State};
+use crate::react::{Depth, DocumentSource, Registered, State};
 use crate::sequence;
 
 /// The clock differences from which the doctor warns, and from which it is an error.
@@ -82,7 +82,7 @@ pub(super) enum Hands {
 }
 
 /// Judges a projection. `building` is the worker of its rebuild, if there is one.
-pub(super) fn projection(status: &Status, hands: Hands, building: Option<Hands>) -> Vec<Finding> {
+pub(super) fn projection(status: &ProjectionStatus, hands: Hands, building: Option<Hands>) -> Vec<Finding> {
     let name = &status.projection;
     let mut findings = Vec::new();
     let mut say = |finding: fn(Area, String, String, String) -> Finding, found: String, advice: String| {
@@ -164,7 +164,7 @@ pub(super) fn never_run(name: &str) -> Finding {
 }
 
 /// Judges the deliveries that are not in the log.
-pub(super) fn sequence(status: &sequence::Status, now: Timestamp) -> Vec<Finding> {
+pub(super) fn sequence(status: &sequence::SequencerStatus, now: Timestamp) -> Vec<Finding> {
     let mut findings = vec![held(status, now)];
     let undecided = |subject: &str, count: u64, found: String, advice: &str| {
         if count == 0 {
@@ -187,7 +187,7 @@ pub(super) fn sequence(status: &sequence::Status, now: Timestamp) -> Vec<Finding
     findings
 }
 
-fn held(status: &sequence::Status, now: Timestamp) -> Finding {
+fn held(status: &sequence::SequencerStatus, now: Timestamp) -> Finding {
     let subject = "held";
     let (Some(stream), Some(since)) = (&status.waits_longest, status.waits_since) else {
         return Finding::fine(Area::Sequence, subject, "no event waits for an earlier one");
@@ -206,7 +206,7 @@ fn held(status: &sequence::Status, now: Timestamp) -> Finding {
 }
 
 /// Reports documents that have changed without planned tasks.
-pub(super) fn unplanned(on: &On) -> Finding {
+pub(super) fn unplanned(on: &DocumentSource) -> Finding {
     let found = "documents have changed, and no tasks are planned for them";
     let advice =
         "start a program that has a reaction to them; if one runs, its log says what keeps it from planning";

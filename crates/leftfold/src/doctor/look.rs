@@ -13,15 +13,17 @@ use crate::documents::{Checkpoint, Claim, Collection, Documents, Store};
 use crate::env::event_id;
 use crate::error::Result;
 use crate::event::{Partition, Position};
-use crate::fold::{Activity, Status};
+use crate::fold::{Activity, ProjectionStatus};
 use crate::log::Limit;
-use crate::part::Setting;
-use crate::react::{On, Reactive, place_name};
+use crate::part::WorkerContext;
+use crate::react::{DocumentSource, ReactionStore, place_name};
 use crate::sequence::{Sequencer, Sequences};
 
 /// Examines the store, the deliveries that wait before its log, and the clocks of the writers.
-pub(crate) async fn look_over<S: Store + Sequences + Examine>(setting: &Setting<S>) -> Result<Vec<Finding>> {
-    let Setting { store, env, .. } = setting;
+pub(crate) async fn look_over<S: Store + Sequences + Examine>(
+    setting: &WorkerContext<S>,
+) -> Result<Vec<Finding>> {
+    let WorkerContext { store, env, .. } = setting;
     let mut findings =
         vec![Finding::fine(Area::Versions, "Leftfold", concat!("version ", env!("CARGO_PKG_VERSION")))];
     findings.extend(store.examine().await?);
@@ -53,9 +55,9 @@ async fn newest<S: Store>(store: &S) -> Result<Option<Timestamp>> {
 
 /// Examines a projection, or reports that it has never run on the store.
 pub(crate) async fn look_at<S: Store>(
-    setting: &Setting<S>,
+    setting: &WorkerContext<S>,
     name: &Collection,
-    status: impl AsyncFnOnce() -> Result<Status>,
+    status: impl AsyncFnOnce() -> Result<ProjectionStatus>,
 ) -> Vec<Finding> {
     let look = async {
         let generations = setting.store.generations(name).await?;
@@ -81,7 +83,7 @@ pub(crate) async fn look_at<S: Store>(
 
 /// Looks for unreadable documents among the first of a collection: examining all would take as long
 /// as verifying.
-async fn damaged<S: Store>(setting: &Setting<S>, name: &Collection) -> Result<Option<Finding>> {
+async fn damaged<S: Store>(setting: &WorkerContext<S>, name: &Collection) -> Result<Option<Finding>> {
     const LOOKED_AT: usize = 1_000;
     const BYTES: usize = 8 << 20;
     let (records, _) = setting.store.scan_page(name, None, LOOKED_AT, BYTES).await?;
@@ -89,7 +91,11 @@ async fn damaged<S: Store>(setting: &Setting<S>, name: &Collection) -> Result<Op
     Ok(judge::damaged(name.as_str(), damaged))
 }
 
-async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<judge::Hands> {
+async fn hands<S: Store>(
+    setting: &WorkerContext<S>,
+    name: &Collection,
+    status: &ProjectionStatus,
+) -> Result<judge::Hands> {
     match status.activity {
         Activity::Failing => Ok(judge::Hands::Failing),
         Activity::CatchingUp | Activity::Live => Ok(judge::Hands::Somebody),
@@ -100,7 +106,11 @@ async fn hands<S: Store>(setting: &Setting<S>, name: &Collection, status: &Statu
 }
 
 /// Returns whether a projection makes no progress although it has events to fold.
-async fn is_still<S: Store>(setting: &Setting<S>, name: &Collection, status: &Status) -> Result<bool> {
+async fn is_still<S: Store>(
+    setting: &WorkerContext<S>,
+    name: &Collection,
+    status: &ProjectionStatus,
+) -> Result<bool> {
     const LOOKS: u32 = 15;
     const PAUSE: Duration = Duration::from_millis(200);
     for _ in 0..LOOKS {
@@ -114,7 +124,7 @@ async fn is_still<S: Store>(setting: &Setting<S>, name: &Collection, status: &St
 
 /// Returns whether a worker has the lease of a projection. Claims it with zero length, and releases
 /// it.
-async fn claimed<S: Documents>(setting: &Setting<S>, name: &Collection) -> Result<judge::Hands> {
+async fn claimed<S: Documents>(setting: &WorkerContext<S>, name: &Collection) -> Result<judge::Hands> {
     let owner = format!("doctor {}", event_id(&*setting.env));
     match setting.store.claim(name, &owner, Duration::ZERO).await? {
         Claim::Theirs { .. } => Ok(judge::Hands::Somebody),
@@ -126,7 +136,7 @@ async fn claimed<S: Documents>(setting: &Setting<S>, name: &Collection) -> Resul
 }
 
 /// Judges all reactions whose tasks a store keeps. For stores, as a part of [`Examine::examine`].
-pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
+pub async fn reactions<S: ReactionStore>(store: &S) -> Vec<Finding> {
     let look = async {
         let registered = store.registered().await?;
         if registered.is_empty() {
@@ -150,7 +160,7 @@ pub async fn reactions<S: Reactive>(store: &S) -> Vec<Finding> {
 
 /// Returns whether documents have changed and nobody plans tasks for them: their feed makes no
 /// progress.
-async fn is_unplanned<S: Reactive>(store: &S, on: &On) -> Result<bool> {
+async fn is_unplanned<S: ReactionStore>(store: &S, on: &DocumentSource) -> Result<bool> {
     const LOOKS: u32 = 15;
     const PAUSE: Duration = Duration::from_millis(200);
     let name = place_name(on);

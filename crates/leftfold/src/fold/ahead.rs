@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::batch::{Desk, Folder, Step};
+use super::batch::{FoldState, Folder, Step};
 use super::projection::{Folded, Projection, Upcoming};
 use crate::event::DocumentId;
 use crate::mark::Lane;
@@ -58,7 +58,7 @@ impl<P: Projection> Folder<P> {
     /// the step up to which all are computed: at least the first.
     pub(super) fn compute_ahead(
         &self,
-        desk: &Desk<P::Document>,
+        desk: &FoldState<P::Document>,
         lane: &Lane,
         steps: &[Step<P::Event>],
         from: usize,

@@ -12,13 +12,13 @@ use tokio::time::Instant;
 use super::ahead::Ahead;
 use super::decode::{Decoded, decode};
 use super::folding::Folding;
-use super::slot::{Effect, Place, Slot};
-use super::working::Working;
-use super::{Error, Folded, Ids, Projection, Route, threads};
-use crate::documents::{Collection, Tally, Write};
+use super::slot::{DocumentSlot, Effect, Place};
+use super::working::DocumentCache;
+use super::{DocumentIds, Error, Folded, Projection, Route, threads};
+use crate::documents::{Collection, DocumentWrite, Tally};
 use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
-use crate::log::Page;
+use crate::log::LogPage;
 use crate::mark::{Lane, Mark};
 use crate::planted::{Bug, planted};
 
@@ -60,7 +60,7 @@ pub(crate) struct Routed<E> {
 
 /// One event as a projection sees it.
 pub(super) enum Step<E> {
-    Fold(Event<E>, Ids, usize),
+    Fold(Event<E>, DocumentIds, usize),
     Broken(Event, Error),
 }
 
@@ -82,7 +82,10 @@ impl<E> Step<E> {
 }
 
 /// Adds the ids of the documents that a decoded event belongs to.
-fn routed_by<E>(step: Step<E>, route: impl FnOnce(&Event<E>) -> Option<Result<Ids, Invalid>>) -> Step<E> {
+fn routed_by<E>(
+    step: Step<E>,
+    route: impl FnOnce(&Event<E>) -> Option<Result<DocumentIds, Invalid>>,
+) -> Step<E> {
     let Step::Fold(event, _, bytes) = step else { return step };
     let error = match route(&event) {
         Some(Ok(ids)) => return Step::Fold(event, ids, bytes),
@@ -144,10 +147,10 @@ impl<E> Routed<E> {
 }
 
 /// The state of a fold.
-pub(crate) struct Desk<D> {
-    pub(crate) documents: Working<D>,
+pub(crate) struct FoldState<D> {
+    pub(crate) documents: DocumentCache<D>,
     /// Parked streams, if events are not routed by stream. A stream that is not here is not parked.
-    pub(crate) streams: Working<()>,
+    pub(crate) streams: DocumentCache<()>,
     /// The mark up to which each lane was presented.
     pub(crate) progress: Mark,
     /// `true` to keep the state needed to park a document at once: for repairs, which are rare.
@@ -164,11 +167,11 @@ pub(crate) struct Desk<D> {
     pub(crate) taken_up: Option<Mark>,
 }
 
-impl<D> Desk<D> {
+impl<D> FoldState<D> {
     pub(crate) fn new(progress: Mark, cache_bytes: usize) -> Self {
         Self {
-            documents: Working::new(cache_bytes),
-            streams: Working::new(cache_bytes / 8),
+            documents: DocumentCache::new(cache_bytes),
+            streams: DocumentCache::new(cache_bytes / 8),
             progress,
             careful: false,
             suspect: false,
@@ -185,7 +188,7 @@ impl<D> Desk<D> {
     }
 
     /// Returns the writes of the streams that events were set aside for.
-    pub(crate) fn set_aside(&mut self) -> Vec<Write> {
+    pub(crate) fn set_aside(&mut self) -> Vec<DocumentWrite> {
         self.streams.cut().unwrap_or_default().writes
     }
 }
@@ -208,11 +211,11 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Upcasts, decodes and routes a page.
-    pub(crate) fn route(&self, partition: Partition, page: Page) -> Routed<P::Event> {
+    pub(crate) fn route(&self, partition: Partition, page: LogPage) -> Routed<P::Event> {
         threads::blocking(|| self.route_here(partition, page))
     }
 
-    fn route_here(&self, partition: Partition, page: Page) -> Routed<P::Event> {
+    fn route_here(&self, partition: Partition, page: LogPage) -> Routed<P::Event> {
         let mut routed = Routed {
             partition,
             through: page.through,
@@ -266,7 +269,7 @@ impl<P: Projection> Folder<P> {
             return None;
         }
         match decode(event) {
-            Decoded::Known(event) => Some(Step::Fold(event, Ids::none(), bytes)),
+            Decoded::Known(event) => Some(Step::Fold(event, DocumentIds::none(), bytes)),
             Decoded::Ignored => None,
             Decoded::Broken(event, error) => Some(Step::Broken(event, Error::new(error))),
         }
@@ -274,18 +277,18 @@ impl<P: Projection> Folder<P> {
 
     fn step(&self, event: Event) -> Option<Step<P::Event>> {
         Some(routed_by(self.decoded(event)?, |event| match &self.route {
-            Route::Stream => Some(Ok(Ids::stream(event))),
+            Route::Stream => Some(Ok(DocumentIds::stream(event))),
             Route::By(route) => Some(route(event)),
         }))
     }
 
     /// Returns the documents an event belongs to, or the reason why it can't be routed.
-    pub(crate) fn documents_of(&self, event: Event) -> Result<Ids, Error> {
-        self.concern(event).unwrap_or_else(|| Ok(Ids::none()))
+    pub(crate) fn documents_of(&self, event: Event) -> Result<DocumentIds, Error> {
+        self.concern(event).unwrap_or_else(|| Ok(DocumentIds::none()))
     }
 
     /// Does the same, but returns `None` if the projection ignores the event.
-    pub(super) fn concern(&self, event: Event) -> Option<Result<Ids, Error>> {
+    pub(super) fn concern(&self, event: Event) -> Option<Result<DocumentIds, Error>> {
         Some(match threads::blocking(|| self.understand(event, Self::step))? {
             Step::Fold(_, ids, _) => Ok(ids),
             Step::Broken(_, error) => Err(error),
@@ -294,7 +297,7 @@ impl<P: Projection> Folder<P> {
 
     /// Returns the documents that the rest of a page needs and that are not in memory, in order of
     /// need.
-    pub(crate) fn missing(&self, desk: &Desk<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
+    pub(crate) fn missing(&self, desk: &FoldState<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
         let mut seen = HashSet::with_hasher(RandomState::default());
         let mut missing = Vec::new();
         let mut need = |id: &DocumentId| {
@@ -317,7 +320,7 @@ impl<P: Projection> Folder<P> {
     /// decoded.
     pub(crate) fn missing_streams(
         &self,
-        desk: &Desk<P::Document>,
+        desk: &FoldState<P::Document>,
         page: &Routed<P::Event>,
         some_parked: bool,
     ) -> Vec<DocumentId> {
@@ -340,7 +343,7 @@ impl<P: Projection> Folder<P> {
     /// done. Documents that are not in memory are left alone.
     pub(crate) fn apply(
         &self,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         page: &mut Routed<P::Event>,
         portion: Portion,
         now: Timestamp,
@@ -386,10 +389,10 @@ impl<P: Projection> Folder<P> {
     /// Folds an event into its documents. `computed` returns the results that were computed ahead.
     fn fold_into(
         &self,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event<P::Event>,
-        (ids, bytes): (&Ids, usize),
+        (ids, bytes): (&DocumentIds, usize),
         mut computed: impl FnMut(usize) -> Option<Folded<P::Document>>,
     ) {
         let place = Place { lane, number, before: &desk.progress, now };
@@ -411,7 +414,7 @@ impl<P: Projection> Folder<P> {
     /// stream, it stops the stream.
     fn set_aside(
         &self,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event,
         error: &Error,
@@ -427,7 +430,7 @@ impl<P: Projection> Folder<P> {
                 desk.stray = Some(said);
             }
             if !desk.streams.contains(&id) {
-                desk.streams.insert(id.clone(), Slot::absent());
+                desk.streams.insert(id.clone(), DocumentSlot::absent());
             }
             if let Some(slot) = desk.streams.touch(&id, 0) {
                 slot.fail(place, event, error);
@@ -447,12 +450,12 @@ impl<P: Projection> Folder<P> {
 }
 
 /// Returns whether the event's stream is parked at this place. If so, the event waits with it.
-fn waits<E>(streams: &mut Working<()>, place: Place<'_>, event: &Event<E>) -> bool {
+fn waits<E>(streams: &mut DocumentCache<()>, place: Place<'_>, event: &Event<E>) -> bool {
     if streams.is_empty() {
         return false;
     }
     let id = DocumentId::from(&event.stream);
-    let parked = streams.get(&id).and_then(Slot::parked);
+    let parked = streams.get(&id).and_then(DocumentSlot::parked);
     if parked.is_none_or(|parked| event.position < parked.position) || planted(Bug::ParkAndGoOn) {
         return false;
     }

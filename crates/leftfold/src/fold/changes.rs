@@ -21,7 +21,7 @@ const PATH: usize = 300;
 
 /// A field that changed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Change {
+pub struct FieldChange {
     /// The place in the document, such as `items[0].quantity`; empty for the document itself.
     pub path: String,
     /// The value before, if there was one.
@@ -37,7 +37,7 @@ pub struct Change {
 /// The changes from one document to another: the first ones, and the number of the others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Changes {
-    pub(crate) shown: Vec<Change>,
+    pub(crate) shown: Vec<FieldChange>,
     pub(crate) left_out: u64,
 }
 
@@ -124,7 +124,7 @@ impl<'v> Comparison<'v> {
         let (before, after) = if cut { excerpts(before, after) } else { (before.cloned(), after.cloned()) };
         let path = self.path();
         self.bytes += path.len() + [&before, &after].into_iter().flatten().map(size).sum::<usize>();
-        self.found.shown.push(Change { path, before, after, cut });
+        self.found.shown.push(FieldChange { path, before, after, cut });
     }
 
     fn path(&self) -> String {
@@ -237,7 +237,7 @@ mod tests {
         let text =
             |end: &str| json!({ "text": format!("{}{end}{}", "x".repeat(100_000), "y".repeat(9_000)) });
         let Changes { shown, .. } = Changes::between(Some(&text("before")), Some(&text("after")));
-        let [Change { path, before, after, cut: true }] = &shown[..] else { panic!("{shown:?}") };
+        let [FieldChange { path, before, after, cut: true }] = &shown[..] else { panic!("{shown:?}") };
         assert_eq!(path, "text");
         let (before, after) = (before.as_ref().unwrap().to_string(), after.as_ref().unwrap().to_string());
         assert!(before.contains("xxxbeforey") && before.contains("(109006 bytes)"), "{before}");

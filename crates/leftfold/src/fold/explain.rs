@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::batch::{Folder, Occurrence};
-use super::changes::{Change, Changes};
+use super::changes::{Changes, FieldChange};
 use super::moment::Until;
 use super::retell::{Retelling, Told};
 use super::{Error, Projection};
@@ -43,7 +43,7 @@ fn is_zero(number: &u64) -> bool {
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// It changed these fields; none if the document stayed the same.
-    Changed(Vec<Change>),
+    Changed(Vec<FieldChange>),
     /// It could not be folded.
     Failed(String),
     /// It waits behind an event that could not be folded, or has not been reached yet.
@@ -57,14 +57,14 @@ pub struct Explanation {
     pub events: Vec<Explained>,
     /// The place where the next part begins, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<Cursor>,
+    pub next: Option<ExplanationCursor>,
 }
 
 /// A place in an explanation, to continue from.
 ///
 /// An explanation ends at the end of the log when it began, so that its parts fit together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor {
+pub struct ExplanationCursor {
     /// The last event that was shown.
     last: (Partition, Position),
     /// The end of the explanation.
@@ -73,7 +73,7 @@ pub struct Cursor {
     has_failed: bool,
 }
 
-impl fmt::Display for Cursor {
+impl fmt::Display for ExplanationCursor {
     /// Formats it as `partition:position~partition:position,…`: the last event, and the end in each
     /// partition.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,7 +88,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-impl FromStr for Cursor {
+impl FromStr for ExplanationCursor {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
@@ -110,7 +110,7 @@ impl FromStr for Cursor {
     }
 }
 
-impl Serialize for Cursor {
+impl Serialize for ExplanationCursor {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -123,7 +123,7 @@ pub(crate) enum Explaining {
     /// All events were shown.
     Ended,
     /// There may be more.
-    Stopped(Cursor),
+    Stopped(ExplanationCursor),
 }
 
 impl<P: Projection> Folder<P> {
@@ -134,7 +134,7 @@ impl<P: Projection> Folder<P> {
         store: &S,
         id: &DocumentId,
         until: Until,
-        after: Option<&Cursor>,
+        after: Option<&ExplanationCursor>,
         tell: &mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Result<Explaining> {
         let Some(mut through) = self.told_through(store, id).await? else { return Ok(Explaining::NotThere) };
@@ -180,7 +180,7 @@ impl<P: Projection> Folder<P> {
             }
             if tell(explained).is_break() {
                 let has_failed = retelling.has_failed;
-                return Ok(Explaining::Stopped(Cursor { last, through, has_failed }));
+                return Ok(Explaining::Stopped(ExplanationCursor { last, through, has_failed }));
             }
         }
         Ok(Explaining::Ended)
@@ -212,11 +212,15 @@ mod tests {
     fn a_cursor_survives_its_text() {
         let through = Mark::from_iter([(Partition(0).into(), 9), (Partition(12).into(), 700)]);
         for has_failed in [false, true] {
-            let cursor = Cursor { last: (Partition(12), Position(7)), through: through.clone(), has_failed };
-            assert_eq!(cursor.to_string().parse::<Cursor>().unwrap(), cursor);
+            let cursor = ExplanationCursor {
+                last: (Partition(12), Position(7)),
+                through: through.clone(),
+                has_failed,
+            };
+            assert_eq!(cursor.to_string().parse::<ExplanationCursor>().unwrap(), cursor);
         }
         for bad in ["", "1", "0:1", "0:1~", "~0:1", "0:x~0:1", "0:1~0:1,", "70000:1~0:1", "0:1~a:1"] {
-            assert!(bad.parse::<Cursor>().is_err(), "{bad:?}");
+            assert!(bad.parse::<ExplanationCursor>().is_err(), "{bad:?}");
         }
     }
 }

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::Projection;
-use super::batch::{Desk, Folder};
+use super::batch::{FoldState, Folder};
 use super::replay::Replay;
-use super::slot::Slot;
-use crate::documents::{Changes, Collection, Commit, Header, Outcome, Parked, Record, Store, Write};
+use super::slot::DocumentSlot;
+use crate::documents::{
+    Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Parked, Record, Store,
+};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Revision, StreamId};
@@ -118,11 +120,11 @@ impl<P: Projection> Folder<P> {
         store: &S,
         env: &dyn Env,
         parked: &[(Record, Box<Parked>)],
-    ) -> Result<Desk<P::Document>> {
+    ) -> Result<FoldState<P::Document>> {
         let (from, through) = reading(parked);
-        let mut desk = Desk::careful(from.clone());
+        let mut desk = FoldState::careful(from.clone());
         for (record, _) in parked {
-            desk.documents.insert(record.id.clone(), Slot::released(record.clone()));
+            desk.documents.insert(record.id.clone(), DocumentSlot::released(record.clone()));
         }
         if !self.routes_by_stream() {
             self.replay(store, env, &mut desk, Replay::Range { from, through }).await?;
@@ -201,8 +203,8 @@ impl<P: Projection> Folder<P> {
         attempts: &mut Attempts,
     ) -> Result<bool> {
         let record = Record { id: row.id.clone(), header, body: None };
-        let write = Write { expected: Some(row.header), record };
-        let changes = Changes { collection: self.collection.streams(), writes: vec![write] };
+        let write = DocumentWrite { expected: Some(row.header), record };
+        let changes = CollectionWrites { collection: self.collection.streams(), writes: vec![write] };
         Ok(attempts.committed(store, vec![changes], vec![row.id]).await?.is_empty())
     }
 
@@ -311,7 +313,7 @@ impl<P: Projection> Folder<P> {
         release: Option<&Parked>,
     ) -> Result<(Mends, Vec<Parked>)> {
         let taken_up = (release.is_some() || !planted(Bug::TakenUpIgnored)).then(Mark::default);
-        let mut desk = Desk { taken_up, ..Desk::careful(Mark::default()) };
+        let mut desk = FoldState { taken_up, ..FoldState::careful(Mark::default()) };
         // Read the checkpoint first: later commits of the projector move the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
         let mut stored = BTreeMap::new();
@@ -324,7 +326,7 @@ impl<P: Projection> Folder<P> {
         }
         for id in ids {
             let header = stored.get(id).map(|record| record.header.clone());
-            desk.documents.insert(id.clone(), Slot::refolded(header));
+            desk.documents.insert(id.clone(), DocumentSlot::refolded(header));
         }
         if let Some(parked) = release {
             through.merge(&parked.through);
@@ -395,7 +397,7 @@ impl<P: Projection> Folder<P> {
 struct Mend {
     id: DocumentId,
     mended: Mended,
-    write: Option<Write>,
+    write: Option<DocumentWrite>,
 }
 
 /// The result of repairing several documents.
@@ -404,11 +406,11 @@ struct Mends {
     documents: Vec<Mend>,
     /// The streams that the documents were folded without, and how far. A later retry of such a
     /// stream needs to know.
-    streams: Vec<Write>,
+    streams: Vec<DocumentWrite>,
 }
 
 impl Mends {
-    fn push(&mut self, id: DocumentId, mended: Mended, write: Option<Write>) {
+    fn push(&mut self, id: DocumentId, mended: Mended, write: Option<DocumentWrite>) {
         self.documents.push(Mend { id, mended, write });
     }
 }
@@ -429,7 +431,7 @@ fn reading(parked: &[(Record, Box<Parked>)]) -> (Mark, Mark) {
 
 /// Parks a document that could not be refolded. It keeps its current content and waits to be
 /// refolded.
-fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
+fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> DocumentWrite {
     let mut header = record.header.clone();
     let was = header.parked.take();
     let same = was.filter(|was| (was.partition, was.position) == (failure.partition, failure.position));
@@ -440,7 +442,10 @@ fn parked_as_it_is(record: Record, failure: Parked, through: &Mark) -> Write {
     // now.
     let from = Mark::default();
     header.parked = Some(Box::new(Parked { since, attempts, from, through, anew: true, ..failure }));
-    Write { expected: Some(record.header), record: Record { id: record.id, header, body: record.body } }
+    DocumentWrite {
+        expected: Some(record.header),
+        record: Record { id: record.id, header, body: record.body },
+    }
 }
 
 /// Guarded writes, retried with growing delays.
@@ -464,8 +469,9 @@ impl Attempts {
             return Ok(Vec::new());
         }
         let ids = mends.documents.iter().map(|mend| mend.id.clone()).collect();
-        let streams = Changes { collection: folder.collection.streams(), writes: mends.streams.clone() };
-        let documents = Changes { collection: folder.collection.clone(), writes };
+        let streams =
+            CollectionWrites { collection: folder.collection.streams(), writes: mends.streams.clone() };
+        let documents = CollectionWrites { collection: folder.collection.clone(), writes };
         self.committed(store, vec![streams, documents], ids).await
     }
 
@@ -473,16 +479,16 @@ impl Attempts {
     async fn committed<S: Store>(
         &mut self,
         store: &S,
-        mut changes: Vec<Changes>,
+        mut changes: Vec<CollectionWrites>,
         mut ids: Vec<DocumentId>,
     ) -> Result<Vec<DocumentId>> {
         changes.retain(|changes| !changes.writes.is_empty());
         let collection = changes.last().map(|changes| changes.collection.base().to_string());
         match store.commit(Arc::new(Commit { advance: None, changes })).await {
-            Ok(Outcome::Applied) => return Ok(Vec::new()),
+            Ok(CommitOutcome::Applied) => return Ok(Vec::new()),
             // A store without transactions has written the documents it does not name; one with
             // transactions has written none. Repairing a whole document again does no harm.
-            Ok(Outcome::Conflict(_) | Outcome::Unknown(_)) => {}
+            Ok(CommitOutcome::Conflict(_) | CommitOutcome::Unknown(_)) => {}
             Err(error) if error.is_transient() => {}
             Err(error) => return Err(error),
         }

@@ -41,21 +41,21 @@ pub use absence::Absence;
 pub(crate) use batch::Folder;
 pub use batch::Occurrence;
 #[cfg(feature = "testing")]
-pub(crate) use batch::{Desk, Portion};
-pub use changes::Change;
+pub(crate) use batch::{FoldState, Portion};
+pub use changes::FieldChange;
 #[cfg(feature = "testing")]
 pub(crate) use decode::{Decoded, decode};
 pub(crate) use explain::Explaining;
-pub use explain::{Cursor, Effect, Explained, Explanation};
+pub use explain::{Effect, Explained, Explanation, ExplanationCursor};
 pub use figures::{Figures, Histogram};
 pub use mend::Mended;
-pub use moment::Moment;
+pub use moment::AsOf;
 pub(crate) use moment::Until;
-pub use projection::{Bulk, Error, Folded, Ids, Projection, Route, Upcoming};
-pub use projector::Options;
+pub use projection::{Bulk, DocumentIds, Error, Folded, Projection, Route, Upcoming};
+pub use projector::FoldOptions;
 pub(crate) use projector::{Ended, Projector, Pulse, SharedPulse, stopped};
 #[cfg(feature = "testing")]
-pub(crate) use slot::Slot;
+pub(crate) use slot::DocumentSlot;
 pub(crate) use status::distance;
-pub use status::{Activity, SlowFold, Status};
+pub use status::{Activity, ProjectionStatus, SlowFold};
 pub use verify::{Differing, Sample, Verified};

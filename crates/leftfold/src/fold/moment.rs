@@ -14,7 +14,7 @@ use crate::log::{Limit, Log};
 ///
 /// Its text form is a revision, `cart-42@7`, or a time such as `2026-01-01T00:00:00Z`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum AsOf {
     /// Right after this revision of the stream with the document's name.
     Revision(Revision),
     /// Right after this event of the log, whichever documents it belongs to. Partitions have no
@@ -24,7 +24,7 @@ pub enum Moment {
     Time(Timestamp),
 }
 
-impl FromStr for Moment {
+impl FromStr for AsOf {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
@@ -42,7 +42,7 @@ impl FromStr for Moment {
     }
 }
 
-impl fmt::Display for Moment {
+impl fmt::Display for AsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Revision(revision) => write!(f, "revision {revision}"),
@@ -64,21 +64,21 @@ pub(crate) enum Until {
 impl Until {
     /// Finds the moment in the log.
     pub(crate) async fn find(
-        moment: &Moment,
+        moment: &AsOf,
         id: &DocumentId,
         by_stream: bool,
         log: &impl Log,
     ) -> Result<Self> {
         match moment {
-            Moment::Revision(revision) if by_stream => Ok(Self::Revision(*revision)),
-            Moment::Revision(revision) => {
+            AsOf::Revision(revision) if by_stream => Ok(Self::Revision(*revision)),
+            AsOf::Revision(revision) => {
                 let message = format!(
                     "looking at {id} as of revision {revision}: it is made of events of several streams; say which, \
                      such as stream@{revision}"
                 );
                 Err(Error::new(Kind::Invalid, message))
             }
-            Moment::Event(stream, revision) => {
+            AsOf::Event(stream, revision) => {
                 let one = Limit { events: 1, ..Limit::default() };
                 let before = Revision(revision.0.saturating_sub(1));
                 let found = log.read_stream(stream, before, one).await?.pop();
@@ -88,7 +88,7 @@ impl Until {
                 })?;
                 Ok(Self::Place(found.partition, found.position, found.time))
             }
-            Moment::Time(time) => Ok(Self::Time(*time)),
+            AsOf::Time(time) => Ok(Self::Time(*time)),
         }
     }
 
@@ -111,15 +111,15 @@ mod tests {
     fn a_moment_is_a_revision_an_event_or_a_time() {
         let stream = |name| StreamId::new(name).unwrap();
         for (text, moment) in [
-            ("7", Moment::Revision(Revision(7))),
-            ("cart-42@7", Moment::Event(stream("cart-42"), Revision(7))),
-            ("ann@shop@2", Moment::Event(stream("ann@shop"), Revision(2))),
-            ("2026-01-01T00:00:00Z", Moment::Time("2026-01-01T00:00:00Z".parse().unwrap())),
+            ("7", AsOf::Revision(Revision(7))),
+            ("cart-42@7", AsOf::Event(stream("cart-42"), Revision(7))),
+            ("ann@shop@2", AsOf::Event(stream("ann@shop"), Revision(2))),
+            ("2026-01-01T00:00:00Z", AsOf::Time("2026-01-01T00:00:00Z".parse().unwrap())),
         ] {
             assert_eq!(text.parse(), Ok(moment), "{text}");
         }
         for text in ["", "-1", "yesterday", "@7", "cart@", "cart@x", "2026-01-01"] {
-            assert!(text.parse::<Moment>().is_err(), "{text}");
+            assert!(text.parse::<AsOf>().is_err(), "{text}");
         }
     }
 }

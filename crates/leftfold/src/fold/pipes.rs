@@ -9,7 +9,7 @@ use super::Projection;
 use super::batch::{Folder, Routed};
 use super::threads;
 use crate::budget::{Budget, Use};
-use crate::documents::{Commit, Conflict, Outcome, Store};
+use crate::documents::{Commit, CommitConflict, CommitOutcome, Store};
 use crate::error::Result;
 use crate::event::Partition;
 use crate::log::Limit;
@@ -60,7 +60,7 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
 /// The known outcome of a commit.
 pub(crate) enum Settled {
     Applied,
-    Conflict(Conflict),
+    Conflict(CommitConflict),
 }
 
 /// Commits, and repeats the same commit while its outcome is unknown. That is harmless, because its
@@ -73,9 +73,9 @@ pub(crate) async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -
     let mut delays = Backoff::default().limit(8).delays(seed);
     loop {
         let doubt = match store.commit(commit.clone()).await {
-            Ok(Outcome::Applied) => return Ok(Settled::Applied),
-            Ok(Outcome::Conflict(conflict)) => return Ok(Settled::Conflict(conflict)),
-            Ok(Outcome::Unknown(error)) => error,
+            Ok(CommitOutcome::Applied) => return Ok(Settled::Applied),
+            Ok(CommitOutcome::Conflict(conflict)) => return Ok(Settled::Conflict(conflict)),
+            Ok(CommitOutcome::Unknown(error)) => error,
             Err(error) if error.is_transient() => error,
             Err(error) => return Err(error),
         };

@@ -116,7 +116,7 @@ pub trait Projection: Send + Sync + 'static {
 /// Folding and routing of many events at a time. The results must be the same as one by one.
 pub trait Bulk<E, D> {
     /// Routes events; returns one result for each.
-    fn route(&self, events: &[&Event<E>]) -> Vec<Result<Ids, Invalid>>;
+    fn route(&self, events: &[&Event<E>]) -> Vec<Result<DocumentIds, Invalid>>;
 
     /// Folds events into documents, in order, and returns the results in order. It folds the first
     /// `least` events, and as many more as fit into the time. After a failed fold, the later folds
@@ -190,7 +190,7 @@ pub enum Route<E> {
     By(RouteFn<E>),
 }
 
-type RouteFn<E> = Box<dyn Fn(&Event<E>) -> Result<Ids, Invalid> + Send + Sync>;
+type RouteFn<E> = Box<dyn Fn(&Event<E>) -> Result<DocumentIds, Invalid> + Send + Sync>;
 
 impl<E> Route<E> {
     /// Routes by the event's content.
@@ -200,16 +200,16 @@ impl<E> Route<E> {
     /// struct Confirmed { client: String }
     /// let by_client = Route::by(|event: &Event<Confirmed>| Ids::one(&event.data.client));
     /// ```
-    pub fn by(route: impl Fn(&Event<E>) -> Result<Ids, Invalid> + Send + Sync + 'static) -> Self {
+    pub fn by(route: impl Fn(&Event<E>) -> Result<DocumentIds, Invalid> + Send + Sync + 'static) -> Self {
         Self::By(Box::new(route))
     }
 }
 
 /// The ids of the documents an event belongs to: none, one or several, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ids(SmallVec<[DocumentId; 1]>);
+pub struct DocumentIds(SmallVec<[DocumentId; 1]>);
 
-impl Ids {
+impl DocumentIds {
     /// Returns no ids: the event concerns no document.
     pub fn none() -> Self {
         Self::default()

@@ -18,16 +18,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
 
-use super::batch::{Desk, Folder, Portion, Routed};
+use super::batch::{FoldState, Folder, Portion, Routed};
 use super::figures::Figures;
 use super::folding::Folding;
 use super::pipes::{Settled, read_ahead, submit};
 use super::replay::{Replay, is_ahead};
-use super::slot::{Delta, Loss, Slot};
+use super::slot::{Delta, DocumentSlot, Loss};
 use super::status::Activity;
 use super::{Error as FoldError, Projection, threads};
 use crate::budget::{Budget, Share, Use};
-use crate::documents::{Advance, Changes, Checkpoint, Claim, Commit, Parked, Store, Tally};
+use crate::documents::{Advance, Checkpoint, Claim, CollectionWrites, Commit, Parked, Store, Tally};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Partition, Position};
@@ -38,7 +38,7 @@ use crate::retry::Backoff;
 
 /// The options of a projector. The defaults suit most projections.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct FoldOptions {
     /// The approximate memory for the cache of documents, in bytes.
     pub cache_bytes: usize,
     /// The approximate size at which a batch ends, in bytes of memory of the documents it touched.
@@ -59,7 +59,7 @@ pub struct Options {
     pub budget: Budget,
 }
 
-impl Default for Options {
+impl Default for FoldOptions {
     fn default() -> Self {
         Self {
             cache_bytes: 24 << 20,
@@ -97,7 +97,7 @@ pub(crate) struct Projector<S, P: Projection> {
     /// `true` to fold only while that generation is live.
     pub(crate) only_live: bool,
     pub(crate) env: Arc<dyn Env>,
-    pub(crate) options: Options,
+    pub(crate) options: FoldOptions,
     pub(crate) owner: String,
     pub(crate) pulse: SharedPulse,
 }
@@ -148,7 +148,7 @@ struct Tries {
 }
 
 impl Tries {
-    fn at(failure: &Parked, options: &Options, env: &dyn Env) -> Self {
+    fn at(failure: &Parked, options: &FoldOptions, env: &dyn Env) -> Self {
         let delays = Box::new(options.retry.delays(env.random()));
         // The batch has already tried it once.
         Self { partition: failure.partition, position: failure.position, count: 1, delays }
@@ -159,7 +159,7 @@ impl Tries {
 struct Run<'a, S, P: Projection> {
     projector: &'a Projector<S, P>,
     pages: mpsc::Receiver<Result<Routed<P::Event>>>,
-    desk: Desk<P::Document>,
+    desk: FoldState<P::Document>,
     /// A partly folded page.
     page: Option<Routed<P::Event>>,
     /// The shares of cached documents, and of the batch's documents, in the memory budget.
@@ -262,7 +262,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
         let run = Run {
             projector: self,
             pages,
-            desk: Desk::new(checkpoint.mark.clone(), self.options.cache_bytes),
+            desk: FoldState::new(checkpoint.mark.clone(), self.options.cache_bytes),
             page: None,
             kept: self.options.budget.take(Use::Cache, 0),
             in_hand: self.options.budget.take(Use::Fold, 0),
@@ -377,10 +377,10 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     /// Runs the projection's code on the desk, on a separate thread.
     async fn on_desk<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&mut Desk<P::Document>) -> T + Send + 'static,
+        work: impl FnOnce(&mut FoldState<P::Document>) -> T + Send + 'static,
     ) -> Result<T> {
         // If the code does not return, this run ends and the desk is not needed again.
-        let mut desk = std::mem::replace(&mut self.desk, Desk::new(Mark::default(), 0));
+        let mut desk = std::mem::replace(&mut self.desk, FoldState::new(Mark::default(), 0));
         let work = threads::run(move || {
             let done = work(&mut desk);
             (desk, done)
@@ -477,9 +477,9 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let collection = &self.projector.folder.collection;
         let mut changes = Vec::with_capacity(2);
         if !streams.writes.is_empty() {
-            changes.push(Changes { collection: collection.streams(), writes: streams.writes });
+            changes.push(CollectionWrites { collection: collection.streams(), writes: streams.writes });
         }
-        changes.push(Changes { collection: collection.clone(), writes: documents.writes });
+        changes.push(CollectionWrites { collection: collection.clone(), writes: documents.writes });
         let to = Checkpoint { mark: self.desk.progress.clone(), tally };
         let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
         let commit = Arc::new(Commit { advance: Some(advance), changes });
@@ -586,7 +586,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             let again = {
                 let (store, folder, env, lost) = (store.clone(), folder.clone(), env.clone(), lost.clone());
                 threads::drive(async move {
-                    let mut desk = Desk::careful(from.clone());
+                    let mut desk = FoldState::careful(from.clone());
                     let ahead = folder.load_documents(&store, &mut desk, lost).await?;
                     folder.replay(&store, &*env, &mut desk, Replay::Range { from, through }).await?;
                     Ok((desk, ahead))
@@ -596,8 +596,9 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             self.look_at_streams_again(ahead);
             // All documents of a batch must be folded with and without the same streams.
             let waits = |parked: &&Parked| parked.position <= self.desk.progress.position(parked.partition);
-            for parked in desk.streams.slots().filter_map(Slot::parked).filter(waits) {
-                let known = self.desk.streams.get(&DocumentId::from(&parked.stream)).and_then(Slot::parked);
+            for parked in desk.streams.slots().filter_map(DocumentSlot::parked).filter(waits) {
+                let known =
+                    self.desk.streams.get(&DocumentId::from(&parked.stream)).and_then(DocumentSlot::parked);
                 if known.is_none() && !planted(Bug::MixedBatch) {
                     let message = "folding anew: a stream was set aside meanwhile; beginning again";
                     return Err(Error::new(Kind::Conflict, message));

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::batch::{Desk, Folder, Portion, Routed};
-use super::slot::Slot;
+use super::batch::{FoldState, Folder, Portion, Routed};
+use super::slot::DocumentSlot;
 use super::{Projection, threads};
 use crate::documents::{Record, Store};
 use crate::env::Env;
 use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
-use crate::log::{Limit, Log, Page};
+use crate::log::{Limit, Log, LogPage};
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
 
@@ -26,7 +26,7 @@ pub(crate) enum Replay {
 
 impl Replay {
     /// Returns the next page, or `None` at the end.
-    pub(crate) async fn next(&mut self, log: &impl Log) -> Result<Option<(Partition, Page)>> {
+    pub(crate) async fn next(&mut self, log: &impl Log) -> Result<Option<(Partition, LogPage)>> {
         match self {
             Self::Range { from, through } => {
                 let behind = through.lanes().find_map(|(lane, end)| {
@@ -56,7 +56,7 @@ impl Replay {
                 if planted(Bug::RetryOutOfOrder) {
                     events.reverse();
                 }
-                Ok(Some((partition, Page { events, through: position, more: true })))
+                Ok(Some((partition, LogPage { events, through: position, more: true })))
             }
         }
     }
@@ -96,7 +96,7 @@ impl<P: Projection> Folder<P> {
         &self,
         store: &S,
         env: &dyn Env,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         mut replay: Replay,
     ) -> Result<()> {
         while let Some((partition, page)) = replay.next(store).await? {
@@ -113,7 +113,7 @@ impl<P: Projection> Folder<P> {
     /// Folds a page into the documents on the desk, and yields to other tasks in between.
     pub(crate) async fn apply_all(
         &self,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         page: &mut Routed<P::Event>,
         env: &dyn Env,
     ) {
@@ -128,7 +128,7 @@ impl<P: Projection> Folder<P> {
     pub(crate) async fn load_documents<S: Store>(
         &self,
         store: &S,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         ids: Vec<DocumentId>,
     ) -> Result<bool> {
         let records = store.load(&self.collection, ids.clone()).await?;
@@ -141,17 +141,17 @@ impl<P: Projection> Folder<P> {
     pub(crate) async fn load_streams<S: Store>(
         &self,
         store: &S,
-        desk: &mut Desk<P::Document>,
+        desk: &mut FoldState<P::Document>,
         ids: Vec<DocumentId>,
     ) -> Result<()> {
         let records = store.load_current(&self.collection.streams(), ids.clone()).await?;
         for id in ids {
-            desk.streams.insert(id, Slot::absent());
+            desk.streams.insert(id, DocumentSlot::absent());
         }
         for record in records {
             match (&mut desk.taken_up, &record.header.parked) {
                 (Some(through), Some(parked)) if parked.anew => through.merge(&parked.through),
-                _ => desk.streams.insert(record.id.clone(), Slot::loaded(record)),
+                _ => desk.streams.insert(record.id.clone(), DocumentSlot::loaded(record)),
             }
         }
         Ok(())
@@ -164,14 +164,14 @@ pub(crate) fn is_ahead(records: &[Record], progress: &Mark) -> bool {
     lanes.into_iter().any(|(lane, at)| lane.partition().is_some() && at > progress.get(lane))
 }
 
-impl<D: DeserializeOwned> Desk<D> {
+impl<D: DeserializeOwned> FoldState<D> {
     /// Puts stored documents on the desk; documents without a record are absent.
     pub(crate) fn place(&mut self, ids: Vec<DocumentId>, records: Vec<Record>) {
         for id in ids {
-            self.documents.insert(id, Slot::absent());
+            self.documents.insert(id, DocumentSlot::absent());
         }
         for record in records {
-            self.documents.insert(record.id.clone(), Slot::loaded(record));
+            self.documents.insert(record.id.clone(), DocumentSlot::loaded(record));
         }
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Error;
-use crate::documents::{Header, MAX_BODY_BYTES, MAX_BODY_DEPTH, Parked, Record, Write};
+use crate::documents::{DocumentWrite, Header, MAX_BODY_BYTES, MAX_BODY_DEPTH, Parked, Record};
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
@@ -13,7 +13,7 @@ use crate::planted::{Bug, planted};
 
 /// A document between its stored state and the next write.
 #[derive(Debug)]
-pub(crate) struct Slot<D> {
+pub(crate) struct DocumentSlot<D> {
     /// The header the next write must find.
     stored: Option<Header>,
     /// The events that `state` has folded.
@@ -96,7 +96,7 @@ fn memory(json: usize) -> usize {
     300 + 3 * json
 }
 
-impl<D> Slot<D> {
+impl<D> DocumentSlot<D> {
     /// Creates a slot for a document that is not stored.
     pub(crate) fn absent() -> Self {
         Self {
@@ -330,7 +330,7 @@ impl<D> Slot<D> {
 
     /// Takes the pending write. From here on the slot represents the state after that write. `None`
     /// if the document can't be serialized, or is too large.
-    pub(crate) fn write(&mut self, id: &DocumentId) -> Option<Write>
+    pub(crate) fn write(&mut self, id: &DocumentId) -> Option<DocumentWrite>
     where
         D: Serialize,
     {
@@ -344,7 +344,7 @@ impl<D> Slot<D> {
         self.dirty = false;
         let header = Header { mark: self.mark.clone(), parked };
         let expected = self.stored.replace(header.clone());
-        Some(Write { expected, record: Record { id: id.clone(), header, body } })
+        Some(DocumentWrite { expected, record: Record { id: id.clone(), header, body } })
     }
 
     /// Takes back a write that did not happen: it will be taken again.

@@ -29,7 +29,7 @@ pub enum Activity {
 
 /// The status of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Status {
+pub struct ProjectionStatus {
     /// The name of the projection.
     pub projection: String,
     /// The activity of this process.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Projection;
 use super::batch::{Folder, Routed, Step};
-use super::changes::{Change, Changes};
+use super::changes::{Changes, FieldChange};
 use super::replay::Replay;
 use crate::documents::{Record, Store};
 use crate::env::Env;
@@ -52,7 +52,7 @@ pub struct Differing {
     pub folded: bool,
     /// The fields that differ: the stored value is `before`, the folded one `after`. Empty if its
     /// events can't be folded.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FieldChange>,
     /// The number of further fields that differ and are not shown.
     pub left_out: u64,
     /// The error, if its events can't be folded.

@@ -6,15 +6,15 @@ use std::mem;
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
-use super::slot::{Delta, Slot};
-use crate::documents::{Header, Write};
+use super::slot::{Delta, DocumentSlot};
+use crate::documents::{DocumentWrite, Header};
 use crate::event::DocumentId;
 
-type Slots<D> = HashMap<DocumentId, Slot<D>, RandomState>;
+type Slots<D> = HashMap<DocumentId, DocumentSlot<D>, RandomState>;
 
 /// A set of slots. Slots of the current batch stay; the others stay while there is room.
 #[derive(Debug)]
-pub(crate) struct Working<D> {
+pub(crate) struct DocumentCache<D> {
     recent: Slots<D>,
     older: Slots<D>,
     /// The documents of the current batch, in the order of first touch.
@@ -32,7 +32,7 @@ pub(crate) struct Working<D> {
 /// The writes of a batch, with the counters of each.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
-    pub(crate) writes: Vec<Write>,
+    pub(crate) writes: Vec<DocumentWrite>,
     pub(crate) deltas: Vec<Delta>,
     pub(crate) batch: u64,
 }
@@ -45,7 +45,7 @@ impl Cut {
     }
 }
 
-impl<D> Working<D> {
+impl<D> DocumentCache<D> {
     /// Creates a set that keeps about `budget` bytes beyond the current batch.
     pub(crate) fn new(budget: usize) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl<D> Working<D> {
         self.recent.is_empty() && self.older.is_empty()
     }
 
-    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<D>> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &DocumentSlot<D>> {
         self.recent.values().chain(self.older.values())
     }
 
@@ -92,19 +92,19 @@ impl<D> Working<D> {
         self.recent.contains_key(id) || self.older.contains_key(id)
     }
 
-    pub(crate) fn insert(&mut self, id: DocumentId, mut slot: Slot<D>) {
+    pub(crate) fn insert(&mut self, id: DocumentId, mut slot: DocumentSlot<D>) {
         slot.batch = self.settled;
         self.recent_bytes += slot.bytes;
         self.older.remove(&id);
         self.recent.insert(id, slot);
     }
 
-    pub(crate) fn take(&mut self, id: &DocumentId) -> Option<Slot<D>> {
+    pub(crate) fn take(&mut self, id: &DocumentId) -> Option<DocumentSlot<D>> {
         self.recent.remove(id).or_else(|| self.older.remove(id))
     }
 
     /// Replaces a slot by a refolded one, as touched by the current batch.
-    pub(crate) fn replace(&mut self, id: &DocumentId, slot: Slot<D>) {
+    pub(crate) fn replace(&mut self, id: &DocumentId, slot: DocumentSlot<D>) {
         let touched = self.get(id).is_some_and(|old| old.batch == self.batch);
         self.insert(id.clone(), slot);
         match self.recent.get_mut(id) {
@@ -113,12 +113,12 @@ impl<D> Working<D> {
         }
     }
 
-    pub(crate) fn get(&self, id: &DocumentId) -> Option<&Slot<D>> {
+    pub(crate) fn get(&self, id: &DocumentId) -> Option<&DocumentSlot<D>> {
         self.recent.get(id).or_else(|| self.older.get(id))
     }
 
     /// Returns the slot, marked as touched by the current batch and grown by `bytes`.
-    pub(crate) fn touch(&mut self, id: &DocumentId, bytes: usize) -> Option<&mut Slot<D>> {
+    pub(crate) fn touch(&mut self, id: &DocumentId, bytes: usize) -> Option<&mut DocumentSlot<D>> {
         if !self.recent.contains_key(id) {
             let (id, slot) = self.older.remove_entry(id)?;
             self.recent_bytes += slot.bytes;
@@ -203,9 +203,9 @@ mod tests {
     /// A document with a pending write would be loaded in its old state.
     #[test]
     fn what_is_not_stored_yet_is_not_forgotten() {
-        let mut working = Working::<()>::new(0);
+        let mut working = DocumentCache::<()>::new(0);
         let id = DocumentId::new("s1").unwrap();
-        working.insert(id.clone(), Slot::absent());
+        working.insert(id.clone(), DocumentSlot::absent());
         working.touch(&id, 0).unwrap().set_dirty();
         working.forget();
         assert!(working.contains(&id), "it was changed");

@@ -16,7 +16,7 @@ pub struct JsonFault {
 
 impl JsonFault {
     /// The longest path to show, in characters.
-    const LONGEST: usize = 200;
+    const MAX_QUOTE: usize = 200;
 
     /// Returns the place of the fault, such as `items[3].name`; empty for the whole text.
     pub fn path(&self) -> &str {
@@ -67,7 +67,7 @@ fn place(json: &[u8], depth: usize) -> String {
         return String::new();
     }
     let path = track.path().to_string();
-    match path.char_indices().nth(JsonFault::LONGEST) {
+    match path.char_indices().nth(JsonFault::MAX_QUOTE) {
         _ if path == "." => String::new(),
         Some((end, _)) => format!("{}…", &path[..end]),
         None => path,

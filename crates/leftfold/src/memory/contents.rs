@@ -4,23 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Memory;
-use crate::content::{Contents, Guard, Ids, Operated, Operation, Stored, Write, Wrote};
+use crate::content::{
+    ContentGuard, ContentWrite, Contents, Operated, Operation, OperationIds, Stored, Wrote,
+};
 use crate::env::{Env as _, System};
 use crate::error::Result;
 use crate::event::DocumentId;
-use crate::react::{On, Plain};
+use crate::react::{DocumentSource, ExternalCollection};
 
 /// The guard and the operations of each document; the bodies are among the plain documents.
-pub(super) type Kept = BTreeMap<(Plain, DocumentId), (Guard, Ids)>;
+pub(super) type Kept = BTreeMap<(ExternalCollection, DocumentId), (ContentGuard, OperationIds)>;
 
 impl super::State {
-    fn content(&self, collection: &Plain, id: &DocumentId) -> Option<Stored> {
+    fn content(&self, collection: &ExternalCollection, id: &DocumentId) -> Option<Stored> {
         let (guard, operations) = self.contents.get(&(collection.clone(), id.clone())).cloned()?;
-        let body = self.document(&On::Plain(collection.clone()), id)?;
+        let body = self.document(&DocumentSource::Plain(collection.clone()), id)?;
         Some(Stored { id: id.clone(), body, guard, operations })
     }
 
-    fn put_content(&mut self, collection: &Plain, stored: Stored) {
+    fn put_content(&mut self, collection: &ExternalCollection, stored: Stored) {
         let Stored { id, body, guard, operations } = stored;
         self.contents.insert((collection.clone(), id.clone()), (guard, operations));
         self.reacting.put_plain(collection, id, Some(body));
@@ -28,20 +30,24 @@ impl super::State {
 }
 
 impl Contents for Memory {
-    async fn prepare_contents(&self, _: &Plain) -> Result<()> {
+    async fn prepare_contents(&self, _: &ExternalCollection) -> Result<()> {
         Ok(())
     }
 
-    async fn contents(&self, collection: &Plain, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
+    async fn contents(&self, collection: &ExternalCollection, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         let state = self.state();
         Ok(ids.iter().filter_map(|id| state.content(collection, id)).collect())
     }
 
-    async fn write_contents(&self, collection: &Plain, writes: Arc<[Write]>) -> Result<Vec<Wrote>> {
+    async fn write_contents(
+        &self,
+        collection: &ExternalCollection,
+        writes: Arc<[ContentWrite]>,
+    ) -> Result<Vec<Wrote>> {
         let mut wrote = Vec::with_capacity(writes.len());
         {
             let mut state = self.state();
-            for Write { id, expected, to } in writes.iter().cloned() {
+            for ContentWrite { id, expected, to } in writes.iter().cloned() {
                 let stored = state.content(collection, &id);
                 if stored.as_ref().map(|stored| &stored.guard) != expected.as_ref() {
                     wrote.push(Wrote::Refused(stored));
@@ -63,7 +69,7 @@ impl Contents for Memory {
 
     async fn operate(
         &self,
-        collection: &Plain,
+        collection: &ExternalCollection,
         operations: Arc<[(DocumentId, Operation)]>,
     ) -> Result<Vec<Operated>> {
         let mut operated = Vec::with_capacity(operations.len());

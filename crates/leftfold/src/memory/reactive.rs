@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::react::{
-    Change, Changes, Depth, Due, Feed, FoundDocument, FoundDocuments, On, Plain, Query, Reactive, Registered,
-    Suspicion, Task, TaskKey, Told, Wanted,
+    Depth, DocumentFeed, DocumentSource, DueTasks, ExternalCollection, FeedChanges, FeedItem, FoundDocument,
+    FoundDocuments, Query, ReactionStore, Registered, Suspicion, Task, TaskChange, TaskKey, WantedTasks,
 };
 
 /// Tasks, reactions and workers.
@@ -23,10 +23,10 @@ pub(super) struct Kept {
     /// The time of day at creation, and the instant of that. From then on time passes by tokio's
     /// clock, which tests can pause.
     begun: (Timestamp, Instant),
-    plain: HashMap<Plain, BTreeMap<DocumentId, Json>>,
-    followed: BTreeSet<On>,
+    plain: HashMap<ExternalCollection, BTreeMap<DocumentId, Json>>,
+    followed: BTreeSet<DocumentSource>,
     /// Documents that were written or deleted; `None` if any document may have changed.
-    journal: Vec<(On, Option<DocumentId>)>,
+    journal: Vec<(DocumentSource, Option<DocumentId>)>,
     /// The number of journal entries that were dropped.
     forgotten: usize,
     tasks: BTreeMap<TaskKey, Task>,
@@ -65,22 +65,22 @@ impl Default for Kept {
 
 impl Kept {
     /// Records that a document was written or deleted.
-    pub(super) fn wrote(&mut self, on: On, id: &DocumentId) {
+    pub(super) fn wrote(&mut self, on: DocumentSource, id: &DocumentId) {
         if self.followed.contains(&on) {
             self.journal.push((on, Some(id.clone())));
         }
     }
 
     /// Records that any of these documents may have changed.
-    pub(super) fn lost(&mut self, on: On) {
+    pub(super) fn lost(&mut self, on: DocumentSource) {
         if self.followed.contains(&on) {
             self.journal.push((on, None));
         }
     }
 
     /// Writes or deletes a document that belongs to no projection.
-    pub(super) fn put_plain(&mut self, plain: &Plain, id: DocumentId, body: Option<Json>) {
-        self.wrote(On::Plain(plain.clone()), &id);
+    pub(super) fn put_plain(&mut self, plain: &ExternalCollection, id: DocumentId, body: Option<Json>) {
+        self.wrote(DocumentSource::Plain(plain.clone()), &id);
         let documents = self.plain.entry(plain.clone()).or_default();
         match body {
             Some(body) => drop(documents.insert(id, body)),
@@ -95,10 +95,10 @@ impl Kept {
 }
 
 impl State {
-    pub(super) fn document(&self, on: &On, id: &DocumentId) -> Option<Json> {
+    pub(super) fn document(&self, on: &DocumentSource, id: &DocumentId) -> Option<Json> {
         match on {
-            On::Projection(collection) => self.collection(collection).ok()?.get(id)?.1.clone(),
-            On::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
+            DocumentSource::Projection(collection) => self.collection(collection).ok()?.get(id)?.1.clone(),
+            DocumentSource::Plain(plain) => self.reacting.plain.get(plain)?.get(id).cloned(),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Memory {
 
     /// Writes a document of a collection that belongs to no projection, as any process might.
     /// Without a body, it deletes the document.
-    pub fn write_plain(&self, plain: &Plain, id: DocumentId, body: Option<Json>) {
+    pub fn write_plain(&self, plain: &ExternalCollection, id: DocumentId, body: Option<Json>) {
         {
             let mut state = self.state();
             state.reacting.put_plain(plain, id, body);
@@ -135,12 +135,12 @@ impl Memory {
 #[derive(Debug)]
 pub struct MemoryFeed {
     memory: Memory,
-    on: BTreeSet<On>,
+    on: BTreeSet<DocumentSource>,
     at: usize,
 }
 
-impl Feed for MemoryFeed {
-    async fn next(&mut self, most: usize, patience: Duration) -> Result<Told> {
+impl DocumentFeed for MemoryFeed {
+    async fn next(&mut self, most: usize, patience: Duration) -> Result<FeedItem> {
         let at = self.at;
         let grown = self.memory.until(|state| {
             let reacting = &state.reacting;
@@ -150,24 +150,24 @@ impl Feed for MemoryFeed {
         let state = self.memory.state();
         let reacting = &state.reacting;
         let Some(from) = at.checked_sub(reacting.forgotten) else {
-            return Ok(Told::Lost("the changes were forgotten".to_owned()));
+            return Ok(FeedItem::Lost("the changes were forgotten".to_owned()));
         };
-        let mut changes = Changes::default();
+        let mut changes = FeedChanges::default();
         let new = reacting.journal.get(from..).unwrap_or_default().iter().take(most.max(1));
         self.at += new.len();
         for (on, id) in new.filter(|(on, _)| self.on.contains(on)) {
-            let Some(id) = id else { return Ok(Told::Lost(format!("{on} was made anew"))) };
+            let Some(id) = id else { return Ok(FeedItem::Lost(format!("{on} was made anew"))) };
             changes.documents.entry(on.clone()).or_default().insert(id.clone());
         }
         changes.through = self.at.to_string();
-        Ok(Told::Changes(changes))
+        Ok(FeedItem::Changes(changes))
     }
 }
 
-impl Reactive for Memory {
+impl ReactionStore for Memory {
     type Feed = MemoryFeed;
 
-    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+    async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
         self.state().reacting.followed.extend(on.iter().cloned());
         Ok(())
     }
@@ -176,7 +176,12 @@ impl Reactive for Memory {
         Ok(self.state().reacting.now())
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+    async fn current_documents(
+        &self,
+        on: &DocumentSource,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> Result<FoundDocuments> {
         let state = self.state();
         let mut found = FoundDocuments::default();
         for id in ids {
@@ -189,15 +194,20 @@ impl Reactive for Memory {
         Ok(found)
     }
 
-    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+    async fn page_of_ids(
+        &self,
+        on: &DocumentSource,
+        after: Option<DocumentId>,
+        most: usize,
+    ) -> Result<Vec<DocumentId>> {
         let state = self.state();
         let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         Ok(match on {
-            On::Projection(collection) => {
+            DocumentSource::Projection(collection) => {
                 let found = state.collection(collection)?.range(range);
                 found.filter(|(_, (_, body))| body.is_some()).map(|(id, _)| id.clone()).take(most).collect()
             }
-            On::Plain(plain) => {
+            DocumentSource::Plain(plain) => {
                 let found =
                     state.reacting.plain.get(plain).into_iter().flat_map(|kept| kept.range(range.clone()));
                 found.map(|(id, _)| id.clone()).take(most).collect()
@@ -205,7 +215,7 @@ impl Reactive for Memory {
         })
     }
 
-    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<MemoryFeed> {
+    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<MemoryFeed> {
         let state = self.state();
         let now = state.reacting.forgotten + state.reacting.journal.len();
         let at = from.map_or(now, |from| from.parse().unwrap_or(0));
@@ -217,30 +227,30 @@ impl Reactive for Memory {
         Ok(keys.iter().filter_map(|key| state.reacting.tasks.get(key).cloned()).collect())
     }
 
-    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+    async fn save_tasks(&self, changes: Vec<TaskChange>) -> Result<Vec<TaskKey>> {
         let mut state = self.state();
         let tasks = &mut state.reacting.tasks;
         let mut refused = Vec::new();
         for change in changes {
             let there = tasks.get(change.key()).map(|task| task.version);
             match change {
-                Change::Insert(task) if there.is_none() => drop(tasks.insert(task.key.clone(), task)),
-                Change::Update(seen, task) if there == Some(seen) => {
+                TaskChange::Insert(task) if there.is_none() => drop(tasks.insert(task.key.clone(), task)),
+                TaskChange::Update(seen, task) if there == Some(seen) => {
                     tasks.insert(task.key.clone(), task);
                 }
-                Change::Delete(seen, key) if there == Some(seen) => drop(tasks.remove(&key)),
+                TaskChange::Delete(seen, key) if there == Some(seen) => drop(tasks.remove(&key)),
                 refused_change => refused.push(refused_change.key().clone()),
             }
         }
         Ok(refused)
     }
 
-    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+    async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
         let state = self.state();
         let reacting = &state.reacting;
         let now = reacting.now();
-        let mut due = Due { now, ..Due::default() };
-        for Wanted { reaction, version, most, suspicion } in wanted {
+        let mut due = DueTasks { now, ..DueTasks::default() };
+        for WantedTasks { reaction, version, most, suspicion } in wanted {
             let registered = reacting.registered.get(&reaction);
             due.codes.extend(registered.map(|registered| (reaction.clone(), registered.code)));
             if registered.is_some_and(|registered| registered.paused) {
@@ -271,7 +281,7 @@ impl Reactive for Memory {
         Ok(due)
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
         let state = self.state();
         let now = state.reacting.now();
         let of = |task: &&Task| reactions.contains(&task.key.reaction) && task.check_at.is_some();
@@ -279,7 +289,7 @@ impl Reactive for Memory {
         tasks.sort_by_key(|task| task.check_at);
         let next = tasks.first().and_then(|task| task.check_at).filter(|first| *first > now);
         let due = tasks.into_iter().filter(|task| task.check_at.is_some_and(|at| at <= now));
-        Ok(Due { tasks: due.take(most).cloned().collect(), next, now, ..Due::default() })
+        Ok(DueTasks { tasks: due.take(most).cloned().collect(), next, now, ..DueTasks::default() })
     }
 
     async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
@@ -375,13 +385,13 @@ impl Reactive for Memory {
         Ok(true)
     }
 
-    async fn stir(&self) -> Result<()> {
+    async fn wake(&self) -> Result<()> {
         self.state().reacting.stirs += 1;
         self.0.changed.notify_waiters();
         Ok(())
     }
 
-    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
+    async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         let stirred = self.until(|state| (state.reacting.stirs != since).then_some(state.reacting.stirs));
         timeout(patience, stirred).await.unwrap_or(Ok(since))
     }

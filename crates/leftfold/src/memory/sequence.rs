@@ -9,8 +9,9 @@ use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::sequence::{
-    Conflict, Counts, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Sequences, Settled,
-    Settlement, Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, too_many_rejected,
+    Conflict, DueGaps, Found, Held, HeldPage, MAX_REJECTED, Rejected, Resolution, SequencerCounts, Sequences,
+    Settled, Settlement, Skipped, StreamChange, StreamState, Survey, Totals, Waiting, WantedEvents,
+    too_many_rejected,
 };
 
 /// Held events, the waiting state of streams, and conflicts.
@@ -22,7 +23,7 @@ pub(super) struct Kept {
     conflicts: BTreeMap<(StreamId, Revision, String), Conflict>,
     skipped: Vec<Skipped>,
     rejected: BTreeMap<String, Rejected>,
-    counts: Counts,
+    counts: SequencerCounts,
 }
 
 impl Kept {
@@ -34,8 +35,8 @@ impl Kept {
 }
 
 impl State {
-    fn standing(&self, stream: &StreamId) -> Standing {
-        Standing { last: self.last(stream), waiting: self.sequences.waiting.get(stream).cloned() }
+    fn standing(&self, stream: &StreamId) -> StreamState {
+        StreamState { last: self.last(stream), waiting: self.sequences.waiting.get(stream).cloned() }
     }
 
     fn at(&self, stream: &StreamId, revision: Revision) -> Option<&Event> {
@@ -79,7 +80,7 @@ impl Sequences for Memory {
         Ok(Survey { streams, totals, counts: state.sequences.counts })
     }
 
-    async fn find(&self, wanted: Wanted) -> Result<Found> {
+    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         let state = self.state();
         let mut found = Found::default();
         for place in &wanted.places {
@@ -93,11 +94,11 @@ impl Sequences for Memory {
         Ok(found)
     }
 
-    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, Page>> {
+    async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, HeldPage>> {
         let state = self.state();
         let mut room = limit;
         let page = |stream: StreamId| {
-            let page = Page::cut(state.sequences.of(&stream).cloned(), &mut room);
+            let page = HeldPage::cut(state.sequences.of(&stream).cloned(), &mut room);
             (stream, page)
         };
         Ok(streams.into_iter().map(page).collect())
@@ -114,7 +115,7 @@ impl Sequences for Memory {
                 .filter(|(key, _)| !state.sequences.conflicts.contains_key(key))
                 .collect();
             totals.conflicts += new.len() as u64;
-            for Step { stream, hold, unhold, .. } in steps {
+            for StreamChange { stream, hold, unhold, .. } in steps {
                 for revision in unhold {
                     let held = state.sequences.held.get(&(stream.clone(), *revision));
                     totals.events -= u64::from(held.is_some());
@@ -132,7 +133,7 @@ impl Sequences for Memory {
             state.sequences.counts = state.sequences.counts.plus(*counts);
             state.sequences.totals.insert(*partition, totals);
             let before = state.heads().position(*partition);
-            for Step { stream, append, hold, unhold, waiting, .. } in steps {
+            for StreamChange { stream, append, hold, unhold, waiting, .. } in steps {
                 for (revision, entry) in append {
                     state.push(*partition, stream, *revision, (**entry).clone());
                 }
@@ -153,7 +154,7 @@ impl Sequences for Memory {
         Ok(Settled::Applied { before })
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         let state = self.state();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let waiting = state.sequences.waiting.range((from, Bound::Unbounded));
@@ -161,7 +162,7 @@ impl Sequences for Memory {
         Ok(waiting.map(|(stream, _)| (stream.clone(), state.standing(stream))).collect())
     }
 
-    async fn overdue(&self, due: Due, limit: usize) -> Result<Vec<(StreamId, Standing)>> {
+    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
         let state = self.state();
         let is_due = |waiting: &Waiting| waiting.events > 0 && due.is(waiting);
         let mut due: Vec<_> = state.sequences.waiting.iter().filter(|(_, waiting)| is_due(waiting)).collect();
@@ -213,7 +214,7 @@ impl Sequences for Memory {
         Ok(self.state().sequences.rejected.remove(rejected).is_some())
     }
 
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Decided>) -> Result<bool> {
+    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
         let mut state = self.state();
         let key = (conflict.stream.clone(), conflict.revision, conflict.id());
         let partition = Partition::of(&conflict.stream, state.count());

@@ -10,8 +10,8 @@ use tokio::time::sleep;
 use super::planner::until;
 use super::reaction::Definition;
 use super::shared::Shared;
-use super::store::{Change, Due, Reactive, Wanted};
-use super::task::{Loser, Moment, State, Suspicion, Task, TaskKey};
+use super::store::{DueTasks, ReactionStore, TaskChange, WantedTasks};
+use super::task::{Loser, State, Suspicion, Task, TaskKey, TaskMoment};
 use crate::error::Result;
 use crate::planted::{Bug, planted};
 
@@ -30,7 +30,11 @@ pub(super) struct Claimed {
 }
 
 /// Claims at most `most` due tasks of this suspicion, and reaps lost claims.
-pub(super) async fn claim<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> Result<Claimed> {
+pub(super) async fn claim<S: ReactionStore>(
+    shared: &Shared<S>,
+    level: Suspicion,
+    most: usize,
+) -> Result<Claimed> {
     let (wanted, most) = wanted(shared, level, most);
     if wanted.is_empty() {
         return Ok(Claimed { tasks: Vec::new(), next: None, suspects: None });
@@ -82,7 +86,7 @@ pub(super) async fn claim<S: Reactive>(shared: &Shared<S>, level: Suspicion, mos
 }
 
 /// Returns how many tasks of each reaction this process has room for, and how many in all.
-fn wanted<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> (Vec<Wanted>, usize) {
+fn wanted<S: ReactionStore>(shared: &Shared<S>, level: Suspicion, most: usize) -> (Vec<WantedTasks>, usize) {
     let mut wanted = Vec::new();
     let runs = shared.running.runs();
     let mut by_reaction: BTreeMap<&str, usize> = BTreeMap::new();
@@ -107,14 +111,17 @@ fn wanted<S: Reactive>(shared: &Shared<S>, level: Suspicion, most: usize) -> (Ve
         free = free.saturating_sub(most);
         if most > 0 {
             let version = if planted(Bug::OldCodeRuns) { u32::MAX } else { definition.rules.version };
-            wanted.push(Wanted { reaction: definition.name.clone(), version, most, suspicion: level });
+            wanted.push(WantedTasks { reaction: definition.name.clone(), version, most, suspicion: level });
         }
     }
     (wanted, most)
 }
 
 /// Computes the changes that claim due tasks and reap lost ones, and the tasks after them.
-async fn take<S: Reactive>(shared: &Shared<S>, due: &Due) -> Result<(Vec<Change>, BTreeMap<TaskKey, Task>)> {
+async fn take<S: ReactionStore>(
+    shared: &Shared<S>,
+    due: &DueTasks,
+) -> Result<(Vec<TaskChange>, BTreeMap<TaskKey, Task>)> {
     let is_any_lost = due.tasks.iter().any(|task| task.is_lost(due.now));
     let mut living = if is_any_lost { shared.store.living().await? } else { BTreeSet::new() };
     living.insert(shared.worker.clone());
@@ -122,7 +129,7 @@ async fn take<S: Reactive>(shared: &Shared<S>, due: &Due) -> Result<(Vec<Change>
     let mut taken = BTreeMap::new();
     for task in &due.tasks {
         let Some(definition) = definition_of(shared, &task.key) else { continue };
-        let moment = Moment { now: due.now, ..shared.moment() };
+        let moment = TaskMoment { now: due.now, ..shared.moment() };
         let (key, rules) = (&task.key, &definition.rules);
         let is_outdated = definition.on.is_some() && due.codes.get(&key.reaction) > Some(&task.needs);
         let after = if task.is_lost(due.now) {
@@ -136,7 +143,7 @@ async fn take<S: Reactive>(shared: &Shared<S>, due: &Due) -> Result<(Vec<Change>
         let is_given_up = after.state == State::Failed && definition.on.is_some();
         let after =
             if is_outdated || is_given_up { Task::look_again(Some(after), key, moment) } else { after };
-        changes.push(Change::Update(task.version, after.clone()));
+        changes.push(TaskChange::Update(task.version, after.clone()));
         taken.insert(key.clone(), after);
     }
     Ok((changes, taken))
@@ -158,7 +165,7 @@ fn is_written(found: &Task, task: &Task) -> bool {
 }
 
 /// Renews claims while their handlers run, and cancels the runs whose claims are lost.
-pub(super) async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
+pub(super) async fn renew_all<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let shortest = shared.runs.iter().map(|definition| definition.rules.visibility).min();
     let every = shortest.unwrap_or(RENEW_FOR) / 3;
     loop {
@@ -179,7 +186,7 @@ pub(super) async fn renew_all<S: Reactive>(shared: Arc<Shared<S>>) {
 
 /// Renews claims as they were before the tasks were read: a run that began since then has another
 /// epoch.
-async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
+async fn renew<S: ReactionStore>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> Result<()> {
     let there = shared.store.load_tasks(claims.iter().map(|(key, _)| key.clone()).collect()).await?;
     let mut there: BTreeMap<_, _> = there.into_iter().map(|task| (task.key.clone(), task)).collect();
     let mut changes = Vec::new();
@@ -198,7 +205,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
             Some((seen, task.renew_claim(epoch, &definition.rules, shared.moment())?))
         });
         match renewed {
-            Some((seen, task)) => changes.push(Change::Update(seen, task)),
+            Some((seen, task)) => changes.push(TaskChange::Update(seen, task)),
             // The handler may just have finished the task; then this has no effect.
             None => shared.running.cancel(&key, epoch),
         }
@@ -206,7 +213,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
     let renewed: BTreeMap<_, _> = changes
         .iter()
         .filter_map(|change| match change {
-            Change::Update(_, task) => Some((task.key.clone(), task.clone())),
+            TaskChange::Update(_, task) => Some((task.key.clone(), task.clone())),
             _ => None,
         })
         .collect();
@@ -221,7 +228,7 @@ async fn renew<S: Reactive>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>) -> 
 }
 
 /// Lifts the suspicion of tasks whose claims this worker has lost, because it is alive.
-async fn acquit_lost<S: Reactive>(shared: &Shared<S>) -> Result<()> {
+async fn acquit_lost<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
     let lost = shared.running.take_lost();
     if lost.is_empty() {
         return Ok(());
@@ -230,7 +237,7 @@ async fn acquit_lost<S: Reactive>(shared: &Shared<S>) -> Result<()> {
         let there = shared.store.load_tasks(lost.keys().cloned().collect()).await?;
         let change = |task: Task| {
             let (seen, epoch) = (task.version, *lost.get(&task.key)?);
-            Some(Change::Update(seen, task.acquit(epoch, shared.moment())?))
+            Some(TaskChange::Update(seen, task.acquit(epoch, shared.moment())?))
         };
         let changes: Vec<_> = there.into_iter().filter_map(change).collect();
         if changes.is_empty() { Ok(Vec::new()) } else { shared.store.save_tasks(changes).await }
@@ -251,14 +258,14 @@ async fn acquit_lost<S: Reactive>(shared: &Shared<S>) -> Result<()> {
 
 /// Lets other tasks run beside suspects that have run for long. If the process ends from here on,
 /// no suspect ran alone.
-pub(super) async fn parole<S: Reactive>(shared: &Shared<S>) -> Result<()> {
+pub(super) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
     let runs: Vec<_> = shared.running.runs().values().map(|held| held.task.clone()).collect();
     let mut paroled = BTreeMap::new();
     let mut changes = Vec::new();
     for task in runs {
         let (seen, epoch) = (task.version, task.epoch);
         if let Some(task) = task.parole(epoch, shared.moment()) {
-            changes.push(Change::Update(seen, task.clone()));
+            changes.push(TaskChange::Update(seen, task.clone()));
             paroled.insert(task.key.clone(), task);
         }
     }
@@ -274,7 +281,7 @@ pub(super) async fn parole<S: Reactive>(shared: &Shared<S>) -> Result<()> {
 }
 
 /// Gives back the claims of runs that did not end in time, so that others may run them at once.
-pub(super) async fn give_back<S: Reactive>(shared: &Shared<S>) {
+pub(super) async fn give_back<S: ReactionStore>(shared: &Shared<S>) {
     let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
         .into_iter()
         .map(|(key, held)| (key, held.task.epoch))
@@ -287,10 +294,10 @@ pub(super) async fn give_back<S: Reactive>(shared: &Shared<S>) {
         let epochs: BTreeMap<_, _> = keys.into_iter().collect();
         let back = |task: Task| {
             let (seen, epoch) = (task.version, *epochs.get(&task.key)?);
-            Some(Change::Update(seen, task.give_back(epoch, shared.moment())?))
+            Some(TaskChange::Update(seen, task.give_back(epoch, shared.moment())?))
         };
         shared.store.save_tasks(there.into_iter().filter_map(back).collect()).await?;
-        shared.stir().await
+        shared.wake().await
     };
     if let Err(error) = give.await {
         tracing::warn!(%error, "could not give claims back; they end by themselves");

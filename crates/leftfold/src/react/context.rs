@@ -16,7 +16,7 @@ use super::loader::Loader;
 use super::reaction::Definition;
 use super::retry::later;
 use super::store::FoundDocument;
-use super::task::{Moment, Outcome, Seen, Task, TaskKey, is_hash, kept};
+use super::task::{Observation, RunOutcome, Task, TaskKey, TaskMoment, is_hash, kept};
 use crate::error::{Error, Invalid, Result};
 use crate::event::{DocumentId, Event};
 use crate::planted::{Bug, planted};
@@ -204,8 +204,8 @@ impl<D> Context<D> {
     pub fn complete(&self, task: Task) -> Option<Task> {
         self.inner.completes.store(true, Ordering::Relaxed);
         let Inner { definition, task: claimed, hands, event, .. } = &*self.inner;
-        let outcome = event.as_ref().map_or(Outcome::Done, |event| Outcome::Handled(event.revision.0));
-        let moment = Moment { now: hands.now(), version: (hands.random() >> 1).max(1), chance: 0.5 };
+        let outcome = event.as_ref().map_or(RunOutcome::Done, |event| RunOutcome::Handled(event.revision.0));
+        let moment = TaskMoment { now: hands.now(), version: (hands.random() >> 1).max(1), chance: 0.5 };
         task.finish(claimed.epoch, outcome, &definition.rules, moment)
     }
 
@@ -224,7 +224,7 @@ impl<D> Context<D> {
     }
 
     /// Returns where the reaction's documents are stored. For extensions of stores.
-    pub fn on(&self) -> Option<&super::On> {
+    pub fn on(&self) -> Option<&super::DocumentSource> {
         self.inner.definition.on.as_ref()
     }
 }
@@ -252,7 +252,7 @@ impl<D: DeserializeOwned> Context<D> {
         let Inner { definition, task, stale, current, hands, .. } = &*self.inner;
         let (seen, _) = definition.look(document.as_ref(), hands.now());
         match document.map(|document| document.body) {
-            Some(Ok(body)) if seen == Seen::Inside(kept(task.watched.clone())) => {
+            Some(Ok(body)) if seen == Observation::Inside(kept(task.watched.clone())) => {
                 current.store(true, Ordering::Relaxed);
                 body.json().to().map_err(NotCurrent::Undecodable)
             }

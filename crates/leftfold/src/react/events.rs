@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::planner::{LEASE, RENEW};
 use super::reaction::{Definition, Wanted};
 use super::shared::Shared;
-use super::store::{Change, Reactive};
+use super::store::{ReactionStore, TaskChange};
 use super::task::{Task, TaskKey};
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Event, Partition, Revision, StreamId};
@@ -24,7 +24,7 @@ fn place_name(definition: &Definition) -> String {
 }
 
 /// Follows the log for one reaction while this process has the lease, and stands by otherwise.
-pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
+pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
     let name = place_name(&definition);
     let (shared, definition, name) = (&*shared, &*definition, &name);
     shared.while_leading(name, move |number| lead(shared, definition, name, number)).await;
@@ -32,7 +32,7 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, definition: Arc<
 
 /// Stores the position from which a reaction handles events, unless it is stored already. That
 /// happens before the start completes, so that no later event is missed.
-pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+pub(super) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
     let Some(wanted) = definition.events.as_ref().filter(|_| !planted(Bug::BeginLater)) else {
         return Ok(());
     };
@@ -50,7 +50,7 @@ pub(super) async fn begin<S: Reactive>(shared: &Shared<S>, definition: &Definiti
 }
 
 /// Returns the place from which to continue in the log, or at which to begin.
-async fn place<S: Reactive>(store: &S, name: &str, wanted: &Wanted) -> Result<Mark> {
+async fn place<S: ReactionStore>(store: &S, name: &str, wanted: &Wanted) -> Result<Mark> {
     match store.feed_place(name).await? {
         Some(place) => mark(name, &place),
         None if wanted.from_start => Ok(Mark::default()),
@@ -59,7 +59,7 @@ async fn place<S: Reactive>(store: &S, name: &str, wanted: &Wanted) -> Result<Ma
 }
 
 /// Plans until the lease is lost.
-async fn lead<S: Reactive>(
+async fn lead<S: ReactionStore>(
     shared: &Shared<S>,
     definition: &Definition,
     name: &str,
@@ -106,13 +106,13 @@ fn mark(name: &str, place: &str) -> Result<Mark> {
     })
 }
 
-async fn note<S: Reactive>(store: &S, name: &str, number: u64, at: &Mark) -> Result<bool> {
+async fn note<S: ReactionStore>(store: &S, name: &str, number: u64, at: &Mark) -> Result<bool> {
     let place = crate::json::Json::of(at)?;
     store.put_feed_place(name, number, Some(place.as_str().to_owned())).await
 }
 
 /// Records in the tasks of streams which events must be handled.
-async fn plan<S: Reactive>(
+async fn plan<S: ReactionStore>(
     shared: &Shared<S>,
     definition: &Definition,
     wanted: &Wanted,
@@ -140,8 +140,8 @@ async fn plan<S: Reactive>(
             let after =
                 Task::observe_events(task, &key(document), *found, &definition.rules, shared.moment());
             changes.extend(after.map(|after| match seen {
-                Some(seen) => Change::Update(seen, after),
-                None => Change::Insert(after),
+                Some(seen) => TaskChange::Update(seen, after),
+                None => TaskChange::Insert(after),
             }));
         }
         let planned = changes.len() as u64;
@@ -152,11 +152,11 @@ async fn plan<S: Reactive>(
             sleep(pauses.next().unwrap_or_default()).await;
         }
     }
-    shared.stir().await
+    shared.wake().await
 }
 
 /// Returns the next wanted event of a task's stream, or `None` for reactions to documents.
-pub(super) async fn next<S: Reactive>(
+pub(super) async fn next<S: ReactionStore>(
     store: &S,
     definition: &Definition,
     task: &Task,
@@ -180,7 +180,7 @@ pub(super) async fn next<S: Reactive>(
 }
 
 /// Returns whether all events so far are planned.
-pub(super) async fn is_caught_up<S: Reactive>(store: &S, definition: &Definition) -> Result<bool> {
+pub(super) async fn is_caught_up<S: ReactionStore>(store: &S, definition: &Definition) -> Result<bool> {
     let name = place_name(definition);
     let Some(place) = store.feed_place(&name).await? else { return Ok(false) };
     let (at, heads) = (mark(&name, &place)?, store.heads().await?);

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use super::loader::BYTES;
 use super::shared::Shared;
-use super::store::{Change, FoundDocument, On, Reactive};
-use super::task::{Outcome, Seen, State, Task, TaskKey, kept};
+use super::store::{DocumentSource, FoundDocument, ReactionStore, TaskChange};
+use super::task::{Observation, RunOutcome, State, Task, TaskKey, kept};
 use crate::error::Result;
 use crate::event::DocumentId;
 use crate::planted::{Bug, planted};
@@ -23,7 +23,7 @@ pub(super) const FINISH: usize = 1_000;
 pub(super) struct Finished {
     pub(super) key: TaskKey,
     pub(super) epoch: u64,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: RunOutcome,
     /// `true` if the handler was to complete the task itself.
     pub(super) completes: bool,
     /// `true` if the reaction is about a document, and the handler has not verified that it is what
@@ -33,7 +33,10 @@ pub(super) struct Finished {
 }
 
 /// Writes the outcomes of runs in batches.
-pub(super) async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished: mpsc::Receiver<Finished>) {
+pub(super) async fn finish_all<S: ReactionStore>(
+    shared: Arc<Shared<S>>,
+    mut finished: mpsc::Receiver<Finished>,
+) {
     let mut batch = Vec::new();
     while finished.recv_many(&mut batch, FINISH).await > 0 {
         look_at_unseen(&shared, &mut batch).await;
@@ -59,8 +62,8 @@ pub(super) async fn finish_all<S: Reactive>(shared: Arc<Shared<S>>, mut finished
 
 /// Reads the documents that their handlers have not read. A document that still is what its task
 /// was planned for needs no other look.
-async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished]) {
-    let mut by_source: BTreeMap<&On, BTreeMap<&DocumentId, Vec<usize>>> = BTreeMap::new();
+async fn look_at_unseen<S: ReactionStore>(shared: &Shared<S>, batch: &mut [Finished]) {
+    let mut by_source: BTreeMap<&DocumentSource, BTreeMap<&DocumentId, Vec<usize>>> = BTreeMap::new();
     for (at, finished) in batch.iter().enumerate().filter(|(_, finished)| finished.unseen) {
         let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
         if let Some(on) = definition.and_then(|one| one.on.as_ref()) {
@@ -95,17 +98,17 @@ async fn look_at_unseen<S: Reactive>(shared: &Shared<S>, batch: &mut [Finished])
 }
 
 /// Returns whether a document is what the task of a run was planned for.
-fn is_current<S: Reactive>(shared: &Shared<S>, finished: &Finished, document: &FoundDocument) -> bool {
+fn is_current<S: ReactionStore>(shared: &Shared<S>, finished: &Finished, document: &FoundDocument) -> bool {
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction);
     let task = shared.running.held(&finished.key, finished.epoch);
     let (Some(definition), Some(task)) = (definition, task) else { return false };
     let (seen, _) = definition.look(Some(document), shared.now());
     // A task that was changed meanwhile has new values that this run did not read.
-    task.state == State::Running && seen == Seen::Inside(kept(task.watched))
+    task.state == State::Running && seen == Observation::Inside(kept(task.watched))
 }
 
 /// Finishes runs. Returns those whose tasks were changed by others meanwhile.
-async fn finish_some<S: Reactive>(
+async fn finish_some<S: ReactionStore>(
     shared: &Shared<S>,
     batch: Vec<Finished>,
 ) -> Result<Vec<Finished>, (crate::Error, Vec<Finished>)> {
@@ -119,7 +122,7 @@ async fn finish_some<S: Reactive>(
                 let seen = task.version;
                 match after(shared, &finished, task) {
                     Some(task) => {
-                        changes.push(Change::Update(seen, task.clone()));
+                        changes.push(TaskChange::Update(seen, task.clone()));
                         ours.insert(finished.key.clone(), (finished, task));
                     }
                     None => over(shared, &finished, None),
@@ -166,9 +169,9 @@ async fn finish_some<S: Reactive>(
         match there.get(&finished.key) {
             Some(task) if task.is_claimed(finished.epoch) || planted(Bug::LostClaimCounts) => {
                 let is_uncommitted = finished.completes && !planted(Bug::UnknownIsCompleted);
-                if is_uncommitted && matches!(finished.outcome, Outcome::Done | Outcome::Handled(_)) {
+                if is_uncommitted && matches!(finished.outcome, RunOutcome::Done | RunOutcome::Handled(_)) {
                     let error = "the handler completed the task in a transaction that was not committed";
-                    finished.outcome = Outcome::Failed(error.to_owned());
+                    finished.outcome = RunOutcome::Failed(error.to_owned());
                 }
                 finished.completes = false;
                 shared.running.update(task);
@@ -182,13 +185,13 @@ async fn finish_some<S: Reactive>(
     Ok(again)
 }
 
-fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Option<Task> {
+fn after<S: ReactionStore>(shared: &Shared<S>, finished: &Finished, task: Task) -> Option<Task> {
     let definition = shared.runs.iter().find(|one| one.name == finished.key.reaction)?;
     let moment = shared.moment();
     let task = task.finish(finished.epoch, finished.outcome.clone(), &definition.rules, moment)?;
     // The plan may have been late: the document may have stopped matching before. A handler that
     // reads the document notices that; otherwise a planner must check.
-    let is_unsure = finished.unseen && matches!(finished.outcome, Outcome::Done | Outcome::Failed(_));
+    let is_unsure = finished.unseen && matches!(finished.outcome, RunOutcome::Done | RunOutcome::Failed(_));
     if is_unsure {
         return Some(Task::look_again(Some(task), &finished.key, moment));
     }
@@ -196,7 +199,7 @@ fn after<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Task) -> Op
 }
 
 /// Ends a run. `task` is its task after the write, or `None` if the claim was lost.
-fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
+fn over<S: ReactionStore>(shared: &Shared<S>, finished: &Finished, task: Option<&Task>) {
     match task {
         Some(_) => shared.running.release(&finished.key, finished.epoch),
         None => shared.running.lose(&finished.key, finished.epoch),
@@ -210,16 +213,16 @@ fn over<S: Reactive>(shared: &Shared<S>, finished: &Finished, task: Option<&Task
         match &finished.outcome {
             // A task that its handler completed in a transaction is done, even if the handler got
             // no confirmation of the commit.
-            Outcome::Failed(_) if task.error.is_none() => counts.done += 1,
-            Outcome::Done | Outcome::Handled(_) => counts.done += 1,
-            Outcome::Stale => counts.stale += 1,
-            Outcome::Deferred(_) => counts.deferred += 1,
-            Outcome::Failed(_) if task.state == State::Failed => counts.failed += 1,
-            Outcome::Failed(_) => counts.retried += 1,
+            RunOutcome::Failed(_) if task.error.is_none() => counts.done += 1,
+            RunOutcome::Done | RunOutcome::Handled(_) => counts.done += 1,
+            RunOutcome::Stale => counts.stale += 1,
+            RunOutcome::Deferred(_) => counts.deferred += 1,
+            RunOutcome::Failed(_) if task.state == State::Failed => counts.failed += 1,
+            RunOutcome::Failed(_) => counts.retried += 1,
         }
     });
     let looks_again = task.is_some_and(|task| task.check_at.is_some() || task.state == State::Pending);
     if looks_again {
-        shared.stir_soon();
+        shared.wake_soon();
     }
 }

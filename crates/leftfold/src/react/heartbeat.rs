@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::shared::Shared;
-use super::store::Reactive;
+use super::store::ReactionStore;
 use crate::error::Result;
 
 /// The maximum time for which a heartbeat is valid.
@@ -55,13 +55,13 @@ impl Heartbeat {
 
 /// Returns how long a heartbeat is valid. It must end before the claims of a dead worker do, or the
 /// worker would be taken for alive when they end.
-fn length<S: Reactive>(shared: &Shared<S>) -> Duration {
+fn length<S: ReactionStore>(shared: &Shared<S>) -> Duration {
     let shortest = shared.runs.iter().map(|definition| definition.rules.visibility).min();
     shortest.map_or(MAX_LENGTH, |shortest| (shortest / 2).min(MAX_LENGTH))
 }
 
 /// Sends heartbeats while they are needed.
-pub(super) async fn keep<S: Reactive>(shared: Arc<Shared<S>>) {
+pub(super) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let (heartbeat, length) = (&shared.heartbeat, length(&shared));
     loop {
         let is_needed = {
@@ -93,7 +93,7 @@ pub(super) async fn keep<S: Reactive>(shared: Arc<Shared<S>>) {
 }
 
 /// Ends the heartbeat of a worker that leaves no claims behind.
-pub(super) async fn end<S: Reactive>(shared: &Shared<S>) {
+pub(super) async fn end<S: ReactionStore>(shared: &Shared<S>) {
     leave_seat(shared).await;
     let has_beaten = shared.heartbeat.state().last.is_some();
     if has_beaten && let Err(error) = shared.store.beat(&shared.worker, Duration::ZERO).await {
@@ -102,7 +102,7 @@ pub(super) async fn end<S: Reactive>(shared: &Shared<S>) {
 }
 
 /// Takes one of the seats for workers that run suspects: at most half of the workers have one.
-pub(super) async fn take_seat<S: Reactive>(shared: &Shared<S>) -> Result<bool> {
+pub(super) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bool> {
     let mut living = shared.store.living().await?;
     living.insert(shared.worker.clone());
     for number in 0..(living.len() / 2).max(1) {
@@ -117,7 +117,7 @@ pub(super) async fn take_seat<S: Reactive>(shared: &Shared<S>) -> Result<bool> {
 }
 
 /// Gives the seat back, if this worker has one.
-pub(super) async fn leave_seat<S: Reactive>(shared: &Shared<S>) {
+pub(super) async fn leave_seat<S: ReactionStore>(shared: &Shared<S>) {
     if let Some(seat) = shared.heartbeat.take_seat()
         && let Err(error) = shared.store.give_lease(&seat, &shared.worker).await
     {

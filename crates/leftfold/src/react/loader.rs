@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::store::{FoundDocument, On, Reactive};
+use super::store::{DocumentSource, FoundDocument, ReactionStore};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 
@@ -13,7 +13,7 @@ const MOST: usize = 500;
 /// The approximate number of bytes of documents that are read at once.
 pub(super) const BYTES: usize = 8 << 20;
 
-type Asked = (On, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
+type Asked = (DocumentSource, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
 
 /// Reads current documents, none older than its request.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Loader(mpsc::Sender<Asked>);
 
 impl Loader {
     /// Creates a loader that reads from a store until its last clone is dropped.
-    pub(super) fn on<S: Reactive>(store: S) -> Self {
+    pub(super) fn on<S: ReactionStore>(store: S) -> Self {
         let (ask, mut asked) = mpsc::channel::<Asked>(MOST);
         tokio::spawn(async move {
             let mut batch = Vec::new();
@@ -43,7 +43,7 @@ impl Loader {
     }
 
     /// Returns the current document, if it exists.
-    pub(super) async fn load(&self, on: &On, id: &DocumentId) -> Result<Option<FoundDocument>> {
+    pub(super) async fn load(&self, on: &DocumentSource, id: &DocumentId) -> Result<Option<FoundDocument>> {
         let (answer, answered) = oneshot::channel();
         let stopped = || Error::new(Kind::Stopped, "reading a document: the reactor has ended");
         self.0.send((on.clone(), id.clone(), answer)).await.map_err(|_| stopped())?;
@@ -51,8 +51,8 @@ impl Loader {
     }
 }
 
-async fn read<S: Reactive>(store: &S, batch: Vec<Asked>) {
-    let mut by_place: BTreeMap<On, Vec<(DocumentId, oneshot::Sender<_>)>> = BTreeMap::new();
+async fn read<S: ReactionStore>(store: &S, batch: Vec<Asked>) {
+    let mut by_place: BTreeMap<DocumentSource, Vec<(DocumentId, oneshot::Sender<_>)>> = BTreeMap::new();
     for (on, id, answer) in batch {
         by_place.entry(on).or_default().push((id, answer));
     }

@@ -30,17 +30,18 @@ mod watch;
 pub use context::{Context, Lock, NotCurrent};
 pub use filter::Filter;
 pub(crate) use planner::place_name;
-pub use reacting::{Counts, Reacting};
+pub use reacting::{ReactorCounts, ReactorHandle};
 pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
 pub use reactor::{Reactor, Registration};
 pub(crate) use retry::later;
 pub use retry::{Every, Retry};
 pub use store::{
-    Body, Change, Changes, Comparing, Depth, Due, Feed, FoundDocument, FoundDocuments, On, Plain, Query,
-    Reactive, Registered, Told, Wanted,
+    Body, Comparing, Depth, DocumentFeed, DocumentSource, DueTasks, ExternalCollection, FeedChanges,
+    FeedItem, FoundDocument, FoundDocuments, Query, ReactionStore, Registered, TaskChange, WantedTasks,
 };
 pub use task::{
-    Cursor, Ended, Evolution, Loser, Moment, Outcome, Rules, Run, Seen, State, Suspicion, Task, TaskKey,
+    Ended, Evolution, Loser, Observation, Rules, Run, RunOutcome, State, StreamProgress, Suspicion, Task,
+    TaskKey, TaskMoment,
 };
 pub use value::{Decimal, Fields, Value};
 pub use watch::Paths;

@@ -20,9 +20,10 @@ use super::reaction::{Cleanup, Definition};
 use super::retry::Every;
 use super::shared::Shared;
 use super::store::{
-    Change, Comparing, Feed as _, FoundDocument, FoundDocuments, On, Query, Reactive, Registered, Told,
+    Comparing, DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, FoundDocuments, Query,
+    ReactionStore, Registered, TaskChange,
 };
-use super::task::{Seen, State, Task, TaskKey};
+use super::task::{Observation, State, Task, TaskKey};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 use crate::planted::{Bug, planted};
@@ -44,7 +45,7 @@ pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Follows the documents of one place while this process has the lease, and stands by otherwise.
-pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
+pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: DocumentSource) {
     let name = place_name(&on);
     let (shared, on, name) = (&shared, &on, &name);
     let lead = move |number| async move {
@@ -60,7 +61,7 @@ pub(super) async fn follow<S: Reactive>(shared: Arc<Shared<S>>, on: On) {
     shared.while_leading(name, lead).await;
 }
 
-impl<S: Reactive> Shared<S> {
+impl<S: ReactionStore> Shared<S> {
     /// Runs `lead` while this process has the lease of this name, and stands by otherwise. Releases
     /// the lease at the end.
     pub(super) async fn while_leading<L: Future<Output = Result<()>>>(
@@ -81,7 +82,7 @@ impl<S: Reactive> Shared<S> {
                 if number.is_some() {
                     // The previous leader may have died after it saved tasks and before it woke the
                     // runners.
-                    self.stir().await?;
+                    self.wake().await?;
                 }
                 Ok(number)
             };
@@ -113,18 +114,18 @@ impl<S: Reactive> Shared<S> {
 }
 
 /// Returns the name under which the lease and the place of a feed are stored.
-pub(crate) fn place_name(on: &On) -> String {
+pub(crate) fn place_name(on: &DocumentSource) -> String {
     format!("feed of {on}")
 }
 
 struct Leader<'a, S> {
     shared: &'a Arc<Shared<S>>,
-    on: &'a On,
+    on: &'a DocumentSource,
     name: &'a str,
     number: u64,
 }
 
-impl<S: Reactive> Leader<'_, S> {
+impl<S: ReactionStore> Leader<'_, S> {
     /// Plans until the lease is lost.
     async fn lead(self) -> Result<()> {
         let store = &self.shared.store;
@@ -140,7 +141,7 @@ impl<S: Reactive> Leader<'_, S> {
                 return Ok(());
             }
             place = Some(begin);
-            self.shared.stir().await?;
+            self.shared.wake().await?;
         }
         // The feed may already have changes, as it may after a full batch.
         let mut is_more = true;
@@ -157,8 +158,8 @@ impl<S: Reactive> Leader<'_, S> {
                 told = feed.next(PIECE, patience) => told?,
             };
             let changes = match told {
-                Told::Changes(changes) => changes,
-                Told::Lost(why) => {
+                FeedItem::Changes(changes) => changes,
+                FeedItem::Lost(why) => {
                     tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
                     feed = store.follow(vec![self.on.clone()], None).await?;
                     let begin = self.first_place(&mut feed).await?;
@@ -169,7 +170,7 @@ impl<S: Reactive> Leader<'_, S> {
                         return Ok(());
                     }
                     place = Some(begin);
-                    self.shared.stir().await?;
+                    self.shared.wake().await?;
                     continue;
                 }
             };
@@ -206,13 +207,13 @@ impl<S: Reactive> Leader<'_, S> {
 
     async fn first_place(&self, feed: &mut S::Feed) -> Result<String> {
         match feed.next(PIECE, Duration::ZERO).await? {
-            Told::Changes(changes) => {
+            FeedItem::Changes(changes) => {
                 for (on, ids) in changes.documents {
                     self.shared.plan(&on, ids).await?;
                 }
                 Ok(changes.through)
             }
-            Told::Lost(why) => {
+            FeedItem::Lost(why) => {
                 let message =
                     format!("following {}: changes are lost before they are heard of: {why}", self.on);
                 Err(Error::new(Kind::Unavailable, message))
@@ -240,7 +241,7 @@ impl<S: Reactive> Leader<'_, S> {
 
 /// Checks documents that are due, and compares all documents where that is needed, for the
 /// reactions that this process knows.
-pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
+pub(super) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let mut pauses = shared.pauses();
     let mut stirs = u64::MAX;
     while !shared.is_stopping() {
@@ -267,7 +268,7 @@ pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
         }
         tokio::select! { biased;
             () = shared.stopping() => return,
-            stirred = shared.store.stirred(stirs, wait) => match stirred {
+            stirred = shared.store.woken(stirs, wait) => match stirred {
                 Ok(number) => stirs = number,
                 Err(error) => {
                     shared.failed(&error, "waiting for something to look at");
@@ -278,9 +279,9 @@ pub(super) async fn look_after<S: Reactive>(shared: Arc<Shared<S>>) {
     }
 }
 
-impl<S: Reactive> Shared<S> {
+impl<S: ReactionStore> Shared<S> {
     /// Plans tasks for documents that may have changed.
-    pub(super) async fn plan(&self, on: &On, ids: BTreeSet<DocumentId>) -> Result<()> {
+    pub(super) async fn plan(&self, on: &DocumentSource, ids: BTreeSet<DocumentId>) -> Result<()> {
         let registered: Vec<_> =
             self.refresh().await?.into_iter().filter(|one| one.on.as_ref() == Some(on)).collect();
         let mut pairs: BTreeSet<(String, DocumentId)> = BTreeSet::new();
@@ -291,7 +292,7 @@ impl<S: Reactive> Shared<S> {
     }
 
     /// Plans tasks, and retries where other processes changed a task first.
-    async fn plan_pairs(&self, on: &On, mut pairs: BTreeSet<(String, DocumentId)>) -> Result<()> {
+    async fn plan_pairs(&self, on: &DocumentSource, mut pairs: BTreeSet<(String, DocumentId)>) -> Result<()> {
         let backoff = Backoff::default().first(Duration::from_millis(1)).most(Duration::from_millis(200));
         let mut delays = backoff.limit(50).delays(self.env.random());
         let mut is_due = false;
@@ -354,7 +355,7 @@ impl<S: Reactive> Shared<S> {
             }
         }
         if is_due {
-            self.stir().await?;
+            self.wake().await?;
         }
         Ok(())
     }
@@ -372,13 +373,13 @@ impl<S: Reactive> Shared<S> {
         key: &TaskKey,
         task: Option<Task>,
         document: Option<&FoundDocument>,
-    ) -> Option<Change> {
+    ) -> Option<TaskChange> {
         let seen = task.as_ref().map(|task| task.version);
         let moment = self.moment();
         let after = match self.known(&key.reaction) {
             Some(definition) => {
                 let (looks, check_at) = definition.look(document, moment.now);
-                if let Seen::Unreadable(why) = &looks {
+                if let Observation::Unreadable(why) = &looks {
                     tracing::warn!(reaction = key.reaction, document = %key.document, why, "document can't be read, its task fails");
                 }
                 let check_at = check_at.filter(|at| *at > moment.now);
@@ -388,8 +389,8 @@ impl<S: Reactive> Shared<S> {
             None => Task::look_again(task, key, moment),
         };
         Some(match seen {
-            Some(seen) => Change::Update(seen, after),
-            None => Change::Insert(after),
+            Some(seen) => TaskChange::Update(seen, after),
+            None => TaskChange::Insert(after),
         })
     }
 
@@ -404,7 +405,7 @@ impl<S: Reactive> Shared<S> {
             if due.tasks.is_empty() {
                 return Ok(due.next.map(|next| until(next, due.now)));
             }
-            let mut by_place: BTreeMap<On, BTreeSet<(String, DocumentId)>> = BTreeMap::new();
+            let mut by_place: BTreeMap<DocumentSource, BTreeSet<(String, DocumentId)>> = BTreeMap::new();
             for task in due.tasks {
                 let definition = self.definitions.iter().find(|one| one.name == task.key.reaction);
                 if let Some(on) = definition.and_then(|one| one.on.clone()) {
@@ -489,10 +490,12 @@ impl<S: Reactive> Shared<S> {
         let Some(after) = Task::schedule(task, &key, every, &definition.rules, self.moment()) else {
             return Ok(None);
         };
-        let change =
-            seen.map_or_else(|| Change::Insert(after.clone()), |seen| Change::Update(seen, after.clone()));
+        let change = seen.map_or_else(
+            || TaskChange::Insert(after.clone()),
+            |seen| TaskChange::Update(seen, after.clone()),
+        );
         let refused = self.store.save_tasks(vec![change]).await?;
-        self.stir().await?;
+        self.wake().await?;
         Ok(if refused.is_empty() { None } else { Some(Comparing::ToBegin) })
     }
 
@@ -515,7 +518,7 @@ impl<S: Reactive> Shared<S> {
         let evolved = |task: Task| {
             let seen = task.version;
             let task = task.evolve(&definition.rules, definition.evolution, moment())?;
-            Some(Change::Update(seen, task))
+            Some(TaskChange::Update(seen, task))
         };
         let keys = tasks.into_iter().map(|task| task.key).collect();
         let changes: Vec<_> = self.store.load_tasks(keys).await?.into_iter().filter_map(evolved).collect();
@@ -523,7 +526,7 @@ impl<S: Reactive> Shared<S> {
             // Tasks that were changed meanwhile are handled again, because the error below repeats
             // the batch.
             let refused = self.store.save_tasks(changes).await?;
-            self.stir().await?;
+            self.wake().await?;
             if !refused.is_empty() {
                 return Err(Error::new(
                     Kind::Unavailable,
@@ -535,7 +538,11 @@ impl<S: Reactive> Shared<S> {
     }
 
     /// Returns the ids of those documents that exist.
-    async fn those_there(&self, on: &On, mut ids: Vec<DocumentId>) -> Result<BTreeSet<DocumentId>> {
+    async fn those_there(
+        &self,
+        on: &DocumentSource,
+        mut ids: Vec<DocumentId>,
+    ) -> Result<BTreeSet<DocumentId>> {
         let mut there = BTreeSet::new();
         while !ids.is_empty() {
             let found = self.store.current_documents(on, ids, BYTES).await?;
@@ -546,7 +553,7 @@ impl<S: Reactive> Shared<S> {
     }
 
     /// Deletes tasks whose retention time has passed.
-    pub(super) async fn sweep(&self, on: &On) -> Result<u64> {
+    pub(super) async fn sweep(&self, on: &DocumentSource) -> Result<u64> {
         let mut swept = 0;
         for definition in self.current().into_iter().filter(|definition| definition.on.as_ref() == Some(on)) {
             let keep_for = match definition.cleanup {
@@ -579,7 +586,7 @@ impl<S: Reactive> Shared<S> {
                 let over: Vec<_> = outside
                     .into_iter()
                     .filter(is_over)
-                    .map(|task| Change::Delete(task.version, task.key))
+                    .map(|task| TaskChange::Delete(task.version, task.key))
                     .collect();
                 let count = over.len() as u64;
                 // Tasks that were changed meanwhile wait for the next sweep.
@@ -592,7 +599,7 @@ impl<S: Reactive> Shared<S> {
 }
 
 /// Registers a reaction. If it is new or has changed, requests a comparison of all documents.
-pub(super) async fn register<S: Reactive>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+pub(super) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
     loop {
         let found = shared.store.registered().await?;
         let found = found.into_iter().find(|one| one.name == definition.name);

@@ -14,7 +14,7 @@ use super::filter::Filter;
 use super::loader::BYTES;
 use super::planner;
 use super::shared::Shared;
-use super::store::{Change, Depth, FoundDocument, On, Query, Reactive, Registered};
+use super::store::{Depth, DocumentSource, FoundDocument, Query, ReactionStore, Registered, TaskChange};
 use super::task::{State, Task, TaskKey};
 use crate::error::{Error, Invalid, Kind, Result};
 
@@ -23,7 +23,7 @@ const PIECE: usize = 500;
 
 /// Counters of a reactor since it was started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Counts {
+pub struct ReactorCounts {
     /// Changes of tasks because documents changed.
     pub planned: u64,
     /// Runs that began.
@@ -53,7 +53,7 @@ pub struct Counts {
     pub took: [u64; 6],
 }
 
-impl Counts {
+impl ReactorCounts {
     pub(super) fn handler(&mut self, took: Duration) {
         const BOUNDS: [u128; 5] = [1, 10, 100, 1_000, 10_000];
         let at = BOUNDS.iter().position(|bound| took.as_millis() < *bound).unwrap_or(BOUNDS.len());
@@ -70,9 +70,9 @@ struct Handle<S> {
 
 /// A handle of running reactions. Cloning creates another handle; dropping the last one aborts all
 /// work.
-pub struct Reacting<S>(Arc<Handle<S>>);
+pub struct ReactorHandle<S>(Arc<Handle<S>>);
 
-impl<S> Clone for Reacting<S> {
+impl<S> Clone for ReactorHandle<S> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
@@ -86,7 +86,7 @@ impl<S> Drop for Handle<S> {
     }
 }
 
-impl<S: Reactive> Reacting<S> {
+impl<S: ReactionStore> ReactorHandle<S> {
     pub(super) fn new(
         shared: Arc<Shared<S>>,
         planners: JoinSet<()>,
@@ -102,13 +102,13 @@ impl<S: Reactive> Reacting<S> {
     }
 
     /// Returns the counters of this process.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ReactorCounts {
         self.0.shared.counts()
     }
 
     /// Returns the lag of each feed of changes that this process follows: the time since which it
     /// has had unplanned changes. The lag is zero if all changes are planned.
-    pub fn feed_lags(&self) -> BTreeMap<On, Duration> {
+    pub fn feed_lags(&self) -> BTreeMap<DocumentSource, Duration> {
         self.0.shared.lags()
     }
 
@@ -153,7 +153,7 @@ impl<S: Reactive> Reacting<S> {
             }
             while !tasks.is_empty() {
                 let count = tasks.len() as u64;
-                let change = |task: Task| Change::Update(task.version, task.retry(shared.moment()));
+                let change = |task: Task| TaskChange::Update(task.version, task.retry(shared.moment()));
                 let refused = self.store().save_tasks(tasks.into_iter().map(change).collect()).await?;
                 retried += count - refused.len() as u64;
                 tasks = self.store().load_tasks(refused).await?;
@@ -161,7 +161,7 @@ impl<S: Reactive> Reacting<S> {
             }
         }
         if retried > 0 {
-            shared.stir().await?;
+            shared.wake().await?;
         }
         Ok(retried)
     }
@@ -170,7 +170,7 @@ impl<S: Reactive> Reacting<S> {
     async fn matching(&self, tasks: Vec<Task>, filter: &Filter) -> Result<Vec<Task>> {
         let places: BTreeMap<_, _> =
             self.reactions().await?.into_iter().filter_map(|one| Some((one.name, one.on?))).collect();
-        let mut by_place: BTreeMap<On, Vec<Task>> = BTreeMap::new();
+        let mut by_place: BTreeMap<DocumentSource, Vec<Task>> = BTreeMap::new();
         for task in tasks {
             if let Some(on) = places.get(&task.key.reaction) {
                 by_place.entry(on.clone()).or_default().push(task);
@@ -212,7 +212,7 @@ impl<S: Reactive> Reacting<S> {
             registered.throttled = None;
         };
         self.set(reaction, run).await?;
-        self.0.shared.stir().await
+        self.0.shared.wake().await
     }
 
     async fn set(&self, reaction: &str, change: impl Fn(&mut Registered)) -> Result<()> {

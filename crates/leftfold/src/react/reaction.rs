@@ -14,8 +14,8 @@ use serde::de::DeserializeOwned;
 use super::context::{Context, Inner};
 use super::filter::Filter;
 use super::retry::{Every, Retry};
-use super::store::{Body, FoundDocument, On, Plain};
-use super::task::{Evolution, MAX_HISTORY, Rules, Seen, kept};
+use super::store::{Body, DocumentSource, ExternalCollection, FoundDocument};
+use super::task::{Evolution, MAX_HISTORY, Observation, Rules, kept};
 use super::watch::Paths;
 use crate::documents::Collection;
 use crate::error::Invalid;
@@ -61,7 +61,7 @@ type Handled = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
 type Handler = Box<dyn Fn(Arc<Inner>) -> Handled + Send + Sync>;
 /// Evaluates a document. Also returns the time at which the result may differ although the document
 /// does not change.
-type Look = Box<dyn Fn(&Body, Timestamp) -> (Seen, Option<Timestamp>) + Send + Sync>;
+type Look = Box<dyn Fn(&Body, Timestamp) -> (Observation, Option<Timestamp>) + Send + Sync>;
 
 /// When the task of a document is deleted.
 ///
@@ -120,7 +120,7 @@ pub(super) struct Wanted {
 /// The complete definition of a reaction.
 pub(super) struct Definition {
     pub(super) name: String,
-    pub(super) on: Option<On>,
+    pub(super) on: Option<DocumentSource>,
     /// The trigger as text: if it changes, all documents must be compared again.
     pub(super) text: String,
     pub(super) rules: Rules,
@@ -141,12 +141,16 @@ impl fmt::Debug for Definition {
 
 impl Definition {
     /// Evaluates a document or its absence.
-    pub(super) fn look(&self, document: Option<&FoundDocument>, now: Timestamp) -> (Seen, Option<Timestamp>) {
+    pub(super) fn look(
+        &self,
+        document: Option<&FoundDocument>,
+        now: Timestamp,
+    ) -> (Observation, Option<Timestamp>) {
         match document.map(|document| &document.body) {
-            None => (Seen::Absent, None),
-            Some(Err(why)) => (Seen::Unreadable(why.clone()), None),
+            None => (Observation::Absent, None),
+            Some(Err(why)) => (Observation::Unreadable(why.clone()), None),
             Some(Ok(body)) => match (self.look)(body, now) {
-                (Seen::Inside(watched), check_at) => (Seen::Inside(kept(watched)), check_at),
+                (Observation::Inside(watched), check_at) => (Observation::Inside(kept(watched)), check_at),
                 seen => seen,
             },
         }
@@ -162,7 +166,7 @@ impl Reaction {
     /// Begins a reaction to documents of a projection. Tasks are stored under `name`: do not change
     /// it.
     pub fn on<P: Projection>(projection: P, name: &str) -> Draft<P::Document> {
-        Draft::new(Collection::new(projection.name()).map(On::Projection).map(Some), name)
+        Draft::new(Collection::new(projection.name()).map(DocumentSource::Projection).map(Some), name)
     }
 
     /// Begins a reaction to events of these types. It handles each event once, and the events of a
@@ -213,7 +217,7 @@ impl Reaction {
 
     /// Begins a reaction to documents of a collection that any program writes to.
     pub fn on_plain<D: DeserializeOwned>(collection: &str, name: &str) -> Draft<D> {
-        Draft::new(Plain::new(collection).map(On::Plain).map(Some), name)
+        Draft::new(ExternalCollection::new(collection).map(DocumentSource::Plain).map(Some), name)
     }
 }
 
@@ -259,7 +263,7 @@ impl Draft<Event> {
             cleanup,
             concurrency,
             events,
-            look: Box::new(|_, _| (Seen::Outside, None)),
+            look: Box::new(|_, _| (Observation::Outside, None)),
             handler: Box::new(move |inner| Box::pin(handler(Context::new(inner)))),
         })))
     }
@@ -273,7 +277,7 @@ type Again<D> = Box<dyn Fn(&D, Timestamp) -> Option<Timestamp> + Send + Sync>;
 #[must_use = "it is no reaction until it is told what to run"]
 pub struct Draft<D> {
     name: String,
-    on: Result<Option<On>, Invalid>,
+    on: Result<Option<DocumentSource>, Invalid>,
     filter: Option<Filter>,
     when: Option<When<D>>,
     again: Option<Again<D>>,
@@ -288,7 +292,7 @@ pub struct Draft<D> {
 }
 
 impl<D> Draft<D> {
-    fn new(on: Result<Option<On>, Invalid>, name: &str) -> Self {
+    fn new(on: Result<Option<DocumentSource>, Invalid>, name: &str) -> Self {
         let rules = Rules {
             debounce: Duration::ZERO,
             at_most: Duration::from_mins(1),
@@ -400,7 +404,7 @@ impl<D> Draft<D> {
         Self { rules: Rules { visibility: silence, ..self.rules }, ..self }
     }
 
-    fn check(&self) -> Result<Option<On>, Invalid> {
+    fn check(&self) -> Result<Option<DocumentSource>, Invalid> {
         let fits = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
         if self.name.is_empty() || self.name.len() > 100 || !self.name.chars().all(fits) {
             return Err(Invalid::new(
@@ -471,23 +475,23 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
             if let Some(filter) = &filter {
                 let value = match body.value() {
                     Ok(value) => value,
-                    Err(error) => return (Seen::Unreadable(error.to_string()), None),
+                    Err(error) => return (Observation::Unreadable(error.to_string()), None),
                 };
                 check_at = filter.changes_at(&value, now);
                 if !filter.matches(&value, now) {
-                    return (Seen::Outside, check_at);
+                    return (Observation::Outside, check_at);
                 }
             }
             // If the document has another type, let the handler run and fail: its error is where
             // people look.
             let Ok(typed) = is_typed.then(|| document.to::<D>()).transpose() else {
-                return (Seen::Inside(document.clone()), check_at);
+                return (Observation::Inside(document.clone()), check_at);
             };
             if let Some(typed) = &typed {
                 let again = again.as_ref().and_then(|again| again(typed, now));
                 check_at = [check_at, again.filter(|again| *again > now)].into_iter().flatten().min();
                 if when.as_ref().is_some_and(|when| !when(typed)) {
-                    return (Seen::Outside, check_at);
+                    return (Observation::Outside, check_at);
                 }
             }
             let watched = match (&watch, &typed, &paths) {
@@ -495,7 +499,7 @@ impl<D: DeserializeOwned + Send + 'static> Draft<D> {
                 (_, _, Some(paths)) => body.value().and_then(|value| Json::of(&paths.values(&value))),
                 _ => Ok(document.clone()),
             };
-            (Seen::Inside(watched.unwrap_or_else(|_| document.clone())), check_at)
+            (Observation::Inside(watched.unwrap_or_else(|_| document.clone())), check_at)
         };
         Reaction(Ok(Arc::new(Definition {
             name,

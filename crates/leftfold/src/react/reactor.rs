@@ -9,11 +9,11 @@ use tokio::task::JoinSet;
 
 use super::events;
 use super::planner::{self, SWEEP_EVERY};
-use super::reacting::Reacting;
+use super::reacting::ReactorHandle;
 use super::reaction::Reaction;
 use super::runner;
 use super::shared::{self, Shared};
-use super::store::{On, Reactive};
+use super::store::{DocumentSource, ReactionStore};
 use crate::env::{Env, System, event_id};
 use crate::error::{Invalid, Result};
 
@@ -54,7 +54,7 @@ pub struct Reactor<S> {
     sweep_every: Duration,
 }
 
-impl<S: Reactive> Reactor<S> {
+impl<S: ReactionStore> Reactor<S> {
     /// Creates a reactor on this store, without reactions.
     pub fn on(store: S) -> Self {
         Self {
@@ -108,7 +108,7 @@ impl<S: Reactive> Reactor<S> {
     }
 
     /// Registers the reactions, then plans and runs tasks until it is [stopped](Reacting::stop).
-    pub async fn start(self) -> Result<Reacting<S>> {
+    pub async fn start(self) -> Result<ReactorHandle<S>> {
         Ok(self.register().await?.start())
     }
 
@@ -155,13 +155,13 @@ impl<S: Reactive> Reactor<S> {
 #[must_use = "nothing runs until it is started"]
 pub struct Registration<S> {
     shared: Arc<Shared<S>>,
-    places: Vec<On>,
+    places: Vec<DocumentSource>,
     plans: bool,
 }
 
-impl<S: Reactive> Registration<S> {
+impl<S: ReactionStore> Registration<S> {
     /// Plans and runs tasks until it is [stopped](Reacting::stop).
-    pub fn start(self) -> Reacting<S> {
+    pub fn start(self) -> ReactorHandle<S> {
         let Self { shared, places, plans } = self;
         let mut planners = JoinSet::new();
         if plans {
@@ -178,6 +178,6 @@ impl<S: Reactive> Registration<S> {
         let end = watch::Sender::new(None);
         let runner = (!shared.runs.is_empty())
             .then(|| tokio::spawn(runner::run(Arc::clone(&shared), end.subscribe())));
-        Reacting::new(shared, planners, runner, end)
+        ReactorHandle::new(shared, planners, runner, end)
     }
 }

@@ -22,8 +22,8 @@ use super::loader::Loader;
 use super::quarantine::{Quarantine, Step};
 use super::reaction::Definition;
 use super::shared::{Hand, Shared};
-use super::store::Reactive;
-use super::task::{Outcome, Suspicion, Task};
+use super::store::ReactionStore;
+use super::task::{RunOutcome, Suspicion, Task};
 use crate::error::Result;
 
 /// The longest wait before looking again for due tasks.
@@ -33,7 +33,10 @@ const GATHER: Duration = Duration::from_millis(2);
 
 /// Claims and runs tasks until the stop signal; then waits for handlers until the deadline, and
 /// gives back the remaining claims.
-pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Receiver<Option<Instant>>) {
+pub(super) async fn run<S: ReactionStore>(
+    shared: Arc<Shared<S>>,
+    mut stop: watch::Receiver<Option<Instant>>,
+) {
     let loader = Loader::on(shared.store.clone());
     let (finish, finished) = mpsc::channel(FINISH);
     // These tasks end with this function, however it ends: claims of a dead runner must not be
@@ -80,7 +83,7 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
         tokio::select! { biased;
             () = told(&mut stop) => {}
             () = freed => {}
-            stirred = shared.store.stirred(stirs, wait) => match stirred {
+            stirred = shared.store.woken(stirs, wait) => match stirred {
                 Ok(number) => stirs = number,
                 Err(error) => {
                     shared.failed(&error, "waiting for tasks");
@@ -103,7 +106,7 @@ pub(super) async fn run<S: Reactive>(shared: Arc<Shared<S>>, mut stop: watch::Re
 
 /// Takes the next step: claims tasks and has them handled, or begins or ends a turn of suspects.
 /// Returns the time to wait before the next step.
-async fn step<S: Reactive>(
+async fn step<S: ReactionStore>(
     shared: &Shared<S>,
     quarantine: &mut Quarantine,
     mut handle: impl FnMut(Arc<Definition>, Task),
@@ -156,7 +159,7 @@ async fn told(stop: &mut watch::Receiver<Option<Instant>>) {
     let _ = stop.wait_for(Option::is_some).await;
 }
 
-async fn handle<S: Reactive>(
+async fn handle<S: ReactionStore>(
     shared: Arc<Shared<S>>,
     definition: Arc<Definition>,
     task: Task,
@@ -167,7 +170,7 @@ async fn handle<S: Reactive>(
     let event = match events::next(&shared.store, &definition, &task).await {
         Ok(event) => event,
         Err(error) => {
-            let outcome = Outcome::Failed(error.to_string());
+            let outcome = RunOutcome::Failed(error.to_string());
             let (completes, unseen, took) = (false, false, Duration::ZERO);
             let finished = Finished { key, epoch, outcome, completes, unseen, took };
             let _ = finish.send(finished).await;
@@ -222,18 +225,18 @@ async fn handle<S: Reactive>(
         return;
     };
     let outcome = match said {
-        Ok(_) if inner.stale.load(Ordering::Relaxed) => Outcome::Stale,
-        Ok(Ok(())) => inner.takes_deferred().map_or_else(|| done(revision), Outcome::Deferred),
-        Ok(Err(error)) => Outcome::Failed(error.to_string()),
-        Err(error) if error.is_panic() => Outcome::Failed(panicked(error)),
-        Err(error) => Outcome::Failed(format!("the handler was ended: {error}")),
+        Ok(_) if inner.stale.load(Ordering::Relaxed) => RunOutcome::Stale,
+        Ok(Ok(())) => inner.takes_deferred().map_or_else(|| done(revision), RunOutcome::Deferred),
+        Ok(Err(error)) => RunOutcome::Failed(error.to_string()),
+        Err(error) if error.is_panic() => RunOutcome::Failed(panicked(error)),
+        Err(error) => RunOutcome::Failed(format!("the handler was ended: {error}")),
     };
     if inner.throttles.load(Ordering::Relaxed) {
         shared.count(|counts| counts.throttled += 1);
     }
     let took = begun.elapsed();
     match &outcome {
-        Outcome::Failed(error) => tracing::warn!(parent: &span, ?took, error, "failed"),
+        RunOutcome::Failed(error) => tracing::warn!(parent: &span, ?took, error, "failed"),
         outcome => tracing::debug!(parent: &span, ?took, ?outcome, "ended"),
     }
     let completes = inner.completes.load(Ordering::Relaxed);
@@ -245,8 +248,8 @@ async fn handle<S: Reactive>(
 }
 
 /// Returns the outcome of a success: an event was handled, or a document.
-fn done(revision: Option<u64>) -> Outcome {
-    revision.map_or(Outcome::Done, Outcome::Handled)
+fn done(revision: Option<u64>) -> RunOutcome {
+    revision.map_or(RunOutcome::Done, RunOutcome::Handled)
 }
 
 fn panicked(error: tokio::task::JoinError) -> String {

@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::context::Hands;
 use super::heartbeat::Heartbeat;
 use super::planner::SWEEP_EVERY;
-use super::reacting::Counts;
+use super::reacting::ReactorCounts;
 use super::reaction::Definition;
 use super::running::Running;
-use super::store::{On, Reactive, Registered};
-use super::task::Moment;
+use super::store::{DocumentSource, ReactionStore, Registered};
+use super::task::TaskMoment;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::planted::{Bug, planted};
@@ -61,15 +61,15 @@ pub(super) struct Shared<S> {
     registry: Mutex<BTreeMap<String, Registered>>,
     /// The feeds that this process follows, each with the time since which it has unplanned
     /// changes.
-    behind: Mutex<BTreeMap<On, Option<Instant>>>,
-    counts: Mutex<Counts>,
+    behind: Mutex<BTreeMap<DocumentSource, Option<Instant>>>,
+    counts: Mutex<ReactorCounts>,
     /// The store's time, and the local instant at which it was read.
     clock: Mutex<(Timestamp, Instant)>,
     stop: Stop,
     to_stir: Notify,
 }
 
-impl<S: Reactive> Shared<S> {
+impl<S: ReactionStore> Shared<S> {
     /// Creates the state of a reactor that does nothing yet.
     pub(super) async fn new(store: S, env: Arc<dyn Env>, owner: String) -> Result<Self> {
         let now = ask_time(&store).await?;
@@ -101,10 +101,10 @@ impl<S: Reactive> Shared<S> {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "chance need not be exact")]
-    pub(super) fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> TaskMoment {
         let (version, chance) = (self.env.random() >> 1, self.env.random());
         // Versions are never 0: that is the version of a task that was never saved.
-        Moment {
+        TaskMoment {
             now: self.now(),
             version: version.max(1),
             chance: (chance >> 11) as f64 / (1_u64 << 53) as f64,
@@ -143,33 +143,33 @@ impl<S: Reactive> Shared<S> {
         self.count(|counts| counts.failures += 1);
     }
 
-    pub(super) fn count(&self, count: impl FnOnce(&mut Counts)) {
+    pub(super) fn count(&self, count: impl FnOnce(&mut ReactorCounts)) {
         count(&mut lock(&self.counts));
     }
 
     /// Returns the counters of this process.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> ReactorCounts {
         lock(&self.counts).clone()
     }
 
     /// Returns the lag of each feed that this process follows.
-    pub(super) fn lags(&self) -> BTreeMap<On, Duration> {
+    pub(super) fn lags(&self) -> BTreeMap<DocumentSource, Duration> {
         let lag = |since: &Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
         lock(&self.behind).iter().map(|(on, since)| (on.clone(), lag(since))).collect()
     }
 
     /// Records that a feed has unplanned changes.
-    pub(super) fn falls_behind(&self, on: &On) {
+    pub(super) fn falls_behind(&self, on: &DocumentSource) {
         lock(&self.behind).entry(on.clone()).or_default().get_or_insert_with(Instant::now);
     }
 
     /// Records that all changes of a feed are planned.
-    pub(super) fn keeps_up(&self, on: &On) {
+    pub(super) fn keeps_up(&self, on: &DocumentSource) {
         lock(&self.behind).insert(on.clone(), None);
     }
 
     /// Records that this process no longer follows a feed.
-    pub(super) fn follows_no_more(&self, on: &On) {
+    pub(super) fn follows_no_more(&self, on: &DocumentSource) {
         lock(&self.behind).remove(on);
     }
 
@@ -195,12 +195,12 @@ impl<S: Reactive> Shared<S> {
         self.definitions.iter().filter_map(|definition| self.known(&definition.name)).collect()
     }
 
-    pub(super) async fn stir(&self) -> Result<()> {
-        self.store.stir().await
+    pub(super) async fn wake(&self) -> Result<()> {
+        self.store.wake().await
     }
 
     /// Wakes all processes soon.
-    pub(super) fn stir_soon(&self) {
+    pub(super) fn wake_soon(&self) {
         self.to_stir.notify_one();
     }
 
@@ -227,7 +227,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Returns the store's time and the local instant at which it was read. A slow answer may be
 /// outdated, so the request is repeated.
-async fn ask_time<S: Reactive>(store: &S) -> Result<(Timestamp, Instant)> {
+async fn ask_time<S: ReactionStore>(store: &S) -> Result<(Timestamp, Instant)> {
     const SOON: Duration = Duration::from_millis(100);
     const TRIES: usize = 10;
     let mut best = None;
@@ -246,7 +246,7 @@ async fn ask_time<S: Reactive>(store: &S) -> Result<(Timestamp, Instant)> {
     best.map(|(_, found)| found).ok_or_else(nothing)
 }
 
-pub(super) async fn keep_time<S: Reactive>(shared: Arc<Shared<S>>) {
+pub(super) async fn keep_time<S: ReactionStore>(shared: Arc<Shared<S>>) {
     while !shared.is_stopping() {
         shared.wait(CLOCK_EVERY).await;
         match ask_time(&shared.store).await {
@@ -256,13 +256,13 @@ pub(super) async fn keep_time<S: Reactive>(shared: Arc<Shared<S>>) {
     }
 }
 
-pub(super) async fn stir_when_asked<S: Reactive>(shared: Arc<Shared<S>>) {
+pub(super) async fn stir_when_asked<S: ReactionStore>(shared: Arc<Shared<S>>) {
     loop {
         tokio::select! { biased;
             () = shared.stopping() => return,
             () = shared.to_stir.notified() => {}
         }
-        if let Err(error) = shared.stir().await {
+        if let Err(error) = shared.wake().await {
             shared.failed(&error, "waking others up");
         }
     }
@@ -271,7 +271,7 @@ pub(super) async fn stir_when_asked<S: Reactive>(shared: Arc<Shared<S>>) {
 /// The access of handlers to the store.
 pub(super) struct Hand<S>(pub(super) Arc<Shared<S>>);
 
-impl<S: Reactive> Hands for Hand<S> {
+impl<S: ReactionStore> Hands for Hand<S> {
     fn now(&self) -> Timestamp {
         self.0.now()
     }

@@ -24,14 +24,14 @@ use crate::log::Log;
 /// The place where documents are stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum On {
+pub enum DocumentSource {
     /// The documents of a projection.
     Projection(Collection),
     /// The documents of a collection or table that any program writes to.
-    Plain(Plain),
+    Plain(ExternalCollection),
 }
 
-impl fmt::Display for On {
+impl fmt::Display for DocumentSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Projection(collection) => collection.fmt(f),
@@ -43,9 +43,9 @@ impl fmt::Display for On {
 /// The name of a collection or table that Leftfold does not own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Plain(String);
+pub struct ExternalCollection(String);
 
-impl Plain {
+impl ExternalCollection {
     /// Checks the name: letters, digits, `_`, `-` and `.`, without the reserved prefix `leftfold`.
     pub fn new(name: impl Into<String>) -> Result<Self, Invalid> {
         let name = name.into();
@@ -63,7 +63,7 @@ impl Plain {
     }
 }
 
-impl TryFrom<String> for Plain {
+impl TryFrom<String> for ExternalCollection {
     type Error = Invalid;
 
     fn try_from(name: String) -> Result<Self, Invalid> {
@@ -71,41 +71,41 @@ impl TryFrom<String> for Plain {
     }
 }
 
-impl From<Plain> for String {
-    fn from(plain: Plain) -> Self {
+impl From<ExternalCollection> for String {
+    fn from(plain: ExternalCollection) -> Self {
         plain.0
     }
 }
 
 /// A batch of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct FeedChanges {
     /// The documents that were written or deleted, each once.
-    pub documents: BTreeMap<On, BTreeSet<DocumentId>>,
+    pub documents: BTreeMap<DocumentSource, BTreeSet<DocumentId>>,
     /// The place from which the feed continues once all these changes are processed.
     pub through: String,
 }
 
 /// An item of a feed of changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FeedItem {
     /// Changed documents; empty if nothing changed for a while.
-    Changes(Changes),
+    Changes(FeedChanges),
     /// The changes since the feed's starting place are no longer available: all documents must be
     /// compared.
     Lost(String),
 }
 
 /// A feed of document changes.
-pub trait Feed: Send {
+pub trait DocumentFeed: Send {
     /// Returns the next changes, at most `most`. Waits for changes, but no longer than `patience`.
     /// Cancelling the call loses nothing.
-    fn next(&mut self, most: usize, patience: Duration) -> impl Future<Output = Result<Told>> + Send;
+    fn next(&mut self, most: usize, patience: Duration) -> impl Future<Output = Result<FeedItem>> + Send;
 }
 
 /// A conditional write of a task, with the version from which it was computed.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change {
+pub enum TaskChange {
     /// Inserts the task; it must not exist.
     Insert(Task),
     /// Replaces the task; it must have this version.
@@ -114,7 +114,7 @@ pub enum Change {
     Delete(u64, TaskKey),
 }
 
-impl Change {
+impl TaskChange {
     /// Returns the key of the task.
     pub fn key(&self) -> &TaskKey {
         match self {
@@ -126,7 +126,7 @@ impl Change {
 
 /// A request for due tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedTasks {
     /// The reaction.
     pub reaction: String,
     /// The version of the reaction's code in this process. Tasks that need a later one are left
@@ -140,7 +140,7 @@ pub struct Wanted {
 
 /// Tasks that can be claimed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Due {
+pub struct DueTasks {
     /// The tasks of each reaction, the longest due first.
     pub tasks: Vec<Task>,
     /// The time at which the next wanted task becomes due, if none of its reaction is due now.
@@ -163,7 +163,7 @@ pub struct Registered {
     /// A number that differs after each change.
     pub version: u64,
     /// The place of its documents; `None` if it reacts to events or to time only.
-    pub on: Option<On>,
+    pub on: Option<DocumentSource>,
     /// The filter and the watched values as text, as far as they can be described.
     pub definition: String,
     /// The latest version of its code.
@@ -317,13 +317,13 @@ impl FoundDocuments {
 }
 
 /// A store that supports reactions.
-pub trait Reactive: Log + Clone + Send + Sync + 'static {
+pub trait ReactionStore: Log + Clone + Send + Sync + 'static {
     /// The feed of document changes.
-    type Feed: Feed;
+    type Feed: DocumentFeed;
 
     /// Creates the structures needed to follow these documents, if any, and to keep tasks. Leaves
     /// existing structures unchanged.
-    fn prepare_reactions(&self, on: &[On]) -> impl Future<Output = Result<()>> + Send;
+    fn prepare_reactions(&self, on: &[DocumentSource]) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the store's time: one clock for all processes.
     fn time(&self) -> impl Future<Output = Result<Timestamp>> + Send;
@@ -333,7 +333,7 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// read does not affect the others.
     fn current_documents(
         &self,
-        on: &On,
+        on: &DocumentSource,
         ids: Vec<DocumentId>,
         bytes: usize,
     ) -> impl Future<Output = Result<FoundDocuments>> + Send;
@@ -341,28 +341,36 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     /// Returns ids of documents in order, after an id. Some of these documents may no longer exist.
     fn page_of_ids(
         &self,
-        on: &On,
+        on: &DocumentSource,
         after: Option<DocumentId>,
         most: usize,
     ) -> impl Future<Output = Result<Vec<DocumentId>>> + Send;
 
     /// Returns a feed of changes of these documents, from a place that a feed named, or from now
     /// on. The order of `on` does not matter.
-    fn follow(&self, on: Vec<On>, from: Option<String>) -> impl Future<Output = Result<Self::Feed>> + Send;
+    fn follow(
+        &self,
+        on: Vec<DocumentSource>,
+        from: Option<String>,
+    ) -> impl Future<Output = Result<Self::Feed>> + Send;
 
     /// Returns whether any of these documents was written or deleted between a place that a feed
     /// named and this call. Also returns `true` if the store can no longer tell.
-    fn has_changes(&self, on: Vec<On>, after: String) -> impl Future<Output = Result<bool>> + Send {
+    fn has_changes(
+        &self,
+        on: Vec<DocumentSource>,
+        after: String,
+    ) -> impl Future<Output = Result<bool>> + Send {
         async move {
             let mut feed = self.follow(on, Some(after.clone())).await?;
             let mut place = after;
             loop {
                 match feed.next(100, Duration::ZERO).await? {
-                    Told::Changes(changes) if !changes.documents.is_empty() => return Ok(true),
-                    Told::Changes(changes) if changes.through == place => return Ok(false),
+                    FeedItem::Changes(changes) if !changes.documents.is_empty() => return Ok(true),
+                    FeedItem::Changes(changes) if changes.through == place => return Ok(false),
                     // The feed passed only changes of other documents; changes of these may follow.
-                    Told::Changes(changes) => place = changes.through,
-                    Told::Lost(_) => return Ok(true),
+                    FeedItem::Changes(changes) => place = changes.through,
+                    FeedItem::Lost(_) => return Ok(true),
                 }
             }
         }
@@ -373,15 +381,18 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
 
     /// Applies each change whose task still has the version from which it was computed. Returns the
     /// keys of the others. After an error the outcome is unknown: read the tasks again.
-    fn save_tasks(&self, changes: Vec<Change>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
+    fn save_tasks(&self, changes: Vec<TaskChange>) -> impl Future<Output = Result<Vec<TaskKey>>> + Send;
 
     /// Returns tasks that can be claimed now under the wanted suspicion ([`Task::waits_under`]), of
     /// reactions that are neither paused nor throttled.
-    fn due_tasks(&self, wanted: Vec<Wanted>) -> impl Future<Output = Result<Due>> + Send;
+    fn due_tasks(&self, wanted: Vec<WantedTasks>) -> impl Future<Output = Result<DueTasks>> + Send;
 
     /// Returns tasks of these reactions whose documents are due to be checked.
-    fn tasks_to_check(&self, reactions: Vec<String>, most: usize)
-    -> impl Future<Output = Result<Due>> + Send;
+    fn tasks_to_check(
+        &self,
+        reactions: Vec<String>,
+        most: usize,
+    ) -> impl Future<Output = Result<DueTasks>> + Send;
 
     /// Returns tasks of registered reactions, ordered by reaction and document, after a key.
     fn list_tasks(
@@ -432,9 +443,9 @@ pub trait Reactive: Log + Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Wakes all runners, in every process, because tasks may be due.
-    fn stir(&self) -> impl Future<Output = Result<()>> + Send;
+    fn wake(&self) -> impl Future<Output = Result<()>> + Send;
 
     /// Waits until [`stir`](Self::stir) was called after the call that returned `since`, or until
     /// `patience` has passed. Returns the number for the next call.
-    fn stirred(&self, since: u64, patience: Duration) -> impl Future<Output = Result<u64>> + Send;
+    fn woken(&self, since: u64, patience: Duration) -> impl Future<Output = Result<u64>> + Send;
 }

@@ -139,7 +139,7 @@ pub struct Task {
     pub history: Vec<Run>,
     /// The progress of a reaction to events in its stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<Cursor>,
+    pub cursor: Option<StreamProgress>,
     /// The suspicion that the task kills the processes that run it.
     #[serde(default, skip_serializing_if = "Suspicion::is_none")]
     pub suspicion: Suspicion,
@@ -150,7 +150,7 @@ pub struct Task {
 
 /// The progress of a reaction to events in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
+pub struct StreamProgress {
     /// The revision up to which all wanted events are handled.
     pub handled: u64,
     /// The revision of the last wanted event known so far.
@@ -159,7 +159,7 @@ pub struct Cursor {
 
 /// The result of observing a document.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
+pub enum Observation {
     /// The document does not exist.
     Absent,
     /// The document can't be read, for this reason.
@@ -172,7 +172,7 @@ pub enum Seen {
 
 /// The outcome of a run, as the handler reports it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// The handler succeeded.
     Done,
     /// The event with this revision is handled; others may follow.
@@ -206,7 +206,7 @@ pub struct Rules {
 
 /// The inputs of a decision that differ on each call: the time and random values.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct TaskMoment {
     /// The store's time.
     pub now: Timestamp,
     /// The version of the resulting task.
@@ -223,23 +223,23 @@ impl Task {
     pub fn observe(
         task: Option<Self>,
         key: &TaskKey,
-        seen: Seen,
+        seen: Observation,
         check_at: Option<Timestamp>,
         rules: &Rules,
-        moment: Moment,
+        moment: TaskMoment,
     ) -> Option<Self> {
-        let Moment { now, version, .. } = moment;
+        let TaskMoment { now, version, .. } = moment;
         let before = match (task, &seen) {
             (Some(task), _) => task,
-            (None, Seen::Inside(_) | Seen::Unreadable(_)) => Self::new(key, rules, now),
+            (None, Observation::Inside(_) | Observation::Unreadable(_)) => Self::new(key, rules, now),
             // Such a document needs no task, unless it must be observed again.
             (None, _) if check_at.is_none() => return None,
             (None, _) => Self::new(key, rules, now),
         };
         let mut task = Self { check_at, ..before.clone() };
         match seen {
-            Seen::Absent | Seen::Outside if planted(Bug::LeaveUnseen) => {}
-            Seen::Absent | Seen::Outside => {
+            Observation::Absent | Observation::Outside if planted(Bug::LeaveUnseen) => {}
+            Observation::Absent | Observation::Outside => {
                 task.inside = false;
                 if before.inside && !planted(Bug::LeaveUnconfirmed) {
                     // This write may come long after the document was observed. The document may
@@ -254,8 +254,8 @@ impl Task {
                     task.changed_at = now;
                 }
             }
-            Seen::Unreadable(_) if planted(Bug::UnreadableIgnored) => {}
-            Seen::Unreadable(why) => {
+            Observation::Unreadable(_) if planted(Bug::UnreadableIgnored) => {}
+            Observation::Unreadable(why) => {
                 task.inside = false;
                 if matches!(task.state, State::Running | State::Changed) {
                     // The run reports its outcome first.
@@ -268,7 +268,7 @@ impl Task {
                     }
                 }
             }
-            Seen::Inside(watched) => {
+            Observation::Inside(watched) => {
                 // A task that ended as stale was not handled, even if the document is again what it
                 // was planned for.
                 let is_new =
@@ -298,7 +298,7 @@ impl Task {
     /// The version of the task changes even if an observation is already requested. Otherwise a
     /// look from before this change could pass for a later one.
     #[must_use]
-    pub fn look_again(task: Option<Self>, key: &TaskKey, moment: Moment) -> Self {
+    pub fn look_again(task: Option<Self>, key: &TaskKey, moment: TaskMoment) -> Self {
         let mut task = task.unwrap_or_else(|| Self::unplanned(key, moment.now));
         task.check_at = Some(task.check_at.map_or(moment.now, |at| at.min(moment.now)));
         task.version = moment.version;
@@ -312,9 +312,9 @@ impl Task {
         key: &TaskKey,
         every: &Every,
         rules: &Rules,
-        moment: Moment,
+        moment: TaskMoment,
     ) -> Option<Self> {
-        let Moment { now, version, .. } = moment;
+        let TaskMoment { now, version, .. } = moment;
         let mut task = match task {
             None => {
                 let task = Self::new(key, rules, now);
@@ -430,17 +430,23 @@ impl Task {
     /// Returns the task after a run ended. Returns `None` if its claim no longer stands: then the
     /// outcome of the run is ignored.
     #[expect(clippy::needless_pass_by_value, reason = "a run says once how it ended")]
-    pub fn finish(mut self, epoch: u64, outcome: Outcome, rules: &Rules, moment: Moment) -> Option<Self> {
-        let Moment { now, version, chance } = moment;
+    pub fn finish(
+        mut self,
+        epoch: u64,
+        outcome: RunOutcome,
+        rules: &Rules,
+        moment: TaskMoment,
+    ) -> Option<Self> {
+        let TaskMoment { now, version, chance } = moment;
         if !self.is_claimed(epoch) && !planted(Bug::LostClaimCounts) {
             return None;
         }
         self.version = version;
         let (ended, error) = match &outcome {
-            Outcome::Done | Outcome::Handled(_) => (Ended::Done, None),
-            Outcome::Stale => (Ended::Stale, None),
-            Outcome::Failed(error) => (Ended::Failed, Some(cut(error))),
-            Outcome::Deferred(_) => (Ended::Deferred, None),
+            RunOutcome::Done | RunOutcome::Handled(_) => (Ended::Done, None),
+            RunOutcome::Stale => (Ended::Stale, None),
+            RunOutcome::Failed(error) => (Ended::Failed, Some(cut(error))),
+            RunOutcome::Deferred(_) => (Ended::Deferred, None),
         };
         self.remember(ended, error.clone(), rules, now);
         self.owner = None;
@@ -450,12 +456,12 @@ impl Task {
         if let Some(error) = error {
             self.error = Some(error);
         }
-        if matches!(outcome, Outcome::Done | Outcome::Handled(_)) {
+        if matches!(outcome, RunOutcome::Done | RunOutcome::Handled(_)) {
             self.done_at = Some(now);
             self.error = None;
         }
         if self.state == State::Changed && !planted(Bug::ChangedIsDone) {
-            if outcome == Outcome::Done {
+            if outcome == RunOutcome::Done {
                 // The state before the change is handled; only the change waits.
                 self.since = self.changed_at;
             }
@@ -463,27 +469,27 @@ impl Task {
             return Some(self);
         }
         match outcome {
-            Outcome::Done => self.move_to(State::Done, now),
-            Outcome::Handled(revision) => self.pass(revision, now),
+            RunOutcome::Done => self.move_to(State::Done, now),
+            RunOutcome::Handled(revision) => self.pass(revision, now),
             // The document stopped matching meanwhile, or can't be read: there is nothing to retry.
             // The next observation tells which.
-            Outcome::Failed(_) | Outcome::Deferred(_) if !self.inside => {
+            RunOutcome::Failed(_) | RunOutcome::Deferred(_) if !self.inside => {
                 self.move_to(State::Stale, now);
                 self.check_at = Some(now);
             }
-            Outcome::Stale => {
+            RunOutcome::Stale => {
                 self.move_to(State::Stale, now);
                 // The document may again be what the task was planned for, without another change.
                 if !planted(Bug::StaleIsOver) {
                     self.check_at = Some(now);
                 }
             }
-            Outcome::Deferred(until) => {
+            RunOutcome::Deferred(until) => {
                 self.attempts = self.attempts.saturating_sub(1);
                 self.move_to(State::Pending, now);
                 self.due = Some(until.max(now));
             }
-            Outcome::Failed(_) => {
+            RunOutcome::Failed(_) => {
                 let first = *self.first_failed.get_or_insert(now);
                 match rules.retry.next(self.attempts, first, now, chance) {
                     Some(at) => {
@@ -519,11 +525,11 @@ impl Task {
         key: &TaskKey,
         (first, last): (u64, u64),
         rules: &Rules,
-        moment: Moment,
+        moment: TaskMoment,
     ) -> Option<Self> {
-        let Moment { now, version, .. } = moment;
+        let TaskMoment { now, version, .. } = moment;
         let mut task = task.unwrap_or_else(|| Self { inside: true, ..Self::new(key, rules, now) });
-        let cursor = task.cursor.get_or_insert(Cursor { handled: first.saturating_sub(1), last: 0 });
+        let cursor = task.cursor.get_or_insert(StreamProgress { handled: first.saturating_sub(1), last: 0 });
         if last <= cursor.last {
             return None;
         }
@@ -562,8 +568,8 @@ impl Task {
 
     /// Returns the task due now, to run again on request. A running task runs again afterwards.
     #[must_use]
-    pub fn retry(mut self, moment: Moment) -> Self {
-        let Moment { now, version, .. } = moment;
+    pub fn retry(mut self, moment: TaskMoment) -> Self {
+        let TaskMoment { now, version, .. } = moment;
         self.version = version;
         self.since = now;
         self.forget_failures();
@@ -580,7 +586,7 @@ impl Task {
 
     /// Returns the task for a newer version of its reaction's code, due again if `evolution` says
     /// so. Returns `None` if nothing changes.
-    pub fn evolve(self, rules: &Rules, evolution: Evolution, moment: Moment) -> Option<Self> {
+    pub fn evolve(self, rules: &Rules, evolution: Evolution, moment: TaskMoment) -> Option<Self> {
         if self.needs >= rules.version {
             return None;
         }

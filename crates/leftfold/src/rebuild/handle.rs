@@ -15,7 +15,7 @@ use crate::documents::{Generations, Store};
 use crate::error::{Error, Kind, Result};
 use crate::fold::{SharedPulse, distance};
 use crate::mark::Mark;
-use crate::part::{Part, Setting};
+use crate::part::{ErasedProjection, WorkerContext};
 
 /// A rebuild that this process works on while it holds this handle. If the handle is dropped or the
 /// process dies, the next [`App::rebuild`](crate::App::rebuild) resumes it.
@@ -50,8 +50,8 @@ use crate::part::{Part, Setting};
 /// ```
 #[must_use = "it is built only while it is held"]
 pub struct Rebuild<S> {
-    part: Arc<dyn Part<S>>,
-    setting: Setting<S>,
+    part: Arc<dyn ErasedProjection<S>>,
+    setting: WorkerContext<S>,
     number: u32,
     pulse: SharedPulse,
     work: JoinSet<Result<()>>,
@@ -89,7 +89,7 @@ impl<S: Store> Rebuild<S> {
     /// The number of remaining events at which a rebuild counts as built.
     const NEAR: u64 = 1_000;
 
-    pub(crate) async fn begin(part: Arc<dyn Part<S>>, setting: Setting<S>) -> Result<Self> {
+    pub(crate) async fn begin(part: Arc<dyn ErasedProjection<S>>, setting: WorkerContext<S>) -> Result<Self> {
         let (store, name, fingerprint) = (&setting.store, part.collection(), part.fingerprint());
         if store.generations(name).await?.switching.is_some() {
             // Another process has begun to switch, and may be dead.
@@ -106,7 +106,7 @@ impl<S: Store> Rebuild<S> {
         store.prepare(&name.generation(number)).await?;
         let (stop, told) = watch::channel(false);
         let (pulse, mut work) = (SharedPulse::default(), JoinSet::new());
-        let beside = Setting { owner: format!("{} rebuilding", setting.owner), ..setting.clone() };
+        let beside = WorkerContext { owner: format!("{} rebuilding", setting.owner), ..setting.clone() };
         work.spawn(fold_beside(part.clone(), beside, number, pulse.clone(), told));
         Ok(Self { part, setting, number, pulse, work, stop })
     }
@@ -204,7 +204,7 @@ impl<S: Store> Rebuild<S> {
     /// Cancels the rebuild and deletes its documents.
     pub async fn cancel(mut self) -> Result<()> {
         self.end().await;
-        let Setting { store, env, .. } = &self.setting;
+        let WorkerContext { store, env, .. } = &self.setting;
         let number = self.number;
         let is_ours = move |known: &Generations| {
             known.building.as_ref().is_some_and(|building| building.number == number)

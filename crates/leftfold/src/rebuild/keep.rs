@@ -13,16 +13,16 @@ use crate::documents::{Collection, Documents, Store};
 use crate::env::Env;
 use crate::error::Result;
 use crate::fold::{Activity, Ended, stopped};
-use crate::part::{Part, Setting};
+use crate::part::{ErasedProjection, WorkerContext};
 use crate::retry::Backoff;
 
 /// The interval at which replaced code checks whether it is wanted again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Folds the live generation until told to stop, and moves to another one when that becomes live.
-pub(crate) async fn keep<S: Store>(
-    part: Arc<dyn Part<S>>,
-    setting: Setting<S>,
+pub(crate) async fn run_live<S: Store>(
+    part: Arc<dyn ErasedProjection<S>>,
+    setting: WorkerContext<S>,
     mut stop: watch::Receiver<bool>,
 ) {
     let patience =
@@ -55,8 +55,8 @@ pub(crate) async fn keep<S: Store>(
 /// Folds the live generation while it is live. Returns the time to wait before the next check, if
 /// any.
 async fn step<S: Store>(
-    part: &Arc<dyn Part<S>>,
-    setting: &Setting<S>,
+    part: &Arc<dyn ErasedProjection<S>>,
+    setting: &WorkerContext<S>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<Duration>> {
     let known = setting.store.generations(part.collection()).await?;
@@ -85,7 +85,10 @@ async fn step<S: Store>(
 
 /// Rebuilds a projection whose documents were built by code of another version, and switches to the
 /// result.
-pub(crate) async fn rebuild_if_changed<S: Store>(part: Arc<dyn Part<S>>, setting: Setting<S>) {
+pub(crate) async fn rebuild_if_changed<S: Store>(
+    part: Arc<dyn ErasedProjection<S>>,
+    setting: WorkerContext<S>,
+) {
     let patience =
         Backoff::default().first(Duration::from_secs(1)).most(Duration::from_mins(1)).without_limit();
     for delay in patience.delays(setting.env.random()) {

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 pub use difference::{Difference, Sampled};
 pub use handle::{Progress, Rebuild};
-pub(crate) use keep::{keep, rebuild_if_changed, tidy};
+pub(crate) use keep::{rebuild_if_changed, run_live, tidy};
 pub(crate) use switch::{frozen, undo};
 
 use crate::documents::{Collection, Documents, Generations};

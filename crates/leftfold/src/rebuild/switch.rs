@@ -8,11 +8,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::change;
-use crate::documents::{Advance, Checkpoint, Collection, Commit, Documents, Outcome, Store};
+use crate::documents::{Advance, Checkpoint, Collection, Commit, CommitOutcome, Documents, Store};
 use crate::error::{Error, Kind, Result};
 use crate::fold::{Ended, SharedPulse, stopped};
 use crate::mark::{Lane, Mark};
-use crate::part::{Part, Setting};
+use crate::part::{ErasedProjection, WorkerContext};
 use crate::planted::{Bug, planted};
 
 /// The lane of a checkpoint's mark with the ticket of the switch it is frozen for.
@@ -38,8 +38,8 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Code that was not `asked` to switch does not fold a generation of another version. It waits for
 /// other workers, and withdraws the switch if there are none.
 pub(crate) async fn complete<S: Store>(
-    part: &Arc<dyn Part<S>>,
-    setting: &Setting<S>,
+    part: &Arc<dyn ErasedProjection<S>>,
+    setting: &WorkerContext<S>,
     asked: bool,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<()> {
@@ -117,23 +117,23 @@ async fn freeze<S: Documents>(
     let to = Checkpoint { mark, tally: checkpoint.tally.clone() };
     let advance = Advance { projection: generation.clone(), from: checkpoint.mark.clone(), to };
     match store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await? {
-        Outcome::Applied => Ok(true),
-        Outcome::Conflict(_) | Outcome::Unknown(_) => Ok(false),
+        CommitOutcome::Applied => Ok(true),
+        CommitOutcome::Conflict(_) | CommitOutcome::Unknown(_) => Ok(false),
     }
 }
 
 /// Folds a generation that is not live until it has reached a mark. Returns `false` if told to stop
 /// before.
 pub(super) async fn catch_up<S: Store>(
-    part: &Arc<dyn Part<S>>,
-    setting: &Setting<S>,
+    part: &Arc<dyn ErasedProjection<S>>,
+    setting: &WorkerContext<S>,
     number: u32,
     to: &Mark,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<bool> {
     let (end, told) = watch::channel(false);
     let mut working = JoinSet::new();
-    let beside = Setting { owner: format!("{} switching", setting.owner), ..setting.clone() };
+    let beside = WorkerContext { owner: format!("{} switching", setting.owner), ..setting.clone() };
     working.spawn(fold_beside(part.clone(), beside, number, SharedPulse::default(), told));
     let reached = async {
         let generation = part.collection().generation(number);
@@ -159,8 +159,8 @@ pub(super) async fn catch_up<S: Store>(
 /// Folds a generation that is not live, until it is deleted or a stop is requested. A generation
 /// that was live before may be frozen.
 pub(super) async fn fold_beside<S: Store>(
-    part: Arc<dyn Part<S>>,
-    setting: Setting<S>,
+    part: Arc<dyn ErasedProjection<S>>,
+    setting: WorkerContext<S>,
     number: u32,
     pulse: SharedPulse,
     stop: watch::Receiver<bool>,
@@ -182,8 +182,8 @@ pub(super) async fn fold_beside<S: Store>(
 
 /// Switches to a generation, and waits until that is done.
 pub(super) async fn switch<S: Store>(
-    part: &Arc<dyn Part<S>>,
-    setting: &Setting<S>,
+    part: &Arc<dyn ErasedProjection<S>>,
+    setting: &WorkerContext<S>,
     number: u32,
 ) -> Result<()> {
     let (store, name) = (&setting.store, part.collection());
@@ -216,7 +216,10 @@ pub(super) async fn switch<S: Store>(
 }
 
 /// Switches back to the generation that was kept.
-pub(crate) async fn undo<S: Store>(part: &Arc<dyn Part<S>>, setting: &Setting<S>) -> Result<()> {
+pub(crate) async fn undo<S: Store>(
+    part: &Arc<dyn ErasedProjection<S>>,
+    setting: &WorkerContext<S>,
+) -> Result<()> {
     let (store, name) = (&setting.store, part.collection());
     let (_running, mut stop) = watch::channel(false);
     let mut known = store.generations(name).await?;

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::delivery::Answer;
+use super::delivery::IngestAnswer;
 
 /// The counters of deliveries and held events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counts {
+pub struct SequencerCounts {
     /// Deliveries that were appended at once.
     pub appended: u64,
     /// Deliveries that were already in the log.
@@ -26,7 +26,7 @@ pub struct Counts {
     pub healed: u64,
 }
 
-impl Counts {
+impl SequencerCounts {
     /// Returns all counters with their names.
     pub fn named(self) -> [(&'static str, u64); 8] {
         let Self { appended, duplicates, held, released, stale, conflicts, refused, healed } = self;
@@ -65,14 +65,14 @@ impl Counts {
         Self::from_named(|_| sums.next().unwrap_or(0))
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer) {
+    pub(super) fn answered(&mut self, answer: &IngestAnswer) {
         *match answer {
-            Answer::Appended(_) => &mut self.appended,
-            Answer::Duplicate(_) => &mut self.duplicates,
-            Answer::Held { .. } => &mut self.held,
-            Answer::Stale { .. } => &mut self.stale,
-            Answer::Conflict(_) => &mut self.conflicts,
-            Answer::Refused(_) => &mut self.refused,
+            IngestAnswer::Appended(_) => &mut self.appended,
+            IngestAnswer::Duplicate(_) => &mut self.duplicates,
+            IngestAnswer::Held { .. } => &mut self.held,
+            IngestAnswer::Stale { .. } => &mut self.stale,
+            IngestAnswer::Conflict(_) => &mut self.conflicts,
+            IngestAnswer::Refused(_) => &mut self.refused,
         } += 1;
     }
 }

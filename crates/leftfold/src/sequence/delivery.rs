@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
-use crate::event::{Revision, StreamId, Token};
+use crate::event::{Receipt, Revision, StreamId};
 use crate::log::Entry;
 
 /// An event as a feed delivers it.
@@ -45,11 +45,11 @@ pub enum Policy {
 /// The result of a delivery. All but [`Answer::Refused`] are durable: the feed may drop the
 /// delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum IngestAnswer {
     /// It is in the log.
-    Appended(Token),
+    Appended(Receipt),
     /// It was already in the log.
-    Duplicate(Token),
+    Duplicate(Receipt),
     /// It arrived early, and is held until the missing revisions arrive.
     Held {
         /// The first missing revision, as far as known.
@@ -61,12 +61,12 @@ pub enum Answer {
         last: Revision,
     },
     /// It conflicts with a stored event. It is kept until an operator decides.
-    Conflict(super::Why),
+    Conflict(super::ConflictReason),
     /// Nothing of it is stored.
     Refused(Refusal),
 }
 
-impl Answer {
+impl IngestAnswer {
     /// Returns whether the feed may drop the delivery, because it is stored or can never be.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::Refused(Refusal::Full { .. }))
@@ -104,7 +104,7 @@ impl fmt::Display for Refusal {
 /// The limits of held events. Beyond them, deliveries that would be held are refused until there is
 /// room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HoldingLimits {
     /// The number of events of one stream.
     pub stream_events: u64,
     /// The bytes of one stream.
@@ -117,7 +117,7 @@ pub struct Limits {
     pub conflicts: u64,
 }
 
-impl Default for Limits {
+impl Default for HoldingLimits {
     /// Allows 100,000 events and 256 MiB of one stream, 1,000,000 events and 1 GiB in all, and
     /// 10,000 conflicts.
     fn default() -> Self {

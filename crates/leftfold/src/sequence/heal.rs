@@ -12,9 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::delivery::{Answer, Delivery, Policy, Refusal};
+use super::delivery::{Delivery, IngestAnswer, Policy, Refusal};
 use super::sequencer::Sequencer;
-use super::store::{Due, Sequences, Settled, Settlement, Standing, Step, Totals, Waiting};
+use super::store::{DueGaps, Sequences, Settled, Settlement, StreamChange, StreamState, Totals, Waiting};
 use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::{Entry, Limit, Log};
@@ -152,7 +152,8 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
         let now = self.sequencer.now();
         let since = earlier(now, self.healing.age);
         let end = later(now, self.healing.again.1.saturating_mul(2));
-        let overdue = self.sequencer.store().overdue(Due { since, now, end }, self.healing.streams).await?;
+        let overdue =
+            self.sequencer.store().overdue(DueGaps { since, now, end }, self.healing.streams).await?;
         let mut healed = 0;
         for (stream, standing) in overdue {
             healed += self.mend(stream, standing, now).await?;
@@ -161,7 +162,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
     }
 
     /// Requests the missing events of a stream until it is complete, or no more arrive.
-    async fn mend(&self, stream: StreamId, mut standing: Standing, now: Timestamp) -> Result<u64> {
+    async fn mend(&self, stream: StreamId, mut standing: StreamState, now: Timestamp) -> Result<u64> {
         let mut healed = 0;
         loop {
             let after = standing.after();
@@ -188,7 +189,8 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                         deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect();
                     let policy = if planted(Bug::HealTwice) { Policy::Arrival } else { Policy::Contiguous };
                     let answers = self.sequencer.ingest_asked(policy, deliveries).await?;
-                    let new = answers.iter().filter(|answer| matches!(answer, Answer::Appended(_))).count();
+                    let new =
+                        answers.iter().filter(|answer| matches!(answer, IngestAnswer::Appended(_))).count();
                     healed += new as u64;
                     let survey = self.sequencer.store().survey(vec![stream.clone()]).await?;
                     let then = survey.streams.get(&stream).cloned().unwrap_or_default();
@@ -198,7 +200,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                     }
                     standing = then;
                     let refused = answers.iter().find_map(|answer| match answer {
-                        Answer::Refused(Refusal::Invalid(invalid)) => Some(invalid),
+                        IngestAnswer::Refused(Refusal::Invalid(invalid)) => Some(invalid),
                         _ => None,
                     });
                     match refused {
@@ -219,9 +221,14 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
 
     /// Updates the gap of a stream, if the stream is in the state that was seen. Returns the new
     /// state.
-    async fn note(&self, stream: &StreamId, seen: &Standing, waiting: Waiting) -> Result<Option<Standing>> {
+    async fn note(
+        &self,
+        stream: &StreamId,
+        seen: &StreamState,
+        waiting: Waiting,
+    ) -> Result<Option<StreamState>> {
         let waiting = Waiting { version: self.sequencer.random(), ..waiting };
-        let step = Step {
+        let step = StreamChange {
             stream: stream.clone(),
             seen: seen.seen(),
             append: Vec::new(),
@@ -237,7 +244,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
             ..Settlement::default()
         };
         match store.settle(Arc::new(settlement)).await? {
-            Settled::Applied { .. } => Ok(Some(Standing { last: seen.last, waiting: Some(waiting) })),
+            Settled::Applied { .. } => Ok(Some(StreamState { last: seen.last, waiting: Some(waiting) })),
             // Another process takes care of it. If the outcome is unknown, the next round reads the
             // state again.
             _ => Ok(None),

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
-use super::store::{Conflict, Held, Page, Standing, Step, Totals, Waiting, Why, bytes};
+use super::delivery::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
+use super::store::{
+    Conflict, ConflictReason, Held, HeldPage, StreamChange, StreamState, Totals, Waiting, bytes,
+};
 use crate::error::Invalid;
 use crate::event::{Event, EventId, Revision, StreamId};
 use crate::log::Entry;
@@ -21,13 +23,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// The state of the stream.
-    pub standing: Standing,
+    pub standing: StreamState,
     /// The logged events at revisions that are delivered or held again.
     pub logged: HashMap<Revision, Event>,
     /// The held events at revisions that are delivered.
     pub held: HashMap<Revision, Held>,
     /// The lowest held events, if some of them might be released.
-    pub page: Option<Page>,
+    pub page: Option<HeldPage>,
     /// The logged events, of any stream, whose ids are delivered or held.
     pub taken: HashMap<EventId, Event>,
     /// The version of the next change: a random number.
@@ -37,7 +39,7 @@ pub struct Known {
 /// The room left for held events and conflicts.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    limits: Limits,
+    limits: HoldingLimits,
     /// The current totals of the partition.
     kept: Totals,
     bounds: Totals,
@@ -45,7 +47,7 @@ pub struct Room {
 
 impl Room {
     /// Creates the room of one partition out of `partitions`. `kept` is the part in use.
-    pub fn new(limits: Limits, partitions: u16, kept: Totals) -> Self {
+    pub fn new(limits: HoldingLimits, partitions: u16, kept: Totals) -> Self {
         let share = |all: u64| all.div_ceil(partitions.max(1).into());
         let bounds = Totals {
             events: share(limits.events),
@@ -100,7 +102,7 @@ pub enum Judgement {
     /// It duplicates an event that is appended or released with it, at this revision.
     Repeat(Revision),
     /// Answer it, without appending.
-    Answer(Answer),
+    Answer(IngestAnswer),
 }
 
 /// The decisions about the deliveries of a stream.
@@ -109,7 +111,7 @@ pub struct Judged {
     /// The decision about each delivery, by the number of the delivery.
     pub judgements: Vec<(usize, Judgement)>,
     /// The change of the stream, if there is one.
-    pub step: Option<Step>,
+    pub step: Option<StreamChange>,
     /// The new conflicts.
     pub conflicts: Vec<Conflict>,
     /// The number of held events that were released.
@@ -174,7 +176,7 @@ struct Line<'a> {
     events: u64,
     bytes: u64,
     page: VecDeque<Held>,
-    standing: &'a Standing,
+    standing: &'a StreamState,
     logged: &'a HashMap<Revision, Event>,
     held: &'a HashMap<Revision, Held>,
     taken: &'a HashMap<EventId, Event>,
@@ -196,16 +198,17 @@ impl Line<'_> {
             if let Some(event) = self.taken.get(&entry.id) {
                 let is_here = event.stream == *self.stream && is_same(&entry, event);
                 if is_here {
-                    self.answer(number, Answer::Duplicate(event.token()));
+                    self.answer(number, IngestAnswer::Duplicate(event.token()));
                 } else {
-                    let why = Why::IdTaken { stream: event.stream.clone(), revision: event.revision };
+                    let why =
+                        ConflictReason::IdTaken { stream: event.stream.clone(), revision: event.revision };
                     self.dispute(number, Revision(self.after.0 + 1), entry, why);
                 }
             } else if let Some((revision, at)) = arrived.get(&entry.id).copied() {
                 if same_content(&entry, &self.append[at].1) {
                     self.judged.judgements.push((number, Judgement::Repeat(revision)));
                 } else {
-                    let why = Why::IdTaken { stream: self.stream.clone(), revision };
+                    let why = ConflictReason::IdTaken { stream: self.stream.clone(), revision };
                     self.dispute(number, Revision(self.after.0 + 1), entry, why);
                 }
             } else {
@@ -225,7 +228,7 @@ impl Line<'_> {
                 Ok((revision, previous)) => {
                     incoming.entry(revision).or_default().push((number, previous, delivery.entry));
                 }
-                Err(invalid) => self.answer(number, Answer::Refused(Refusal::Invalid(invalid))),
+                Err(invalid) => self.answer(number, IngestAnswer::Refused(Refusal::Invalid(invalid))),
             }
         }
         for (revision, twins) in incoming {
@@ -287,7 +290,7 @@ impl Line<'_> {
 
     /// Returns why a held event that no longer waits can't be appended. Returns `None` if it can,
     /// or is in the log already.
-    fn contradicts(&self, held: &Held) -> Option<Why> {
+    fn contradicts(&self, held: &Held) -> Option<ConflictReason> {
         let Held { revision, previous, entry, .. } = held;
         if *revision <= self.after {
             return match self.logged.get(revision) {
@@ -296,12 +299,12 @@ impl Line<'_> {
             };
         }
         if let Some(event) = self.taken.get(&entry.id) {
-            return Some(Why::IdTaken { stream: event.stream.clone(), revision: event.revision });
+            return Some(ConflictReason::IdTaken { stream: event.stream.clone(), revision: event.revision });
         }
         if let Some(revision) = self.ids.get(&entry.id) {
-            return Some(Why::IdTaken { stream: self.stream.clone(), revision: *revision });
+            return Some(ConflictReason::IdTaken { stream: self.stream.clone(), revision: *revision });
         }
-        (*previous < self.after).then_some(Why::Link)
+        (*previous < self.after).then_some(ConflictReason::Link)
     }
 
     /// Decides about one delivery.
@@ -309,7 +312,7 @@ impl Line<'_> {
         if let Some(event) = self.taken.get(&entry.id)
             && (event.stream != *self.stream || event.revision != revision)
         {
-            let why = Why::IdTaken { stream: event.stream.clone(), revision: event.revision };
+            let why = ConflictReason::IdTaken { stream: event.stream.clone(), revision: event.revision };
             return self.dispute(number, revision, entry, why);
         }
         // Compare with deliveries of the same batch.
@@ -317,23 +320,23 @@ impl Line<'_> {
             return if same_content(&entry, other) {
                 self.judged.judgements.push((number, Judgement::Repeat(revision)));
             } else {
-                self.dispute(number, revision, entry, Why::Logged);
+                self.dispute(number, revision, entry, ConflictReason::Logged);
             };
         }
         if let Some(other) = self.hold.last().filter(|other| other.revision == revision) {
             return if same_content(&entry, &other.entry) {
                 self.answer(number, self.is_held());
             } else {
-                self.dispute(number, revision, entry, Why::Held);
+                self.dispute(number, revision, entry, ConflictReason::Held);
             };
         }
         if revision <= self.after {
             return match self.logged.get(&revision) {
                 Some(event) if is_same(&entry, event) => {
-                    self.answer(number, Answer::Duplicate(event.token()));
+                    self.answer(number, IngestAnswer::Duplicate(event.token()));
                 }
                 None if self.policy == Policy::Latest => {
-                    self.answer(number, Answer::Stale { last: self.after });
+                    self.answer(number, IngestAnswer::Stale { last: self.after });
                 }
                 found => {
                     let why = self.why_not(revision, found);
@@ -350,7 +353,7 @@ impl Line<'_> {
                 self.release(Some(Revision(revision.0 + 1)));
             }
             return if !is_same {
-                self.dispute(number, revision, entry, Why::Held);
+                self.dispute(number, revision, entry, ConflictReason::Held);
             } else if self.append.last().is_some_and(|(last, _)| *last == revision) {
                 self.judged.judgements.push((number, Judgement::Repeat(revision)));
             } else {
@@ -360,13 +363,13 @@ impl Line<'_> {
         let fits = previous == self.after || planted(Bug::LinkTooFar) && previous.0 == self.after.0 + 1;
         if self.policy == Policy::Latest || fits && self.end.is_none_or(|end| revision < end) {
             if let Some(other) = self.ids.get(&entry.id).copied() {
-                let why = Why::IdTaken { stream: self.stream.clone(), revision: other };
+                let why = ConflictReason::IdTaken { stream: self.stream.clone(), revision: other };
                 return self.dispute(number, revision, entry, why);
             }
             self.append(revision, entry);
             self.judged.judgements.push((number, Judgement::Append(revision)));
         } else if previous < self.after {
-            self.dispute(number, revision, entry, Why::Link);
+            self.dispute(number, revision, entry, ConflictReason::Link);
         } else {
             self.keep(number, revision, previous, entry);
         }
@@ -394,13 +397,13 @@ impl Line<'_> {
     }
 
     /// Keeps a delivery as a conflict if there is room.
-    fn dispute(&mut self, number: usize, revision: Revision, entry: Arc<Entry>, why: Why) {
+    fn dispute(&mut self, number: usize, revision: Revision, entry: Arc<Entry>, why: ConflictReason) {
         match self.room.dispute() {
             Ok(()) => {
                 let (stream, since) = (self.stream.clone(), self.now);
                 let conflict = Conflict { stream, revision, why: why.clone(), since, entry, decided: None };
                 self.judged.conflicts.push(conflict);
-                self.answer(number, Answer::Conflict(why));
+                self.answer(number, IngestAnswer::Conflict(why));
             }
             Err(bound) => self.refuse(number, bound),
         }
@@ -408,24 +411,24 @@ impl Line<'_> {
 
     fn refuse(&mut self, number: usize, bound: &'static str) {
         let refusal = Refusal::Full { bound, retry_after: RETRY_AFTER };
-        self.answer(number, Answer::Refused(refusal));
+        self.answer(number, IngestAnswer::Refused(refusal));
     }
 
-    fn answer(&mut self, number: usize, answer: Answer) {
+    fn answer(&mut self, number: usize, answer: IngestAnswer) {
         self.judged.judgements.push((number, Judgement::Answer(answer)));
     }
 
-    fn is_held(&self) -> Answer {
-        Answer::Held { waiting_for: Revision(self.after.0 + 1) }
+    fn is_held(&self) -> IngestAnswer {
+        IngestAnswer::Held { waiting_for: Revision(self.after.0 + 1) }
     }
 
     /// Returns why an event can't have a revision that the stream has passed.
-    fn why_not(&self, revision: Revision, found: Option<&Event>) -> Why {
+    fn why_not(&self, revision: Revision, found: Option<&Event>) -> ConflictReason {
         let skipped = self.standing.waiting.as_ref().map_or(Revision(0), |waiting| waiting.skipped);
         match found {
-            Some(_) => Why::Logged,
-            None if revision <= skipped => Why::Skipped,
-            None => Why::Link,
+            Some(_) => ConflictReason::Logged,
+            None if revision <= skipped => ConflictReason::Skipped,
+            None => ConflictReason::Link,
         }
     }
 
@@ -442,7 +445,7 @@ impl Line<'_> {
         // Every held delivery reports the revision that the stream waits for after the whole batch.
         let waiting_for = Revision(self.after.0 + 1);
         for (_, judgement) in &mut self.judged.judgements {
-            if let Judgement::Answer(Answer::Held { waiting_for: wanted }) = judgement {
+            if let Judgement::Answer(IngestAnswer::Held { waiting_for: wanted }) = judgement {
                 *wanted = waiting_for;
             }
         }
@@ -477,7 +480,7 @@ impl Line<'_> {
             waiting.events > 0 && (waiting.until <= self.after || waiting.first <= self.after)
         });
         if !self.append.is_empty() || !self.hold.is_empty() || !self.unhold.is_empty() {
-            self.judged.step = Some(Step {
+            self.judged.step = Some(StreamChange {
                 stream: self.stream.clone(),
                 seen: self.standing.seen(),
                 append: self.append,

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use tokio::time::timeout;
 
 use super::sequencer::Sequencer;
-use super::store::{Sequences, Wanted};
+use super::store::{Sequences, WantedEvents};
 use crate::error::Error;
-use crate::event::{Revision, StreamId, Token};
+use crate::event::{Receipt, Revision, StreamId};
 use crate::log::Limit;
 
 /// The reason why an event is not in the log.
@@ -68,7 +68,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
         stream: &StreamId,
         revision: Revision,
         patience: Duration,
-    ) -> Result<Token, NotLogged> {
+    ) -> Result<Receipt, NotLogged> {
         let store = self.store();
         let waiting = async {
             loop {
@@ -83,7 +83,8 @@ impl<S: Sequences + Clone> Sequencer<S> {
             return answer;
         }
         let mut survey = store.survey(vec![stream.clone()]).await?;
-        let found = store.find(Wanted { places: vec![(stream.clone(), revision)], ids: Vec::new() }).await?;
+        let found =
+            store.find(WantedEvents { places: vec![(stream.clone(), revision)], ids: Vec::new() }).await?;
         if let Some(event) = found.logged.first() {
             return Ok(event.token());
         }
@@ -106,7 +107,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
         }
     }
 
-    async fn token(&self, stream: &StreamId, revision: Revision) -> Result<Option<Token>, Error> {
+    async fn token(&self, stream: &StreamId, revision: Revision) -> Result<Option<Receipt>, Error> {
         let Some(before) = revision.0.checked_sub(1) else { return Ok(None) };
         let limit = Limit { events: 1, bytes: 0 };
         let found = self.store().read_stream(stream, Revision(before), limit).await?;

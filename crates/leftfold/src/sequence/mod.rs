@@ -16,13 +16,14 @@ mod logged;
 mod sequencer;
 mod store;
 
-pub use counts::Counts;
-pub use delivery::{Answer, Delivery, Limits, Policy, Refusal};
+pub use counts::SequencerCounts;
+pub use delivery::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
 pub use heal::{FromLog, Healer, Healing, Missing, Resupply, resupply};
 pub use judge::{Judged, Judgement, Known, Room, judge};
 pub use logged::NotLogged;
-pub use sequencer::{Sequencer, Status};
+pub use sequencer::{Sequencer, SequencerStatus};
 pub use store::{
-    Conflict, Decided, Due, Found, Held, MAX_REJECTED, Page, Rejected, Seen, Sequences, Settled, Settlement,
-    Skipped, Standing, Step, Survey, Totals, Waiting, Wanted, Why, too_many_rejected,
+    Conflict, ConflictReason, DueGaps, Found, Held, HeldPage, MAX_REJECTED, Rejected, Resolution, Sequences,
+    Settled, Settlement, Skipped, StreamChange, StreamState, StreamVersion, Survey, Totals, Waiting,
+    WantedEvents, too_many_rejected,
 };

@@ -9,16 +9,17 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::counts::Counts;
-use super::delivery::{Answer, Delivery, Limits, Policy, Refusal};
+use super::counts::SequencerCounts;
+use super::delivery::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
 use super::judge::{Judged, Judgement, Known, Room, judge};
 use super::store::{
-    Due, Found, Held, Page, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting, Wanted,
+    DueGaps, Found, Held, HeldPage, Sequences, Settled, Settlement, Skipped, StreamChange, StreamState,
+    Totals, Waiting, WantedEvents,
 };
 use crate::app::to_the_microsecond;
 use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{EventId, Partition, Position, Revision, StreamId, Token};
+use crate::event::{EventId, Partition, Position, Receipt, Revision, StreamId};
 use crate::log::{Limit, check_entries};
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
@@ -40,7 +41,7 @@ impl<S> Clone for Sequencer<S> {
 struct Inner<S> {
     store: S,
     env: Arc<dyn Env>,
-    limits: Limits,
+    limits: HoldingLimits,
     memory: Mutex<Memory>,
 }
 
@@ -48,17 +49,17 @@ struct Inner<S> {
 /// state.
 #[derive(Default)]
 struct Memory {
-    streams: HashMap<StreamId, Standing>,
+    streams: HashMap<StreamId, StreamState>,
     totals: HashMap<Partition, Totals>,
     /// The counters since it was created.
-    done: Counts,
+    done: SequencerCounts,
     /// The part of the counters that is not stored yet, because nothing else was stored with it.
-    unsaid: Counts,
+    unsaid: SequencerCounts,
 }
 
 /// The amount of deliveries that wait for missing events or for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct SequencerStatus {
     /// The number of held events.
     pub held: u64,
     /// Their size as counted against the limits.
@@ -73,17 +74,17 @@ pub struct Status {
     pub rejected: u64,
     /// The counters of all processes that ingest into this store. Deliveries that change nothing,
     /// such as duplicates, are counted with the next change.
-    pub counts: Counts,
+    pub counts: SequencerCounts,
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
     /// Creates a sequencer in front of this store's log.
     pub fn new(store: S) -> Self {
-        Self::with(store, Limits::default(), Arc::new(System))
+        Self::with(store, HoldingLimits::default(), Arc::new(System))
     }
 
     /// Creates a sequencer with other limits, and other sources of time and randomness.
-    pub fn with(store: S, limits: Limits, env: Arc<dyn Env>) -> Self {
+    pub fn with(store: S, limits: HoldingLimits, env: Arc<dyn Env>) -> Self {
         Self(Arc::new(Inner { store, env, limits, memory: Mutex::default() }))
     }
 
@@ -102,19 +103,19 @@ impl<S: Sequences + Clone> Sequencer<S> {
     }
 
     /// Returns the counters since it was created.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SequencerCounts {
         self.0.memory().done
     }
 
     /// Returns the amount of deliveries that wait for missing events or for an operator.
-    pub async fn status(&self) -> Result<Status> {
+    pub async fn status(&self) -> Result<SequencerStatus> {
         let store = &self.0.store;
         let survey = store.survey(Vec::new()).await?;
-        let due = Due { since: Timestamp::MAX, now: Timestamp::MAX, end: Timestamp::MAX };
+        let due = DueGaps { since: Timestamp::MAX, now: Timestamp::MAX, end: Timestamp::MAX };
         let oldest = store.overdue(due, 1).await?.pop();
         let oldest = oldest.and_then(|(stream, standing)| Some((stream, standing.waiting?.since)));
         let sum = |of: fn(&Totals) -> u64| survey.totals.values().map(of).sum();
-        Ok(Status {
+        Ok(SequencerStatus {
             held: sum(|totals| totals.events),
             held_bytes: sum(|totals| totals.bytes),
             waits_longest: oldest.as_ref().map(|(stream, _)| stream.clone()),
@@ -129,7 +130,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
     ///
     /// When it returns, all answers are durable. If it fails, some deliveries may be stored and
     /// others not: deliver them again.
-    pub async fn ingest(&self, policy: Policy, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
+    pub async fn ingest(&self, policy: Policy, deliveries: Vec<Delivery>) -> Result<Vec<IngestAnswer>> {
         self.take(Intake { policy, heals: false }, deliveries).await
     }
 
@@ -138,13 +139,13 @@ impl<S: Sequences + Clone> Sequencer<S> {
         &self,
         policy: Policy,
         deliveries: Vec<Delivery>,
-    ) -> Result<Vec<Answer>> {
+    ) -> Result<Vec<IngestAnswer>> {
         self.take(Intake { policy, heals: true }, deliveries).await
     }
 
-    async fn take(&self, intake: Intake, deliveries: Vec<Delivery>) -> Result<Vec<Answer>> {
+    async fn take(&self, intake: Intake, deliveries: Vec<Delivery>) -> Result<Vec<IngestAnswer>> {
         let store = &self.0.store;
-        let mut answers: Vec<Option<Answer>> = vec![None; deliveries.len()];
+        let mut answers: Vec<Option<IngestAnswer>> = vec![None; deliveries.len()];
         let mut parts: BTreeMap<Partition, Vec<(usize, Delivery)>> = BTreeMap::new();
         for (number, delivery) in deliveries.into_iter().enumerate() {
             match check_entries(std::slice::from_ref(&*delivery.entry), store.max_event_bytes()) {
@@ -153,7 +154,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
                     parts.entry(partition).or_default().push((number, delivery));
                 }
                 Err(invalid) => {
-                    let answer = Answer::Refused(Refusal::Invalid(invalid));
+                    let answer = IngestAnswer::Refused(Refusal::Invalid(invalid));
                     self.0.memory().count_unsaid(|counts| counts.answered(&answer));
                     answers[number] = Some(answer);
                 }
@@ -167,7 +168,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
             under_way.spawn(async move { inner.ingest(partition, intake, deliveries).await });
         }
         let mut failed = None;
-        let mut keep = |answered: Result<Vec<(usize, Answer)>>| match answered {
+        let mut keep = |answered: Result<Vec<(usize, IngestAnswer)>>| match answered {
             Ok(answered) => answered.into_iter().for_each(|(number, answer)| answers[number] = Some(answer)),
             Err(error) => failed = Some(error),
         };
@@ -236,7 +237,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
                 trouble: None,
                 ..waiting
             };
-            let step = Step {
+            let step = StreamChange {
                 stream: stream.clone(),
                 seen,
                 append: Vec::new(),
@@ -278,8 +279,8 @@ struct Intake {
 }
 
 impl Memory {
-    fn count_unsaid(&mut self, count: impl FnOnce(&mut Counts)) {
-        let mut counts = Counts::default();
+    fn count_unsaid(&mut self, count: impl FnOnce(&mut SequencerCounts)) {
+        let mut counts = SequencerCounts::default();
         count(&mut counts);
         self.done = self.done.plus(counts);
         self.unsaid = self.unsaid.plus(counts);
@@ -291,9 +292,9 @@ struct Plan {
     settlement: Arc<Settlement>,
     judgements: Vec<(StreamId, Vec<(usize, Judgement)>)>,
     /// The counters of this batch.
-    counts: Counts,
+    counts: SequencerCounts,
     /// The earlier counters that are stored with it.
-    unsaid: Counts,
+    unsaid: SequencerCounts,
     /// The streams that can release more events afterwards.
     more: BTreeSet<StreamId>,
     /// The streams that deliver an event id of another stream in this batch. Their id is found to
@@ -303,7 +304,7 @@ struct Plan {
 
 impl Plan {
     /// Returns the answer to each delivery, if the new events follow this position.
-    fn answers(self, before: Position) -> Vec<(usize, Answer)> {
+    fn answers(self, before: Position) -> Vec<(usize, IngestAnswer)> {
         let Settlement { partition, steps, .. } = &*self.settlement;
         let positions = positions(steps, before);
         let mut answers = Vec::new();
@@ -312,12 +313,12 @@ impl Plan {
                 let (before, step) = positions.get(&stream)?;
                 let at = step.append.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
                 let position = Position(before.0 + at as u64 + 1);
-                Some(Token { stream: stream.clone(), revision, partition: *partition, position })
+                Some(Receipt { stream: stream.clone(), revision, partition: *partition, position })
             };
             for (number, judgement) in judgements {
                 let answer = match judgement {
-                    Judgement::Append(revision) => token(revision).map(Answer::Appended),
-                    Judgement::Repeat(revision) => token(revision).map(Answer::Duplicate),
+                    Judgement::Append(revision) => token(revision).map(IngestAnswer::Appended),
+                    Judgement::Repeat(revision) => token(revision).map(IngestAnswer::Duplicate),
                     Judgement::Answer(answer) => Some(answer),
                 };
                 answers.extend(answer.map(|answer| (number, answer)));
@@ -347,7 +348,7 @@ impl<S: Sequences + Clone> Inner<S> {
         partition: Partition,
         intake: Intake,
         deliveries: Vec<(usize, Delivery)>,
-    ) -> Result<Vec<(usize, Answer)>> {
+    ) -> Result<Vec<(usize, IngestAnswer)>> {
         let mut streams: BTreeMap<StreamId, Vec<(usize, Delivery)>> = BTreeMap::new();
         for (number, delivery) in deliveries {
             streams.entry(delivery.stream.clone()).or_default().push((number, delivery));
@@ -477,7 +478,7 @@ impl<S: Sequences + Clone> Inner<S> {
         let mut settlement = Settlement { partition, bounds: room.bounds(), ..Settlement::default() };
         let (mut judgements, mut more, mut later) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         let mut ids = HashSet::new();
-        let mut counts = Counts::default();
+        let mut counts = SequencerCounts::default();
         let now = to_the_microsecond(self.env.now());
         for (stream, deliveries) in streams {
             let mut known = Known {
@@ -499,7 +500,7 @@ impl<S: Sequences + Clone> Inner<S> {
                 continue;
             }
             ids.extend(new().cloned());
-            let mut of_deliveries = Counts::default();
+            let mut of_deliveries = SequencerCounts::default();
             for (_, judgement) in &judged {
                 match judgement {
                     Judgement::Append(_) => of_deliveries.appended += 1,
@@ -529,7 +530,7 @@ impl<S: Sequences + Clone> Inner<S> {
         &self,
         partition: Partition,
         streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
-    ) -> Result<(HashMap<StreamId, Standing>, Totals)> {
+    ) -> Result<(HashMap<StreamId, StreamState>, Totals)> {
         let mut standings = HashMap::with_capacity(streams.len());
         let (unknown, kept) = {
             let memory = self.memory();
@@ -562,8 +563,8 @@ impl<S: Sequences + Clone> Inner<S> {
     async fn pages(
         &self,
         streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
-        standings: &HashMap<StreamId, Standing>,
-    ) -> Result<BTreeMap<StreamId, Page>> {
+        standings: &HashMap<StreamId, StreamState>,
+    ) -> Result<BTreeMap<StreamId, HeldPage>> {
         let may_release = |(stream, deliveries): &(&StreamId, &Vec<(usize, Delivery)>)| {
             let waiting = standings.get(*stream).and_then(|standing| standing.waiting.as_ref());
             let Some(waiting) = waiting.filter(|waiting| waiting.events > 0) else { return false };
@@ -582,11 +583,11 @@ impl<S: Sequences + Clone> Inner<S> {
         &self,
         policy: Policy,
         streams: &BTreeMap<StreamId, Vec<(usize, Delivery)>>,
-        standings: &HashMap<StreamId, Standing>,
-        pages: &BTreeMap<StreamId, Page>,
+        standings: &HashMap<StreamId, StreamState>,
+        pages: &BTreeMap<StreamId, HeldPage>,
         taken: &BTreeSet<EventId>,
     ) -> Result<HashMap<StreamId, Known>> {
-        let mut wanted = Wanted { places: Vec::new(), ids: taken.iter().cloned().collect() };
+        let mut wanted = WantedEvents { places: Vec::new(), ids: taken.iter().cloned().collect() };
         for (stream, deliveries) in streams {
             let Some(standing) = standings.get(stream) else { continue };
             let is_waiting = standing.waiting.as_ref().is_some_and(|waiting| waiting.events > 0);
@@ -635,7 +636,7 @@ impl<S: Sequences + Clone> Inner<S> {
             // A conflict that was already kept does not count twice.
             memory.totals.remove(partition);
         }
-        for Step { stream, append, hold, unhold, waiting, .. } in steps {
+        for StreamChange { stream, append, hold, unhold, waiting, .. } in steps {
             if !unhold.is_empty() {
                 memory.totals.remove(partition);
             } else if let Some(totals) = memory.totals.get_mut(partition) {
@@ -653,7 +654,7 @@ impl<S: Sequences + Clone> Inner<S> {
 }
 
 /// Returns, for each stream, the position before its first event, and its step.
-fn positions(steps: &[Step], before: Position) -> HashMap<&StreamId, (Position, &Step)> {
+fn positions(steps: &[StreamChange], before: Position) -> HashMap<&StreamId, (Position, &StreamChange)> {
     let mut next = before;
     let mut positions = HashMap::with_capacity(steps.len());
     for step in steps {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::counts::Counts;
+use super::counts::SequencerCounts;
 use crate::error::{Error, Result};
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Append, Entry, Limit};
@@ -73,7 +73,7 @@ pub struct Waiting {
 
 /// A selection of streams whose gaps should be healed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueGaps {
     /// Selects streams that have waited since this time or longer, …
     pub since: Timestamp,
     /// … and whose next request is due at this time.
@@ -82,7 +82,7 @@ pub struct Due {
     pub end: Timestamp,
 }
 
-impl Due {
+impl DueGaps {
     /// Returns whether the missing events of a stream should be requested.
     pub fn is(&self, waiting: &Waiting) -> bool {
         let passed = |time: Timestamp, until: Timestamp| time <= until || time > self.end;
@@ -92,28 +92,28 @@ impl Due {
 
 /// The state of a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct StreamState {
     /// Its last revision in the log; 0 if there is none.
     pub last: Revision,
     /// The gap that it waits for, if events are held or were skipped.
     pub waiting: Option<Waiting>,
 }
 
-impl Standing {
+impl StreamState {
     /// Returns the revision up to which the stream is complete: logged or skipped.
     pub fn after(&self) -> Revision {
         self.last.max(self.waiting.as_ref().map_or(Revision(0), |waiting| waiting.skipped))
     }
 
     /// Returns the guard of a change that is computed from this state.
-    pub fn seen(&self) -> Seen {
-        Seen { last: self.last, version: self.waiting.as_ref().map(|waiting| waiting.version) }
+    pub fn seen(&self) -> StreamVersion {
+        StreamVersion { last: self.last, version: self.waiting.as_ref().map(|waiting| waiting.version) }
     }
 }
 
 /// The state from which a change was computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct StreamVersion {
     /// The stream's last revision in the log.
     pub last: Revision,
     /// The version of its gap, if it waits.
@@ -147,23 +147,23 @@ impl Totals {
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
     /// The state of each requested stream.
-    pub streams: BTreeMap<StreamId, Standing>,
+    pub streams: BTreeMap<StreamId, StreamState>,
     /// The totals of each partition that has any.
     pub totals: BTreeMap<Partition, Totals>,
     /// The counters of all partitions, as settlements recorded them.
-    pub counts: Counts,
+    pub counts: SequencerCounts,
 }
 
 /// A request for events.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct WantedEvents {
     /// Streams and revisions of logged or held events.
     pub places: Vec<(StreamId, Revision)>,
     /// Ids of logged events.
     pub ids: Vec<EventId>,
 }
 
-impl Wanted {
+impl WantedEvents {
     /// Returns whether the request is empty.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty() && self.ids.is_empty()
@@ -181,14 +181,14 @@ pub struct Found {
 
 /// Held events of a stream, by revision.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Page {
+pub struct HeldPage {
     /// The lowest held events.
     pub held: Vec<Held>,
     /// `true` if more events follow.
     pub more: bool,
 }
 
-impl Page {
+impl HeldPage {
     /// Takes as many events as fit the limit, at least two, and reduces the limit. The last event
     /// of a cut page only tells where to continue.
     pub fn cut(held: impl Iterator<Item = Held>, room: &mut Limit) -> Self {
@@ -210,7 +210,7 @@ impl Page {
 /// The reason why a delivery or a held event can't be appended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Why {
+pub enum ConflictReason {
     /// The log has another event with its revision.
     Logged,
     /// Another event with its revision is held.
@@ -228,7 +228,7 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ConflictReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Logged => f.write_str("the log has another event with this revision"),
@@ -250,19 +250,19 @@ pub struct Conflict {
     /// The revision that it claims.
     pub revision: Revision,
     /// The reason of the conflict.
-    pub why: Why,
+    pub why: ConflictReason,
     /// The time at which it arrived.
     pub since: Timestamp,
     /// The event itself.
     pub entry: Arc<Entry>,
     /// The decision of an operator, if there is one.
-    pub decided: Option<Decided>,
+    pub decided: Option<Resolution>,
 }
 
 /// The decision that the stored events are right. It is kept, so that the same event need not be
 /// decided again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct Resolution {
     /// The reason.
     pub reason: String,
     /// The time of the decision.
@@ -338,11 +338,11 @@ pub fn too_many_rejected(place: &str) -> Error {
 
 /// A change of one stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct StreamChange {
     /// The stream.
     pub stream: StreamId,
     /// The state from which it was computed. If the stream has changed since, nothing is written.
-    pub seen: Seen,
+    pub seen: StreamVersion,
     /// The entries to append to the log, by revision, all above the last.
     pub append: Vec<(Revision, Arc<Entry>)>,
     /// The events to hold, by revision.
@@ -359,7 +359,7 @@ pub struct Settlement {
     /// The partition.
     pub partition: Partition,
     /// The streams, each once.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StreamChange>,
     /// New conflicts. A conflict that is already kept changes nothing.
     pub conflicts: Vec<Conflict>,
     /// The decision that revisions do not exist, if this settlement records one.
@@ -367,7 +367,7 @@ pub struct Settlement {
     /// The limits of the partition. They apply only to totals that grow.
     pub bounds: Totals,
     /// The counters to add.
-    pub counts: Counts,
+    pub counts: SequencerCounts,
 }
 
 /// The result of a settlement.
@@ -399,7 +399,7 @@ pub trait Sequences: Append {
 
     /// Returns the requested events that are logged or held now. Events that are not found do not
     /// exist.
-    fn find(&self, wanted: Wanted) -> impl Future<Output = Result<Found>> + Send;
+    fn find(&self, wanted: WantedEvents) -> impl Future<Output = Result<Found>> + Send;
 
     /// Returns the lowest held events of each of these streams as of now: up to the limit in all,
     /// but at least two of each.
@@ -407,7 +407,7 @@ pub trait Sequences: Append {
         &self,
         streams: Vec<StreamId>,
         limit: Limit,
-    ) -> impl Future<Output = Result<BTreeMap<StreamId, Page>>> + Send;
+    ) -> impl Future<Output = Result<BTreeMap<StreamId, HeldPage>>> + Send;
 
     /// Writes changes of streams atomically, if each stream is in the state that was seen. `Err`
     /// means that nothing was written.
@@ -418,14 +418,14 @@ pub trait Sequences: Append {
         &self,
         after: Option<StreamId>,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<(StreamId, Standing)>>> + Send;
+    ) -> impl Future<Output = Result<Vec<(StreamId, StreamState)>>> + Send;
 
     /// Returns streams with held events that are [due](Due::is), the longest waiting first.
     fn overdue(
         &self,
-        due: Due,
+        due: DueGaps,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<(StreamId, Standing)>>> + Send;
+    ) -> impl Future<Output = Result<Vec<(StreamId, StreamState)>>> + Send;
 
     /// Returns undecided conflicts, ordered by stream, revision and id, after one of these.
     fn conflicts(
@@ -460,6 +460,6 @@ pub trait Sequences: Append {
     fn resolve(
         &self,
         conflict: &Conflict,
-        decided: Option<Decided>,
+        decided: Option<Resolution>,
     ) -> impl Future<Output = Result<bool>> + Send;
 }

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 
 use crate::documents::Record;
 use crate::event::{DocumentId, Event, Partition};
-use crate::fold::{Desk, Folder, Portion, Projection, Slot};
+use crate::fold::{DocumentSlot, FoldState, Folder, Portion, Projection};
 use crate::json::Json;
-use crate::log::Page;
+use crate::log::LogPage;
 use crate::mark::Mark;
 
 /// One way to present events.
@@ -82,7 +82,7 @@ impl Shelf {
 pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Way) -> crate::Result<Shelf> {
     let folder = Folder::new(Arc::clone(projection))?;
     let mut shelf = Shelf::default();
-    let mut desk = Desk::careful(Mark::default());
+    let mut desk = FoldState::careful(Mark::default());
     for (number, batch) in events.chunks(way.batch).enumerate() {
         let so_far = number * way.batch + batch.len();
         let presented = match way.again {
@@ -93,7 +93,7 @@ pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Wa
         for batch in presented {
             present(&folder, &mut desk, &mut shelf, batch);
             if way.restart {
-                desk = Desk::careful(Mark::default());
+                desk = FoldState::careful(Mark::default());
             }
         }
     }
@@ -102,18 +102,18 @@ pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Wa
 
 fn present<P: Projection>(
     folder: &Folder<P>,
-    desk: &mut Desk<P::Document>,
+    desk: &mut FoldState<P::Document>,
     shelf: &mut Shelf,
     batch: &[Event],
 ) {
     let through = batch.last().map(|event| event.position).unwrap_or_default();
-    let mut page = folder.route(Partition(0), Page { events: batch.to_vec(), through, more: false });
+    let mut page = folder.route(Partition(0), LogPage { events: batch.to_vec(), through, more: false });
     for id in folder.missing(desk, &page) {
-        let slot = shelf.documents.get(&id).cloned().map_or_else(Slot::absent, Slot::loaded);
+        let slot = shelf.documents.get(&id).cloned().map_or_else(DocumentSlot::absent, DocumentSlot::loaded);
         desk.documents.insert(id, slot);
     }
     for id in folder.missing_streams(desk, &page, true) {
-        let slot = shelf.streams.get(&id).cloned().map_or_else(Slot::absent, Slot::loaded);
+        let slot = shelf.streams.get(&id).cloned().map_or_else(DocumentSlot::absent, DocumentSlot::loaded);
         desk.streams.insert(id, slot);
     }
     folder.apply(desk, &mut page, Portion::ALL, Timestamp::UNIX_EPOCH);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use crate::event::{DocumentId, Event, Position, StreamId};
-use crate::fold::{Decoded, Ids, Projection, Route, decode};
+use crate::fold::{Decoded, DocumentIds, Projection, Route, decode};
 use crate::json::Json;
 
 /// A fold of one event after the other that reads and writes every document as JSON.
@@ -44,7 +44,7 @@ impl Naive {
                 }
             };
             let ids = match &route {
-                Route::Stream => Ok(Ids::stream(&event)),
+                Route::Stream => Ok(DocumentIds::stream(&event)),
                 Route::By(route) => route(&event),
             };
             match ids {

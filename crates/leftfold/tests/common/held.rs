@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leftfold::log::{Limit, Page};
+use leftfold::log::{Limit, LogPage};
 use leftfold::react::{
-    Change, Depth, Due, FoundDocuments, On, Query, Reactive, Registered, Task, TaskKey, Wanted,
+    Depth, DocumentSource, DueTasks, FoundDocuments, Query, ReactionStore, Registered, Task, TaskChange,
+    TaskKey, WantedTasks,
 };
 use leftfold::{
     DocumentId, Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, StreamId,
@@ -57,7 +58,7 @@ impl Log for Held {
         self.memory.heads().await
     }
 
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.memory.read(partition, after, limit).await
     }
 
@@ -70,10 +71,10 @@ impl Log for Held {
     }
 }
 
-impl Reactive for Held {
-    type Feed = <Memory as Reactive>::Feed;
+impl ReactionStore for Held {
+    type Feed = <Memory as ReactionStore>::Feed;
 
-    async fn prepare_reactions(&self, on: &[On]) -> Result<()> {
+    async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
         self.memory.prepare_reactions(on).await
     }
 
@@ -81,15 +82,25 @@ impl Reactive for Held {
         self.memory.time().await
     }
 
-    async fn current_documents(&self, on: &On, ids: Vec<DocumentId>, bytes: usize) -> Result<FoundDocuments> {
+    async fn current_documents(
+        &self,
+        on: &DocumentSource,
+        ids: Vec<DocumentId>,
+        bytes: usize,
+    ) -> Result<FoundDocuments> {
         self.memory.current_documents(on, ids, bytes).await
     }
 
-    async fn page_of_ids(&self, on: &On, after: Option<DocumentId>, most: usize) -> Result<Vec<DocumentId>> {
+    async fn page_of_ids(
+        &self,
+        on: &DocumentSource,
+        after: Option<DocumentId>,
+        most: usize,
+    ) -> Result<Vec<DocumentId>> {
         self.memory.page_of_ids(on, after, most).await
     }
 
-    async fn follow(&self, on: Vec<On>, from: Option<String>) -> Result<Self::Feed> {
+    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<Self::Feed> {
         self.memory.follow(on, from).await
     }
 
@@ -100,7 +111,7 @@ impl Reactive for Held {
         Ok(tasks)
     }
 
-    async fn save_tasks(&self, changes: Vec<Change>) -> Result<Vec<TaskKey>> {
+    async fn save_tasks(&self, changes: Vec<TaskChange>) -> Result<Vec<TaskKey>> {
         self.pass().await;
         let refused = self.memory.save_tasks(changes).await?;
         if self.loses_answers.load(Ordering::Relaxed) {
@@ -110,12 +121,12 @@ impl Reactive for Held {
         Ok(refused)
     }
 
-    async fn due_tasks(&self, wanted: Vec<Wanted>) -> Result<Due> {
+    async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
         self.pass().await;
         self.memory.due_tasks(wanted).await
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<Due> {
+    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
         self.memory.tasks_to_check(reactions, most).await
     }
 
@@ -161,12 +172,12 @@ impl Reactive for Held {
         self.memory.put_feed_place(name, lease, place).await
     }
 
-    async fn stir(&self) -> Result<()> {
+    async fn wake(&self) -> Result<()> {
         self.hold(&self.holds_stirs).await;
-        self.memory.stir().await
+        self.memory.wake().await
     }
 
-    async fn stirred(&self, since: u64, patience: Duration) -> Result<u64> {
-        self.memory.stirred(since, patience).await
+    async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
+        self.memory.woken(since, patience).await
     }
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leftfold::fold::{Error, Ids};
+use leftfold::fold::{DocumentIds, Error};
 use leftfold::log::Limit;
 use leftfold::{App, Event, NewEvent, Position, Projection, Route, Store};
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,7 @@ impl Projection for Notes {
         if self.by_stream {
             return Route::Stream;
         }
-        Route::by(|event: &Event<Happened>| Ids::many(event.data.to()))
+        Route::by(|event: &Event<Happened>| DocumentIds::many(event.data.to()))
     }
 
     /// The fixed code also understands events that were garbled.

@@ -13,8 +13,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leftfold::documents::{Checkpoint, Claim, Collection, Commit, Counts, Generations, Outcome, Record};
-use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
+use leftfold::documents::{
+    Checkpoint, Claim, Collection, Commit, CommitOutcome, DocumentCounts, Generations, Record,
+};
+use leftfold::log::{AppendError, Appended, Entry, Limit, LogPage};
 use leftfold::{
     Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
     Result, Revision, StreamId,
@@ -89,7 +91,7 @@ impl Log for Scripted {
     async fn heads(&self) -> Result<Mark> {
         self.inner.heads().await
     }
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.inner.read(partition, after, limit).await
     }
     async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
@@ -121,11 +123,11 @@ impl Documents for Scripted {
         self.inner.load(collection, ids).await
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         self.reached(Call::Commit).await;
         self.commits.lock().unwrap().push(commit.clone());
         let fault = self.faults.lock().unwrap().pop_front();
-        let lost = || Ok(Outcome::Unknown(Error::new(Kind::Unknown, "lost the connection")));
+        let lost = || Ok(CommitOutcome::Unknown(Error::new(Kind::Unknown, "lost the connection")));
         match fault {
             None => self.inner.commit(commit).await,
             Some(Fault::LostBefore) => lost(),
@@ -153,7 +155,7 @@ impl Documents for Scripted {
     ) -> Result<Vec<Record>> {
         self.inner.parked(collection, after, limit).await
     }
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         self.inner.count(collection).await
     }
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leftfold::documents::{
-    Checkpoint, Claim, Collection, Commit, Conflict, Counts, Generations, Outcome, Record,
+    Checkpoint, Claim, Collection, Commit, CommitConflict, CommitOutcome, DocumentCounts, Generations, Record,
 };
-use leftfold::log::{AppendError, Appended, Entry, Limit, Page};
+use leftfold::log::{AppendError, Appended, Entry, Limit, LogPage};
 use leftfold::{
     Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
     Result, Revision, StreamId,
@@ -55,9 +55,9 @@ impl Shaky {
         !self.calm.load(Ordering::SeqCst) && (z ^ (z >> 31)).is_multiple_of(n)
     }
 
-    fn unknown(&self) -> Outcome {
+    fn unknown(&self) -> CommitOutcome {
         self.unknowns.fetch_add(1, Ordering::SeqCst);
-        Outcome::Unknown(Error::new(Kind::Unknown, "lost the connection"))
+        CommitOutcome::Unknown(Error::new(Kind::Unknown, "lost the connection"))
     }
 
     fn fails(&self) -> Result<()> {
@@ -66,20 +66,20 @@ impl Shaky {
 
     /// Writes each document under its own guard, then the checkpoint, as a store without
     /// transactions does.
-    async fn one_by_one(&self, commit: &Commit) -> Result<Outcome> {
-        let mut conflict = Conflict::default();
+    async fn one_by_one(&self, commit: &Commit) -> Result<CommitOutcome> {
+        let mut conflict = CommitConflict::default();
         for changes in &commit.changes {
             for write in &changes.writes {
                 if self.one_in(60) {
                     return Ok(self.unknown());
                 }
-                let changes = vec![leftfold::documents::Changes {
+                let changes = vec![leftfold::documents::CollectionWrites {
                     collection: changes.collection.clone(),
                     writes: vec![write.clone()],
                 }];
                 match self.inner.commit(Arc::new(Commit { advance: None, changes })).await? {
-                    Outcome::Conflict(more) => conflict.documents.extend(more.documents),
-                    Outcome::Applied | Outcome::Unknown(_) => {}
+                    CommitOutcome::Conflict(more) => conflict.documents.extend(more.documents),
+                    CommitOutcome::Applied | CommitOutcome::Unknown(_) => {}
                 }
             }
             if !conflict.documents.is_empty() {
@@ -90,7 +90,7 @@ impl Shaky {
             let advance = commit.advance.clone();
             return self.inner.commit(Arc::new(Commit { advance, changes: vec![] })).await;
         }
-        Ok(Outcome::Conflict(conflict))
+        Ok(CommitOutcome::Conflict(conflict))
     }
 }
 
@@ -114,7 +114,7 @@ impl Log for Shaky {
     async fn heads(&self) -> Result<Mark> {
         self.inner.heads().await
     }
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<Page> {
+    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.fails()?;
         self.inner.read(partition, after, limit).await
     }
@@ -160,7 +160,7 @@ impl Documents for Shaky {
         self.inner.load(collection, ids).await
     }
 
-    async fn commit(&self, commit: Arc<Commit>) -> Result<Outcome> {
+    async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         if !self.slow.is_zero() {
             tokio::time::sleep(self.slow).await;
         }
@@ -206,7 +206,7 @@ impl Documents for Shaky {
     ) -> Result<Vec<Record>> {
         self.inner.parked(collection, after, limit).await
     }
-    async fn count(&self, collection: &Collection) -> Result<Counts> {
+    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
         self.inner.count(collection).await
     }
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use leftfold::documents::{Advance, Changes, Checkpoint, Commit, Header, Outcome, Record, Write};
+use leftfold::documents::{
+    Advance, Checkpoint, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record,
+};
 use leftfold::log::Entry;
 use leftfold::{
     Append as _, Collection, DocumentId, Documents as _, Error, EventId, EventKind, Expected, Json, Kind,
@@ -127,7 +129,8 @@ async fn write(
     checkpoint: Option<&Document>,
 ) -> Result<()> {
     store.prepare(&collection).await?;
-    let writes = documents.iter().map(|document| Ok(Write { expected: None, record: record(document)? }));
+    let writes =
+        documents.iter().map(|document| Ok(DocumentWrite { expected: None, record: record(document)? }));
     let writes = writes.collect::<Result<_>>()?;
     let advance = match checkpoint {
         Some(checkpoint) => {
@@ -136,9 +139,9 @@ async fn write(
         }
         None => None,
     };
-    let commit = Commit { advance, changes: vec![Changes { collection, writes }] };
+    let commit = Commit { advance, changes: vec![CollectionWrites { collection, writes }] };
     match store.commit(Arc::new(commit)).await? {
-        Outcome::Applied => Ok(()),
+        CommitOutcome::Applied => Ok(()),
         outcome => Err(Error::new(Kind::Format, format!("copying the store: {outcome:?}"))),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leftfold::react::{Context, HandlerError};
 use leftfold::{Error, Event, Kind, Result};
 use leftfold_mongodb::{InTransaction as _, Mongo};
-use leftfold_sim::notes::Seen;
+use leftfold_sim::notes::FoldedEvents;
 use mongodb::bson::raw::cstr;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::{ReadConcern, WriteConcern};
@@ -77,7 +77,7 @@ impl Effects for Mongo {
         found.into_iter().map(decode).collect()
     }
 
-    async fn record(ctx: Context<Seen>) -> Result<(), HandlerError> {
+    async fn record(ctx: Context<FoldedEvents>) -> Result<(), HandlerError> {
         let mut session = begin(&ctx).await?;
         let seen = ctx.document_in(&mut session).await?;
         complete(&ctx, session, Effect::of(&ctx, &summary(&seen))?).await

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use leftfold::react::{Context, HandlerError, Reactive as _};
+use leftfold::react::{Context, HandlerError, ReactionStore as _};
 use leftfold::{Error, Event, Kind, Result};
-use leftfold_sim::notes::Seen;
+use leftfold_sim::notes::FoldedEvents;
 use leftfold_sqlite::{InTransaction, Sqlite};
 use rusqlite::{Connection, TransactionBehavior};
 use serde::Serialize;
@@ -84,7 +84,7 @@ impl Effects for Sqlite {
         read(self.path(), all).await?.iter().map(|effect| parse(effect)).collect()
     }
 
-    async fn record(ctx: Context<Seen>) -> Result<(), HandlerError> {
+    async fn record(ctx: Context<FoldedEvents>) -> Result<(), HandlerError> {
         complete(ctx, |ctx, transaction| Ok(summary(&ctx.document_in(transaction)?))).await
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use leftfold::content::{Amount, Answer, Counted, Current, Operated, Operation, REMEMBERED, Step, Version};
+use leftfold::content::{
+    Amount, Counted, Current, FieldOperation, Operated, Operation, REMEMBERED, Version, WriteAnswer,
+};
 use leftfold::{DocumentId, Error, Json, Kind};
 use serde_json::Value;
 
@@ -27,7 +29,12 @@ fn version(content: Option<&Value>) -> Option<Version> {
 
 impl Ledger {
     /// Checks the response to one write of a call.
-    pub(in crate::contents) fn wrote(&self, call: CallId, at: usize, answer: &Answer<Sheet>) -> Vec<String> {
+    pub(in crate::contents) fn wrote(
+        &self,
+        call: CallId,
+        at: usize,
+        answer: &WriteAnswer<Sheet>,
+    ) -> Vec<String> {
         let mut state = self.state();
         let of = &state.calls[call];
         let Some(Wanted::Write { id, from, to }) = of.wanted.get(at) else { return Vec::new() };
@@ -41,17 +48,17 @@ impl Ledger {
         };
         let mut happened = None;
         match answer {
-            Answer::Applied(version) => {
+            WriteAnswer::Applied(version) => {
                 told(!has_written, "and did not write it");
                 told(Some(*version) != made, "which is not the version of that");
             }
-            Answer::AlreadyApplied(version) => {
+            WriteAnswer::AlreadyApplied(version) => {
                 happened = Some(Sometimes::Already);
                 told(!state.was(call, id, |body| body == to.as_ref()), "which it was not");
                 told(is_certain && has_written, "and has written it");
                 told(Some(*version) != made, "which is not the version of that");
             }
-            Answer::Conflict(found) => {
+            WriteAnswer::Conflict(found) => {
                 happened = Some(Sometimes::Conflict);
                 let is = found.as_ref().and_then(|found| value(&found.document));
                 told(!state.was(call, id, |body| body == is.as_ref()), "which it was not");
@@ -61,7 +68,7 @@ impl Ledger {
                 let found = found.as_ref().map(|found| found.version);
                 told(found != version(is.as_ref()), "which is not the version of that");
             }
-            Answer::Impossible(_) => told(true, "which any document could be"),
+            WriteAnswer::Impossible(_) => told(true, "which any document could be"),
         }
         if let Some(happened) = happened {
             state.sometimes[happened as usize] += 1;
@@ -210,7 +217,7 @@ impl Call {
 /// Returns the amount that an operation adds to the count.
 fn amount(operation: &Operation) -> Option<i64> {
     operation.steps().find_map(|(path, step)| match (path, step) {
-        ("count", Step::Increment(Amount::Whole(amount))) => Some(*amount),
+        ("count", FieldOperation::Increment(Amount::Whole(amount))) => Some(*amount),
         _ => None,
     })
 }

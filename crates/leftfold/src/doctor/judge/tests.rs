@@ -7,8 +7,13 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn status() -> Status {
-    Status { projection: "carts".to_owned(), version: "1".to_owned(), documents: 3, ..Status::default() }
+fn status() -> ProjectionStatus {
+    ProjectionStatus {
+        projection: "carts".to_owned(),
+        version: "1".to_owned(),
+        documents: 3,
+        ..ProjectionStatus::default()
+    }
 }
 
 /// Returns the only finding.
@@ -48,7 +53,7 @@ fn a_projection_that_is_behind_is_wrong_only_if_nobody_works_on_it() {
         (fine.severity, fine.found.as_str()),
         (Severity::Fine, "all events are folded, into 3 documents")
     );
-    let behind = Status { lag: 7, ..status() };
+    let behind = ProjectionStatus { lag: 7, ..status() };
     assert_eq!(one(projection(&behind, Hands::Somebody, None)).severity, Severity::Fine);
     let stalled = one(projection(&behind, Hands::Nobody, None));
     assert_eq!(
@@ -57,10 +62,10 @@ fn a_projection_that_is_behind_is_wrong_only_if_nobody_works_on_it() {
     );
     let stuck = one(projection(&behind, Hands::Stuck, None));
     assert_eq!((stuck.severity, stuck.found.starts_with("7 events behind")), (Severity::Warning, true));
-    let far = Status { lag: BEHIND + 1, ..status() };
+    let far = ProjectionStatus { lag: BEHIND + 1, ..status() };
     assert_eq!(one(projection(&far, Hands::Somebody, None)).severity, Severity::Notice);
     let tally = Tally { last_error: Some("the disk is full".to_owned()), ..Tally::default() };
-    let failing = one(projection(&Status { tally, ..status() }, Hands::Failing, None));
+    let failing = one(projection(&ProjectionStatus { tally, ..status() }, Hands::Failing, None));
     assert!(failing.severity == Severity::Wrong && failing.found.contains("the disk is full"), "{failing}");
 }
 
@@ -71,7 +76,7 @@ fn what_is_parked_is_wrong_and_names_the_command_that_mends_it() {
         (0, 2, "2 streams are parked"),
         (2, 1, "2 documents and 1 stream are parked"),
     ] {
-        let parked = Status { parked_documents: documents, parked_streams: streams, ..status() };
+        let parked = ProjectionStatus { parked_documents: documents, parked_streams: streams, ..status() };
         let said = one(projection(&parked, Hands::Somebody, None));
         assert_eq!(said.severity, Severity::Wrong);
         assert!(said.found.starts_with(found), "{said}");
@@ -82,7 +87,7 @@ fn what_is_parked_is_wrong_and_names_the_command_that_mends_it() {
 #[test]
 fn rebuilds_that_are_needed_stand_still_or_replaced_this_code_are_told() {
     let made = Generations::default().recorded("0").unwrap();
-    let with = |generations: &Generations| Status {
+    let with = |generations: &Generations| ProjectionStatus {
         rebuild_needed: generations.differs("1"),
         generations: generations.clone(),
         ..status()
@@ -108,13 +113,13 @@ fn rebuilds_that_are_needed_stand_still_or_replaced_this_code_are_told() {
 
 #[test]
 fn what_waits_is_worse_the_longer_it_does() {
-    let waiting = |seconds: i64| sequence::Status {
+    let waiting = |seconds: i64| sequence::SequencerStatus {
         held: 2,
         waits_longest: Some(StreamId::new("cart-7").unwrap()),
         waits_since: Some(at(-seconds)),
-        ..sequence::Status::default()
+        ..sequence::SequencerStatus::default()
     };
-    assert_eq!(worst(&sequence(&sequence::Status::default(), at(0))), Severity::Fine);
+    assert_eq!(worst(&sequence(&sequence::SequencerStatus::default(), at(0))), Severity::Fine);
     for (seconds, severity) in
         [(1, Severity::Fine), (300, Severity::Warning), (3_600, Severity::Wrong), (-9, Severity::Fine)]
     {
@@ -123,8 +128,8 @@ fn what_waits_is_worse_the_longer_it_does() {
         assert!(said.found.contains("2 events came early and wait, cart-7 for "), "{said}");
     }
     for status in [
-        sequence::Status { conflicts: 1, ..sequence::Status::default() },
-        sequence::Status { rejected: 1, ..sequence::Status::default() },
+        sequence::SequencerStatus { conflicts: 1, ..sequence::SequencerStatus::default() },
+        sequence::SequencerStatus { rejected: 1, ..sequence::SequencerStatus::default() },
     ] {
         assert_eq!(worst(&sequence(&status, at(0))), Severity::Warning);
     }

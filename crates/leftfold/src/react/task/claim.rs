@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Ended, Moment, Rules, State, Task};
+use super::{Ended, Rules, State, Task, TaskMoment};
 use crate::planted::{Bug, planted};
 use crate::react::retry::later;
 
@@ -115,8 +115,8 @@ impl Task {
 
     /// Returns the task as claimed by a worker, or `None` if it can't be claimed. A task whose
     /// claim is lost must be [reaped](Self::reap) first.
-    pub fn claim(mut self, owner: &str, rules: &Rules, moment: Moment) -> Option<Self> {
-        let Moment { now, version, .. } = moment;
+    pub fn claim(mut self, owner: &str, rules: &Rules, moment: TaskMoment) -> Option<Self> {
+        let TaskMoment { now, version, .. } = moment;
         let is_pending = self.state == State::Pending && self.is_due(now);
         if !is_pending || self.needs > rules.version && !planted(Bug::OldCodeRuns) {
             return None;
@@ -133,8 +133,8 @@ impl Task {
 
     /// Returns a task whose claim is lost as pending, or as failed if it was lost too often while
     /// it ran alone. Returns `None` if its claim is not lost.
-    pub fn reap(mut self, loser: Loser, rules: &Rules, moment: Moment) -> Option<Self> {
-        let Moment { now, version, .. } = moment;
+    pub fn reap(mut self, loser: Loser, rules: &Rules, moment: TaskMoment) -> Option<Self> {
+        let TaskMoment { now, version, .. } = moment;
         if !self.is_lost(now) {
             return None;
         }
@@ -176,7 +176,7 @@ impl Task {
     /// Returns the task with less suspicion, if the worker of this claim was taken for dead but is
     /// alive. Returns `None` if the suspicion has another reason, or the task was excused too
     /// often.
-    pub fn acquit(mut self, epoch: u64, moment: Moment) -> Option<Self> {
+    pub fn acquit(mut self, epoch: u64, moment: TaskMoment) -> Option<Self> {
         // The task was reaped, and perhaps claimed once since then.
         let is_ours = self.epoch == epoch + 1 || self.epoch == epoch + 2;
         if !is_ours || self.error.as_deref() != Some(DIED) || !self.is_excused() {
@@ -196,7 +196,7 @@ impl Task {
     /// Returns a suspect that has run for long without harm, with less suspicion: other tasks run
     /// beside it from now on. Returns `None` if its claim no longer stands, or the task was excused
     /// too often.
-    pub fn parole(mut self, epoch: u64, moment: Moment) -> Option<Self> {
+    pub fn parole(mut self, epoch: u64, moment: TaskMoment) -> Option<Self> {
         if !self.is_claimed(epoch) || self.suspicion == Suspicion::None || !self.is_excused() {
             return None;
         }
@@ -217,7 +217,7 @@ impl Task {
     }
 
     /// Returns the task with its claim made longer, or `None` if the claim no longer stands.
-    pub fn renew_claim(mut self, epoch: u64, rules: &Rules, moment: Moment) -> Option<Self> {
+    pub fn renew_claim(mut self, epoch: u64, rules: &Rules, moment: TaskMoment) -> Option<Self> {
         if !self.is_claimed(epoch) {
             return None;
         }
@@ -228,7 +228,7 @@ impl Task {
 
     /// Returns the task with its claim given back before it ran: it is due at once, and no attempt
     /// counts. Returns `None` if the claim no longer stands.
-    pub fn give_back(mut self, epoch: u64, moment: Moment) -> Option<Self> {
+    pub fn give_back(mut self, epoch: u64, moment: TaskMoment) -> Option<Self> {
         if !self.is_claimed(epoch) {
             return None;
         }

@@ -21,16 +21,16 @@ fn key() -> TaskKey {
     TaskKey { reaction: "mail".to_owned(), document: DocumentId::new("cart-1").unwrap() }
 }
 
-fn at(second: i64) -> Moment {
+fn at(second: i64) -> TaskMoment {
     let now = later(BEGIN, Duration::from_secs(second.unsigned_abs()));
-    Moment { now, version: 1_000 + second.unsigned_abs(), chance: 0.5 }
+    TaskMoment { now, version: 1_000 + second.unsigned_abs(), chance: 0.5 }
 }
 
-fn inside(value: u32) -> Seen {
-    Seen::Inside(Json::of(&value).unwrap())
+fn inside(value: u32) -> Observation {
+    Observation::Inside(Json::of(&value).unwrap())
 }
 
-fn observe(task: Option<Task>, seen: Seen, rules: &Rules, second: i64) -> Option<Task> {
+fn observe(task: Option<Task>, seen: Observation, rules: &Rules, second: i64) -> Option<Task> {
     Task::observe(task, &key(), seen, None, rules, at(second))
 }
 
@@ -46,14 +46,14 @@ fn running() -> Task {
 fn a_document_that_enters_is_due_at_once_and_one_that_does_not_is_not_remembered() {
     let task = pending();
     assert_eq!((task.state, task.due, task.generation), (State::Pending, Some(BEGIN), 1));
-    assert_eq!(observe(None, Seen::Outside, &rules(), 0), None);
-    assert_eq!(observe(None, Seen::Absent, &rules(), 0), None);
+    assert_eq!(observe(None, Observation::Outside, &rules(), 0), None);
+    assert_eq!(observe(None, Observation::Absent, &rules(), 0), None);
     assert_eq!(observe(Some(task), inside(1), &rules(), 5), None, "nothing has changed");
 }
 
 #[test]
 fn what_leaves_before_it_ran_ends_as_stale_and_runs_when_it_comes_back() {
-    for seen in [Seen::Outside, Seen::Absent] {
+    for seen in [Observation::Outside, Observation::Absent] {
         let left = observe(Some(pending()), seen, &rules(), 3).unwrap();
         assert_eq!((left.state, left.due, left.inside), (State::Stale, None, false));
         let back = observe(Some(left), inside(1), &rules(), 4).unwrap();
@@ -63,8 +63,8 @@ fn what_leaves_before_it_ran_ends_as_stale_and_runs_when_it_comes_back() {
 
 #[test]
 fn what_leaves_while_it_runs_is_not_tried_again() {
-    for outcome in [Outcome::Failed("down".to_owned()), Outcome::Deferred(at(100).now)] {
-        let left = observe(Some(running()), Seen::Outside, &rules(), 3).unwrap();
+    for outcome in [RunOutcome::Failed("down".to_owned()), RunOutcome::Deferred(at(100).now)] {
+        let left = observe(Some(running()), Observation::Outside, &rules(), 3).unwrap();
         assert_eq!((left.state, left.inside), (State::Running, false));
         let ended = left.finish(1, outcome, &rules(), at(4)).unwrap();
         assert_eq!((ended.state, ended.due), (State::Stale, None));
@@ -77,20 +77,20 @@ fn what_leaves_while_it_runs_is_not_tried_again() {
 fn what_changes_while_it_runs_runs_again() {
     let changed = observe(Some(running()), inside(2), &rules(), 2).unwrap();
     assert_eq!((changed.state, changed.epoch), (State::Changed, 1));
-    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+    for outcome in [RunOutcome::Done, RunOutcome::Stale, RunOutcome::Failed("no".to_owned())] {
         let again = changed.clone().finish(1, outcome, &rules(), at(3)).unwrap();
         assert_eq!((again.state, again.due), (State::Pending, Some(at(3).now)));
         assert_eq!((again.attempts, again.generation), (0, 2));
     }
-    let left = observe(Some(changed), Seen::Outside, &rules(), 3).unwrap();
-    assert_eq!(left.finish(1, Outcome::Done, &rules(), at(4)).unwrap().state, State::Stale);
+    let left = observe(Some(changed), Observation::Outside, &rules(), 3).unwrap();
+    assert_eq!(left.finish(1, RunOutcome::Done, &rules(), at(4)).unwrap().state, State::Stale);
 }
 
 /// The document changes and changes back during a run: the run finds it changed, the next look
 /// finds it unchanged.
 #[test]
 fn there_and_back_again_is_handled() {
-    let stale = running().finish(1, Outcome::Stale, &rules(), at(2)).unwrap();
+    let stale = running().finish(1, RunOutcome::Stale, &rules(), at(2)).unwrap();
     assert_eq!((stale.state, stale.check_at), (State::Stale, Some(at(2).now)));
     let again = observe(Some(stale), inside(1), &rules(), 3).unwrap();
     assert_eq!((again.state, again.check_at), (State::Pending, None));
@@ -112,16 +112,17 @@ fn quiet_is_waited_for_but_not_for_ever() {
 fn what_was_not_handled_has_waited_already() {
     let rules = Rules { debounce: Duration::from_secs(10), at_most: Duration::from_secs(25), ..rules() };
     let task = observe(None, inside(0), &rules, 0).unwrap();
-    let stale = task.claim("w", &rules, at(25)).unwrap().finish(1, Outcome::Stale, &rules, at(25)).unwrap();
+    let stale =
+        task.claim("w", &rules, at(25)).unwrap().finish(1, RunOutcome::Stale, &rules, at(25)).unwrap();
     let again = observe(Some(stale), inside(1), &rules, 26).unwrap();
     let during = observe(None, inside(0), &rules, 0).unwrap().claim("w", &rules, at(25)).unwrap();
     let during = observe(Some(during), inside(1), &rules, 26).unwrap();
-    for (outcome, due) in [(Outcome::Stale, 27), (Outcome::Done, 37)] {
+    for (outcome, due) in [(RunOutcome::Stale, 27), (RunOutcome::Done, 37)] {
         let after = during.clone().finish(1, outcome, &rules, at(27)).unwrap();
         assert_eq!(after.due, Some(at(due).now));
     }
     assert_eq!((again.since, again.due), (at(0).now, Some(at(26).now)));
-    let done = again.claim("w", &rules, at(26)).unwrap().finish(2, Outcome::Done, &rules, at(27)).unwrap();
+    let done = again.claim("w", &rules, at(26)).unwrap().finish(2, RunOutcome::Done, &rules, at(27)).unwrap();
     assert_eq!(observe(Some(done), inside(2), &rules, 30).unwrap().due, Some(at(40).now));
 }
 
@@ -131,13 +132,14 @@ fn failures_are_tried_again_until_they_are_too_many() {
     for (attempt, second) in [(1, 0), (2, 10)] {
         task = task.claim("w", &rules(), at(second)).unwrap();
         assert_eq!((task.attempts, task.state), (attempt, State::Running));
-        task =
-            task.finish(u64::from(attempt), Outcome::Failed("no".to_owned()), &rules(), at(second)).unwrap();
+        task = task
+            .finish(u64::from(attempt), RunOutcome::Failed("no".to_owned()), &rules(), at(second))
+            .unwrap();
         assert_eq!((task.state, task.due), (State::Pending, Some(at(second + 5).now)));
         assert!(task.clone().claim("w", &rules(), at(second + 4)).is_none(), "not before its time");
     }
     task = task.claim("w", &rules(), at(20)).unwrap();
-    let failed = task.finish(3, Outcome::Failed("still no".to_owned()), &rules(), at(21)).unwrap();
+    let failed = task.finish(3, RunOutcome::Failed("still no".to_owned()), &rules(), at(21)).unwrap();
     assert_eq!((failed.state, failed.due, failed.error.as_deref()), (State::Failed, None, Some("still no")));
     assert_eq!(failed.history.len(), 3);
     assert_eq!(observe(Some(failed.clone()), inside(1), &rules(), 22), None, "it stays failed");
@@ -179,7 +181,7 @@ fn a_document_that_kills_its_processes_fails_after_it_killed_them_alone() {
 #[test]
 fn a_run_that_ends_clears_its_task_of_suspicion() {
     let suspect = dies(dies(pending(), 0), 100);
-    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+    for outcome in [RunOutcome::Done, RunOutcome::Stale, RunOutcome::Failed("no".to_owned())] {
         let claimed = suspect.clone().claim("w", &rules(), at(200)).unwrap();
         let epoch = claimed.epoch;
         let ended = claimed.finish(epoch, outcome, &rules(), at(201)).unwrap();
@@ -250,24 +252,24 @@ fn a_claim_that_was_taken_over_is_void() {
     assert!(first.clone().claim("x", &rules(), at(61)).is_none(), "it is reaped first");
     assert!(first.clone().reap(Loser::Dead, &rules(), at(60)).is_none(), "not before it has ended");
     let reaped = first.reap(Loser::Dead, &rules(), at(61)).unwrap();
-    assert!(reaped.clone().finish(1, Outcome::Done, &rules(), at(62)).is_none());
+    assert!(reaped.clone().finish(1, RunOutcome::Done, &rules(), at(62)).is_none());
     assert!(reaped.clone().renew_claim(1, &rules(), at(62)).is_none());
     let second = reaped.claim("x", &rules(), at(61)).unwrap();
     assert_eq!(second.epoch, 3);
-    assert!(second.clone().finish(1, Outcome::Done, &rules(), at(62)).is_none());
+    assert!(second.clone().finish(1, RunOutcome::Done, &rules(), at(62)).is_none());
     assert!(second.clone().renew_claim(1, &rules(), at(62)).is_none());
     assert!(second.clone().give_back(1, at(62)).is_none());
     let renewed = second.renew_claim(3, &rules(), at(100)).unwrap();
     assert_eq!(renewed.due, Some(at(160).now));
-    let done = renewed.finish(3, Outcome::Done, &rules(), at(101)).unwrap();
-    assert!(done.clone().finish(3, Outcome::Done, &rules(), at(102)).is_none(), "once");
+    let done = renewed.finish(3, RunOutcome::Done, &rules(), at(101)).unwrap();
+    assert!(done.clone().finish(3, RunOutcome::Done, &rules(), at(102)).is_none(), "once");
     assert_eq!((done.state, done.done_at), (State::Done, Some(at(101).now)));
 }
 
 #[test]
 fn what_is_deferred_or_given_back_does_not_count() {
     let until = at(50).now;
-    let deferred = running().finish(1, Outcome::Deferred(until), &rules(), at(2)).unwrap();
+    let deferred = running().finish(1, RunOutcome::Deferred(until), &rules(), at(2)).unwrap();
     assert_eq!((deferred.state, deferred.attempts, deferred.due), (State::Pending, 0, Some(until)));
     let back = running().give_back(1, at(2)).unwrap();
     assert_eq!((back.state, back.attempts, back.due), (State::Pending, 0, Some(at(2).now)));
@@ -275,7 +277,7 @@ fn what_is_deferred_or_given_back_does_not_count() {
 
 #[test]
 fn old_code_does_not_run_what_needs_new_code() {
-    let done = running().finish(1, Outcome::Done, &rules(), at(2)).unwrap();
+    let done = running().finish(1, RunOutcome::Done, &rules(), at(2)).unwrap();
     let failed = Task { state: State::Failed, ..done.clone() };
     let new = Rules { version: 2, ..rules() };
     assert_eq!(done.clone().evolve(&new, Evolution::Nothing, at(3)), None);
@@ -294,22 +296,26 @@ fn old_code_does_not_run_what_needs_new_code() {
 #[test]
 fn a_document_that_left_is_looked_at_once_more() {
     let before = pending();
-    let late = observe(Some(before.clone()), Seen::Absent, &rules(), 3).unwrap();
+    let late = observe(Some(before.clone()), Observation::Absent, &rules(), 3).unwrap();
     assert_eq!(observe(Some(before), inside(1), &rules(), 4), None, "it is back, and nothing has changed");
     // Now the late look is written: the document must be observed again.
     assert_eq!((late.state, late.check_at), (State::Stale, Some(at(3).now)));
     let back = observe(Some(late.clone()), inside(1), &rules(), 5).unwrap();
     assert_eq!((back.state, back.check_at), (State::Pending, None));
-    let gone = observe(Some(late), Seen::Absent, &rules(), 5).unwrap();
+    let gone = observe(Some(late), Observation::Absent, &rules(), 5).unwrap();
     assert_eq!((gone.state, gone.check_at), (State::Stale, None));
-    assert_eq!(observe(Some(gone), Seen::Absent, &rules(), 6), None, "once more, and not again and again");
+    assert_eq!(
+        observe(Some(gone), Observation::Absent, &rules(), 6),
+        None,
+        "once more, and not again and again"
+    );
 }
 
 /// Regression test: a look from before the change was written after it, and nobody looked again.
 #[test]
 fn who_is_told_twice_to_look_does_not_write_what_was_seen_in_between() {
     let noted = Task::look_again(Some(pending()), &key(), at(3));
-    let seen = observe(Some(noted.clone()), Seen::Outside, &rules(), 4).unwrap();
+    let seen = observe(Some(noted.clone()), Observation::Outside, &rules(), 4).unwrap();
     let again = Task::look_again(Some(noted.clone()), &key(), at(5));
     assert_eq!(again.check_at, Some(at(3).now));
     assert_ne!(
@@ -322,7 +328,7 @@ fn who_is_told_twice_to_look_does_not_write_what_was_seen_in_between() {
 #[test]
 fn new_code_tries_again_what_failed_and_does_once_more_what_was_done() {
     let new = Rules { version: 2, ..rules() };
-    let done = running().finish(1, Outcome::Done, &rules(), at(2)).unwrap();
+    let done = running().finish(1, RunOutcome::Done, &rules(), at(2)).unwrap();
     let failed = Task { state: State::Failed, ..done.clone() };
     let again = |task: &Task| task.clone().evolve(&new, Evolution::AllAgain, at(3)).unwrap();
     assert_eq!(again(&failed).idempotency_key(), failed.idempotency_key(), "it is the same effect");
@@ -350,7 +356,7 @@ fn what_is_done_every_day_goes_on_whatever_happens() {
     assert!(task.clone().claim("w", &rules, at(99)).is_none());
     let claimed = task.claim("w", &rules, at(100)).unwrap();
     assert_eq!(Task::schedule(Some(claimed.clone()), &key(), &every, &rules, at(101)), None);
-    for outcome in [Outcome::Done, Outcome::Stale, Outcome::Failed("no".to_owned())] {
+    for outcome in [RunOutcome::Done, RunOutcome::Stale, RunOutcome::Failed("no".to_owned())] {
         let next = claimed.clone().finish(1, outcome, &rules, at(110)).unwrap();
         assert_eq!((next.state, next.due, next.attempts), (State::Pending, Some(at(210).now), 0));
         assert_ne!(next.idempotency_key(), claimed.idempotency_key());
@@ -368,27 +374,30 @@ fn events_of_a_stream_are_handled_one_after_the_other() {
     let seen =
         |task, first, last, second| Task::observe_events(task, &key(), (first, last), &rules(), at(second));
     let task = seen(None, 3, 5, 0).unwrap();
-    assert_eq!((task.state, task.cursor), (State::Pending, Some(Cursor { handled: 2, last: 5 })));
+    assert_eq!((task.state, task.cursor), (State::Pending, Some(StreamProgress { handled: 2, last: 5 })));
     assert_eq!(seen(Some(task.clone()), 3, 5, 1), None, "found again");
     let running = task.claim("w", &rules(), at(1)).unwrap();
     let more = seen(Some(running), 7, 7, 2).unwrap();
-    assert_eq!((more.state, more.cursor), (State::Running, Some(Cursor { handled: 2, last: 7 })));
-    let next = more.finish(1, Outcome::Handled(3), &rules(), at(3)).unwrap();
+    assert_eq!((more.state, more.cursor), (State::Running, Some(StreamProgress { handled: 2, last: 7 })));
+    let next = more.finish(1, RunOutcome::Handled(3), &rules(), at(3)).unwrap();
     assert_eq!((next.state, next.due, next.attempts), (State::Pending, Some(at(3).now), 0));
     let last =
-        next.claim("w", &rules(), at(4)).unwrap().finish(2, Outcome::Handled(7), &rules(), at(5)).unwrap();
-    assert_eq!((last.state, last.cursor), (State::Done, Some(Cursor { handled: 7, last: 7 })));
+        next.claim("w", &rules(), at(4)).unwrap().finish(2, RunOutcome::Handled(7), &rules(), at(5)).unwrap();
+    assert_eq!((last.state, last.cursor), (State::Done, Some(StreamProgress { handled: 7, last: 7 })));
     let again = seen(Some(last), 9, 9, 6).unwrap();
     assert_eq!(again.state, State::Pending);
     let failed = Task { state: State::Failed, due: None, ..again };
     let held_up = seen(Some(failed), 12, 12, 7).unwrap();
-    assert_eq!((held_up.state, held_up.cursor), (State::Failed, Some(Cursor { handled: 7, last: 12 })));
+    assert_eq!(
+        (held_up.state, held_up.cursor),
+        (State::Failed, Some(StreamProgress { handled: 7, last: 12 }))
+    );
 }
 
 #[test]
 fn what_may_match_later_is_remembered_until_then() {
     let check_at = Some(at(100).now);
-    let waiting = Task::observe(None, &key(), Seen::Outside, check_at, &rules(), at(0)).unwrap();
+    let waiting = Task::observe(None, &key(), Observation::Outside, check_at, &rules(), at(0)).unwrap();
     assert_eq!((waiting.state, waiting.check_at, waiting.inside), (State::Stale, check_at, false));
     let entered = Task::observe(Some(waiting), &key(), inside(1), None, &rules(), at(100)).unwrap();
     assert_eq!((entered.state, entered.check_at), (State::Pending, None));
@@ -438,10 +447,10 @@ impl World {
         Rules { retry: Retry::fixed(Duration::from_secs(1)).jitter(0.0), ..rules() }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> Observation {
         match self.document {
-            None => Seen::Absent,
-            Some((_, false)) => Seen::Outside,
+            None => Observation::Absent,
+            Some((_, false)) => Observation::Outside,
             Some((value, true)) => inside(value),
         }
     }
@@ -478,7 +487,7 @@ impl World {
                 let (seen, writes) = (self.seen(), self.writes);
                 let Some((_, watched, read)) = &mut self.claim else { return };
                 match (&seen, watched) {
-                    (Seen::Inside(now), Some(planned)) if now == planned => *read = Some(writes),
+                    (Observation::Inside(now), Some(planned)) if now == planned => *read = Some(writes),
                     // The run ends as stale, whatever the handler does.
                     (_, planned) => *planned = None,
                 }
@@ -486,12 +495,12 @@ impl World {
             Act::Finish(succeeds) => {
                 let Some((epoch, planned, read)) = self.claim.take() else { return };
                 let outcome = match (planned, read) {
-                    (None, _) => Outcome::Stale,
-                    (_, None) => Outcome::Deferred(at(self.second).now),
-                    (Some(_), Some(_)) if !succeeds => Outcome::Failed("no".to_owned()),
+                    (None, _) => RunOutcome::Stale,
+                    (_, None) => RunOutcome::Deferred(at(self.second).now),
+                    (Some(_), Some(_)) if !succeeds => RunOutcome::Failed("no".to_owned()),
                     (Some(planned), Some(read)) => {
                         self.handled = Some((planned.to().unwrap(), read));
-                        Outcome::Done
+                        RunOutcome::Done
                     }
                 };
                 let task = self
@@ -554,8 +563,8 @@ proptest! {
 
 #[test]
 fn a_document_that_can_not_be_read_fails_and_is_handled_when_it_can() {
-    let unreadable = |why: &str| Seen::Unreadable(why.to_owned());
-    let handled = running().finish(1, Outcome::Done, &rules(), at(2)).unwrap();
+    let unreadable = |why: &str| Observation::Unreadable(why.to_owned());
+    let handled = running().finish(1, RunOutcome::Done, &rules(), at(2)).unwrap();
     for before in [None, Some(pending()), Some(handled)] {
         let failed = observe(before, unreadable("no UTF-8"), &rules(), 3).unwrap();
         assert_eq!((failed.state, failed.due, failed.inside), (State::Failed, None, false));
@@ -567,7 +576,7 @@ fn a_document_that_can_not_be_read_fails_and_is_handled_when_it_can() {
         );
         let mended = observe(Some(failed.clone()), inside(1), &rules(), 5).unwrap();
         assert_eq!((mended.state, mended.due), (State::Pending, Some(at(5).now)));
-        for seen in [Seen::Absent, Seen::Outside] {
+        for seen in [Observation::Absent, Observation::Outside] {
             let over = observe(Some(failed.clone()), seen, &rules(), 5).unwrap();
             assert_eq!(over.state, State::Stale, "there is nothing to mend any more");
         }
@@ -576,12 +585,12 @@ fn a_document_that_can_not_be_read_fails_and_is_handled_when_it_can() {
     let failed = observe(None, unreadable("no UTF-8"), &rules(), 3).unwrap();
     let again = failed.retry(at(4)).claim("w", &rules(), at(4)).unwrap();
     let epoch = again.epoch;
-    let deferred = again.finish(epoch, Outcome::Deferred(at(9).now), &rules(), at(5)).unwrap();
+    let deferred = again.finish(epoch, RunOutcome::Deferred(at(9).now), &rules(), at(5)).unwrap();
     assert_eq!((deferred.state, deferred.check_at), (State::Stale, Some(at(5).now)));
     // A run reports its outcome first.
     let during = observe(Some(running()), unreadable("no UTF-8"), &rules(), 3).unwrap();
     assert_eq!((during.state, during.check_at), (State::Running, Some(later(at(3).now, rules().visibility))));
-    let ended = during.finish(1, Outcome::Failed("no".to_owned()), &rules(), at(4)).unwrap();
+    let ended = during.finish(1, RunOutcome::Failed("no".to_owned()), &rules(), at(4)).unwrap();
     assert_eq!(observe(Some(ended), unreadable("no UTF-8"), &rules(), 70).unwrap().state, State::Failed);
 }
 
@@ -596,8 +605,8 @@ fn a_task_stays_small_whatever_is_watched_and_said() {
     // A task that was planned before large values were hashed is not planned again for the same
     // document.
     let old = Task { watched: large('1'), ..pending() };
-    assert_eq!(observe(Some(old.clone()), Seen::Inside(one), &rules(), 5), None);
-    assert!(observe(Some(old), Seen::Inside(other), &rules(), 5).is_some());
+    assert_eq!(observe(Some(old.clone()), Observation::Inside(one), &rules(), 5), None);
+    assert!(observe(Some(old), Observation::Inside(other), &rules(), 5).is_some());
 
     let said = format!("begin{}end", "ü".repeat(1 << 20));
     let rules = Rules { history: 1_000, retry: Retry::fixed(Duration::ZERO).attempts(u32::MAX), ..rules() };
@@ -605,7 +614,7 @@ fn a_task_stays_small_whatever_is_watched_and_said() {
     for second in 1..200 {
         task = task.claim("w", &rules, at(second)).unwrap();
         let epoch = task.epoch;
-        task = task.finish(epoch, Outcome::Failed(said.clone()), &rules, at(second)).unwrap();
+        task = task.finish(epoch, RunOutcome::Failed(said.clone()), &rules, at(second)).unwrap();
     }
     let error = task.error.clone().unwrap();
     assert!(error.starts_with("beginü") && error.ends_with("üend"), "{error}");

@@ -32,7 +32,7 @@ fn linked(revision: u64, previous: u64, text: &str) -> Delivery {
 /// A minimal store of one stream.
 struct Model {
     policy: Policy,
-    limits: Limits,
+    limits: HoldingLimits,
     log: Vec<Event>,
     held: BTreeMap<Revision, Held>,
     waiting: Option<Waiting>,
@@ -44,20 +44,21 @@ struct Model {
 
 impl Model {
     fn new(policy: Policy) -> Self {
-        let (limits, log, held, conflicts) = (Limits::default(), Vec::new(), BTreeMap::new(), Vec::new());
+        let (limits, log, held, conflicts) =
+            (HoldingLimits::default(), Vec::new(), BTreeMap::new(), Vec::new());
         Self { policy, limits, log, held, waiting: None, conflicts, page: 100, versions: 0 }
     }
 
     fn known(&mut self, deliveries: &[Delivery]) -> Known {
         self.versions += 1;
         let last = self.log.last().map_or(Revision(0), |event| event.revision);
-        let standing = Standing { last, waiting: self.waiting.clone() };
+        let standing = StreamState { last, waiting: self.waiting.clone() };
         let lowest = deliveries.iter().filter_map(|delivery| delivery.revision).min();
         let held =
             |waiting: &Waiting| waiting.events > 0 && lowest.is_none_or(|lowest| lowest <= waiting.first);
         let mut room = Limit { events: self.page, bytes: usize::MAX };
         let page = standing.waiting.as_ref().filter(|waiting| held(waiting));
-        let page = page.map(|_| Page::cut(self.held.values().cloned(), &mut room));
+        let page = page.map(|_| HeldPage::cut(self.held.values().cloned(), &mut room));
         Known {
             standing,
             logged: self.log.iter().map(|event| (event.revision, event.clone())).collect(),
@@ -93,7 +94,7 @@ impl Model {
         judgements.into_iter().map(|(_, judgement)| judgement).collect()
     }
 
-    fn apply(&mut self, step: Step) {
+    fn apply(&mut self, step: StreamChange) {
         for revision in step.unhold {
             assert!(self.held.remove(&revision).is_some(), "{revision} was held");
         }
@@ -136,11 +137,11 @@ impl Model {
 }
 
 fn held_for(waiting_for: u64) -> Judgement {
-    Judgement::Answer(Answer::Held { waiting_for: Revision(waiting_for) })
+    Judgement::Answer(IngestAnswer::Held { waiting_for: Revision(waiting_for) })
 }
 
-fn conflict(why: Why) -> Judgement {
-    Judgement::Answer(Answer::Conflict(why))
+fn conflict(why: ConflictReason) -> Judgement {
+    Judgement::Answer(IngestAnswer::Conflict(why))
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn what_comes_early_waits_and_is_released_in_order() {
     assert_eq!(model.revisions(), [1, 2, 3]);
     assert!(model.held.is_empty() && model.waiting.is_none());
     let again = model.take(vec![delivery(2, "b")]);
-    assert_eq!(again, [Judgement::Answer(Answer::Duplicate(model.log[1].token()))]);
+    assert_eq!(again, [Judgement::Answer(IngestAnswer::Duplicate(model.log[1].token()))]);
 }
 
 #[test]
@@ -170,13 +171,16 @@ fn a_batch_is_put_in_order_before_anything_is_held() {
 fn what_contradicts_is_kept_apart() {
     let mut model = Model::new(Policy::Contiguous);
     model.take(vec![delivery(1, "a"), delivery(3, "c")]);
-    assert_eq!(model.take(vec![delivery(1, "x")]), [conflict(Why::Logged)]);
-    assert_eq!(model.take(vec![delivery(3, "x")]), [conflict(Why::Held)]);
+    assert_eq!(model.take(vec![delivery(1, "x")]), [conflict(ConflictReason::Logged)]);
+    assert_eq!(model.take(vec![delivery(3, "x")]), [conflict(ConflictReason::Held)]);
     let same_id = Delivery { entry: entry("1-a", "new"), ..delivery(2, "b") };
-    let why = Why::IdTaken { stream: stream(), revision: Revision(1) };
+    let why = ConflictReason::IdTaken { stream: stream(), revision: Revision(1) };
     assert_eq!(model.take(vec![same_id]), [conflict(why)]);
     assert_eq!(model.conflicts.len(), 3);
-    assert_eq!(model.take(vec![delivery(2, "b"), delivery(2, "x")]).pop(), Some(conflict(Why::Logged)));
+    assert_eq!(
+        model.take(vec![delivery(2, "b"), delivery(2, "x")]).pop(),
+        Some(conflict(ConflictReason::Logged))
+    );
     assert_eq!(model.revisions(), [1, 2, 3], "nothing of it has stopped the stream");
 }
 
@@ -189,10 +193,10 @@ fn links_leave_out_what_a_subscription_does_not_show() {
     assert_eq!(model.revisions(), [2, 5, 9]);
     assert_eq!(
         model.take(vec![linked(7, 6, "x")]),
-        [conflict(Why::Link)],
+        [conflict(ConflictReason::Link)],
         "there is nothing between 5 and 9"
     );
-    assert_eq!(model.take(vec![linked(12, 5, "x")]), [conflict(Why::Link)], "it leaves out 9");
+    assert_eq!(model.take(vec![linked(12, 5, "x")]), [conflict(ConflictReason::Link)], "it leaves out 9");
 }
 
 #[test]
@@ -202,11 +206,11 @@ fn of_the_latest_only_what_is_older_is_stale() {
     assert_eq!(judged, [Judgement::Append(Revision(500)), Judgement::Append(Revision(100))]);
     assert_eq!(
         model.take(vec![delivery(300, "x")]),
-        [Judgement::Answer(Answer::Stale { last: Revision(500) })]
+        [Judgement::Answer(IngestAnswer::Stale { last: Revision(500) })]
     );
     let again = model.take(vec![delivery(100, "a")]);
-    assert_eq!(again, [Judgement::Answer(Answer::Duplicate(model.log[0].token()))]);
-    assert_eq!(model.take(vec![delivery(500, "x")]), [conflict(Why::Logged)]);
+    assert_eq!(again, [Judgement::Answer(IngestAnswer::Duplicate(model.log[0].token()))]);
+    assert_eq!(model.take(vec![delivery(500, "x")]), [conflict(ConflictReason::Logged)]);
     assert_eq!(model.revisions(), [100, 500]);
 }
 
@@ -223,8 +227,11 @@ fn revisions_are_given_in_order_of_arrival() {
     let append = |number| Judgement::Append(Revision(number));
     assert_eq!(judged, [append(1), append(2), Judgement::Repeat(Revision(1))]);
     let again = model.take(vec![arriving("y", "b"), arriving("z", "c"), arriving("x", "other")]);
-    let why = Why::IdTaken { stream: stream(), revision: Revision(1) };
-    assert_eq!(again, [Judgement::Answer(Answer::Duplicate(model.log[1].token())), append(3), conflict(why)]);
+    let why = ConflictReason::IdTaken { stream: stream(), revision: Revision(1) };
+    assert_eq!(
+        again,
+        [Judgement::Answer(IngestAnswer::Duplicate(model.log[1].token())), append(3), conflict(why)]
+    );
 }
 
 #[test]
@@ -233,9 +240,13 @@ fn what_was_skipped_is_not_waited_for_and_not_taken_later() {
     model.take(vec![delivery(1, "a"), delivery(4, "d"), delivery(7, "g")]);
     model.skip(3);
     assert_eq!(model.revisions(), [1, 4]);
-    assert_eq!(model.take(vec![delivery(2, "b")]), [conflict(Why::Link)], "later revisions are there");
+    assert_eq!(
+        model.take(vec![delivery(2, "b")]),
+        [conflict(ConflictReason::Link)],
+        "later revisions are there"
+    );
     model.skip(5);
-    assert_eq!(model.take(vec![delivery(5, "e")]), [conflict(Why::Skipped)]);
+    assert_eq!(model.take(vec![delivery(5, "e")]), [conflict(ConflictReason::Skipped)]);
     model.take(vec![delivery(6, "f")]);
     assert_eq!(model.revisions(), [1, 4, 6, 7]);
 }
@@ -262,7 +273,7 @@ fn what_can_not_be_is_refused() {
     for bad in [none, delivery(0, "a"), delivery(u64::MAX, "a"), linked(3, 3, "a"), linked(3, 9, "a")] {
         let judged = model.take(vec![bad.clone()]);
         let is_refused = |judgement: &Judgement| {
-            matches!(judgement, Judgement::Answer(Answer::Refused(Refusal::Invalid(_))))
+            matches!(judgement, Judgement::Answer(IngestAnswer::Refused(Refusal::Invalid(_))))
         };
         assert!(is_refused(&judged[0]), "{bad:?}: {judged:?}");
     }
@@ -277,9 +288,9 @@ fn held_events_that_came_another_way_are_let_go() {
     let held = model.held.clone();
     for (revision, text) in [(1, "a"), (2, "b"), (3, "c"), (4, "x")] {
         let waiting = model.waiting.clone();
-        model.apply(Step {
+        model.apply(StreamChange {
             stream: stream(),
-            seen: Standing::default().seen(),
+            seen: StreamState::default().seen(),
             append: vec![(Revision(revision), entry(&format!("other-{revision}"), text))],
             hold: Vec::new(),
             unhold: Vec::new(),
@@ -338,8 +349,8 @@ proptest! {
                 let judged = model.take(batch.clone());
                 for (delivery, judgement) in batch.into_iter().zip(judged) {
                     match judgement {
-                        Judgement::Answer(Answer::Refused(_)) => refused.push(delivery),
-                        Judgement::Answer(Answer::Conflict(why)) => prop_assert!(false, "{why}"),
+                        Judgement::Answer(IngestAnswer::Refused(_)) => refused.push(delivery),
+                        Judgement::Answer(IngestAnswer::Conflict(why)) => prop_assert!(false, "{why}"),
                         _ => {}
                     }
                 }

@@ -7,33 +7,33 @@ use tokio::task::JoinSet;
 
 use super::{json, soon};
 use crate::content::{
-    Answer, Contents, Counted, Guard, Operated, Operation, OperationId, REMEMBERED, Stored, Version,
-    Versioned, Write, Wrote,
+    ContentGuard, ContentWrite, Contents, Counted, Operated, Operation, OperationId, REMEMBERED, Stored,
+    Version, Versioned, WriteAnswer, Wrote,
 };
 use crate::error::Kind;
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::memory::Memory;
-use crate::react::{Context, Plain, Reaction, Reactive, Reactor};
+use crate::react::{Context, ExternalCollection, Reaction, ReactionStore, Reactor};
 use crate::retry::Backoff;
 
 const THINGS: &str = "things";
 
-fn things() -> Plain {
-    Plain::new(THINGS).unwrap()
+fn things() -> ExternalCollection {
+    ExternalCollection::new(THINGS).unwrap()
 }
 
 fn id(name: &str) -> DocumentId {
     DocumentId::new(name).unwrap()
 }
 
-fn guard(text: &str) -> Guard {
-    Guard::stored(text.as_bytes())
+fn guard(text: &str) -> ContentGuard {
+    ContentGuard::stored(text.as_bytes())
 }
 
-fn write(name: &str, expected: Option<&str>, to: Option<(&str, &str)>) -> Write {
+fn write(name: &str, expected: Option<&str>, to: Option<(&str, &str)>) -> ContentWrite {
     let to = to.map(|(version, body)| (guard(version), json(body)));
-    Write { id: id(name), expected: expected.map(guard), to }
+    ContentWrite { id: id(name), expected: expected.map(guard), to }
 }
 
 fn operation(number: u64) -> Operation {
@@ -45,7 +45,7 @@ async fn stored(store: &impl Contents, name: &str) -> Option<Stored> {
 }
 
 /// Returns the text that a guard was created from.
-fn shown(guard: &Guard) -> String {
+fn shown(guard: &ContentGuard) -> String {
     String::from_utf8_lossy(guard.as_bytes()).into_owned()
 }
 
@@ -142,12 +142,13 @@ pub async fn contents_keep_their_versions<S: Contents>(store: S) {
         assert_eq!(version(&found.body), version(body), "{body:?} came back as {:?}", found.body);
         found
     };
-    let put = async |name: &str, expected: Option<Guard>, body: &Json| {
+    let put = async |name: &str, expected: Option<ContentGuard>, body: &Json| {
         let to = Some((version(body).into(), body.clone()));
-        let wrote = store.write_contents(&things(), [Write { id: id(name), expected, to }].into()).await;
+        let wrote =
+            store.write_contents(&things(), [ContentWrite { id: id(name), expected, to }].into()).await;
         assert_eq!(wrote.unwrap(), [Wrote::Written], "{body:?}");
         let found = is(name, body).await;
-        assert_eq!(found.guard, Guard::from(version(body)));
+        assert_eq!(found.guard, ContentGuard::from(version(body)));
         found
     };
     for (number, body) in bodies.iter().enumerate() {
@@ -203,37 +204,44 @@ struct Thing {
 pub async fn updates_name_what_they_were_made_from<S: Contents>(store: S) {
     let things = Versioned::<Thing, _>::new(store, THINGS).await.unwrap();
     let one = Thing { n: 1, seen: 0 };
-    let Answer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
-    assert_eq!(things.insert("a", &one).await.unwrap(), Answer::AlreadyApplied(first));
+    let WriteAnswer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
+    assert_eq!(things.insert("a", &one).await.unwrap(), WriteAnswer::AlreadyApplied(first));
     assert_eq!(things.get("a").await.unwrap().unwrap().version, first);
     let two = Thing { n: 2, ..one };
-    let Answer::Applied(second) = things.update("a", first, &two).await.unwrap() else { panic!("refused") };
-    assert_eq!(things.update("a", first, &two).await.unwrap(), Answer::AlreadyApplied(second));
+    let WriteAnswer::Applied(second) = things.update("a", first, &two).await.unwrap() else {
+        panic!("refused")
+    };
+    assert_eq!(things.update("a", first, &two).await.unwrap(), WriteAnswer::AlreadyApplied(second));
     let three = Thing { n: 3, ..one };
-    let Answer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
+    let WriteAnswer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
         panic!("written")
     };
     assert_eq!((current.version, current.document), (second, two.clone()));
-    let Answer::Conflict(Some(_)) = things.insert("a", &three).await.unwrap() else { panic!("written") };
-    assert_eq!(things.update("b", first, &two).await.unwrap(), Answer::Conflict(None));
+    let WriteAnswer::Conflict(Some(_)) = things.insert("a", &three).await.unwrap() else { panic!("written") };
+    assert_eq!(things.update("b", first, &two).await.unwrap(), WriteAnswer::Conflict(None));
 
     let unseen = things.clone().counting(Counted::except(["seen"]).unwrap());
     let again = Thing { n: 2, seen: 9 };
-    let Answer::AlreadyApplied(counted) = unseen.insert("a", &again).await.unwrap() else {
+    let WriteAnswer::AlreadyApplied(counted) = unseen.insert("a", &again).await.unwrap() else {
         panic!("it counts")
     };
-    let Answer::Applied(_) = unseen.update("a", counted, &three).await.unwrap() else { panic!("refused") };
+    let WriteAnswer::Applied(_) = unseen.update("a", counted, &three).await.unwrap() else {
+        panic!("refused")
+    };
 
     let third = things.get("a").await.unwrap().unwrap().version;
-    assert!(matches!(things.delete("a", second).await.unwrap(), Answer::Conflict(Some(_))));
-    assert_eq!(things.delete("a", third).await.unwrap(), Answer::Applied(third));
-    assert_eq!(things.delete("a", third).await.unwrap(), Answer::AlreadyApplied(third));
+    assert!(matches!(things.delete("a", second).await.unwrap(), WriteAnswer::Conflict(Some(_))));
+    assert_eq!(things.delete("a", third).await.unwrap(), WriteAnswer::Applied(third));
+    assert_eq!(things.delete("a", third).await.unwrap(), WriteAnswer::AlreadyApplied(third));
     assert_eq!(things.get("a").await.unwrap(), None);
 
     let writes = [("x", None, &one), ("y", Some(first), &two), ("z", None, &three)];
     let answers = things.write_all(writes).await.unwrap();
     assert!(
-        matches!(answers[..], [Answer::Applied(_), Answer::Conflict(None), Answer::Applied(_)]),
+        matches!(
+            answers[..],
+            [WriteAnswer::Applied(_), WriteAnswer::Conflict(None), WriteAnswer::Applied(_)]
+        ),
         "{answers:?}"
     );
 }
@@ -269,7 +277,7 @@ pub async fn changes_are_retried<S: Contents>(store: S) {
 pub async fn operations_are_applied_once<S: Contents>(store: S) {
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body = json(r#"{"n":1,"list":["a","b","a"],"deep":{"n":0.5}}"#);
-    let Answer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
     let step = operation(1).increment("n", -3).unwrap().push("list", &"c").unwrap();
     let step = step.increment("deep.n", 0.25).unwrap().set("deep.new", &[1, 2]).unwrap();
     assert_eq!(things.operate("a", step.clone()).await.unwrap(), Operated::Applied);
@@ -318,11 +326,11 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
     let number = json("7");
     let mut answers =
         things.write_all([("no-object", None, &number)].into_iter().chain(new)).await.unwrap().into_iter();
-    assert!(matches!(answers.next(), Some(Answer::Impossible(_))), "it is no document");
+    assert!(matches!(answers.next(), Some(WriteAnswer::Impossible(_))), "it is no document");
     assert_eq!(things.get("no-object").await.unwrap(), None);
     let mut versions = Vec::new();
     for answer in answers {
-        let Answer::Applied(version) = answer else { panic!("{answer:?}") };
+        let WriteAnswer::Applied(version) = answer else { panic!("{answer:?}") };
         versions.push(version);
     }
     // One update has an outdated version, one is already stored, one has a type that can't be
@@ -337,10 +345,10 @@ pub async fn many_are_judged_one_by_one<S: Contents>(store: S) {
         names.iter().zip(&versions).zip(&next).map(|((name, from), to)| (name.as_str(), Some(*from), to));
     for (number, answer) in things.write_all(updates).await.unwrap().into_iter().enumerate() {
         match number {
-            200 => assert!(matches!(answer, Answer::Conflict(Some(_))), "{answer:?}"),
+            200 => assert!(matches!(answer, WriteAnswer::Conflict(Some(_))), "{answer:?}"),
             // The content is written again, or found to be the same.
-            300 => assert!(!matches!(answer, Answer::Conflict(_)), "{answer:?}"),
-            _ => assert!(matches!(answer, Answer::Applied(_)), "{number}: {answer:?}"),
+            300 => assert!(!matches!(answer, WriteAnswer::Conflict(_)), "{answer:?}"),
+            _ => assert!(matches!(answer, WriteAnswer::Applied(_)), "{number}: {answer:?}"),
         }
     }
     let increments = |id: u64| -> Vec<_> {
@@ -375,7 +383,9 @@ pub async fn impossible_operations_change_nothing<S: Contents>(store: S) {
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body =
         json(r#"{"n":1,"max":9223372036854775807,"text":"x","list":[1],"deep":{},"objects":[{"n":1}]}"#);
-    let Answer::Applied(version) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(version) = things.insert("a", &body).await.unwrap() else {
+        panic!("it was there")
+    };
     let cases = [
         (operation(1).increment("missing", 1), "missing"),
         (operation(2).increment("text", 1), "text"),
@@ -407,7 +417,7 @@ pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
     const EACH: u64 = 4;
     let things = Versioned::<Json, _>::new(store, THINGS).await.unwrap();
     let body = json(r#"{"all":0,"f0":0,"f1":0,"f2":0,"f3":0,"f4":0,"f5":0,"list":[]}"#);
-    let Answer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = things.insert("a", &body).await.unwrap() else { panic!("it was there") };
     let mut operators = JoinSet::new();
     for operator in 0..OPERATORS {
         let things = things.clone();
@@ -432,14 +442,14 @@ pub async fn concurrent_operations_all_count<S: Contents>(store: S) {
 pub async fn operations_and_updates_meet<S: Contents>(store: S) {
     let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
     let one = Thing { n: 1, seen: 0 };
-    let Answer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(first) = things.insert("a", &one).await.unwrap() else { panic!("it was there") };
     things.operate("a", operation(1).increment("n", 1).unwrap()).await.unwrap();
     let three = Thing { n: 3, seen: 0 };
-    let Answer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
+    let WriteAnswer::Conflict(Some(current)) = things.update("a", first, &three).await.unwrap() else {
         panic!("written")
     };
     assert_eq!(current.document, Thing { n: 2, seen: 0 });
-    let Answer::Applied(_) = things.update("a", current.version, &three).await.unwrap() else {
+    let WriteAnswer::Applied(_) = things.update("a", current.version, &three).await.unwrap() else {
         panic!("refused")
     };
     let remembers = operation(1).increment("n", 1).unwrap();
@@ -450,9 +460,9 @@ pub async fn operations_and_updates_meet<S: Contents>(store: S) {
     );
     // Back to the content it was inserted with.
     things.operate("a", operation(2).increment("n", -2).unwrap()).await.unwrap();
-    assert_eq!(things.insert("a", &one).await.unwrap(), Answer::AlreadyApplied(first));
-    let guards = store.contents(&Plain::new(THINGS).unwrap(), vec![id("a")]).await.unwrap();
-    assert_ne!(guards[0].guard, Guard::from(first), "an operation has its own guard");
+    assert_eq!(things.insert("a", &one).await.unwrap(), WriteAnswer::AlreadyApplied(first));
+    let guards = store.contents(&ExternalCollection::new(THINGS).unwrap(), vec![id("a")]).await.unwrap();
+    assert_ne!(guards[0].guard, ContentGuard::from(first), "an operation has its own guard");
 }
 
 /// The same operations lead to the same document in all stores.
@@ -464,8 +474,8 @@ pub async fn operations_do_the_same_everywhere<S: Contents>(store: S) {
         Versioned::<Json, _>::new(Memory::default(), THINGS).await.unwrap(),
         Versioned::<Json, _>::new(store, THINGS).await.unwrap(),
     );
-    let Answer::Applied(_) = ours.insert("a", &body).await.unwrap() else { panic!("it was there") };
-    let Answer::Applied(_) = theirs.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = ours.insert("a", &body).await.unwrap() else { panic!("it was there") };
+    let WriteAnswer::Applied(_) = theirs.insert("a", &body).await.unwrap() else { panic!("it was there") };
     let values = [
         json("1"),
         json("\"1\""),
@@ -513,7 +523,7 @@ pub async fn operations_do_the_same_everywhere<S: Contents>(store: S) {
 }
 
 /// Reactions see such documents without their guards.
-pub async fn contents_are_reacted_to<S: Contents + Reactive>(store: S) {
+pub async fn contents_are_reacted_to<S: Contents + ReactionStore>(store: S) {
     let things = Versioned::<Thing, _>::new(store.clone(), THINGS).await.unwrap();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let reaction = Reaction::on_plain(THINGS, "tell").run(move |ctx: Context<Json>| {
@@ -521,7 +531,7 @@ pub async fn contents_are_reacted_to<S: Contents + Reactive>(store: S) {
         async move { Ok(tell.send(canonical(&ctx.document().await?))?) }
     });
     let reacting = Reactor::on(store).reaction(reaction).start().await.unwrap();
-    let Answer::Applied(_) = things.insert("a", &Thing { n: 1, seen: 0 }).await.unwrap() else {
+    let WriteAnswer::Applied(_) = things.insert("a", &Thing { n: 1, seen: 0 }).await.unwrap() else {
         panic!("refused")
     };
     assert_eq!(soon(told.recv()).await.unwrap(), r#"{"n":1,"seen":0}"#);

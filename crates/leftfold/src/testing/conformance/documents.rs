@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 
 use super::{Atomic, json, soon, stream, waits};
 use crate::documents::{
-    Advance, Changes, Checkpoint, Claim, Collection, Commit, Conflict, Counts, Header, Outcome, Parked,
-    Record, Store, Tally, Write,
+    Advance, Checkpoint, Claim, Collection, CollectionWrites, Commit, CommitConflict, CommitOutcome,
+    DocumentCounts, DocumentWrite, Header, Parked, Record, Store, Tally,
 };
 use crate::event::{DocumentId, EventKind, Partition, Position, Revision};
 use crate::json::Json;
@@ -56,16 +56,16 @@ fn record(name: &str, number: u64, body: &str) -> Record {
     Record { id: id(name), header: header(number), body }
 }
 
-fn insert(record: Record) -> Write {
-    Write { expected: None, record }
+fn insert(record: Record) -> DocumentWrite {
+    DocumentWrite { expected: None, record }
 }
 
-fn update(from: u64, record: Record) -> Write {
-    Write { expected: Some(header(from)), record }
+fn update(from: u64, record: Record) -> DocumentWrite {
+    DocumentWrite { expected: Some(header(from)), record }
 }
 
-fn changes(writes: Vec<Write>) -> Vec<Changes> {
-    vec![Changes { collection: cart(), writes }]
+fn changes(writes: Vec<DocumentWrite>) -> Vec<CollectionWrites> {
+    vec![CollectionWrites { collection: cart(), writes }]
 }
 
 fn step(from: u64, to: u64) -> Advance {
@@ -74,25 +74,25 @@ fn step(from: u64, to: u64) -> Advance {
     Advance { projection: cart(), from: checkpoint(from), to: Checkpoint { mark: checkpoint(to), tally } }
 }
 
-async fn commit(store: &impl Store, advance: Option<Advance>, writes: Vec<Write>) -> Outcome {
+async fn commit(store: &impl Store, advance: Option<Advance>, writes: Vec<DocumentWrite>) -> CommitOutcome {
     store.commit(Arc::new(Commit { advance, changes: changes(writes) })).await.unwrap()
 }
 
 #[track_caller]
-fn applied(outcome: &Outcome) {
-    assert!(matches!(outcome, Outcome::Applied), "{outcome:?} should be applied");
+fn applied(outcome: &CommitOutcome) {
+    assert!(matches!(outcome, CommitOutcome::Applied), "{outcome:?} should be applied");
 }
 
 #[track_caller]
-fn conflict(outcome: Outcome) -> Conflict {
-    let Outcome::Conflict(mut conflict) = outcome else { panic!("{outcome:?} should be a conflict") };
+fn conflict(outcome: CommitOutcome) -> CommitConflict {
+    let CommitOutcome::Conflict(mut conflict) = outcome else { panic!("{outcome:?} should be a conflict") };
     conflict.documents.sort();
     conflict
 }
 
 /// Returns a conflict of these documents alone.
-fn of(names: &[&str]) -> Conflict {
-    Conflict { checkpoint: false, documents: names.iter().map(|name| (cart(), id(name))).collect() }
+fn of(names: &[&str]) -> CommitConflict {
+    CommitConflict { checkpoint: false, documents: names.iter().map(|name| (cart(), id(name))).collect() }
 }
 
 async fn load(store: &impl Store, names: &[&str]) -> Vec<Record> {
@@ -140,7 +140,7 @@ pub async fn an_update_is_guarded<S: Store>(store: S) {
     let sicker = Header { mark: mark(1), parked: Some(Parked { attempts: 4, ..parked(5) }.into()) };
     let write = |expected: &Header, header: &Header| {
         let record = Record { id: id("a"), header: header.clone(), body: Some(json("1")) };
-        vec![Write { expected: Some(expected.clone()), record }]
+        vec![DocumentWrite { expected: Some(expected.clone()), record }]
     };
     assert_eq!(
         conflict(commit(&store, None, write(&sick, &header(2))).await),
@@ -188,7 +188,7 @@ pub async fn documents_come_back_exactly<S: Store>(store: S) {
     applied(&commit(&store, None, records.iter().cloned().map(insert).collect()).await);
     for record in &records {
         assert_eq!(load(&store, &[record.id.as_str()]).await, std::slice::from_ref(record));
-        let same = Write { expected: Some(record.header.clone()), record: record.clone() };
+        let same = DocumentWrite { expected: Some(record.header.clone()), record: record.clone() };
         applied(&commit(&store, None, vec![same]).await);
     }
     let mut sorted = records;
@@ -203,11 +203,17 @@ pub async fn a_deleted_document_keeps_its_mark<S: Store>(store: S) {
     applied(&commit(&store, None, vec![update(1, record("a", 2, ""))]).await);
     assert_eq!(load(&store, &["a"]).await, [record("a", 2, "")]);
     assert_eq!(store.scan(&cart(), None, 9).await.unwrap(), [record("b", 1, "1")]);
-    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 1, ..Counts::default() });
+    assert_eq!(
+        store.count(&cart()).await.unwrap(),
+        DocumentCounts { documents: 1, ..DocumentCounts::default() }
+    );
     let stale = commit(&store, None, vec![update(1, record("a", 2, "1"))]).await;
     assert_eq!(conflict(stale), of(&["a"]), "a replay does not bring it back");
     applied(&commit(&store, None, vec![update(2, record("a", 3, "3"))]).await);
-    assert_eq!(store.count(&cart()).await.unwrap(), Counts { documents: 2, ..Counts::default() });
+    assert_eq!(
+        store.count(&cart()).await.unwrap(),
+        DocumentCounts { documents: 2, ..DocumentCounts::default() }
+    );
 }
 
 /// A commit with failing guards names exactly those documents. Without transactions it does not
@@ -227,7 +233,7 @@ pub async fn a_conflict_names_the_documents_that_fail<S: Store>(store: S, atomic
         update(1, record("d", 2, "2")),
     ];
     let mut all = changes(writes);
-    all.push(Changes {
+    all.push(CollectionWrites {
         collection: other.clone(),
         writes: vec![insert(record("b", 2, "2")), update(1, record("e", 2, "2"))],
     });
@@ -294,14 +300,18 @@ pub async fn collections_are_apart<S: Store>(store: S) {
     let (other, hidden) = (Collection::new("cart_1").unwrap(), cart().streams());
     store.prepare(&cart()).await.unwrap();
     store.prepare(&other).await.unwrap();
-    let all = [(cart(), "1"), (other.clone(), "2"), (hidden.clone(), "3")]
-        .map(|(collection, body)| Changes { collection, writes: vec![insert(record("a", 1, body))] });
+    let all = [(cart(), "1"), (other.clone(), "2"), (hidden.clone(), "3")].map(|(collection, body)| {
+        CollectionWrites { collection, writes: vec![insert(record("a", 1, body))] }
+    });
     applied(&store.commit(Arc::new(Commit { advance: None, changes: all.into() })).await.unwrap());
     for (collection, body) in [(cart(), "1"), (other, "2"), (hidden, "3")] {
         let expected = [record("a", 1, body)];
         assert_eq!(store.load(&collection, vec![id("a")]).await.unwrap(), expected, "{collection}");
         assert_eq!(store.scan(&collection, None, 9).await.unwrap(), expected, "{collection}");
-        assert_eq!(store.count(&collection).await.unwrap(), Counts { documents: 1, ..Counts::default() });
+        assert_eq!(
+            store.count(&collection).await.unwrap(),
+            DocumentCounts { documents: 1, ..DocumentCounts::default() }
+        );
     }
 }
 
@@ -374,17 +384,18 @@ pub async fn parked_documents_are_listed_and_counted<S: Store>(store: S) {
     assert_eq!(store.parked(&cart(), Some(id("d")), 9).await.unwrap(), []);
     assert_eq!(
         store.count(&cart()).await.unwrap(),
-        Counts { documents: 3, parked: 3, parked_since: Some(since(10)) }
+        DocumentCounts { documents: 3, parked: 3, parked_since: Some(since(10)) }
     );
     assert_eq!(load(&store, &["b"]).await, listed[1..2], "a reason to be parked comes back exactly");
-    let cured = listed[1..]
-        .iter()
-        .map(|sick| Write { expected: Some(sick.header.clone()), record: record(sick.id.as_str(), 2, "2") });
+    let cured = listed[1..].iter().map(|sick| DocumentWrite {
+        expected: Some(sick.header.clone()),
+        record: record(sick.id.as_str(), 2, "2"),
+    });
     applied(&commit(&store, None, cured.collect()).await);
     assert_eq!(store.parked(&cart(), None, 9).await.unwrap(), listed[..1]);
     assert_eq!(
         store.count(&cart()).await.unwrap(),
-        Counts { documents: 4, parked: 1, parked_since: Some(since(20)) }
+        DocumentCounts { documents: 4, parked: 1, parked_since: Some(since(20)) }
     );
 }
 
@@ -511,10 +522,12 @@ pub async fn concurrent_guarded_writes_lose_nothing<S: Store>(store: S) {
             while done < EACH {
                 let now = load(&store, &["n"]).await.remove(0);
                 let count = now.body.unwrap().to::<u64>().unwrap() + 1;
-                let write =
-                    Write { expected: Some(now.header), record: record("n", count, &count.to_string()) };
+                let write = DocumentWrite {
+                    expected: Some(now.header),
+                    record: record("n", count, &count.to_string()),
+                };
                 match commit(&store, None, vec![write]).await {
-                    Outcome::Applied => done += 1,
+                    CommitOutcome::Applied => done += 1,
                     other => assert_eq!(conflict(other), of(&["n"])),
                 }
             }

@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{json, soon, waits};
 use crate::documents::{
-    Advance, Changes, Checkpoint, Collection, Commit, Counts, Generations, Header, Outcome, Record, Store,
-    Tally, Write,
+    Advance, Checkpoint, Collection, CollectionWrites, Commit, CommitOutcome, DocumentCounts, DocumentWrite,
+    Generations, Header, Record, Store, Tally,
 };
 use crate::event::{DocumentId, Event, Partition};
 use crate::fold::{self, Projection, Sample};
 use crate::mark::{Lane, Mark};
-use crate::react::{Feed as _, FoundDocument, On, Reaction, Reactive, Reactor, Told};
+use crate::react::{
+    DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, Reaction, ReactionStore, Reactor,
+};
 use crate::{App, Leftfold};
 
 fn carts() -> Collection {
@@ -36,12 +38,12 @@ fn record(name: &str, number: u64, body: &str) -> Record {
 
 /// Writes documents, and moves the checkpoint from the beginning.
 async fn fill(store: &impl Store, collection: &Collection, number: u64, records: Vec<Record>) {
-    let writes = records.into_iter().map(|record| Write { expected: None, record }).collect();
+    let writes = records.into_iter().map(|record| DocumentWrite { expected: None, record }).collect();
     let to = Checkpoint { mark: mark(number), tally: Tally { events: number, ..Tally::default() } };
     let advance = Some(Advance { projection: collection.clone(), from: Mark::default(), to });
-    let changes = vec![Changes { collection: collection.clone(), writes }];
+    let changes = vec![CollectionWrites { collection: collection.clone(), writes }];
     let outcome = store.commit(Arc::new(Commit { advance, changes })).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+    assert!(matches!(outcome, CommitOutcome::Applied), "{outcome:?}");
 }
 
 /// Returns the generations in each step of the first rebuild and switch.
@@ -105,8 +107,8 @@ pub async fn a_name_alone_is_what_is_live(store: impl Store) {
         let scanned = store.scan(collection, None, 9).await.unwrap();
         assert!(loaded == scanned && current == scanned, "{loaded:?} {scanned:?}");
         let counts = store.count(collection).await.unwrap();
-        assert_eq!(counts, Counts { documents: scanned.len() as u64, ..Counts::default() });
-        assert_eq!(store.count(&collection.streams()).await.unwrap(), Counts::default());
+        assert_eq!(counts, DocumentCounts { documents: scanned.len() as u64, ..DocumentCounts::default() });
+        assert_eq!(store.count(&collection.streams()).await.unwrap(), DocumentCounts::default());
         let at = store.checkpoint(collection).await.unwrap();
         assert_eq!(at.tally.events, at.mark.get(&Lane::from(Partition(0))));
         let bodies = scanned.into_iter().map(|record| record.body.unwrap().as_str().to_owned());
@@ -121,10 +123,11 @@ pub async fn a_name_alone_is_what_is_live(store: impl Store) {
     assert_eq!(seen(&carts()).await, after);
     assert_eq!((seen(&first).await, seen(&second).await), (before, after.clone()));
     // A write by the name alone goes to the live generation.
-    let write = Write { expected: Some(record("b", 4, "{}").header), record: record("b", 6, r#"{"n":21}"#) };
-    let changes = vec![Changes { collection: carts(), writes: vec![write] }];
+    let write =
+        DocumentWrite { expected: Some(record("b", 4, "{}").header), record: record("b", 6, r#"{"n":21}"#) };
+    let changes = vec![CollectionWrites { collection: carts(), writes: vec![write] }];
     let outcome = store.commit(Arc::new(Commit { advance: None, changes })).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+    assert!(matches!(outcome, CommitOutcome::Applied), "{outcome:?}");
     assert_eq!(seen(&second).await.1[0], r#"{"n":21}"#);
     assert_eq!(seen(&first).await.1[1], r#"{"n":2}"#);
     // Each generation has its own lease.
@@ -162,22 +165,24 @@ pub async fn waiting_for_a_checkpoint_ends_with_a_switch(store: impl Store) {
 }
 
 /// Followers of documents must compare them when another generation becomes live.
-pub async fn a_switch_loses_changes(store: impl Store + Reactive) {
-    let on = On::Projection(carts());
+pub async fn a_switch_loses_changes(store: impl Store + ReactionStore) {
+    let on = DocumentSource::Projection(carts());
     store.prepare(&carts()).await.unwrap();
     store.prepare_reactions(std::slice::from_ref(&on)).await.unwrap();
     let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
     let place = match feed.next(10, Duration::ZERO).await.unwrap() {
-        Told::Changes(changes) => changes.through,
+        FeedItem::Changes(changes) => changes.through,
         // The loss may be reported before anything is followed.
-        Told::Lost(_) => {
+        FeedItem::Lost(_) => {
             feed = store.follow(vec![on.clone()], None).await.unwrap();
-            let Told::Changes(changes) = feed.next(10, Duration::ZERO).await.unwrap() else { panic!("lost") };
+            let FeedItem::Changes(changes) = feed.next(10, Duration::ZERO).await.unwrap() else {
+                panic!("lost")
+            };
             changes.through
         }
     };
     fill(&store, &carts(), 3, vec![record("a", 3, r#"{"n":1}"#)]).await;
-    let Told::Changes(changes) = soon(feed.next(10, Duration::from_secs(20))).await.unwrap() else {
+    let FeedItem::Changes(changes) = soon(feed.next(10, Duration::from_secs(20))).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(changes.documents[&on].len(), 1);
@@ -187,33 +192,34 @@ pub async fn a_switch_loses_changes(store: impl Store + Reactive) {
     fill(&store, &carts().generation(1), 5, vec![record("b", 5, r#"{"n":2}"#)]).await;
     let quiet = feed.next(10, Duration::from_millis(50)).await.unwrap();
     assert!(
-        matches!(&quiet, Told::Changes(changes) if changes.documents.is_empty()),
+        matches!(&quiet, FeedItem::Changes(changes) if changes.documents.is_empty()),
         "what is built is nobody's concern: {quiet:?}"
     );
     put(&store, &[switching, switched]).await;
     let lost = soon(feed.next(10, Duration::from_secs(20))).await.unwrap();
-    assert!(matches!(lost, Told::Lost(_)), "{lost:?}");
+    assert!(matches!(lost, FeedItem::Lost(_)), "{lost:?}");
     let mut late = store.follow(vec![on.clone()], Some(place.clone())).await.unwrap();
     let lost = loop {
         match soon(late.next(10, Duration::from_secs(20))).await.unwrap() {
-            Told::Changes(changes) if changes.documents.is_empty() => panic!("it should have been told"),
-            Told::Changes(_) => {}
-            Told::Lost(why) => break why,
+            FeedItem::Changes(changes) if changes.documents.is_empty() => panic!("it should have been told"),
+            FeedItem::Changes(_) => {}
+            FeedItem::Lost(why) => break why,
         }
     };
     assert!(!lost.is_empty());
     assert!(store.has_changes(vec![on.clone()], place).await.unwrap());
     // From now on the feed follows and reads the other generation.
     let mut feed = store.follow(vec![on.clone()], None).await.unwrap();
-    let Told::Changes(_) = feed.next(10, Duration::ZERO).await.unwrap() else { panic!("lost again") };
+    let FeedItem::Changes(_) = feed.next(10, Duration::ZERO).await.unwrap() else { panic!("lost again") };
     let found = store.current_documents(&on, vec![id("a"), id("b")], usize::MAX).await.unwrap();
     assert_eq!(found.documents, [FoundDocument::new(id("b"), json(r#"{"n":2}"#))]);
     assert_eq!(store.page_of_ids(&on, None, 9).await.unwrap(), [id("b")]);
-    let write = Write { expected: Some(record("b", 5, "{}").header), record: record("b", 6, r#"{"n":3}"#) };
-    let changes = vec![Changes { collection: carts().generation(1), writes: vec![write] }];
+    let write =
+        DocumentWrite { expected: Some(record("b", 5, "{}").header), record: record("b", 6, r#"{"n":3}"#) };
+    let changes = vec![CollectionWrites { collection: carts().generation(1), writes: vec![write] }];
     let outcome = store.commit(Arc::new(Commit { advance: None, changes })).await.unwrap();
-    assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
-    let Told::Changes(changes) = soon(feed.next(10, Duration::from_secs(20))).await.unwrap() else {
+    assert!(matches!(outcome, CommitOutcome::Applied), "{outcome:?}");
+    let FeedItem::Changes(changes) = soon(feed.next(10, Duration::from_secs(20))).await.unwrap() else {
         panic!("lost")
     };
     assert_eq!(changes.documents[&on].iter().collect::<Vec<_>>(), [&id("b")]);
@@ -254,7 +260,7 @@ impl Projection for Totals {
     }
 }
 
-async fn add(app: &App<impl Store>, stream: u64, by: u64) -> crate::Token {
+async fn add(app: &App<impl Store>, stream: u64, by: u64) -> crate::Receipt {
     app.append(&format!("s{stream}"), [Happened::Added { by }]).await.unwrap()
 }
 
@@ -340,7 +346,7 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
 
 /// After a switch, reactions run for documents that differ in the fields they watch, and for no
 /// others.
-pub async fn what_a_rebuild_did_not_change_is_not_reacted_to(store: impl Store + Reactive) {
+pub async fn what_a_rebuild_did_not_change_is_not_reacted_to(store: impl Store + ReactionStore) {
     let handled = Arc::new(Mutex::new(Vec::new()));
     let reaction = || {
         let handled = Arc::clone(&handled);

@@ -7,14 +7,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{json, soon};
-use crate::documents::{Changes as Written, Collection, Commit, Header, Outcome, Record, Store, Write};
+use crate::documents::{
+    Collection, CollectionWrites as Written, Commit, CommitOutcome, DocumentWrite, Header, Record, Store,
+};
 use crate::event::DocumentId;
 use crate::fold::Projection;
 use crate::json::Json;
 use crate::mark::Mark;
 use crate::react::{
-    Change, Comparing, Ended, Feed as _, On, Query, Reaction, Reactive, Reactor, Registered, Retry, Run,
-    State, Suspicion, Task, TaskKey, Told, Wanted,
+    Comparing, DocumentFeed as _, DocumentSource, Ended, FeedItem, Query, Reaction, ReactionStore, Reactor,
+    Registered, Retry, Run, State, Suspicion, Task, TaskChange, TaskKey, WantedTasks,
 };
 
 const A_WHILE: Duration = Duration::from_secs(20);
@@ -23,8 +25,8 @@ fn carts() -> Collection {
     Collection::new("carts").unwrap()
 }
 
-fn on() -> On {
-    On::Projection(carts())
+fn on() -> DocumentSource {
+    DocumentSource::Projection(carts())
 }
 
 fn id(name: &str) -> DocumentId {
@@ -43,34 +45,34 @@ async fn write_to<S: Store>(store: &S, collection: &Collection, documents: &[(&s
             before.as_ref().map_or(0, |record| record.header.mark.lanes().map(|(_, number)| number).sum());
         let mark: Mark = [(crate::event::Partition(0).into(), at + 1)].into_iter().collect();
         let record = Record { id: id(name), header: Header { mark, parked: None }, body: body.map(json) };
-        let write = Write { expected: before.map(|record| record.header), record };
+        let write = DocumentWrite { expected: before.map(|record| record.header), record };
         let changes = vec![Written { collection: collection.clone(), writes: vec![write] }];
         let outcome = store.commit(Arc::new(Commit { advance: None, changes })).await.unwrap();
-        assert!(matches!(outcome, Outcome::Applied), "{outcome:?}");
+        assert!(matches!(outcome, CommitOutcome::Applied), "{outcome:?}");
     }
 }
 
-async fn prepared<S: Store + Reactive>(store: &S) {
+async fn prepared<S: Store + ReactionStore>(store: &S) {
     store.prepare(&carts()).await.unwrap();
     store.prepare_reactions(&[on()]).await.unwrap();
     store.prepare_reactions(&[on()]).await.unwrap();
 }
 
 /// Reads a feed until all of these documents were named, and returns its position then.
-async fn told<S: Reactive>(feed: &mut S::Feed, wanted: &[&str]) -> String {
+async fn told<S: ReactionStore>(feed: &mut S::Feed, wanted: &[&str]) -> String {
     let wanted: BTreeSet<_> = wanted.iter().map(|name| id(name)).collect();
     let mut named = BTreeSet::new();
     soon(async {
         loop {
             match feed.next(100, A_WHILE).await.unwrap() {
-                Told::Changes(changes) => {
+                FeedItem::Changes(changes) => {
                     named.extend(changes.documents.into_values().flatten());
                     if named.is_superset(&wanted) {
                         assert_eq!(named, wanted, "nothing else has changed");
                         return changes.through;
                     }
                 }
-                Told::Lost(why) => panic!("{why}"),
+                FeedItem::Lost(why) => panic!("{why}"),
             }
         }
     })
@@ -78,17 +80,17 @@ async fn told<S: Reactive>(feed: &mut S::Feed, wanted: &[&str]) -> String {
 }
 
 /// A feed names each document that is written or deleted, and can resume from any position.
-pub async fn changes_are_told<S: Store + Reactive>(store: S) {
+pub async fn changes_are_told<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     write(&store, &[("before", Some("1"))]).await;
     let mut feed = store.follow(vec![on()], None).await.unwrap();
     // The feed starts here; its position is known even before the first change.
     let begin = match feed.next(100, Duration::ZERO).await.unwrap() {
-        Told::Changes(changes) => {
+        FeedItem::Changes(changes) => {
             assert!(changes.documents.is_empty(), "{changes:?}");
             changes.through
         }
-        Told::Lost(why) => panic!("{why}"),
+        FeedItem::Lost(why) => panic!("{why}"),
     };
     assert!(!store.has_changes(vec![on()], begin.clone()).await.unwrap());
     write(&store, &[("a", Some("1")), ("b", Some("1")), ("a", Some("2"))]).await;
@@ -103,13 +105,13 @@ pub async fn changes_are_told<S: Store + Reactive>(store: S) {
 }
 
 /// Changes of other documents do not hide a later change.
-pub async fn changes_behind_those_of_others_are_seen<S: Store + Reactive>(store: S) {
+pub async fn changes_behind_those_of_others_are_seen<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let others = Collection::new("others").unwrap();
     store.prepare(&others).await.unwrap();
-    store.prepare_reactions(&[On::Projection(others.clone())]).await.unwrap();
+    store.prepare_reactions(&[DocumentSource::Projection(others.clone())]).await.unwrap();
     let mut feed = store.follow(vec![on()], None).await.unwrap();
-    let Told::Changes(begin) = feed.next(100, Duration::ZERO).await.unwrap() else { panic!("lost") };
+    let FeedItem::Changes(begin) = feed.next(100, Duration::ZERO).await.unwrap() else { panic!("lost") };
     for number in 0..150 {
         write_to(&store, &others, &[(&format!("o{number}"), Some("1"))]).await;
     }
@@ -119,7 +121,7 @@ pub async fn changes_behind_those_of_others_are_seen<S: Store + Reactive>(store:
 }
 
 /// A wait ends with a change, even one before the wait; a cancelled wait loses nothing.
-pub async fn a_waiting_feed_wakes_up<S: Store + Reactive>(store: S) {
+pub async fn a_waiting_feed_wakes_up<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let mut feed = store.follow(vec![on()], None).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(50), feed.next(100, A_WHILE)).await.is_err());
@@ -129,7 +131,7 @@ pub async fn a_waiting_feed_wakes_up<S: Store + Reactive>(store: S) {
 }
 
 /// Many changes come in bounded pieces, and none is left out.
-pub async fn many_changes_come_in_pieces<S: Store + Reactive>(store: S) {
+pub async fn many_changes_come_in_pieces<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let mut feed = store.follow(vec![on()], None).await.unwrap();
     let documents: Vec<_> = (0..40).map(|number| format!("d{number:02}")).collect();
@@ -139,7 +141,7 @@ pub async fn many_changes_come_in_pieces<S: Store + Reactive>(store: S) {
     let mut named = BTreeSet::new();
     soon(async {
         while named.len() < documents.len() {
-            let Told::Changes(changes) = feed.next(7, A_WHILE).await.unwrap() else { panic!("lost") };
+            let FeedItem::Changes(changes) = feed.next(7, A_WHILE).await.unwrap() else { panic!("lost") };
             let ids: Vec<_> = changes.documents.into_values().flatten().collect();
             assert!(ids.len() <= 7, "{ids:?}");
             named.extend(ids);
@@ -149,7 +151,7 @@ pub async fn many_changes_come_in_pieces<S: Store + Reactive>(store: S) {
 }
 
 /// Documents are read in their current state, and paged through by id.
-pub async fn documents_are_read_and_paged<S: Store + Reactive>(store: S) {
+pub async fn documents_are_read_and_paged<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     write(
         &store,
@@ -224,20 +226,20 @@ fn task(reaction: &str, document: &str, version: u64) -> Task {
         done_at: None,
         changed_at: at(4),
         history: vec![Run { at: at(5), millis: 17, outcome: Ended::Failed, error: Some("no".to_owned()) }],
-        cursor: Some(crate::react::Cursor { handled: 6, last: 1 << 50 }),
+        cursor: Some(crate::react::StreamProgress { handled: 6, last: 1 << 50 }),
         suspicion: Suspicion::None,
         excused: 0,
     }
 }
 
-async fn insert<S: Reactive>(store: &S, tasks: Vec<Task>) {
-    let refused = store.save_tasks(tasks.into_iter().map(Change::Insert).collect()).await.unwrap();
+async fn insert<S: ReactionStore>(store: &S, tasks: Vec<Task>) {
+    let refused = store.save_tasks(tasks.into_iter().map(TaskChange::Insert).collect()).await.unwrap();
     assert_eq!(refused, []);
 }
 
 /// A task is saved if it is still the one the change was computed from. The other tasks of the same
 /// call are saved anyway.
-pub async fn tasks_are_guarded<S: Store + Reactive>(store: S) {
+pub async fn tasks_are_guarded<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let first = task("mail", "a", 11);
     insert(&store, vec![first.clone(), task("mail", "b", 12), task("sync", "a", 13)]).await;
@@ -255,12 +257,12 @@ pub async fn tasks_are_guarded<S: Store + Reactive>(store: S) {
         ..task("mail", "a", 21)
     };
     let changes = vec![
-        Change::Update(11, plain.clone()),
-        Change::Update(99, task("mail", "b", 22)),
-        Change::Insert(task("sync", "a", 23)),
-        Change::Insert(task("sync", "c", 24)),
-        Change::Update(1, task("sync", "missing", 25)),
-        Change::Delete(99, key("mail", "b")),
+        TaskChange::Update(11, plain.clone()),
+        TaskChange::Update(99, task("mail", "b", 22)),
+        TaskChange::Insert(task("sync", "a", 23)),
+        TaskChange::Insert(task("sync", "c", 24)),
+        TaskChange::Update(1, task("sync", "missing", 25)),
+        TaskChange::Delete(99, key("mail", "b")),
     ];
     let refused: BTreeSet<_> = store.save_tasks(changes).await.unwrap().into_iter().collect();
     assert_eq!(refused, [key("mail", "b"), key("sync", "a"), key("sync", "missing")].into());
@@ -268,18 +270,19 @@ pub async fn tasks_are_guarded<S: Store + Reactive>(store: S) {
     let versions: Vec<_> = all.iter().map(|task| task.version).collect();
     assert_eq!(versions, [21, 12, 13, 24]);
     assert_eq!(all[0], plain, "as it was");
-    assert_eq!(store.save_tasks(vec![Change::Delete(21, key("mail", "a"))]).await.unwrap(), []);
+    assert_eq!(store.save_tasks(vec![TaskChange::Delete(21, key("mail", "a"))]).await.unwrap(), []);
     assert_eq!(store.load_tasks(vec![key("mail", "a")]).await.unwrap(), []);
     assert_eq!(store.save_tasks(Vec::new()).await.unwrap(), []);
 }
 
 /// A save of as many tasks as a large batch has.
-pub async fn many_tasks_are_saved_at_once<S: Store + Reactive>(store: S) {
+pub async fn many_tasks_are_saved_at_once<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let many = || (0..3_000).map(|number| task("mail", &format!("d{number:04}"), number + 1));
     insert(&store, many().collect()).await;
-    let update =
-        |before: Task| Change::Update(before.version, Task { version: before.version + 10_000, ..before });
+    let update = |before: Task| {
+        TaskChange::Update(before.version, Task { version: before.version + 10_000, ..before })
+    };
     assert_eq!(store.save_tasks(many().map(update).collect()).await.unwrap(), []);
     let refused = store.save_tasks(many().map(update).collect()).await.unwrap();
     assert_eq!(refused.len(), 3_000);
@@ -302,7 +305,7 @@ fn registered(name: &str, version: u64) -> Registered {
 }
 
 /// A task can be claimed if it is due, open, not too new, and of a running reaction.
-pub async fn due_tasks_are_found<S: Store + Reactive>(store: S) {
+pub async fn due_tasks_are_found<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
     let before = |seconds: i64| Some(now - jiff::SignedDuration::from_secs(seconds));
@@ -321,7 +324,7 @@ pub async fn due_tasks_are_found<S: Store + Reactive>(store: S) {
     ];
     insert(&store, tasks).await;
     let ask = async |wanted: &[(&str, usize)]| {
-        let wanted = wanted.iter().map(|(reaction, most)| Wanted {
+        let wanted = wanted.iter().map(|(reaction, most)| WantedTasks {
             reaction: (*reaction).to_owned(),
             version: 3,
             most: *most,
@@ -355,7 +358,7 @@ pub async fn due_tasks_are_found<S: Store + Reactive>(store: S) {
 }
 
 /// Tasks are found for another check when its time has come.
-pub async fn tasks_to_check_are_found<S: Store + Reactive>(store: S) {
+pub async fn tasks_to_check_are_found<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
     let before = |seconds: i64| Some(now - jiff::SignedDuration::from_secs(seconds));
@@ -381,7 +384,7 @@ pub async fn tasks_to_check_are_found<S: Store + Reactive>(store: S) {
 }
 
 /// Tasks are listed by reaction, document, state and error, page by page, and counted.
-pub async fn tasks_are_listed_and_counted<S: Store + Reactive>(store: S) {
+pub async fn tasks_are_listed_and_counted<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
     let due = Some(now - jiff::SignedDuration::from_secs(60));
@@ -432,7 +435,7 @@ pub async fn tasks_are_listed_and_counted<S: Store + Reactive>(store: S) {
 }
 
 /// Registrations of reactions are written under guard.
-pub async fn reactions_are_registered_under_guard<S: Store + Reactive>(store: S) {
+pub async fn reactions_are_registered_under_guard<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     assert_eq!(store.registered().await.unwrap(), []);
     assert!(!store.register(Some(1), registered("mail", 2)).await.unwrap(), "it is not there");
@@ -453,7 +456,7 @@ pub async fn reactions_are_registered_under_guard<S: Store + Reactive>(store: S)
 }
 
 /// Suspects are found only by their level. A lost claim is found at any level.
-pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
+pub async fn suspects_are_found_apart<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let now = store.time().await.unwrap();
     let before = |seconds: i64| Some(now - jiff::SignedDuration::from_secs(seconds));
@@ -476,7 +479,7 @@ pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
     insert(&store, tasks).await;
     assert_eq!(store.load_tasks(vec![key("mail", "lost")]).await.unwrap(), [lost], "as it was");
     let ask = async |suspicion, most| {
-        let wanted = Wanted { reaction: "mail".to_owned(), version: 3, most, suspicion };
+        let wanted = WantedTasks { reaction: "mail".to_owned(), version: 3, most, suspicion };
         let due = store.due_tasks(vec![wanted]).await.unwrap();
         let names: Vec<_> = due.tasks.iter().map(|task| task.key.document.to_string()).collect();
         (names, due.suspects)
@@ -491,7 +494,7 @@ pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
     assert_eq!(ask(Suspicion::Alone, 10).await.0, ["alone"]);
 
     let freed = suspect("few", Suspicion::None, 40, 14);
-    assert_eq!(store.save_tasks(vec![Change::Update(4, freed)]).await.unwrap(), []);
+    assert_eq!(store.save_tasks(vec![TaskChange::Update(4, freed)]).await.unwrap(), []);
     let (names, suspects) = ask(Suspicion::None, 10).await;
     assert_eq!(names, ["few", "healthy", "lost"]);
     assert_eq!(suspects, [first[0], first[2]].into());
@@ -507,7 +510,7 @@ pub async fn suspects_are_found_apart<S: Store + Reactive>(store: S) {
 }
 
 /// A worker counts as alive for as long as its heartbeat says.
-pub async fn workers_say_that_they_are_alive<S: Store + Reactive>(store: S) {
+pub async fn workers_say_that_they_are_alive<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let living = async || store.living().await.unwrap();
     assert_eq!(living().await, BTreeSet::new());
@@ -525,7 +528,7 @@ pub async fn workers_say_that_they_are_alive<S: Store + Reactive>(store: S) {
 }
 
 /// A lease has one owner. Its number identifies the owner, and guards the position of a feed.
-pub async fn leases_are_numbered_and_guard_places<S: Store + Reactive>(store: S) {
+pub async fn leases_are_numbered_and_guard_places<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
     let hour = Duration::from_hours(1);
     let take = async |name: &str, owner: &str, length| store.take_lease(name, owner, length).await.unwrap();
@@ -571,24 +574,24 @@ pub async fn leases_are_numbered_and_guard_places<S: Store + Reactive>(store: S)
 }
 
 /// A worker that waits for tasks is woken by any process, even if the wake-up came before the wait.
-pub async fn who_waits_is_stirred<S: Store + Reactive>(store: S) {
+pub async fn who_waits_is_stirred<S: Store + ReactionStore>(store: S) {
     prepared(&store).await;
-    let begin = store.stirred(u64::MAX, Duration::ZERO).await.unwrap();
-    assert_eq!(store.stirred(begin, Duration::from_millis(20)).await.unwrap(), begin, "nothing happened");
+    let begin = store.woken(u64::MAX, Duration::ZERO).await.unwrap();
+    assert_eq!(store.woken(begin, Duration::from_millis(20)).await.unwrap(), begin, "nothing happened");
     let other = store.clone();
-    let (heard, ()) = tokio::join!(soon(store.stirred(begin, A_WHILE)), async {
-        other.stir().await.unwrap();
+    let (heard, ()) = tokio::join!(soon(store.woken(begin, A_WHILE)), async {
+        other.wake().await.unwrap();
     });
     let heard = heard.unwrap();
     assert_ne!(heard, begin);
-    other.stir().await.unwrap();
-    assert_ne!(soon(store.stirred(heard, A_WHILE)).await.unwrap(), heard);
+    other.wake().await.unwrap();
+    assert_ne!(soon(store.woken(heard, A_WHILE)).await.unwrap(), heard);
 }
 
 /// From documents to handlers, with a reactor: matching documents are handled, and handled again
 /// when they change. Two processes share the work, and changes without a running process are
 /// handled later.
-pub async fn documents_are_reacted_to<S: Store + Reactive>(store: S) {
+pub async fn documents_are_reacted_to<S: Store + ReactionStore>(store: S) {
     let handled: Arc<Mutex<Vec<(String, u64)>>> = Arc::default();
     let reaction = || {
         let handled = Arc::clone(&handled);

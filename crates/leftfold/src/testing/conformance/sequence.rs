@@ -14,9 +14,9 @@ use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Entry, Expected, Limit};
 use crate::revision::{Counter, Counters, Draw, REMEMBERED_CLIENTS};
 use crate::sequence::{
-    Answer, Conflict, Counts, Decided, Delivery, Due, Held, Limits, MAX_REJECTED, NotLogged, Policy, Refusal,
-    Rejected, Seen, Sequencer, Sequences, Settled, Settlement, Skipped, Standing, Step, Totals, Waiting,
-    Wanted, Why,
+    Conflict, ConflictReason, Delivery, DueGaps, Held, HoldingLimits, IngestAnswer, MAX_REJECTED, NotLogged,
+    Policy, Refusal, Rejected, Resolution, Sequencer, SequencerCounts, Sequences, Settled, Settlement,
+    Skipped, StreamChange, StreamState, StreamVersion, Totals, Waiting, WantedEvents,
 };
 use crate::testing::bad_json;
 
@@ -37,7 +37,7 @@ async fn revisions(store: &impl Store, name: &str) -> Vec<u64> {
     events.iter().map(|event| event.revision.0).collect()
 }
 
-async fn standing(store: &impl Sequences, name: &str) -> Standing {
+async fn standing(store: &impl Sequences, name: &str) -> StreamState {
     store.survey(vec![stream(name)]).await.unwrap().streams.remove(&stream(name)).unwrap()
 }
 
@@ -81,14 +81,14 @@ pub async fn a_shuffled_feed_ends_up_in_order<S: Store + Sequences>(store: S) {
         assert_eq!(answers.len(), batch.len());
         for (delivery, answer) in batch.iter().zip(answers) {
             let said = match &answer {
-                Answer::Appended(token) | Answer::Duplicate(token) => {
+                IngestAnswer::Appended(token) | IngestAnswer::Duplicate(token) => {
                     let found =
                         store.read(token.partition, Position(token.position.0 - 1), ALL).await.unwrap();
                     assert_eq!(found.events[0].id, delivery.entry.id, "{answer:?}");
                     assert_eq!(found.events[0].token(), *token);
-                    if matches!(answer, Answer::Appended(_)) { "appended" } else { "duplicate" }
+                    if matches!(answer, IngestAnswer::Appended(_)) { "appended" } else { "duplicate" }
                 }
-                Answer::Held { waiting_for } => {
+                IngestAnswer::Held { waiting_for } => {
                     assert!(*waiting_for < delivery.revision.unwrap(), "{answer:?}");
                     "held"
                 }
@@ -153,7 +153,7 @@ pub async fn what_is_held_is_shown<S: Store + Sequences>(store: S) {
     let waiting = store.waiting(None, 10).await.unwrap();
     let names: Vec<_> = waiting.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b"]);
-    let Standing { last, waiting: Some(a) } = &waiting[0].1 else { panic!("{waiting:?}") };
+    let StreamState { last, waiting: Some(a) } = &waiting[0].1 else { panic!("{waiting:?}") };
     assert_eq!(
         (*last, a.events, a.first, a.until, a.highest),
         (Revision(1), 2, Revision(5), Revision(4), Revision(9))
@@ -167,7 +167,7 @@ pub async fn what_is_held_is_shown<S: Store + Sequences>(store: S) {
     assert_eq!((page.held[1].revision, page.held[1].previous), (Revision(9), Revision(8)));
     assert_eq!(page.held[1].entry, odd.entry);
     let found =
-        store.find(Wanted { places: vec![(stream("a"), Revision(9))], ids: Vec::new() }).await.unwrap();
+        store.find(WantedEvents { places: vec![(stream("a"), Revision(9))], ids: Vec::new() }).await.unwrap();
     assert_eq!((&found.held[..], found.logged.len()), (&page.held[1..], 0));
 }
 
@@ -195,7 +195,7 @@ pub async fn a_long_run_is_released<S: Store + Sequences>(store: S) {
     }
     assert_eq!(totals(&store).await.events, 5_000);
     let answers = sequencer.ingest(Policy::Contiguous, vec![delivery("s", 1)]).await.unwrap();
-    assert!(matches!(answers[0], Answer::Appended(_)), "{answers:?}");
+    assert!(matches!(answers[0], IngestAnswer::Appended(_)), "{answers:?}");
     assert_eq!(revisions(&store, "s").await, (1..=5_001).collect::<Vec<_>>());
     nothing_is_held(&store).await;
     assert_eq!(sequencer.counts().released, 5_000);
@@ -211,14 +211,14 @@ pub async fn what_is_appended_beside_is_not_waited_for<S: Store + Sequences>(sto
     store.append(stream("s"), Expected::Any, vec![entry("s-4"), entry("s-5")]).await.unwrap();
     let answers =
         sequencer.ingest(Policy::Contiguous, vec![delivery("s", 5), delivery("s", 6)]).await.unwrap();
-    assert!(matches!(answers[..], [Answer::Duplicate(_), Answer::Appended(_)]), "{answers:?}");
+    assert!(matches!(answers[..], [IngestAnswer::Duplicate(_), IngestAnswer::Appended(_)]), "{answers:?}");
     nothing_is_held(&store).await;
 }
 
-fn step(name: &str, last: u64, version: Option<u64>) -> Step {
-    Step {
+fn step(name: &str, last: u64, version: Option<u64>) -> StreamChange {
+    StreamChange {
         stream: stream(name),
-        seen: Seen { last: Revision(last), version },
+        seen: StreamVersion { last: Revision(last), version },
         append: Vec::new(),
         hold: Vec::new(),
         unhold: Vec::new(),
@@ -226,7 +226,7 @@ fn step(name: &str, last: u64, version: Option<u64>) -> Step {
     }
 }
 
-fn settlement(store: &impl Sequences, steps: Vec<Step>) -> Arc<Settlement> {
+fn settlement(store: &impl Sequences, steps: Vec<StreamChange>) -> Arc<Settlement> {
     let partition = Partition::of(&steps[0].stream, store.partitions());
     Arc::new(Settlement { partition, steps, bounds: BOUNDLESS, ..Settlement::default() })
 }
@@ -254,19 +254,19 @@ fn held(name: &str, revision: u64) -> Held {
 
 /// Nothing is written from an outdated view.
 pub async fn a_step_is_guarded<S: Store + Sequences>(store: S) {
-    let append = |last: u64, version| Step {
+    let append = |last: u64, version| StreamChange {
         append: vec![(Revision(last + 1), delivery("s", last + 1).entry)],
         ..step("s", last, version)
     };
     let hold = |version, last, to: u64| {
         let held = held("s", to);
-        Step { waiting: Some(waiting(to, &held)), hold: vec![held], ..step("s", last, version) }
+        StreamChange { waiting: Some(waiting(to, &held)), hold: vec![held], ..step("s", last, version) }
     };
-    let moved = async |step: Step| {
+    let moved = async |step: StreamChange| {
         let settled = store.settle(settlement(&store, vec![step])).await.unwrap();
         assert!(matches!(&settled, Settled::Moved(moved) if *moved == [stream("s")]), "{settled:?}");
     };
-    let applied = async |step: Step| {
+    let applied = async |step: StreamChange| {
         let settled = store.settle(settlement(&store, vec![step])).await.unwrap();
         assert!(matches!(&settled, Settled::Applied { .. }), "{settled:?}");
     };
@@ -284,11 +284,11 @@ pub async fn a_step_is_guarded<S: Store + Sequences>(store: S) {
     let seven = held("s", 7);
     assert_eq!(
         standing(&store, "s").await,
-        Standing { last: Revision(1), waiting: Some(waiting(7, &seven)) }
+        StreamState { last: Revision(1), waiting: Some(waiting(7, &seven)) }
     );
     assert_eq!(revisions(&store, "s").await, [1]);
-    applied(Step { unhold: vec![Revision(7)], ..append(1, Some(7)) }).await;
-    assert_eq!(standing(&store, "s").await, Standing { last: Revision(2), waiting: None });
+    applied(StreamChange { unhold: vec![Revision(7)], ..append(1, Some(7)) }).await;
+    assert_eq!(standing(&store, "s").await, StreamState { last: Revision(2), waiting: None });
     nothing_is_held(&store).await;
 }
 
@@ -297,9 +297,12 @@ pub async fn a_settlement_is_one<S: Store + Sequences>(store: S) {
     let partition = Partition::of(&stream("s"), store.partitions());
     let mut names = (0..100).map(|number| format!("s{number}"));
     let other = names.find(|name| Partition::of(&stream(name), store.partitions()) == partition).unwrap();
-    let first =
-        |name: &str| Step { append: vec![(Revision(1), delivery(name, 1).entry)], ..step(name, 0, None) };
-    let late = Step { append: vec![(Revision(2), delivery(&other, 2).entry)], ..step(&other, 1, None) };
+    let first = |name: &str| StreamChange {
+        append: vec![(Revision(1), delivery(name, 1).entry)],
+        ..step(name, 0, None)
+    };
+    let late =
+        StreamChange { append: vec![(Revision(2), delivery(&other, 2).entry)], ..step(&other, 1, None) };
     let settled = store.settle(settlement(&store, vec![first("s"), late])).await.unwrap();
     assert!(matches!(&settled, Settled::Moved(moved) if *moved == [stream(&other)]), "{settled:?}");
     assert_eq!(revisions(&store, "s").await, [0; 0]);
@@ -315,15 +318,15 @@ pub async fn a_settlement_is_one<S: Store + Sequences>(store: S) {
 pub async fn a_taken_id_is_a_conflict<S: Store + Sequences>(store: S) {
     store.append(stream("other"), Expected::Any, vec![entry("mine")]).await.unwrap();
     let mine = Arc::new(Entry { data: json("1"), ..entry("mine") });
-    let taking = Step { append: vec![(Revision(1), Arc::clone(&mine))], ..step("s", 0, None) };
+    let taking = StreamChange { append: vec![(Revision(1), Arc::clone(&mine))], ..step("s", 0, None) };
     let settled = store.settle(settlement(&store, vec![taking])).await.unwrap();
     assert!(matches!(&settled, Settled::Taken(ids) if *ids == [mine.id.clone()]), "{settled:?}");
     let sequencer = Sequencer::new(store.clone());
-    let why = Why::IdTaken { stream: stream("other"), revision: Revision(1) };
+    let why = ConflictReason::IdTaken { stream: stream("other"), revision: Revision(1) };
     let bad = Delivery { entry: mine, ..delivery("s", 1) };
     let answers = sequencer.ingest(Policy::Contiguous, vec![bad.clone(), delivery("t", 1)]).await.unwrap();
-    assert_eq!(answers[0], Answer::Conflict(why.clone()));
-    assert!(matches!(answers[1], Answer::Appended(_)), "others go on: {answers:?}");
+    assert_eq!(answers[0], IngestAnswer::Conflict(why.clone()));
+    assert!(matches!(answers[1], IngestAnswer::Appended(_)), "others go on: {answers:?}");
     // If it was held first, the conflict is found on its release.
     sequencer
         .ingest(Policy::Contiguous, vec![Delivery { revision: Some(Revision(2)), ..bad }])
@@ -348,12 +351,17 @@ pub async fn an_id_that_comes_with_several_events_is_taken_once<S: Store + Seque
     let fed =
         names.iter().map(|name| same(name, 1)).chain([delivery("u", 1), same("u", 2), delivery("u", 3)]);
     let answers = sequencer.ingest(Policy::Contiguous, fed.collect()).await.unwrap();
-    let appended = answers[..8].iter().filter(|answer| matches!(answer, Answer::Appended(_))).count();
-    let disputed =
-        answers.iter().filter(|answer| matches!(answer, Answer::Conflict(Why::IdTaken { .. }))).count();
+    let appended = answers[..8].iter().filter(|answer| matches!(answer, IngestAnswer::Appended(_))).count();
+    let disputed = answers
+        .iter()
+        .filter(|answer| matches!(answer, IngestAnswer::Conflict(ConflictReason::IdTaken { .. })))
+        .count();
     assert_eq!((appended, disputed), (1, 8), "{answers:?}");
     assert!(
-        matches!(answers[8..], [Answer::Appended(_), Answer::Conflict(_), Answer::Held { .. }]),
+        matches!(
+            answers[8..],
+            [IngestAnswer::Appended(_), IngestAnswer::Conflict(_), IngestAnswer::Held { .. }]
+        ),
         "{answers:?}"
     );
     // The same in one stream, with held events.
@@ -378,8 +386,8 @@ pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(st
     sequencer.ingest(Policy::Contiguous, vec![delivery("a", 1)]).await.unwrap();
     let fed = fed.into_iter().chain([Delivery { entry: Arc::new(entry("z")), ..delivery("a", 1) }]);
     let answers = sequencer.ingest(Policy::Contiguous, fed.collect()).await.unwrap();
-    assert_eq!(answers[1], Answer::Conflict(Why::Logged));
-    assert!(matches!(answers[3], Answer::Conflict(_)), "its id is in two streams: {answers:?}");
+    assert_eq!(answers[1], IngestAnswer::Conflict(ConflictReason::Logged));
+    assert!(matches!(answers[3], IngestAnswer::Conflict(_)), "its id is in two streams: {answers:?}");
     sequencer.ingest(Policy::Contiguous, vec![other("x")]).await.unwrap();
     let conflicts = store.conflicts(None, 10).await.unwrap();
     assert_eq!(conflicts.len(), 4, "the same again is the same conflict");
@@ -391,7 +399,7 @@ pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(st
     assert_eq!(paged, conflicts);
     let x = conflicts.iter().find(|conflict| conflict.entry.id.as_str() == "x").unwrap();
     assert_eq!(x.entry, other("x").entry);
-    let decided = Decided { reason: "sent by a test machine".to_owned(), at: time(9) };
+    let decided = Resolution { reason: "sent by a test machine".to_owned(), at: time(9) };
     assert!(store.resolve(x, Some(decided.clone())).await.unwrap());
     assert!(!store.resolve(x, Some(decided)).await.unwrap(), "it is decided already");
     let y = conflicts.iter().find(|conflict| conflict.entry.id.as_str() == "y").unwrap();
@@ -399,7 +407,10 @@ pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(st
     assert!(!store.resolve(y, None).await.unwrap());
     assert_eq!(totals(&store).await.conflicts, 2);
     let again = sequencer.ingest(Policy::Contiguous, vec![other("x"), other("y")]).await.unwrap();
-    assert_eq!(again, [Answer::Conflict(Why::Logged), Answer::Conflict(Why::Logged)]);
+    assert_eq!(
+        again,
+        [IngestAnswer::Conflict(ConflictReason::Logged), IngestAnswer::Conflict(ConflictReason::Logged)]
+    );
     let left = store.conflicts(None, 10).await.unwrap();
     let ids: BTreeSet<_> = left.iter().map(|conflict| conflict.entry.id.as_str()).collect();
     assert!(!ids.contains("x") && ids.contains("y"), "what was decided is not asked again: {ids:?}");
@@ -408,13 +419,14 @@ pub async fn conflicts_are_kept_until_they_are_resolved<S: Store + Sequences>(st
 /// Deliveries beyond the bounds are refused, and nothing of them is kept.
 pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     let count = u64::from(store.partitions());
-    let limits = Limits { events: 3 * count, stream_events: 2, conflicts: count, ..Limits::default() };
+    let limits =
+        HoldingLimits { events: 3 * count, stream_events: 2, conflicts: count, ..HoldingLimits::default() };
     let sequencer = || Sequencer::with(store.clone(), limits, Arc::new(crate::System));
     let fed = (2..6).map(|revision| delivery("s", revision)).collect();
     let answers = sequencer().ingest(Policy::Contiguous, fed).await.unwrap();
     assert_eq!(answers.iter().filter(|answer| answer.is_final()).count(), 2, "{answers:?}");
     assert!(
-        matches!(&answers[3], Answer::Refused(Refusal::Full { bound, .. }) if bound.contains("of a stream"))
+        matches!(&answers[3], IngestAnswer::Refused(Refusal::Full { bound, .. }) if bound.contains("of a stream"))
     );
     let partition = Partition::of(&stream("s"), store.partitions());
     let near = (0..).map(|number| format!("n{number}"));
@@ -445,7 +457,7 @@ pub async fn bounds_are_kept<S: Store + Sequences>(store: S) {
     assert_eq!(soon(one.release(&stream("s"))).await.unwrap(), 0);
     assert_eq!(standing(&store, "s").await.waiting.unwrap().events, 1);
     let answers = soon(one.ingest(Policy::Contiguous, vec![delivery("s", 6)])).await.unwrap();
-    assert!(matches!(answers[..], [Answer::Appended(_)]), "the stream goes on: {answers:?}");
+    assert!(matches!(answers[..], [IngestAnswer::Appended(_)]), "the stream goes on: {answers:?}");
 }
 
 /// A skipped revision is recorded with its reason, and nothing waits for it any more.
@@ -465,7 +477,7 @@ pub async fn what_is_skipped_is_remembered<S: Store + Sequences>(store: S) {
     assert_eq!((after.0, through.0, reason.as_str()), (2, 3, "lost, too"));
     assert_eq!(store.skipped(&stream("t")).await.unwrap(), []);
     let late = sequencer.ingest(Policy::Contiguous, vec![delivery("s", 2), delivery("s", 6)]).await.unwrap();
-    assert!(matches!(late[..], [Answer::Conflict(_), Answer::Appended(_)]), "{late:?}");
+    assert!(matches!(late[..], [IngestAnswer::Conflict(_), IngestAnswer::Appended(_)]), "{late:?}");
     let refused = sequencer.skip(&stream("t"), Revision(1), "nothing waits").await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Invalid, "{refused}");
 }
@@ -478,10 +490,14 @@ pub async fn what_is_done_is_counted_once<S: Store + Sequences>(store: S) {
     first.ingest(policy, vec![delivery("a", 1), delivery("a", 1), delivery("a", 3)]).await.unwrap();
     second.ingest(policy, vec![delivery("a", 1), delivery("a", 3)]).await.unwrap();
     let counted = async || first.status().await.unwrap().counts;
-    assert_eq!(counted().await, Counts { appended: 1, duplicates: 1, held: 1, ..Counts::default() });
-    assert_eq!(second.counts(), Counts { duplicates: 1, held: 1, ..Counts::default() });
+    assert_eq!(
+        counted().await,
+        SequencerCounts { appended: 1, duplicates: 1, held: 1, ..SequencerCounts::default() }
+    );
+    assert_eq!(second.counts(), SequencerCounts { duplicates: 1, held: 1, ..SequencerCounts::default() });
     second.ingest(policy, vec![delivery("a", 2), delivery("b", 1)]).await.unwrap();
-    let all = Counts { appended: 3, duplicates: 2, held: 2, released: 1, ..Counts::default() };
+    let all =
+        SequencerCounts { appended: 3, duplicates: 2, held: 2, released: 1, ..SequencerCounts::default() };
     assert_eq!(counted().await, all);
     // A settlement that the store rejects is not counted.
     let moved = settlement(&store, vec![step("a", 1, None)]);
@@ -520,11 +536,11 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
     for (name, since, ask_at) in [("a", 30, 30), ("b", 10, 40), ("c", 20, 20)] {
         let held = Held { since: time(since), ..held(name, 2) };
         let waiting = Waiting { ask_at: time(ask_at), ..waiting(1, &held) };
-        let step = Step { waiting: Some(waiting), hold: vec![held], ..step(name, 0, None) };
+        let step = StreamChange { waiting: Some(waiting), hold: vec![held], ..step(name, 0, None) };
         store.settle(settlement(&store, vec![step])).await.unwrap();
     }
     let overdue = async |since, now, limit| {
-        let due = Due { since: time(since), now: time(now), end: time(100) };
+        let due = DueGaps { since: time(since), now: time(now), end: time(100) };
         let found = store.overdue(due, limit).await.unwrap();
         found.into_iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>().join(" ")
     };
@@ -537,7 +553,7 @@ pub async fn what_waits_longest_is_overdue_first<S: Store + Sequences>(store: S)
     for (name, since, ask_at) in [("d", 101, 30), ("e", 30, 101)] {
         let held = Held { since: time(since), ..held(name, 2) };
         let waiting = Waiting { ask_at: time(ask_at), ..waiting(1, &held) };
-        let step = Step { waiting: Some(waiting), hold: vec![held], ..step(name, 0, None) };
+        let step = StreamChange { waiting: Some(waiting), hold: vec![held], ..step(name, 0, None) };
         store.settle(settlement(&store, vec![step])).await.unwrap();
     }
     assert_eq!(overdue(30, 30, 9).await, "c a e d");
@@ -551,7 +567,7 @@ pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     let answers =
         sequencer.ingest(Policy::Latest, vec![delivery("p", 300), delivery("p", 700)]).await.unwrap();
     assert!(
-        matches!(answers[..], [Answer::Stale { last: Revision(500) }, Answer::Appended(_)]),
+        matches!(answers[..], [IngestAnswer::Stale { last: Revision(500) }, IngestAnswer::Appended(_)]),
         "{answers:?}"
     );
     assert_eq!(revisions(&store, "p").await, [100, 500, 700]);
@@ -563,9 +579,12 @@ pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     };
     sequencer.ingest(Policy::Arrival, vec![arriving("m"), arriving("n")]).await.unwrap();
     let answers = sequencer.ingest(Policy::Arrival, vec![arriving("n"), arriving("o")]).await.unwrap();
-    let Answer::Duplicate(token) = &answers[0] else { panic!("{answers:?}") };
+    let IngestAnswer::Duplicate(token) = &answers[0] else { panic!("{answers:?}") };
     assert_eq!(token.revision, Revision(2));
-    assert!(matches!(&answers[1], Answer::Appended(token) if token.revision == Revision(3)), "{answers:?}");
+    assert!(
+        matches!(&answers[1], IngestAnswer::Appended(token) if token.revision == Revision(3)),
+        "{answers:?}"
+    );
 }
 
 /// A delivery that is not strict JSON is refused by itself; others of the same batch are accepted.
@@ -578,9 +597,9 @@ pub async fn json_that_breaks_a_rule_is_not_ingested<S: Store + Sequences>(store
         let bystander = delivery("bystander", number);
         let answers = sequencer.ingest(Policy::Contiguous, vec![broken, bystander, early]).await.unwrap();
         let [
-            Answer::Refused(Refusal::Invalid(why)),
-            Answer::Appended(_),
-            Answer::Refused(Refusal::Invalid(_)),
+            IngestAnswer::Refused(Refusal::Invalid(why)),
+            IngestAnswer::Appended(_),
+            IngestAnswer::Refused(Refusal::Invalid(_)),
         ] = &answers[..]
         else {
             panic!("{}: {answers:?}", bad.name)

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::fold::{Error, Ids, Route};
+use crate::fold::{DocumentIds, Error, Route};
 use crate::json::Json;
 
 #[derive(Serialize, Deserialize)]
@@ -36,8 +36,8 @@ impl Projection for Balances {
 
     fn route(&self) -> Route<Account> {
         Route::by(|event| match &event.data {
-            Moved { from, to } => Ids::many([from, to]),
-            _ => Ok(Ids::stream(event)),
+            Moved { from, to } => DocumentIds::many([from, to]),
+            _ => Ok(DocumentIds::stream(event)),
         })
     }
 

@@ -19,7 +19,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::MethodRouter;
 use http_body_util::{BodyExt as _, Collected};
-use leftfold::documents::{Changes, Commit, Header, Outcome, Record, Write};
+use leftfold::documents::{CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record};
 use leftfold::{Backoff, Collection, DocumentId, Documents, Env as _, EventId, Json, Lane, Mark, System};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
@@ -224,12 +224,15 @@ async fn change<S: Backend, T>(
         let mark = Mark::from_iter([(lane.clone(), changes + 1)]);
         let body = Some(Json::of(&kept)?);
         let record = Record { id: id.clone(), header: Header { mark, parked: None }, body };
-        let changes = Changes { collection: collection.clone(), writes: vec![Write { expected, record }] };
+        let changes = CollectionWrites {
+            collection: collection.clone(),
+            writes: vec![DocumentWrite { expected, record }],
+        };
         let outcome = store.commit(Arc::new(Commit { advance: None, changes: vec![changes] })).await?;
         let failed = match outcome {
-            Outcome::Applied => return Ok(answer),
-            Outcome::Conflict(_) => Problem::unavailable("others keep noting requests; send it again"),
-            Outcome::Unknown(error) => error.into(),
+            CommitOutcome::Applied => return Ok(answer),
+            CommitOutcome::Conflict(_) => Problem::unavailable("others keep noting requests; send it again"),
+            CommitOutcome::Unknown(error) => error.into(),
         };
         let Some(delay) = delays.next() else { return Err(failed.retry_after(1)) };
         sleep(delay).await;
