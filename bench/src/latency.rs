@@ -63,9 +63,9 @@ pub(crate) async fn latencies<S: Store>(worker: &S, caller: &S) -> Result<Vec<f6
         under_way.spawn(async move {
             let stream = format!("cart-{number:07}");
             let begun = Instant::now();
-            let token =
+            let bookmark =
                 app.append(&stream, [CartEvent::ShoppingCartOpened { client_id: "ann".to_owned() }]).await?;
-            app.get(CartDetails, &stream).at_least(token).await?.ok_or("the document is not there")?;
+            app.get(CartDetails, &stream).at_least(bookmark).await?.ok_or("the document is not there")?;
             Ok(begun.elapsed().as_secs_f64())
         });
     }

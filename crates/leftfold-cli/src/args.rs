@@ -18,7 +18,7 @@ Exit status:
   0    done
   1    the answer is no: read models differ from their fold, there is no such document, it is parked or not
        folded in time, something still fails, or the doctor finds something wrong
-  2    the command can't be understood: arguments, a collection, an id or a token
+  2    the command can't be understood: arguments, a collection, an id or a bookmark
   3    the store can't be opened, or failed
   130  interrupted";
 
@@ -357,8 +357,8 @@ pub(crate) struct Verify {
 pub(crate) struct Get {
     #[command(flatten)]
     pub(crate) document: Document,
-    /// Wait until this event is folded: the token of an append, or a stream and a revision
-    #[arg(long, value_name = "TOKEN|STREAM@REVISION", value_parser = event)]
+    /// Wait until this event is folded: the bookmark of an append, or a stream and a revision
+    #[arg(long, value_name = "BOOKMARK|STREAM@REVISION", value_parser = event)]
     pub(crate) at_least: Option<Event>,
     /// Wait at most this long
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
@@ -612,10 +612,10 @@ fn mapping(text: &str) -> Result<Box<Mapping>, String> {
     serde_json::from_str(text).map(Box::new).map_err(|error| format!("expected a mapping as JSON: {error}"))
 }
 
-/// An event to wait for: its token, or its stream and revision.
+/// An event to wait for: its bookmark, or its stream and revision.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    Token(leftfold::Receipt),
+    Bookmark(leftfold::Bookmark),
     At(StreamId, Revision),
 }
 
@@ -625,7 +625,7 @@ fn event(text: &str) -> Result<Event, String> {
     {
         return Ok(Event::At(stream, Revision(revision)));
     }
-    text.parse().map(Event::Token).map_err(|error: Invalid| format!("{error}; or stream@revision"))
+    text.parse().map(Event::Bookmark).map_err(|error: Invalid| format!("{error}; or stream@revision"))
 }
 
 fn moment(text: &str) -> Result<AsOf, String> {

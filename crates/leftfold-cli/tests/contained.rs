@@ -42,7 +42,7 @@ fn append(daemon: &Daemon, stream: &str, events: &Value) -> String {
     let (status, body) =
         daemon.send("POST", &format!("/streams/{stream}"), &[JSON], &events.to_string()).unwrap();
     assert_eq!(status, 201, "{body}");
-    serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
+    serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned()
 }
 
 /// Appends events as the bystander and reads the result in time, `times` times.

@@ -29,7 +29,7 @@ fn what_init_makes_works() {
     ]);
     let (status, body) = daemon.send("POST", "/streams/cart-1", &[JSON], &events.to_string()).unwrap();
     assert_eq!(status, 201, "{body}");
-    let token = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+    let token = serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned();
     let cart = daemon.get(&format!("/collections/carts/documents/cart-1?at_least={token}"));
     assert_eq!(cart, json!({ "client": "ann", "items": 2, "opened": "2026-01-01T10:00:00Z" }));
     assert_eq!(daemon.send("GET", "/healthz", &[], "").unwrap().0, 200);
@@ -41,7 +41,7 @@ fn what_a_script_throws_is_told_with_its_place() {
     let daemon = Daemon::start(directory.path());
     let event = json!({ "type": "item-added", "data": { "quantity": 1 } }).to_string();
     let (_, body) = daemon.send("POST", "/streams/cart-1", &[JSON], &event).unwrap();
-    let token = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+    let token = serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned();
     let path = format!("/collections/carts/documents/cart-1?at_least={token}");
     let (status, body) = daemon.send("GET", &path, &[], "").unwrap();
     assert!(status == 409 && body.contains("TypeError") && body.contains("projections/carts.js:7"), "{body}");

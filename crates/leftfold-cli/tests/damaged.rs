@@ -30,7 +30,7 @@ fn append(daemon: &Daemon, stream: &str, data: &Value) -> String {
     let event = json!([{ "type": "told", "data": data }]).to_string();
     let (status, body) = daemon.send("POST", &format!("/streams/{stream}"), &[JSON], &event).unwrap();
     assert_eq!(status, 201, "{body}");
-    serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
+    serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned()
 }
 
 /// Picks an element by a number.
@@ -132,7 +132,7 @@ fn a_document_that_the_disk_has_damaged_is_told_and_the_others_are_served() {
     let mut token = String::new();
     for cart in ["cart-1", "cart-2", "cart-3", "cart-4"] {
         let (_, body) = daemon.send("POST", &format!("/streams/{cart}"), &[JSON], &opened).unwrap();
-        token = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+        token = serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned();
     }
     daemon.get(&format!("/collections/carts/documents/cart-4?at_least={token}"));
     let database = rusqlite::Connection::open(directory.join("leftfold.db")).unwrap();

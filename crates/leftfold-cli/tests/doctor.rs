@@ -99,7 +99,10 @@ fn the_file_of_a_service_is_looked_over_beside_its_store() {
     let (status, body) = daemon.send("POST", "/streams/cart-1", &[JSON], event).unwrap();
     assert_eq!(status, 201, "{body}");
     let token: Value = serde_json::from_str(&body).unwrap();
-    daemon.get(&format!("/collections/carts/documents/cart-1?at_least={}", token["token"].as_str().unwrap()));
+    daemon.get(&format!(
+        "/collections/carts/documents/cart-1?at_least={}",
+        token["bookmark"].as_str().unwrap()
+    ));
     let answer = doctor(here, 0);
     assert_eq!(of(&answer, "projections", "carts")["found"], "all events are folded, into 1 document");
     assert_eq!(of(&answer, "service", "server")["severity"], "notice", "without tokens");

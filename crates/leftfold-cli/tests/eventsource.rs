@@ -53,7 +53,7 @@ fn a_client_that_is_cut_off_after_every_message_loses_none() {
         let (status, body) =
             daemon.send("POST", &format!("/streams/{cart}"), &[JSON], &events.to_string()).unwrap();
         assert_eq!(status, 201, "{body}");
-        token = serde_json::from_str::<Value>(&body).unwrap()["token"].clone();
+        token = serde_json::from_str::<Value>(&body).unwrap()["bookmark"].clone();
     }
     daemon.get(&format!("/collections/carts/documents/cart-4?at_least={}", token.as_str().unwrap()));
     let clients = [("/collections/carts/changes?after=0", 4), ("/log", 8), ("/streams/cart-1", 2)]

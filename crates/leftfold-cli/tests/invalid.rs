@@ -123,7 +123,8 @@ fn bystander(daemon: &Daemon, number: u64) {
     let (status, body) = daemon.send("POST", "/streams/visits", &[JSON], &event).unwrap();
     assert_eq!(status, 201, "{body}");
     let appended: Value = serde_json::from_str(&body).unwrap();
-    let path = format!("/collections/clients/documents/ann?at_least={}", appended["token"].as_str().unwrap());
+    let path =
+        format!("/collections/clients/documents/ann?at_least={}", appended["bookmark"].as_str().unwrap());
     let (status, body) = daemon.send("GET", &path, &[], "").unwrap();
     assert_eq!((status, body), (200, json!({ "seen": number }).to_string()));
 }

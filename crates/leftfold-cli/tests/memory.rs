@@ -51,7 +51,7 @@ fn bystander(daemon: &Daemon, ends: &AtomicBool) -> usize {
         let event = json!({ "type": "cart-opened", "data": { "client": "ann" } }).to_string();
         let (status, body) = daemon.send("POST", &cart, &[JSON], &event).unwrap();
         assert_eq!(status, 201, "{body}");
-        let token = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+        let token = serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned();
         let read = daemon.get(&format!("/collections/carts/documents/cart-{done}?at_least={token}"));
         assert_eq!(read["client"], "ann");
         for path in ["/healthz", "/readyz"] {
@@ -81,7 +81,7 @@ fn peak_memory_stays_within_the_budget() {
         let (status, body) =
             daemon.send("POST", &format!("/streams/note-{note:02}"), &[JSON], &event).unwrap();
         assert_eq!(status, 201, "{body}");
-        serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().clone_into(&mut token);
+        serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().clone_into(&mut token);
     }
     daemon.get(&format!("/collections/notes/documents/note-39?at_least={token}&wait=60s"));
     let calm = peak(&daemon);

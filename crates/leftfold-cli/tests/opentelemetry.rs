@@ -83,7 +83,7 @@ fn spans_are_exported_and_hold_no_secret() {
     let event = json!({ "type": "cart-opened", "data": { "client": "hidden" } }).to_string();
     let (status, body) = daemon.send("POST", "/streams/cart-1", &[JSON, authorized], &event).unwrap();
     assert_eq!(status, 201, "{body}");
-    let read = serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned();
+    let read = serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned();
     let path = format!("/collections/carts/documents/cart-1?at_least={read}");
     assert_eq!(daemon.send("GET", &path, &[authorized], "").unwrap().0, 200);
     assert_eq!(daemon.send("GET", "/nothing/hidden?hidden=hidden", &[authorized], "").unwrap().0, 404);

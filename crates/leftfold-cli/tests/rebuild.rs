@@ -26,7 +26,7 @@ fn append(daemon: &Daemon, stream: &str, quantity: u32) -> String {
     let path = format!("/streams/{stream}");
     let (status, body) = daemon.send("POST", &path, &[JSON], &events.to_string()).unwrap();
     assert_eq!(status, 201, "{body}");
-    serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
+    serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned()
 }
 
 /// Changes the script so that it counts everything ten times.

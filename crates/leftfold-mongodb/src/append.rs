@@ -19,8 +19,8 @@ use std::time::Duration;
 use bson::{Document, RawDocumentBuf, doc};
 use leftfold::log::{Entry, judge_append};
 use leftfold::{
-    AppendError, Appended, Backoff, Env as _, Error, Event, Expected, Kind, Mark, Partition, Position,
-    Receipt, Revision, StreamId, System,
+    AppendError, Appended, Backoff, Bookmark, Env as _, Error, Event, Expected, Kind, Mark, Partition,
+    Position, Revision, StreamId, System,
 };
 use mongodb::ClientSession;
 use mongodb::options::ReturnDocument;
@@ -265,8 +265,8 @@ impl Appender {
                     continue;
                 }
                 // An earlier attempt of this request wrote it.
-                Ok(Some(token)) if request.unsure => Ok(Appended::New(token)),
-                Ok(Some(token)) => Ok(Appended::Duplicate(token)),
+                Ok(Some(bookmark)) if request.unsure => Ok(Appended::New(bookmark)),
+                Ok(Some(bookmark)) => Ok(Appended::Duplicate(bookmark)),
                 Err(error) => Err(error),
             };
             // The caller may have stopped waiting.
@@ -326,14 +326,14 @@ impl Appender {
             let revision = first.unsigned_abs() + count - 1;
             position += count;
             self.revisions.insert(request.stream.clone(), i64::try_from(revision).unwrap_or(i64::MAX));
-            let token = Receipt {
+            let bookmark = Bookmark {
                 stream: request.stream,
                 revision: Revision(revision),
                 partition: self.partition,
                 position: Position(position),
             };
             // The caller may have stopped waiting.
-            let _ = request.answer.send(Ok(Appended::New(token)));
+            let _ = request.answer.send(Ok(Appended::New(bookmark)));
         }
         let head: Mark = [(self.partition.into(), last.unsigned_abs())].into_iter().collect();
         self.base.board.grew(&head);

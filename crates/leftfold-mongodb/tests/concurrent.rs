@@ -48,11 +48,14 @@ async fn writer() {
         tokio::spawn(async move {
             let stream = StreamId::new(format!("s{}", number % 7)).unwrap();
             let entries = (0..=number % 3).map(|at| entry(&format!("{name}-{number}-{at}"))).collect();
-            store.append(stream, Expected::Any, entries).await.unwrap().into_token()
+            store.append(stream, Expected::Any, entries).await.unwrap().into_bookmark()
         })
     });
-    for token in futures_of(appends.collect()).await {
-        println!("token {} {} {} {}", token.stream, token.revision, token.partition, token.position);
+    for bookmark in futures_of(appends.collect()).await {
+        println!(
+            "bookmark {} {} {} {}",
+            bookmark.stream, bookmark.revision, bookmark.partition, bookmark.position
+        );
     }
 }
 
@@ -159,18 +162,20 @@ async fn readers_skip_nothing_whatever_happens_while_others_append() {
             tokio::spawn(writer.unwrap().wait_with_output())
         })
         .collect();
-    let mut tokens = Vec::new();
+    let mut bookmarks = Vec::new();
     for output in futures_of(writers).await {
         let output = output.unwrap();
         assert!(output.status.success());
         let text = String::from_utf8(output.stdout).unwrap();
-        tokens.extend(
-            text.lines().filter_map(|line| line.split_once("token ")).map(|(_, token)| token.to_owned()),
+        bookmarks.extend(
+            text.lines()
+                .filter_map(|line| line.split_once("bookmark "))
+                .map(|(_, bookmark)| bookmark.to_owned()),
         );
     }
     let slow = meddling.await.unwrap();
     finish.send(Some(store.heads().await.unwrap())).unwrap();
-    assert_eq!(tokens.len(), WRITERS * APPENDS);
+    assert_eq!(bookmarks.len(), WRITERS * APPENDS);
     for reader in readers {
         let events = reader.await.unwrap();
         let ids: BTreeSet<_> = events.iter().map(|event| event.id.as_str()).collect();
@@ -188,8 +193,8 @@ async fn readers_skip_nothing_whatever_happens_while_others_append() {
                 format!("{} {} {} {}", event.stream, event.revision, event.partition, event.position)
             })
             .collect();
-        for token in &tokens {
-            assert!(places.contains(token), "{token} was acknowledged");
+        for bookmark in &bookmarks {
+            assert!(places.contains(bookmark), "{bookmark} was acknowledged");
         }
     }
 }
@@ -202,7 +207,7 @@ fn latest(stream: &str, revision: u64) -> Delivery {
 
 async fn append(store: &Mongo, stream: &str, id: &str) -> u64 {
     let stream = StreamId::new(stream).unwrap();
-    store.append(stream, Expected::Any, vec![entry(id)]).await.unwrap().into_token().revision.0
+    store.append(stream, Expected::Any, vec![entry(id)]).await.unwrap().into_bookmark().revision.0
 }
 
 /// A process has a stream cached at 1 while another process wrote revision 500. It must not write

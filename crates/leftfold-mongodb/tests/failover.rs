@@ -176,8 +176,8 @@ async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged
     let event =
         NewEvent::new("noted", Json::parse(r#"{"number":1}"#).unwrap()).unwrap().with_id("b1").unwrap();
     let append = || app.append_events("b", Expected::Revision(Revision(0)), vec![event.clone()]);
-    let Appended::New(token) = append().await.unwrap() else { panic!("it is new") };
-    assert_eq!(app.get(Lists, "b").at_least(token.clone()).await.unwrap(), Some(vec![1]));
+    let Appended::New(bookmark) = append().await.unwrap() else { panic!("it is new") };
+    assert_eq!(app.get(Lists, "b").at_least(bookmark.clone()).await.unwrap(), Some(vec![1]));
     let sequencer = Sequencer::new(store.clone());
     let fed = vec![delivery("c", 1), delivery("c", 3)];
     sequencer.ingest(Policy::Contiguous, fed).await.unwrap();
@@ -209,5 +209,5 @@ async fn a_new_primary_is_not_believed_before_it_shows_all_that_was_acknowledged
     assert_eq!(store.find(wanted).await.unwrap().logged.len(), 1);
     assert_eq!(app.get(Lists, "b").await.unwrap(), Some(vec![1]));
     assert_eq!(store.read_stream(&stream, Revision(0), Limit::default()).await.unwrap().len(), 1);
-    assert_eq!(append().await.unwrap(), Appended::Duplicate(token));
+    assert_eq!(append().await.unwrap(), Appended::Duplicate(bookmark));
 }

@@ -103,8 +103,8 @@ async fn what_the_server_says_to_repeat_is_repeated() {
         server.fail_point(failing(&[command], doc! { "times": 1 }, data.clone())).await.unwrap();
         let id = format!("e{number}");
         let appended = soon(store.append(StreamId::new("s").unwrap(), Expected::Any, vec![entry(&id)])).await;
-        let Ok(Appended::New(token)) = appended else { panic!("{command} {data}: {appended:?}") };
-        assert_eq!(token.revision.0, number + 1, "{command} {data}");
+        let Ok(Appended::New(bookmark)) = appended else { panic!("{command} {data}: {appended:?}") };
+        assert_eq!(bookmark.revision.0, number + 1, "{command} {data}");
         heal(&server).await;
     }
     assert_eq!(logged(&store).await.len(), 7);
@@ -351,7 +351,7 @@ async fn a_commit_whose_reply_is_lost_is_neither_lost_nor_done_twice() {
     let expected = Expected::Revision(Revision(1));
     let appended = soon(store.append(stream.clone(), expected, vec![entry("e2"), entry("e3")])).await;
     match appended {
-        Ok(Appended::New(token)) => assert_eq!(token.revision, Revision(3)),
+        Ok(Appended::New(bookmark)) => assert_eq!(bookmark.revision, Revision(3)),
         Err(leftfold::AppendError::Store(error)) => assert!(error.is_unknown(), "{error}"),
         other => panic!("{other:?}"),
     }

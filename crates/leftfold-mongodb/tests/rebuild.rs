@@ -80,8 +80,8 @@ async fn the_view_follows_what_is_live() {
     rebuild.switch().await.unwrap();
     assert_eq!(sum(&store).await, 120);
     // The other process has old code: it stands by, reads the live generation, and may append.
-    let token = old.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
-    let total = old.get(Totals(1), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
+    let bookmark = old.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
+    let total = old.get(Totals(1), "s0").at_least(bookmark).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total, Some(Total { sum: 30 }));
     old.stop().await;
     let verified = new.verify("totals", Sample::All, |wrong| panic!("{wrong:?}")).await.unwrap();
@@ -128,8 +128,8 @@ async fn who_may_not_change_the_view_does_not_begin_to_switch() {
     assert!(error.contains("`dbAdmin` to rebuild"), "{error}");
     let generations = app.status().await.unwrap().remove(0).generations;
     assert_eq!((generations.live.number, generations.switching), (0, None));
-    let token = app.append("s0", [Happened::Added { by: 1 }]).await.unwrap();
-    assert_eq!(app.get(Totals(1), "s0").at_least(token).await.unwrap(), Some(Total { sum: 2 }));
+    let bookmark = app.append("s0", [Happened::Added { by: 1 }]).await.unwrap();
+    assert_eq!(app.get(Totals(1), "s0").at_least(bookmark).await.unwrap(), Some(Total { sum: 2 }));
     app.stop().await;
 
     root.run_command(doc! { "grantRolesToUser": "writer", "roles": [role("dbAdmin")] }).await.unwrap();

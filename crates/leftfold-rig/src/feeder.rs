@@ -52,8 +52,8 @@ pub(crate) async fn feed<S: Rigged>(args: &Process) -> Result<(), Failure> {
         let mut logged = Vec::new();
         for (delivery, answer) in deliveries.into_iter().zip(answers) {
             match answer {
-                IngestAnswer::Appended(token) | IngestAnswer::Duplicate(token) => {
-                    logged.push((delivery.entry.id.to_string(), token.to_string()));
+                IngestAnswer::Appended(bookmark) | IngestAnswer::Duplicate(bookmark) => {
+                    logged.push((delivery.entry.id.to_string(), bookmark.to_string()));
                 }
                 IngestAnswer::Held { .. } => {}
                 wrong => {

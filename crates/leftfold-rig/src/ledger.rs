@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use leftfold::log::Limit;
-use leftfold::{Log, Partition, Position, Receipt};
+use leftfold::{Bookmark, Log, Partition, Position};
 use leftfold_sim::dice::Dice;
 
 use crate::failure::Failure;
@@ -12,8 +12,8 @@ use crate::words::Said;
 /// The responses that producers and feeders got.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// The ids of each acknowledged append or delivery, with the token of its last event.
-    acknowledged: Vec<(Vec<String>, Receipt)>,
+    /// The ids of each acknowledged append or delivery, with the bookmark of its last event.
+    acknowledged: Vec<(Vec<String>, Bookmark)>,
     refused: Vec<String>,
     /// The number of batches of deliveries that the most advanced feeder has reported.
     pub(crate) fed: u64,
@@ -27,11 +27,11 @@ impl Ledger {
     /// Records a response. Returns the number of its append or batch, if it has one.
     pub(crate) fn enter(&mut self, said: Said) -> Option<u64> {
         match said {
-            Said::Acknowledged { append, ids, token, again } => {
+            Said::Acknowledged { append, ids, bookmark, again } => {
                 self.repeated += u64::from(again);
-                match token.parse() {
-                    Ok(token) => self.acknowledged.push((ids, token)),
-                    Err(error) => self.wrong.push(format!("I11: a token can't be read: {error}")),
+                match bookmark.parse() {
+                    Ok(bookmark) => self.acknowledged.push((ids, bookmark)),
+                    Err(error) => self.wrong.push(format!("I11: a bookmark can't be read: {error}")),
                 }
                 Some(append)
             }
@@ -41,10 +41,10 @@ impl Ledger {
             }
             Said::Fed { batch, logged } => {
                 self.fed = self.fed.max(batch + 1);
-                for (id, token) in logged {
-                    match token.parse() {
-                        Ok(token) => self.acknowledged.push((vec![id], token)),
-                        Err(error) => self.wrong.push(format!("I11: a token can't be read: {error}")),
+                for (id, bookmark) in logged {
+                    match bookmark.parse() {
+                        Ok(bookmark) => self.acknowledged.push((vec![id], bookmark)),
+                        Err(error) => self.wrong.push(format!("I11: a bookmark can't be read: {error}")),
                     }
                 }
                 Some(batch)
@@ -57,43 +57,43 @@ impl Ledger {
         }
     }
 
-    /// Returns the tokens of all acknowledged appends.
-    pub(crate) fn tokens(&self) -> Vec<Receipt> {
-        self.acknowledged.iter().map(|(_, token)| token.clone()).collect()
+    /// Returns the bookmarks of all acknowledged appends.
+    pub(crate) fn bookmarks(&self) -> Vec<Bookmark> {
+        self.acknowledged.iter().map(|(_, bookmark)| bookmark.clone()).collect()
     }
 
-    /// Returns one of these tokens, and half of the time the last one: a read would most likely
+    /// Returns one of these bookmarks, and half of the time the last one: a read would most likely
     /// miss that one.
-    pub(crate) fn token(&self, dice: &Dice) -> Option<Receipt> {
+    pub(crate) fn bookmark(&self, dice: &Dice) -> Option<Bookmark> {
         let last = self.acknowledged.len().checked_sub(1)?;
         let at = if dice.happens(500) { last } else { usize::try_from(dice.below(last as u64)).ok()? };
-        self.acknowledged.get(at).map(|(_, token)| token.clone())
+        self.acknowledged.get(at).map(|(_, bookmark)| bookmark.clone())
     }
 
     /// Checks the responses against the log and returns the violations.
     ///
-    /// Each acknowledged append must be there, contiguous, at its token. No rejected append may be
+    /// Each acknowledged append must be there, contiguous, at its bookmark. No rejected append may be
     /// there. No append may be there in part, with or without a response.
     pub(crate) async fn check(&self, log: &impl Log) -> Result<Vec<String>, Failure> {
         let mut found = HashMap::new();
         for partition in (0..log.partitions()).map(Partition) {
             let all = Limit { events: usize::MAX, bytes: usize::MAX };
             for event in log.read(partition, Position(0), all).await?.events {
-                found.insert(event.id.to_string(), event.token());
+                found.insert(event.id.to_string(), event.bookmark());
             }
         }
         let mut wrong = self.wrong.clone();
-        for (ids, token) in &self.acknowledged {
+        for (ids, bookmark) in &self.acknowledged {
             for (id, back) in ids.iter().rev().zip(0..) {
                 let there = found.get(id).filter(|at| {
-                    at.stream == token.stream
-                        && at.revision.0 + back == token.revision.0
-                        && (back > 0 || *at == token)
+                    at.stream == bookmark.stream
+                        && at.revision.0 + back == bookmark.revision.0
+                        && (back > 0 || *at == bookmark)
                 });
                 if there.is_none() {
                     let at = found.get(id).map_or_else(|| "nowhere".to_owned(), |at| format!("at {at}"));
                     wrong.push(format!(
-                        "I6: {id} was acknowledged with token {token}, {back} before it, and is {at}"
+                        "I6: {id} was acknowledged with bookmark {bookmark}, {back} before it, and is {at}"
                     ));
                 }
             }

@@ -110,8 +110,8 @@ pub(crate) async fn produce<S: Rigged>(args: &Process) -> Result<(), Failure> {
             let said = match append_events(&app, &stream, expected, &events).await {
                 Ok(appended) => {
                     let again = matches!(appended, Appended::Duplicate(_));
-                    let (ids, token) = (ids.clone(), appended.into_token().to_string());
-                    Said::Acknowledged { append, ids, token, again }
+                    let (ids, bookmark) = (ids.clone(), appended.into_bookmark().to_string());
+                    Said::Acknowledged { append, ids, bookmark, again }
                 }
                 Err(AppendError::WrongRevision { .. }) => {
                     refused = true;

@@ -221,7 +221,7 @@ async fn trouble(crew: &mut Crew) -> Failure {
 async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) -> Result<(), Failure> {
     let store = app.store();
     let ledger = std::mem::take(&mut *watcher.ledger.lock().unwrap_or_else(PoisonError::into_inner));
-    watcher.checker.finally(store, &ledger.tokens()).await?;
+    watcher.checker.finally(store, &ledger.bookmarks()).await?;
     for wrong in ledger.check(store).await? {
         watcher.checker.violated(wrong);
     }
@@ -232,7 +232,7 @@ async fn check<S: Rigged>(app: &App<S>, watcher: &Watcher, tally: &mut Tally) ->
     tally.held += counts.held;
     tally.delivered_again += counts.duplicates;
     tally.events += store.heads().await?.lanes().map(|(_, head)| head).sum::<u64>();
-    tally.appends += ledger.tokens().len() as u64;
+    tally.appends += ledger.bookmarks().len() as u64;
     tally.appends_repeated += ledger.repeated;
     tally.snapshots += watcher.snapshots.load(Ordering::Relaxed);
     let stall = Duration::from_millis(watcher.longest_stall_millis.load(Ordering::Relaxed));

@@ -129,24 +129,29 @@ impl Watcher {
     pub(crate) async fn read<S: Rigged>(&self, app: App<S>, dice: Dice) -> Result<(), Failure> {
         while !self.ending.load(Ordering::Relaxed) {
             sleep(dice.time(READ_EVERY)).await;
-            let token = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).token(&dice);
-            let Some(token) = token else { continue };
-            let own = format!("{}@{}", token.stream, token.revision);
-            match app.get_as::<FoldedEvents>(BY_STREAM, token.stream.as_str()).at_least(token.clone()).await {
+            let bookmark = self.ledger.lock().unwrap_or_else(PoisonError::into_inner).bookmark(&dice);
+            let Some(bookmark) = bookmark else { continue };
+            let own = format!("{}@{}", bookmark.stream, bookmark.revision);
+            match app
+                .get_as::<FoldedEvents>(BY_STREAM, bookmark.stream.as_str())
+                .at_least(bookmark.clone())
+                .await
+            {
                 Ok(seen) => {
                     self.reads.fetch_add(1, Ordering::Relaxed);
                     let listed = seen.is_some_and(|seen| seen.events.contains(&own));
                     if !listed
                         && self
                             .checker
-                            .must_list(app.store(), BY_STREAM, token.stream.as_str(), &token)
+                            .must_list(app.store(), BY_STREAM, bookmark.stream.as_str(), &bookmark)
                             .await?
                     {
-                        self.checker.violated(format!("I11: a read at least at {token} did not find it"));
+                        self.checker.violated(format!("I11: a read at least at {bookmark} did not find it"));
                     }
                 }
                 Err(ReadError::Unknown { .. }) => {
-                    self.checker.violated(format!("I11: {token} was acknowledged and is said to be unknown"));
+                    self.checker
+                        .violated(format!("I11: {bookmark} was acknowledged and is said to be unknown"));
                 }
                 // The document is parked or lags, which is allowed for a while.
                 Err(_) => {}

@@ -38,7 +38,7 @@ pub(crate) enum Said {
     Acknowledged {
         append: u64,
         ids: Vec<String>,
-        token: String,
+        bookmark: String,
         again: bool,
     },
     /// The store rejected an append with a conflict.
@@ -46,7 +46,7 @@ pub(crate) enum Said {
         append: u64,
         ids: Vec<String>,
     },
-    /// The store answered deliveries: these are in the log, by id and token.
+    /// The store answered deliveries: these are in the log, by id and bookmark.
     Fed {
         batch: u64,
         logged: Vec<(String, String)>,

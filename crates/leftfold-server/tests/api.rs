@@ -79,7 +79,7 @@ async fn what_is_appended_is_read_back_as_a_document() {
     let first = post(&router, "/streams/cart-1?expected=0", &json!([opened(), added(2)])).await.is(201);
     assert_eq!((&first["revision"], &first["events"]), (&json!(2), &json!(2)));
     let second = post(&router, "/streams/cart-1?expected=2", &added(1)).await.is(201);
-    let token = second["token"].as_str().unwrap();
+    let token = second["bookmark"].as_str().unwrap();
     let read = get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await;
     assert_eq!(read.is(200)["items"]["shoes"]["quantity"], 3);
 
@@ -132,7 +132,7 @@ async fn a_repeated_append_is_one() {
     let body = json!([opened(), added(2)]).to_string();
     let first = send(&router, "POST", "/streams/cart-1", &keyed, &body).await.is(201);
     let again = send(&router, "POST", "/streams/cart-1", &keyed, &body).await.is(200);
-    assert_eq!((&again["duplicate"], &again["token"]), (&json!(true), &first["token"]));
+    assert_eq!((&again["duplicate"], &again["bookmark"]), (&json!(true), &first["bookmark"]));
     let other = json!([opened(), added(3)]).to_string();
     send(&router, "POST", "/streams/cart-1", &keyed, &other).await.is(409);
     let refused = post(&router, "/streams/cart-1?expected=7", &added(1)).await.is(409);
@@ -170,7 +170,7 @@ async fn figures_are_there_for_prometheus() {
     let broken = json!({ "type": "product-item-added", "data": {} });
     for (cart, event) in [("cart-1", opened()), ("cart-2", broken)] {
         let appended = post(&router, &format!("/streams/{cart}"), &event).await.is(201);
-        let token = appended["token"].as_str().unwrap();
+        let token = appended["bookmark"].as_str().unwrap();
         get(&router, &format!("/collections/cart_details/documents/{cart}?at_least={token}")).await;
     }
     let text = get(&router, "/metrics").await.text;
@@ -270,7 +270,7 @@ async fn documents_are_listed_and_filtered_in_pages() {
     for number in 0..25 {
         let events = json!([opened(), added(1 + number % 5)]);
         let answer = post(&router, &format!("/streams/cart-{number:02}"), &events).await.is(201);
-        token = answer["token"].as_str().unwrap().to_owned();
+        token = answer["bookmark"].as_str().unwrap().to_owned();
     }
     get(&router, &format!("/collections/cart_details/documents/cart-24?at_least={token}")).await.is(200);
     let filter = "%7B%22items.shoes.quantity%22%3A%7B%22%24gte%22%3A4%7D%7D"; // {"items.shoes.quantity":{"$gte":4}}
@@ -299,7 +299,7 @@ async fn documents_are_listed_and_filtered_in_pages() {
 async fn what_could_not_be_folded_is_told_and_tried_again() {
     let (router, _) = shop(Vec::new()).await;
     let answer = post(&router, "/streams/cart-1", &json!([added(1)])).await.is(201);
-    let token = answer["token"].as_str().unwrap();
+    let token = answer["bookmark"].as_str().unwrap();
     let read =
         get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await.is(409);
     assert_eq!(read["type"], "urn:leftfold:problem:parked");
@@ -320,7 +320,7 @@ async fn the_doctor_says_what_to_do() {
     let said = get(&router, "/doctor").await.is(200);
     assert_eq!(said["worst"], "notice", "it is in memory: {said}");
     let answer = post(&router, "/streams/cart-1", &json!([added(1)])).await.is(201);
-    let token = answer["token"].as_str().unwrap();
+    let token = answer["bookmark"].as_str().unwrap();
     get(&router, &format!("/collections/cart_details/documents/cart-1?at_least={token}")).await.is(409);
     let said = get(&router, "/doctor").await.is(200);
     assert_eq!(said["worst"], "wrong");
@@ -675,7 +675,7 @@ async fn a_rebuild_goes_on_where_a_service_takes_the_place_of_another() {
     let first = app().await;
     let (router, stop) = Service::new(first.clone()).await.unwrap().router();
     let appended = post(&router, "/streams/cart-1", &opened()).await.is(201);
-    let token = appended["token"].as_str().unwrap();
+    let token = appended["bookmark"].as_str().unwrap();
     let path = format!("/collections/cart_details/documents/cart-1?at_least={token}");
     get(&router, &path).await.is(200);
 

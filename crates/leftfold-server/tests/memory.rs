@@ -45,7 +45,7 @@ async fn large_carts(server: &Server, count: usize, bytes: usize) {
         ]);
         let answer = server.send(&post(&format!("/streams/cart-{cart:03}"), events.to_string())).await;
         assert_eq!(answer.status, 201, "{answer:?}");
-        last = serde_json::from_str::<Value>(&answer.body).unwrap()["token"].as_str().map(str::to_owned);
+        last = serde_json::from_str::<Value>(&answer.body).unwrap()["bookmark"].as_str().map(str::to_owned);
     }
     if let Some(token) = last {
         let cart = count - 1;

@@ -69,7 +69,7 @@ async fn append(server: &Server, stream: &str, is_new: bool) {
     let body = Value::Array(body).to_string();
     let answer = server.send(&post(&format!("/streams/{stream}"), &body)).await;
     assert_eq!(answer.status, 201, "{answer:?}");
-    let token = serde_json::from_str::<Value>(&answer.body).unwrap()["token"].as_str().unwrap().to_owned();
+    let token = serde_json::from_str::<Value>(&answer.body).unwrap()["bookmark"].as_str().unwrap().to_owned();
     for document in [format!("cart_details/documents/{stream}"), "counted/documents/shared".to_owned()] {
         let answer = server.get(&format!("/collections/{document}?at_least={token}&wait=60s")).await;
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use leftfold::{App, AppendError, Env, Expected, Invalid, Json, NewEvent, ReadError, Receipt, Revision};
+use leftfold::{App, AppendError, Bookmark, Env, Expected, Invalid, Json, NewEvent, ReadError, Revision};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -17,7 +17,7 @@ use crate::store::{MIDNIGHT, SimStore};
 /// The responses that clients got, and their counts.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    acknowledged: Mutex<Vec<Receipt>>,
+    acknowledged: Mutex<Vec<Bookmark>>,
     pub(crate) refused: AtomicU64,
     pub(crate) waited_reads: AtomicU64,
     pub(crate) parked_reads: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub(crate) fn acknowledged(&self) -> MutexGuard<'_, Vec<Receipt>> {
+    pub(crate) fn acknowledged(&self) -> MutexGuard<'_, Vec<Bookmark>> {
         self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -98,7 +98,7 @@ impl Producer {
             }
             match answer {
                 Ok(appended) => {
-                    self.told.acknowledged().push(appended.into_token());
+                    self.told.acknowledged().push(appended.into_bookmark());
                     if logged.contains(&false) {
                         checker
                             .violated(format!("I11: an append to {stream} was done, and is not in the log"));
@@ -130,27 +130,27 @@ impl Producer {
 pub(crate) async fn read(app: App<SimStore>, dice: Dice, told: Arc<Told>, healed: watch::Receiver<bool>) {
     while !*healed.borrow() {
         sleep(dice.time(Duration::from_secs(3))).await;
-        let token = dice.pick(&told.acknowledged()).cloned();
-        let Some(token) = token else { continue };
+        let bookmark = dice.pick(&told.acknowledged()).cloned();
+        let Some(bookmark) = bookmark else { continue };
         let document =
-            if dice.happens(500) { token.stream.to_string() } else { format!("d{}", dice.below(4)) };
-        read_own(&app, &document, token, &told).await;
+            if dice.happens(500) { bookmark.stream.to_string() } else { format!("d{}", dice.below(4)) };
+        read_own(&app, &document, bookmark, &told).await;
     }
 }
 
-/// Checks that a read at least at a token lists its event, if the event belongs to the document.
-pub(crate) async fn read_own(app: &App<SimStore>, document: &str, token: Receipt, told: &Told) {
-    let projection = if document == token.stream.as_str() { BY_STREAM } else { BY_CONTENT };
+/// Checks that a read at least at a bookmark lists its event, if the event belongs to the document.
+pub(crate) async fn read_own(app: &App<SimStore>, document: &str, bookmark: Bookmark, told: &Told) {
+    let projection = if document == bookmark.stream.as_str() { BY_STREAM } else { BY_CONTENT };
     let store = app.store();
     let checker = &store.shared().checker;
-    let own = format!("{}@{}", token.stream, token.revision);
-    match app.get_as::<FoldedEvents>(projection, document).at_least(token.clone()).await {
+    let own = format!("{}@{}", bookmark.stream, bookmark.revision);
+    match app.get_as::<FoldedEvents>(projection, document).at_least(bookmark.clone()).await {
         Ok(seen) => {
             told.waited_reads.fetch_add(1, Ordering::Relaxed);
             let listed = seen.is_some_and(|seen| seen.events.contains(&own));
-            let must = checker.must_list(store.inner(), projection, document, &token).await;
+            let must = checker.must_list(store.inner(), projection, document, &bookmark).await;
             if !listed && must.unwrap_or(false) {
-                let what = format!("I11: a read of {document} at least at {token} did not find it");
+                let what = format!("I11: a read of {document} at least at {bookmark} did not find it");
                 store.shared().trace.note(|| what.clone());
                 checker.violated(what);
             }
@@ -159,7 +159,7 @@ pub(crate) async fn read_own(app: &App<SimStore>, document: &str, token: Receipt
             told.parked_reads.fetch_add(1, Ordering::Relaxed);
         }
         Err(ReadError::Unknown { .. }) => {
-            checker.violated(format!("I11: {token} was acknowledged and is said to be unknown"));
+            checker.violated(format!("I11: {bookmark} was acknowledged and is said to be unknown"));
         }
         Err(_) => {}
     }

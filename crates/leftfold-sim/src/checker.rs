@@ -4,7 +4,7 @@
 //!   events of a parked stream. In the end it is the fold of all its events.
 //! - I2: Marks and checkpoints never decrease, and a folded event stays folded.
 //! - I3: A checkpoint passes no event that its documents have neither folded nor parked.
-//! - I6: An acknowledged event is in the log once, at the position of its token.
+//! - I6: An acknowledged event is in the log once, at the position of its bookmark.
 //! - I8: A failing event stops only its own document or stream. Nothing else is left out, and
 //!   everything becomes correct once the code is fixed.
 //! - I10: Within a time limit after the last fault everything is folded and nothing is parked.
@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use leftfold::documents::{Commit, Record};
 use leftfold::log::Limit;
 use leftfold::{
-    Collection, DocumentId, Documents, Event, EventId, Json, Log, Mark, Partition, Position, Receipt, Result,
+    Bookmark, Collection, DocumentId, Documents, Event, EventId, Json, Log, Mark, Partition, Position, Result,
 };
 
 use crate::notes::{BY_CONTENT, BY_STREAM, FoldedEvents};
@@ -32,7 +32,7 @@ struct State {
     violations: Vec<String>,
     read_up_to: Mark,
     ids: HashMap<EventId, Json>,
-    tokens: HashSet<Receipt>,
+    bookmarks: HashSet<Bookmark>,
     /// The events of each document in log order, by projection.
     routed: HashMap<(&'static str, DocumentId), Vec<Step>>,
     /// The log of each partition so far, with the documents that each event belongs to.
@@ -182,7 +182,7 @@ impl Checker {
 
     /// Checks the final state, after all repairs. Nothing is parked, every document is the naive
     /// fold of all its events, and the log has all acknowledged events.
-    pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Receipt]) -> Result<()> {
+    pub async fn finally(&self, store: &(impl Log + Documents), acknowledged: &[Bookmark]) -> Result<()> {
         self.read_on(store).await?;
         for name in [BY_STREAM, BY_CONTENT] {
             let collection = Collection::new(name)?;
@@ -212,9 +212,9 @@ impl Checker {
             }
         }
         let mut state = self.state();
-        for token in acknowledged {
-            if !state.tokens.contains(token) {
-                state.violations.push(format!("I6: {token} was acknowledged and is not in the log"));
+        for bookmark in acknowledged {
+            if !state.bookmarks.contains(bookmark) {
+                state.violations.push(format!("I6: {bookmark} was acknowledged and is not in the log"));
             }
         }
         Ok(())
@@ -226,19 +226,19 @@ impl Checker {
         Ok(self.state().ids.get(id) == Some(data))
     }
 
-    /// Returns whether a document that has folded the event of a token must list it. The event must
+    /// Returns whether a document that has folded the event of a bookmark must list it. The event must
     /// belong to the document, and no event may clear it.
     pub async fn must_list(
         &self,
         store: &impl Log,
         projection: &'static str,
         document: &str,
-        token: &Receipt,
+        bookmark: &Bookmark,
     ) -> Result<bool> {
         self.read_on(store).await?;
         let (state, id) = (self.state(), DocumentId::new(document)?);
         let steps = state.routed.get(&(projection, id)).map(Vec::as_slice).unwrap_or_default();
-        let own = name(&token.stream, token.revision);
+        let own = name(&bookmark.stream, bookmark.revision);
         Ok(steps.iter().any(|step| step.name == own) && steps.iter().all(|step| !step.clears))
     }
 
@@ -267,7 +267,7 @@ impl State {
         if self.ids.insert(event.id.clone(), event.data.clone()).is_some() {
             self.violations.push(format!("I6: event {} is in the log twice", event.id));
         }
-        self.tokens.insert(event.token());
+        self.bookmarks.insert(event.bookmark());
         let step = Step {
             stream: event.stream.to_string(),
             name: name(&event.stream, event.revision),

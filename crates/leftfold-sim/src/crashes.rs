@@ -140,9 +140,10 @@ impl Telling {
         let event = event.with_id(format!("e{number}"))?;
         let app = self.world.app(&store, "producer").open().await?;
         let stream = format!("s{}", number % 4);
-        let token = app.append_events(&stream, Expected::Any, vec![event]).await;
-        let token = token.map_err(|error| leftfold::Error::new(leftfold::Kind::Store, error.to_string()))?;
-        self.world.told.acknowledged().push(token.into_token());
+        let bookmark = app.append_events(&stream, Expected::Any, vec![event]).await;
+        let bookmark =
+            bookmark.map_err(|error| leftfold::Error::new(leftfold::Kind::Store, error.to_string()))?;
+        self.world.told.acknowledged().push(bookmark.into_bookmark());
         Ok(())
     }
 
@@ -151,9 +152,9 @@ impl Telling {
         for name in [BY_STREAM, BY_CONTENT] {
             app.retry_all(name, false, |_, _| ()).await?;
         }
-        let token = self.world.told.acknowledged().first().cloned();
-        if let Some(token) = token {
-            read_own(&app, token.stream.clone().as_str(), token, &self.world.told).await;
+        let bookmark = self.world.told.acknowledged().first().cloned();
+        if let Some(bookmark) = bookmark {
+            read_own(&app, bookmark.stream.clone().as_str(), bookmark, &self.world.told).await;
         }
         Ok(())
     }

@@ -209,7 +209,7 @@ impl SimulatedFeed {
         for (event, published) in logged.iter().zip(published) {
             let is_twin = event.id.as_str().starts_with("twin");
             if event.data != published.entry.data && !is_twin {
-                store.shared().checker.violated(format!("I3: {} has another content", event.token()));
+                store.shared().checker.violated(format!("I3: {} has another content", event.bookmark()));
             }
         }
         Ok(logged.len())

@@ -336,15 +336,15 @@ impl World {
                 }
             }
             let last = NewEvent::encode(&Happened::Noted { to: vec!["d0".into()] })?.with_id("last")?;
-            let token = operator
+            let bookmark = operator
                 .append_events("s0", Expected::Any, vec![last])
                 .await
                 .map_err(|error| Error::new(Kind::Store, format!("the last append: {error}")))?
-                .into_token();
+                .into_bookmark();
             for document in ["s0", "d0"] {
-                read_own(&operator, document, token.clone(), &self.told).await;
+                read_own(&operator, document, bookmark.clone(), &self.told).await;
             }
-            self.told.acknowledged().push(token);
+            self.told.acknowledged().push(bookmark);
             operator.caught_up().await
         };
         timeout(BOUND, come_right).await.unwrap_or_else(|_| Err(late("not everything was folded in time")))

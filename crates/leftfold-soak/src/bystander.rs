@@ -106,9 +106,9 @@ impl<'a> Bystander<'a> {
         let path = format!("/streams/{}", cart.id);
         let answer =
             self.ask("append", "POST", &path, Some((&key, &Value::from(events).to_string())), &[200, 201])?;
-        cart.token = answer.json()["token"].as_str().map(str::to_owned);
-        if cart.token.is_none() {
-            self.arena.fail(format!("{path}: the answer has no token: {}", answer.text()));
+        cart.bookmark = answer.json()["bookmark"].as_str().map(str::to_owned);
+        if cart.bookmark.is_none() {
+            self.arena.fail(format!("{path}: the answer has no bookmark: {}", answer.text()));
         }
         self.carts[number] = cart;
         Ok(())
@@ -117,8 +117,8 @@ impl<'a> Bystander<'a> {
     /// Reads a cart with all its events and compares it.
     fn compare(&mut self, kind: &'static str, number: usize, more: &str) -> Result<(), GivenUp> {
         let cart = self.carts[number].clone();
-        let Some(token) = &cart.token else { return Ok(()) };
-        let path = format!("/collections/carts/documents/{}?at_least={token}{more}", cart.id);
+        let Some(bookmark) = &cart.bookmark else { return Ok(()) };
+        let path = format!("/collections/carts/documents/{}?at_least={bookmark}{more}", cart.id);
         let answer = self.ask(kind, "GET", &path, None, &[200, 404])?;
         self.tally.compared += 1;
         let found = (answer.status == 200).then(|| answer.json());

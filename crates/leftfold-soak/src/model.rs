@@ -12,8 +12,8 @@ pub(crate) struct Cart {
     pub(crate) id: String,
     /// The number of items, if the cart is open.
     items: Option<usize>,
-    /// The token of the last append.
-    pub(crate) token: Option<String>,
+    /// The bookmark of the last append.
+    pub(crate) bookmark: Option<String>,
 }
 
 /// An event of a cart.
@@ -26,7 +26,7 @@ pub(crate) enum Act {
 
 impl Cart {
     pub(crate) fn new(id: String) -> Self {
-        Self { id, items: None, token: None }
+        Self { id, items: None, bookmark: None }
     }
 
     /// Picks a valid random act and applies it.

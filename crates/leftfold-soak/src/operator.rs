@@ -196,15 +196,15 @@ impl Operator<'_> {
     fn wait_until_folding(&mut self) -> Result<(), Fatal> {
         let mut client = Client::new(self.arena.address, SOURCE, START);
         let body = r#"{"type": "cart-opened", "data": {"client": "probe"}}"#;
-        let mut token = None;
+        let mut bookmark = None;
         self.until("folding", || {
-            if token.is_none() {
+            if bookmark.is_none() {
                 let answer = client.send("POST", "/streams/probe", &[JSON], body);
                 let appended = answer.ok().filter(|answer| answer.status == 201);
-                token = appended.and_then(|answer| answer.json()["token"].as_str().map(str::to_owned));
+                bookmark = appended.and_then(|answer| answer.json()["bookmark"].as_str().map(str::to_owned));
             }
-            let Some(token) = &token else { return false };
-            let path = format!("/collections/carts/documents/probe?at_least={token}&wait=20s");
+            let Some(bookmark) = &bookmark else { return false };
+            let path = format!("/collections/carts/documents/probe?at_least={bookmark}&wait=20s");
             client.get(&path).is_ok_and(|answer| answer.status == 200)
         })
     }

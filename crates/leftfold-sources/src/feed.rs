@@ -62,7 +62,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts since the feed was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-        pub struct Counts {
+        pub struct FeedCounts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -72,8 +72,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            fn counts(&self) -> Counts {
-                Counts { $($name: self.$name.load(Ordering::Relaxed),)* }
+            fn counts(&self) -> FeedCounts {
+                FeedCounts { $($name: self.$name.load(Ordering::Relaxed),)* }
             }
         }
     };
@@ -101,7 +101,7 @@ pub struct Handle {
 
 impl Handle {
     /// Returns the counts so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> FeedCounts {
         self.counters.counts()
     }
 

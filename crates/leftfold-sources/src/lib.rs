@@ -17,7 +17,7 @@ pub mod redis;
 mod resubmit;
 mod source;
 
-pub use feed::{Counts, Feed, Handle};
+pub use feed::{Feed, FeedCounts, Handle};
 pub use mapping::{CloudEvents, FieldMapping, Mapping, Place, Pointer};
 pub use message::Message;
 pub use resubmit::{Resubmitted, resubmit};

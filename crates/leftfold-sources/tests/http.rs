@@ -99,10 +99,16 @@ async fn on_memory() -> (SocketAddr, Memory) {
 async fn each_event_gets_its_answer() {
     let (address, store) = on_memory().await;
     let first = post(address, "application/cloudevents+json; charset=utf-8", text(&event(1, 1))).await;
-    assert_eq!((first.status, first.body), (200, json!({ "answer": "appended", "token": "0:1:1:cart-1" })));
+    assert_eq!(
+        (first.status, first.body),
+        (200, json!({ "answer": "appended", "bookmark": "0:1:1:cart-1" }))
+    );
     assert_eq!(first.head.to_lowercase().matches("content-type: application/json").count(), 1);
     let again = post(address, STRUCTURED, text(&event(1, 1))).await;
-    assert_eq!((again.status, again.body), (200, json!({ "answer": "duplicate", "token": "0:1:1:cart-1" })));
+    assert_eq!(
+        (again.status, again.body),
+        (200, json!({ "answer": "duplicate", "bookmark": "0:1:1:cart-1" }))
+    );
     let early = post(address, STRUCTURED, text(&event(1, 3))).await;
     assert_eq!((early.status, early.body), (200, json!({ "answer": "held", "waiting_for": 2 })));
     let other = text(&event(1, 1)).replace(r#""number":1"#, r#""number":99"#);
@@ -122,7 +128,7 @@ async fn each_event_gets_its_answer() {
     let closing = send(address, "POST", &binary, br#"{"number":2}"#).await;
     assert_eq!(
         (closing.status, closing.body),
-        (200, json!({ "answer": "appended", "token": "0:2:2:cart-1" }))
+        (200, json!({ "answer": "appended", "bookmark": "0:2:2:cart-1" }))
     );
     let same = post(address, STRUCTURED, text(&event(1, 2))).await;
     assert_eq!(same.body["answer"], "duplicate", "it is the same in structured mode");
@@ -286,7 +292,7 @@ async fn messages_of_another_shape_are_posted_as_they_are() {
     let address = serve(router(Sequencer::new(store.clone()), mapping.into(), Policy::Contiguous)).await;
     let headers = [("content-type", "application/json"), ("X-Cart", "cart-1"), ("authorization", "secret")];
     let reply = send(address, "POST", &headers, br#"{"v":1,"number":1}"#).await;
-    assert_eq!(reply.body, json!({ "answer": "appended", "token": "0:1:1:cart-1" }));
+    assert_eq!(reply.body, json!({ "answer": "appended", "bookmark": "0:1:1:cart-1" }));
     assert_right(&store, 1, 1).await;
 }
 

@@ -6,8 +6,8 @@
 
 use leftfold::log::{Entry, Limit, LogPage, check_entries, judge_append};
 use leftfold::{
-    Append, AppendError, Appended, Error, Event, EventId, EventKind, Expected, Invalid, Json, Lane, Log,
-    Mark, Partition, Position, Receipt, Result, Revision, StreamId,
+    Append, AppendError, Appended, Bookmark, Error, Event, EventId, EventKind, Expected, Invalid, Json, Lane,
+    Log, Mark, Partition, Position, Result, Revision, StreamId,
 };
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 
@@ -125,17 +125,17 @@ impl Work for AppendWork {
                 Expected::Any => true,
                 Expected::Revision(expected) => expected == current,
             };
-        if welcome && let Some(token) = self.insert(tx, current)? {
-            return Ok(Ran::Keep(Ok(Appended::New(token))));
+        if welcome && let Some(bookmark) = self.insert(tx, current)? {
+            return Ok(Ran::Keep(Ok(Appended::New(bookmark))));
         }
         let stored = self.stored(tx.connection)?;
         match judge_append(&self.stream, self.expected, &self.entries, &stored, current) {
-            Ok(Some(token)) => return Ok(Ran::Keep(Ok(Appended::Duplicate(token)))),
+            Ok(Some(bookmark)) => return Ok(Ran::Keep(Ok(Appended::Duplicate(bookmark)))),
             Err(error) => return Ok(Ran::Keep(Err(error))),
             Ok(None) => {}
         }
         match self.insert(tx, current)? {
-            Some(token) => Ok(Ran::Keep(Ok(Appended::New(token)))),
+            Some(bookmark) => Ok(Ran::Keep(Ok(Appended::New(bookmark)))),
             None => Err(Failure::damaged("an event id is in its index and in no event")),
         }
     }
@@ -148,7 +148,7 @@ impl Work for AppendWork {
 impl AppendWork {
     /// Appends the events to their stream and partition. Returns `None` if an id is taken; the
     /// caller then undoes the events inserted before it.
-    fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Receipt>, Failure> {
+    fn insert(&self, tx: &mut Tx<'_>, current: Revision) -> Result<Option<Bookmark>, Failure> {
         let mut row = tx.head(self.partition)?;
         let mut number = i64::try_from(current.0).map_err(|error| Failure::damaged(error.to_string()))?;
         for entry in &self.entries {
@@ -160,7 +160,7 @@ impl AppendWork {
         }
         point!("events-inserted");
         tx.grow(self.partition, row);
-        Ok(Some(Receipt {
+        Ok(Some(Bookmark {
             stream: self.stream.clone(),
             revision: Revision(number.unsigned_abs()),
             partition: self.partition,

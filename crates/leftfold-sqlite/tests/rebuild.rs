@@ -78,15 +78,16 @@ async fn one_process_rebuilds_what_others_fold_and_read() {
     rebuild.switch().await.unwrap();
     assert_eq!(sum(&file), 400, "plain SQL sees it at once");
     // The other process has old code: it stands by, reads the live generation, and may append.
-    let token = other.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
-    let total = other.get(Totals(1), "s0").at_least(token.clone()).within(std::time::Duration::from_secs(20));
+    let bookmark = other.append("s0", [Happened::Added { by: 5 }]).await.unwrap();
+    let total =
+        other.get(Totals(1), "s0").at_least(bookmark.clone()).within(std::time::Duration::from_secs(20));
     assert_eq!(total.await.unwrap(), Some(50));
     other.stop().await;
     // The same holds after all processes have closed the file.
     new.stop().await;
     drop((one, other, new));
     let again = start(&path, 2).await;
-    assert_eq!(again.get(Totals(2), "s0").at_least(token).await.unwrap(), Some(50));
+    assert_eq!(again.get(Totals(2), "s0").at_least(bookmark).await.unwrap(), Some(50));
     let verified = again.verify("totals", Sample::All, |wrong| panic!("{wrong:?}")).await.unwrap();
     assert_eq!((verified.checked, verified.differing), (10, 0));
     assert_eq!(sum(&file), 410);

@@ -86,8 +86,9 @@ async fn child() {
                             .map(|part| entry(&format!("{me}-{task}-{number}-{part}")))
                             .collect();
                         let last = entries.last().unwrap().id.clone();
-                        let token = store.append(stream(&format!("s{task}")), Expected::Any, entries).await;
-                        println!("ack {last} {}", token.unwrap().into_token().revision);
+                        let bookmark =
+                            store.append(stream(&format!("s{task}")), Expected::Any, entries).await;
+                        println!("ack {last} {}", bookmark.unwrap().into_bookmark().revision);
                     }
                 });
             }

@@ -21,7 +21,7 @@ use crate::doctor::{self, Examine, Finding};
 use crate::documents::{Collection, Parked, Store};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{DocumentId, Event, NewEvent, Position, Receipt, StreamId};
+use crate::event::{Bookmark, DocumentId, Event, NewEvent, Position, StreamId};
 use crate::fold::{
     Differing, FoldOptions, Mended, Occurrence, Projection, ProjectionStatus, Pulse, Sample, SlowFold,
     Verified, distance,
@@ -59,8 +59,8 @@ use crate::sequence::Sequences;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let app = Leftfold::on(Memory::default()).projection(CartDetails).start().await?;
-/// let token = app.append("cart-42", [Cart::ItemAdded { product: "shoes".into(), quantity: 2 }]).await?;
-/// let cart = app.get(CartDetails, "cart-42").at_least(token).await?;      // read your own write
+/// let bookmark = app.append("cart-42", [Cart::ItemAdded { product: "shoes".into(), quantity: 2 }]).await?;
+/// let cart = app.get(CartDetails, "cart-42").at_least(bookmark).await?;      // read your own write
 /// assert_eq!(cart, Some(Details { items: 2 }));
 /// app.stop().await;
 /// # Ok(()) }
@@ -346,10 +346,10 @@ impl<S: Store> App<S> {
         &self,
         stream: &str,
         events: impl IntoIterator<Item = E>,
-    ) -> Result<Receipt, AppendError> {
+    ) -> Result<Bookmark, AppendError> {
         let events =
             events.into_iter().map(|event| NewEvent::encode(&event)).collect::<Result<Vec<_>, _>>()?;
-        Ok(self.append_events(stream, Expected::Any, events).await?.into_token())
+        Ok(self.append_events(stream, Expected::Any, events).await?.into_bookmark())
     }
 
     /// Appends events to a stream if the stream is at the expected revision.
@@ -372,7 +372,7 @@ impl<S: Store> App<S> {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
-    /// Reads a document as the projection's type. Await it, or let it wait for a token first.
+    /// Reads a document as the projection's type. Await it, or let it wait for a bookmark first.
     pub fn get<P: Projection>(&self, projection: P, id: &str) -> Get<S, P::Document> {
         self.get_as(projection.name(), id)
     }

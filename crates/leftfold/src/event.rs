@@ -187,9 +187,9 @@ pub struct Event<D = Json> {
 }
 
 impl<D> Event<D> {
-    /// Returns the token of this event, as its append returned it.
-    pub fn token(&self) -> Receipt {
-        Receipt {
+    /// Returns the bookmark of this event, as its append returned it.
+    pub fn bookmark(&self) -> Bookmark {
+        Bookmark {
             stream: self.stream.clone(),
             revision: self.revision,
             partition: self.partition,
@@ -286,7 +286,7 @@ impl NewEvent {
 ///
 /// Its text form, `partition:position:revision:stream`, is safe in URLs and headers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Receipt {
+pub struct Bookmark {
     /// The stream appended to.
     pub stream: StreamId,
     /// The revision of the stream after the append.
@@ -297,18 +297,18 @@ pub struct Receipt {
     pub position: Position,
 }
 
-impl fmt::Display for Receipt {
+impl fmt::Display for Bookmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}:{}", self.partition, self.position, self.revision, self.stream)
     }
 }
 
-impl FromStr for Receipt {
+impl FromStr for Bookmark {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let invalid =
-            || Invalid::new("token", text, "partition:position:revision:stream, as an append returned it");
+            || Invalid::new("bookmark", text, "partition:position:revision:stream, as an append returned it");
         let mut parts = text.splitn(4, ':');
         let mut next = || parts.next().ok_or_else(invalid);
         Ok(Self {
@@ -326,16 +326,16 @@ mod tests {
 
     #[test]
     fn a_token_survives_its_text() {
-        let token = Receipt {
+        let bookmark = Bookmark {
             stream: StreamId::new("cart:42").unwrap(),
             revision: Revision(3),
             partition: Partition(1),
             position: Position(99),
         };
-        assert_eq!(token.to_string(), "1:99:3:cart:42");
-        assert_eq!(token.to_string().parse::<Receipt>().unwrap(), token);
+        assert_eq!(bookmark.to_string(), "1:99:3:cart:42");
+        assert_eq!(bookmark.to_string().parse::<Bookmark>().unwrap(), bookmark);
         for bad in ["", "1:2:3", "1:2:3:", "x:1:1:s", "70000:1:1:s", "0:-1:1:s"] {
-            assert!(bad.parse::<Receipt>().is_err(), "{bad:?} is no token");
+            assert!(bad.parse::<Bookmark>().is_err(), "{bad:?} is no bookmark");
         }
     }
 

@@ -57,9 +57,9 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let app = Leftfold::on(Memory::new(1)).projection(Carts).start().await?;
 //! let events = [CartEvent::CartOpened { client: "ann".into() }, CartEvent::ItemAdded { quantity: 2 }];
-//! let token = app.append("cart-42", events).await?;
+//! let bookmark = app.append("cart-42", events).await?;
 //!
-//! let cart = app.get(Carts, "cart-42").at_least(token).await?;
+//! let cart = app.get(Carts, "cart-42").at_least(bookmark).await?;
 //! assert_eq!(cart, Some(Cart { client: "ann".into(), items: 2 }));
 //! app.stop().await;
 //! # Ok(())
@@ -130,7 +130,7 @@ pub use documents::{Collection, Documents, Store};
 pub use env::{Env, System};
 pub use error::{Error, Invalid, Kind, Result};
 pub use event::{
-    DocumentId, Event, EventId, EventKind, MAX_NAME_BYTES, NewEvent, Partition, Position, Receipt, Revision,
+    Bookmark, DocumentId, Event, EventId, EventKind, MAX_NAME_BYTES, NewEvent, Partition, Position, Revision,
     StreamId,
 };
 pub use fold::{Projection, Route};

@@ -9,7 +9,7 @@ use std::future::Future;
 use jiff::Timestamp;
 
 use crate::error::{Error, Invalid, Result};
-use crate::event::{Event, EventId, EventKind, Partition, Position, Receipt, Revision, StreamId};
+use crate::event::{Bookmark, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::json::Json;
 use crate::mark::Mark;
 
@@ -126,16 +126,16 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// The events are in the log, durably.
-    New(Receipt),
+    New(Bookmark),
     /// The events were already in the log: this append, or an identical one, succeeded before.
-    Duplicate(Receipt),
+    Duplicate(Bookmark),
 }
 
 impl Appended {
-    /// Returns the token of the last event.
-    pub fn into_token(self) -> Receipt {
+    /// Returns the bookmark of the last event.
+    pub fn into_bookmark(self) -> Bookmark {
         match self {
-            Self::New(token) | Self::Duplicate(token) => token,
+            Self::New(bookmark) | Self::Duplicate(bookmark) => bookmark,
         }
     }
 }
@@ -167,7 +167,7 @@ pub enum AppendError {
         /// The id.
         id: EventId,
         /// The event that has it.
-        stored: Receipt,
+        stored: Bookmark,
     },
     /// Some of the events are already in the log but others are not, or they are not consecutive.
     #[error(
@@ -179,7 +179,7 @@ pub enum AppendError {
         /// The first id that is already in the log.
         id: EventId,
         /// The position of that event.
-        stored: Receipt,
+        stored: Bookmark,
     },
     /// The input is invalid.
     #[error(transparent)]
@@ -207,7 +207,7 @@ pub trait Append: Log {
 /// Decides about an append from what the log has stored. Pure, so that all logs decide alike.
 ///
 /// `stored` has, for each entry, the event with its id, if any; `current` is the stream's revision.
-/// `Ok(Some(token))` means that the append was done before and ended there. `Ok(None)` means that
+/// `Ok(Some(bookmark))` means that the append was done before and ended there. `Ok(None)` means that
 /// it may proceed.
 pub fn judge_append(
     stream: &StreamId,
@@ -215,12 +215,12 @@ pub fn judge_append(
     entries: &[Entry],
     stored: &[Option<Event>],
     current: Revision,
-) -> Result<Option<Receipt>, AppendError> {
+) -> Result<Option<Bookmark>, AppendError> {
     let found = entries.iter().zip(stored).filter_map(|(entry, stored)| Some((entry, stored.as_ref()?)));
     let mut first = None;
     for (entry, event) in found {
         if event.stream != *stream || !entry.is(event) {
-            return Err(AppendError::IdTaken { id: entry.id.clone(), stored: event.token() });
+            return Err(AppendError::IdTaken { id: entry.id.clone(), stored: event.bookmark() });
         }
         first.get_or_insert(event);
     }
@@ -230,8 +230,8 @@ pub fn judge_append(
             .zip(first.revision.0..)
             .all(|(stored, revision)| stored.as_ref().is_some_and(|event| event.revision.0 == revision));
         return match stored.last() {
-            Some(Some(last)) if in_a_row => Ok(Some(last.token())),
-            _ => Err(AppendError::PartlyThere { id: first.id.clone(), stored: first.token() }),
+            Some(Some(last)) if in_a_row => Ok(Some(last.bookmark())),
+            _ => Err(AppendError::PartlyThere { id: first.id.clone(), stored: first.bookmark() }),
         };
     }
     match expected {

@@ -15,7 +15,7 @@ use crate::documents::{
     Generations, Header, Record,
 };
 use crate::error::{Error, Kind, Result};
-use crate::event::{DocumentId, Event, EventId, Partition, Position, Receipt, Revision, StreamId};
+use crate::event::{Bookmark, DocumentId, Event, EventId, Partition, Position, Revision, StreamId};
 use crate::json::Json;
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, LogPage, judge_append};
 use crate::mark::Mark;
@@ -227,15 +227,15 @@ impl Append for Memory {
         entries: Vec<Entry>,
     ) -> Result<Appended, AppendError> {
         crate::log::check_entries(&entries, crate::log::MAX_EVENT_BYTES)?;
-        let token = {
+        let bookmark = {
             let mut state = self.state();
             let stored: Vec<_> = entries
                 .iter()
                 .map(|entry| state.ids.get(&entry.id).and_then(|(p, at)| state.event(*p, *at)).cloned())
                 .collect();
             let mut revision = state.last(&stream);
-            if let Some(token) = judge_append(&stream, expected, &entries, &stored, revision)? {
-                return Ok(Appended::Duplicate(token));
+            if let Some(bookmark) = judge_append(&stream, expected, &entries, &stored, revision)? {
+                return Ok(Appended::Duplicate(bookmark));
             }
             let partition = Partition::of(&stream, state.count());
             let mut position = Position(0);
@@ -243,10 +243,10 @@ impl Append for Memory {
                 revision.0 += 1;
                 position = state.push(partition, &stream, revision, entry);
             }
-            Receipt { stream, revision, partition, position }
+            Bookmark { stream, revision, partition, position }
         };
         self.0.changed.notify_waiters();
-        Ok(Appended::New(token))
+        Ok(Appended::New(bookmark))
     }
 }
 

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::documents::{Collection, Parked, Record, Store};
-use crate::event::{DocumentId, Receipt};
+use crate::event::{Bookmark, DocumentId};
 use crate::fold::distance;
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
@@ -21,7 +21,7 @@ use crate::planted::{Bug, planted};
 pub struct Get<S, D> {
     store: S,
     request: Result<(Collection, DocumentId), crate::Error>,
-    token: Option<Receipt>,
+    bookmark: Option<Bookmark>,
     patience: Duration,
     document: std::marker::PhantomData<fn() -> D>,
 }
@@ -33,13 +33,13 @@ pub enum ReadError {
     /// The event is in the log, but the projection has not folded it yet.
     #[error(
         "{collection} has not folded position {} of partition {} yet: it is at {at}, {behind} events behind; \
-         read again, or look at its status if this stays so", token.position, token.partition
+         read again, or look at its status if this stays so", bookmark.position, bookmark.partition
     )]
     Lagging {
         /// The collection.
         collection: Collection,
-        /// The token to wait for.
-        token: Receipt,
+        /// The bookmark to wait for.
+        bookmark: Bookmark,
         /// The mark of the projection.
         at: Mark,
         /// The number of events it is behind the end of the log.
@@ -59,10 +59,12 @@ pub enum ReadError {
         parked: Box<Parked>,
     },
     /// The log has no such event.
-    #[error("token {token} names no event of this log; use a token that an append to this log returned")]
+    #[error(
+        "bookmark {bookmark} names no event of this log; use a bookmark that an append to this log returned"
+    )]
     Unknown {
-        /// The token to wait for.
-        token: Receipt,
+        /// The bookmark to wait for.
+        bookmark: Bookmark,
     },
     /// The store failed, or the document does not deserialize to this type.
     #[error(transparent)]
@@ -76,16 +78,16 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
         Self {
             store,
             request: request.map_err(Into::into),
-            token: None,
+            bookmark: None,
             patience: Duration::from_secs(5),
             document: std::marker::PhantomData,
         }
     }
 
-    /// Waits until the event of this token is folded. It fails with the reason after five seconds,
+    /// Waits until the event of this bookmark is folded. It fails with the reason after five seconds,
     /// or the time set with [`within`](Self::within), and at once if waiting can't help.
-    pub fn at_least(self, token: Receipt) -> Self {
-        Self { token: Some(token), ..self }
+    pub fn at_least(self, bookmark: Bookmark) -> Self {
+        Self { bookmark: Some(bookmark), ..self }
     }
 
     /// Sets the maximum time to wait.
@@ -95,9 +97,9 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
 
     async fn read(self) -> Result<Option<D>, ReadError> {
         let (collection, id) = self.request?;
-        let record = match &self.token {
+        let record = match &self.bookmark {
             None => load(&self.store, &collection, &id).await?,
-            Some(token) => folded(&self.store, &collection, &id, token, self.patience).await?,
+            Some(bookmark) => folded(&self.store, &collection, &id, bookmark, self.patience).await?,
         };
         let Some(body) = record.and_then(|record| record.body) else { return Ok(None) };
         let unreadable = |error| {
@@ -131,33 +133,33 @@ async fn load<S: Store>(
 /// The time a running projection takes if it is not far behind.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Returns the record once the token's event is folded.
+/// Returns the record once the bookmark's event is folded.
 async fn folded<S: Store>(
     store: &S,
     collection: &Collection,
     id: &DocumentId,
-    token: &Receipt,
+    bookmark: &Bookmark,
     patience: Duration,
 ) -> Result<Option<Record>, ReadError> {
-    if !exists(store, token).await? {
-        return Err(ReadError::Unknown { token: token.clone() });
+    if !exists(store, bookmark).await? {
+        return Err(ReadError::Unknown { bookmark: bookmark.clone() });
     }
     let waiting = async {
         // A running projection passes the event soon. Look for parked records only if it does not.
-        let passed = if let Ok(passed) = timeout(SOON, passes(store, collection, token)).await {
+        let passed = if let Ok(passed) = timeout(SOON, passes(store, collection, bookmark)).await {
             passed?
         } else {
-            look(store, &live(store, collection).await?, id, token).await?;
-            passes(store, collection, token).await?
+            look(store, &live(store, collection).await?, id, bookmark).await?;
+            passes(store, collection, bookmark).await?
         };
-        look(store, &passed, id, token).await
+        look(store, &passed, id, bookmark).await
     };
     if let Ok(answer) = timeout(patience, waiting).await {
         return answer;
     }
     let at = store.checkpoint(collection).await?.mark;
     let behind = distance(&at, &store.heads().await?);
-    Err(ReadError::Lagging { collection: collection.clone(), token: token.clone(), at, behind })
+    Err(ReadError::Lagging { collection: collection.clone(), bookmark: bookmark.clone(), at, behind })
 }
 
 /// Returns the live generation.
@@ -165,61 +167,62 @@ async fn live<S: Store>(store: &S, collection: &Collection) -> Result<Collection
     Ok(collection.generation(store.generations(collection).await?.live.number))
 }
 
-/// Waits until the projection has folded or set aside the token's event, and returns the generation
+/// Waits until the projection has folded or set aside the bookmark's event, and returns the generation
 /// that has. Another generation may become live at any time, and may not have folded or set aside
 /// the same events.
 async fn passes<S: Store>(
     store: &S,
     collection: &Collection,
-    token: &Receipt,
+    bookmark: &Bookmark,
 ) -> Result<Collection, crate::Error> {
     loop {
         let live = live(store, collection).await?;
         let at = store.checkpoint(&live).await?.mark;
-        if at.position(token.partition) >= token.position || planted(Bug::ReadAtOnce) {
+        if at.position(bookmark.partition) >= bookmark.position || planted(Bug::ReadAtOnce) {
             return Ok(live);
         }
         store.advanced(collection, &at).await?;
     }
 }
 
-/// Returns the record, unless a parked record keeps the token's event from being folded into it.
+/// Returns the record, unless a parked record keeps the bookmark's event from being folded into it.
 async fn look<S: Store>(
     store: &S,
     collection: &Collection,
     id: &DocumentId,
-    token: &Receipt,
+    bookmark: &Bookmark,
 ) -> Result<Option<Record>, ReadError> {
     // Read in this order. An event before the checkpoint is folded unless its stream is parked, and
     // a stream is unparked only when all its documents have its events.
-    let stream = load(store, &collection.streams(), &DocumentId::from(&token.stream)).await?;
+    let stream = load(store, &collection.streams(), &DocumentId::from(&bookmark.stream)).await?;
     let record = load(store, collection, id).await?;
-    if let Some(parked) = hindrance(token, stream.as_ref(), record.as_ref()) {
+    if let Some(parked) = hindrance(bookmark, stream.as_ref(), record.as_ref()) {
         let (collection, id, parked) = (collection.clone(), id.clone(), Box::new(parked.clone()));
         return Err(ReadError::Parked { collection, id, parked });
     }
     Ok(record)
 }
 
-/// Returns whether the log has the token's event at the token's place.
-async fn exists<S: Store>(store: &S, token: &Receipt) -> Result<bool, crate::Error> {
-    let Some(before) = token.revision.0.checked_sub(1) else { return Ok(false) };
+/// Returns whether the log has the bookmark's event at the bookmark's place.
+async fn exists<S: Store>(store: &S, bookmark: &Bookmark) -> Result<bool, crate::Error> {
+    let Some(before) = bookmark.revision.0.checked_sub(1) else { return Ok(false) };
     let limit = crate::log::Limit { events: 1, bytes: 0 };
-    let found = store.read_stream(&token.stream, crate::Revision(before), limit).await?;
-    Ok(found.first().is_some_and(|event| event.token() == *token))
+    let found = store.read_stream(&bookmark.stream, crate::Revision(before), limit).await?;
+    Ok(found.first().is_some_and(|event| event.bookmark() == *bookmark))
 }
 
-/// Returns the parked record that keeps the token's event from being folded into a document, if
+/// Returns the parked record that keeps the bookmark's event from being folded into a document, if
 /// any.
 fn hindrance<'a>(
-    token: &Receipt,
+    bookmark: &Bookmark,
     stream: Option<&'a Record>,
     document: Option<&'a Record>,
 ) -> Option<&'a Parked> {
     let parked = |record: Option<&'a Record>| record.and_then(|record| record.header.parked.as_deref());
     // Any event after the failing one is missing from the document.
-    let document = parked(document).filter(|parked| token.position > parked.from.position(token.partition));
-    document.or_else(|| parked(stream).filter(|parked| token.position >= parked.position))
+    let document =
+        parked(document).filter(|parked| bookmark.position > parked.from.position(bookmark.partition));
+    document.or_else(|| parked(stream).filter(|parked| bookmark.position >= parked.position))
 }
 
 impl fmt::Display for Parked {
@@ -242,20 +245,23 @@ mod tests {
         Record { id: DocumentId::new("x").unwrap(), header, body: None }
     }
 
-    fn token(partition: u16, position: u64) -> Receipt {
+    fn bookmark(partition: u16, position: u64) -> Bookmark {
         let (partition, position) = (Partition(partition), Position(position));
-        Receipt { stream: StreamId::new("s").unwrap(), revision: Revision(1), partition, position }
+        Bookmark { stream: StreamId::new("s").unwrap(), revision: Revision(1), partition, position }
     }
 
     #[test]
     fn a_parked_document_hinders_what_it_is_not_known_to_hold() {
         let known = parked([(Lane::from(Partition(0)), 6)].into_iter().collect());
-        assert_eq!(hindrance(&token(0, 6), None, Some(&known)), None);
-        assert!(hindrance(&token(0, 7), None, Some(&known)).is_some());
-        assert!(hindrance(&token(1, 1), None, Some(&known)).is_some(), "nothing is known of that partition");
+        assert_eq!(hindrance(&bookmark(0, 6), None, Some(&known)), None);
+        assert!(hindrance(&bookmark(0, 7), None, Some(&known)).is_some());
+        assert!(
+            hindrance(&bookmark(1, 1), None, Some(&known)).is_some(),
+            "nothing is known of that partition"
+        );
         let unknown = parked(Mark::default());
-        for token in [token(0, 1), token(1, 1)] {
-            assert!(hindrance(&token, None, Some(&unknown)).is_some(), "{token}");
+        for bookmark in [bookmark(0, 1), bookmark(1, 1)] {
+            assert!(hindrance(&bookmark, None, Some(&unknown)).is_some(), "{bookmark}");
         }
     }
 }

@@ -97,8 +97,8 @@ async fn a_fold_that_hangs_is_visible_and_delays_neither_others_nor_the_stop() {
     let seen = seen.await.expect("a fold that hangs can be seen");
     assert!(seen.starts_with("folding cart-7 (revision 2, stuck) for "), "{seen}");
     for round in 1..=20 {
-        let token = app.append("other", [Tick::Ticked]).await.unwrap();
-        let read = timeout(SOON, app.get(counting("bystander"), "other").at_least(token)).await;
+        let bookmark = app.append("other", [Tick::Ticked]).await.unwrap();
+        let read = timeout(SOON, app.get(counting("bystander"), "other").at_least(bookmark)).await;
         assert_eq!(read.expect("the bystander is folded").unwrap(), Some(Ticks { count: round }));
     }
     timeout(SOON, app.stop()).await.expect("stopping does not wait for ever");
@@ -201,8 +201,8 @@ async fn a_shared_projection_is_folded_while_applications_replace_each_other() {
     let mut new = new.ready().await.unwrap();
     new.take_over(&old).await;
     timeout(SOON, old.stop()).await.expect("stopping does not wait for ever");
-    let token = old.append("other", [Tick::Ticked]).await.unwrap();
-    let read = timeout(SOON, new.app().get(counting("shared"), "other").at_least(token)).await;
+    let bookmark = old.append("other", [Tick::Ticked]).await.unwrap();
+    let read = timeout(SOON, new.app().get(counting("shared"), "other").at_least(bookmark)).await;
     assert_eq!(read.expect("nobody has stopped it").unwrap(), Some(Ticks { count: 1 }));
 
     // A projection that is not shared resumes when the new application starts, with its code.
@@ -210,8 +210,8 @@ async fn a_shared_projection_is_folded_while_applications_replace_each_other() {
     timeout(SOON, new.caught_up()).await.unwrap().unwrap();
     assert_eq!(new.get(counting("stuck"), "cart-7").await.unwrap(), Some(Ticks { count: 2 }));
     timeout(SOON, new.stop()).await.unwrap();
-    let token = new.append("other", [Tick::Ticked]).await.unwrap();
-    let read = new.get(counting("shared"), "other").at_least(token).within(Duration::ZERO).await;
+    let bookmark = new.append("other", [Tick::Ticked]).await.unwrap();
+    let read = new.get(counting("shared"), "other").at_least(bookmark).within(Duration::ZERO).await;
     assert!(read.is_err(), "whoever has taken over stops it, too: {read:?}");
     gate.open();
 }

@@ -171,8 +171,9 @@ async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
         };
         app.append("bad", [bad]).await.unwrap();
         for _ in 0..5 {
-            let token = app.append("good", [Told::Fine {}]).await.unwrap();
-            let read = app.get(panics.clone(), "good").at_least(token).within(Duration::from_secs(2)).await;
+            let bookmark = app.append("good", [Told::Fine {}]).await.unwrap();
+            let read =
+                app.get(panics.clone(), "good").at_least(bookmark).within(Duration::from_secs(2)).await;
             assert!(read.is_ok(), "{case}: others must go on: {}", read.unwrap_err());
         }
         app.append("bad", [Told::Fine {}]).await.unwrap();
@@ -201,7 +202,7 @@ async fn a_read_is_told_of_a_parked_stream_also_if_the_document_is_parked() {
     let app =
         Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
-    let lost = app.append_events("bad", Expected::Any, vec![garbled(&["x"])]).await.unwrap().into_token();
+    let lost = app.append_events("bad", Expected::Any, vec![garbled(&["x"])]).await.unwrap().into_bookmark();
     app.append("good", [noted(&["x"])]).await.unwrap();
     app.append("good", [Happened::Poison { to: vec!["x".into()] }]).await.unwrap();
     app.caught_up().await.unwrap();
@@ -228,13 +229,13 @@ async fn a_read_of_a_parked_document_answers_for_what_came_before_in_each_partit
     app.caught_up().await.unwrap();
     app.append(&left, [Happened::Poison { to: vec!["x".into()] }]).await.unwrap();
     app.caught_up().await.unwrap();
-    for token in before {
-        assert_eq!(app.get(notes.clone(), "x").at_least(token).await.unwrap().unwrap().events.len(), 4);
+    for bookmark in before {
+        assert_eq!(app.get(notes.clone(), "x").at_least(bookmark).await.unwrap().unwrap().events.len(), 4);
     }
     // The document's state as of a later event is unknown, even for an event of another partition.
     for stream in [&left, &right] {
-        let token = app.append(stream, [noted(&["other"])]).await.unwrap();
-        let read = app.get(notes.clone(), "x").at_least(token).await;
+        let bookmark = app.append(stream, [noted(&["other"])]).await.unwrap();
+        let read = app.get(notes.clone(), "x").at_least(bookmark).await;
         assert!(matches!(read, Err(ReadError::Parked { .. })), "{read:?}");
     }
 }
@@ -406,9 +407,9 @@ async fn a_lease_without_end_is_one() {
     let options = FoldOptions { lease: Duration::MAX, ..quick() };
     let app =
         Leftfold::on(Memory::default()).options(options).projection(notes.clone()).start().await.unwrap();
-    let token = app.append("a", [noted(&[])]).await.unwrap();
+    let bookmark = app.append("a", [noted(&[])]).await.unwrap();
     assert!(
-        soon(app.get(notes, "a").at_least(token).within(Duration::MAX).into_future())
+        soon(app.get(notes, "a").at_least(bookmark).within(Duration::MAX).into_future())
             .await
             .unwrap()
             .is_some()
@@ -607,8 +608,8 @@ async fn a_waiting_read_never_answers_with_a_stale_document() {
     let notes = Notes::by_stream();
     let app = Leftfold::on(Shaky::new(3, true)).projection(notes.clone()).start().await.unwrap();
     for appended in 1..=200 {
-        let token = app.append("a", [noted(&[])]).await.unwrap();
-        if let Ok(seen) = app.get(notes.clone(), "a").at_least(token).await {
+        let bookmark = app.append("a", [noted(&[])]).await.unwrap();
+        if let Ok(seen) = app.get(notes.clone(), "a").at_least(bookmark).await {
             assert_eq!(seen.map_or(0, |seen| seen.events.len()), appended);
         }
     }

@@ -150,11 +150,11 @@ async fn what_is_missing_has_a_reason() {
 
     app.stop().await;
     app.append("new", [Unheard {}]).await.unwrap();
-    let token = app.append("new", [noted(&["fresh"])]).await.unwrap();
+    let bookmark = app.append("new", [noted(&["fresh"])]).await.unwrap();
     for (collection, id) in [("by_stream", "new"), ("by_content", "fresh")] {
         let reasons = app.why_not(collection, id).await.unwrap();
         let Some(Absence::Behind { event, lag }) = reasons.first() else { panic!("{reasons:?}") };
-        assert_eq!((event.position, *lag), (token.position, 2), "{collection}");
+        assert_eq!((event.position, *lag), (bookmark.position, 2), "{collection}");
     }
     assert_eq!(app.why_not("nothing", "x").await.unwrap_err().kind(), Kind::Invalid);
 }

@@ -181,7 +181,7 @@ async fn an_event_that_cant_be_routed_stops_only_its_stream_and_is_repaired_by_r
         Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
     app.append("bad", [noted(&["x"]), noted(&["y"])]).await.unwrap();
-    let token = app.append_events("bad", Expected::Any, vec![garbled(&["x", "z"])]).await.unwrap();
+    let bookmark = app.append_events("bad", Expected::Any, vec![garbled(&["x", "z"])]).await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
     let later = app.append("bad", [noted(&["y"]), noted(&["x"])]).await.unwrap();
     app.append("good", [noted(&["x"])]).await.unwrap();
@@ -190,8 +190,8 @@ async fn an_event_that_cant_be_routed_stops_only_its_stream_and_is_repaired_by_r
     let held = stored(app.store(), "by_content").await;
     assert_eq!(held["x"], ["good@1", "bad@1", "good@2", "good@3"], "the other stream goes on");
     assert_eq!(held["y"], ["bad@2"]);
-    for token in [token.into_token(), later] {
-        let error = app.get(notes.clone(), "x").at_least(token).await.unwrap_err();
+    for bookmark in [bookmark.into_bookmark(), later] {
+        let error = app.get(notes.clone(), "x").at_least(bookmark).await.unwrap_err();
         assert!(matches!(error, ReadError::Parked { .. }), "{error}");
     }
     let parked = app.parked("by_content", None, 10).await.unwrap();
@@ -334,8 +334,8 @@ async fn a_projection_that_keeps_failing_does_not_stop_the_others() {
         .start()
         .await
         .unwrap();
-    let token = app.append("a", [noted(&[])]).await.unwrap();
-    assert!(app.get(notes, "a").at_least(token).await.unwrap().is_some());
+    let bookmark = app.append("a", [noted(&[])]).await.unwrap();
+    assert!(app.get(notes, "a").at_least(bookmark).await.unwrap().is_some());
     // It does not delay the stop either, although it would have waited for an hour.
     app.stop().await;
 }
@@ -345,9 +345,9 @@ async fn reads_wait_for_their_token_or_say_why_not() {
     let notes = Notes::by_stream();
     let store = Memory::default();
     let app = Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).open().await.unwrap();
-    let token = app.append("a", [noted(&[]), noted(&[])]).await.unwrap();
+    let bookmark = app.append("a", [noted(&[]), noted(&[])]).await.unwrap();
 
-    let error = app.get(notes.clone(), "a").at_least(token.clone()).await.unwrap_err();
+    let error = app.get(notes.clone(), "a").at_least(bookmark.clone()).await.unwrap_err();
     let ReadError::Lagging { behind: 2, .. } = &error else { panic!("{error}") };
     assert!(error.to_string().contains("has not folded position 2"), "{error}");
 
@@ -356,20 +356,20 @@ async fn reads_wait_for_their_token_or_say_why_not() {
         assert!(matches!(error, ReadError::Unknown { .. }), "{odd}: {error}");
     }
 
-    let waiting = tokio::spawn(app.get(notes.clone(), "a").at_least(token.clone()).into_future());
+    let waiting = tokio::spawn(app.get(notes.clone(), "a").at_least(bookmark.clone()).into_future());
     let worker =
         Leftfold::on(store.clone()).options(quick()).projection(notes.clone()).start().await.unwrap();
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().events, ["a@1", "a@2"]);
 
-    // A document that does not exist, with the token of another document's event.
-    assert_eq!(app.get(notes.clone(), "b").at_least(token.clone()).await.unwrap(), None);
+    // A document that does not exist, with the bookmark of another document's event.
+    assert_eq!(app.get(notes.clone(), "b").at_least(bookmark.clone()).await.unwrap(), None);
 
     // A failure of one document does not affect another.
     let bad = app.append("bad", [Happened::Poison { to: vec![] }]).await.unwrap();
     let after = app.append("bad", [noted(&[])]).await.unwrap();
     let good = app.append("a", [noted(&[])]).await.unwrap();
-    for token in [bad, after] {
-        let error = app.get(notes.clone(), "bad").at_least(token).await.unwrap_err();
+    for bookmark in [bad, after] {
+        let error = app.get(notes.clone(), "bad").at_least(bookmark).await.unwrap_err();
         assert!(matches!(&error, ReadError::Parked { parked, .. } if parked.error == "poison"), "{error}");
     }
     assert!(app.get(notes.clone(), "a").at_least(good.clone()).await.unwrap().is_some());
@@ -377,7 +377,7 @@ async fn reads_wait_for_their_token_or_say_why_not() {
     let error = app.get(notes.clone(), "bad").at_least(good).await.unwrap_err();
     assert!(matches!(&error, ReadError::Parked { .. }), "{error}");
     // The state before the failure can still be read.
-    assert_eq!(app.get(notes.clone(), "bad").at_least(token).await.unwrap(), None);
+    assert_eq!(app.get(notes.clone(), "bad").at_least(bookmark).await.unwrap(), None);
     worker.stop().await;
 }
 
@@ -470,8 +470,8 @@ async fn a_stored_document_of_another_shape_parks_and_a_refold_mends_it() {
 
     let app = Leftfold::on(store).options(quick()).projection(notes.clone()).start().await.unwrap();
     app.append("a", [noted(&[])]).await.unwrap();
-    let token = app.append("b", [noted(&[])]).await.unwrap();
-    assert_eq!(app.get(notes.clone(), "b").at_least(token).await.unwrap().unwrap().events.len(), 2);
+    let bookmark = app.append("b", [noted(&[])]).await.unwrap();
+    assert_eq!(app.get(notes.clone(), "b").at_least(bookmark).await.unwrap().unwrap().events.len(), 2);
     let parked = app.parked("by_stream", None, 10).await.unwrap();
     assert!(parked[0].1.error.contains("is not of this projection's type"), "{}", parked[0].1.error);
     assert!(matches!(app.retry("by_stream", &parked[0].0, false).await.unwrap(), Mended::StillFailing(_)));

@@ -182,7 +182,7 @@ async fn a_read_beside_a_parked_document_or_stream_answers_what_can_be_told() {
     let later = app.append("good", [noted(&["y"])]).await.unwrap();
     app.caught_up().await.unwrap();
     for (notes, id) in [(streams, "bad"), (contents, "x")] {
-        let error = app.get(notes.clone(), id).at_least(parked.clone().into_token()).await.unwrap_err();
+        let error = app.get(notes.clone(), id).at_least(parked.clone().into_bookmark()).await.unwrap_err();
         assert!(matches!(error, ReadError::Parked { .. }), "{error}");
         let seen = app.get(notes.clone(), id).at_least(early.clone()).await.unwrap();
         assert_eq!(seen.unwrap().events, ["bad@1"], "what came before the trouble is there: {}", notes.name);
@@ -203,7 +203,7 @@ async fn a_read_that_finds_the_checkpoint_moved_answers_with_the_document_it_was
     let notes = Notes::by_stream();
     let store = Scripted::default();
     let app = Leftfold::on(store.clone()).projection(notes.clone()).open().await.unwrap();
-    let token = app.append("a", [noted(&[])]).await.unwrap();
+    let bookmark = app.append("a", [noted(&[])]).await.unwrap();
     let worker = Leftfold::on(store.inner.clone()).projection(notes.clone());
     // Everything is folded just before the reader loads the checkpoint.
     store.before(Call::Checkpoint, async move {
@@ -211,7 +211,7 @@ async fn a_read_that_finds_the_checkpoint_moved_answers_with_the_document_it_was
         worker.caught_up().await.unwrap();
         worker.stop().await;
     });
-    let seen = app.get(notes, "a").at_least(token).await.unwrap();
+    let seen = app.get(notes, "a").at_least(bookmark).await.unwrap();
     assert_eq!(seen.unwrap().events, ["a@1"]);
 }
 
@@ -639,19 +639,19 @@ async fn a_worker_stands_by_while_another_has_the_lease_and_takes_over_when_it_e
         .start()
         .await
         .unwrap();
-    let token = app.append("a", [noted(&[])]).await.unwrap();
-    let error = app.get(notes.clone(), "a").at_least(token.clone()).within(patience).await.unwrap_err();
+    let bookmark = app.append("a", [noted(&[])]).await.unwrap();
+    let error = app.get(notes.clone(), "a").at_least(bookmark.clone()).within(patience).await.unwrap_err();
     assert!(matches!(error, ReadError::Lagging { .. }), "{error}");
     assert_eq!(app.status().await.unwrap()[0].activity, Activity::Standby);
-    assert!(app.get(notes.clone(), "a").at_least(token).within(minute).await.unwrap().is_some());
+    assert!(app.get(notes.clone(), "a").at_least(bookmark).within(minute).await.unwrap().is_some());
 
     // A worker that lost its lease for any reason notices at the next renewal.
     store.release(&by_stream(), "this").await.unwrap();
     assert_eq!(store.claim(&by_stream(), "other", minute).await.unwrap(), Claim::Ours);
     tokio::time::sleep(quick().lease).await;
-    let token = app.append("a", [noted(&[])]).await.unwrap();
-    let error = app.get(notes.clone(), "a").at_least(token.clone()).within(patience).await.unwrap_err();
+    let bookmark = app.append("a", [noted(&[])]).await.unwrap();
+    let error = app.get(notes.clone(), "a").at_least(bookmark.clone()).within(patience).await.unwrap_err();
     assert!(matches!(error, ReadError::Lagging { .. }), "{error}");
-    assert!(app.get(notes, "a").at_least(token).within(minute).await.unwrap().is_some());
+    assert!(app.get(notes, "a").at_least(bookmark).within(minute).await.unwrap().is_some());
     app.stop().await;
 }

@@ -31,7 +31,7 @@ async fn a_read_beside_a_mend_never_answers_without_the_event() {
             mender.retry_all("by_content", false, |_, _| ()).await.unwrap();
         });
         let reader = Leftfold::on(store.clone()).projection(notes.clone()).open().await.unwrap();
-        match reader.get(notes, "x").at_least(bad.into_token()).await {
+        match reader.get(notes, "x").at_least(bad.into_bookmark()).await {
             Ok(x) => assert_eq!(x.unwrap().events, ["bad@1", "good@1"], "{call:?} {before}"),
             Err(ReadError::Parked { .. }) => {}
             Err(error) => panic!("{call:?} {before}: {error}"),

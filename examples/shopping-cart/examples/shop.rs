@@ -20,23 +20,23 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .start()
         .await?;
 
-    // Ann fills a cart. Each append returns a token.
+    // Ann fills a cart. Each append returns a bookmark.
     app.append("cart-1", [opened("ann"), added("shoes", 2, 4_900), added("socks", 3, 500)]).await?;
-    let token = app.append("cart-1", [removed("socks", 1)]).await?;
+    let bookmark = app.append("cart-1", [removed("socks", 1)]).await?;
 
-    // A read with the token sees that write and all earlier ones.
-    let cart = app.get(CartDetails, "cart-1").at_least(token).await?;
+    // A read with the bookmark sees that write and all earlier ones.
+    let cart = app.get(CartDetails, "cart-1").at_least(bookmark).await?;
     println!("cart-1 is {cart:#?}\n");
 
     // One event changes several documents: the cart's, the client's and the day's.
-    let token = app.append("cart-1", [confirmed("ann", 10_800)]).await?;
-    println!("ann has {:?}", app.get(ClientSummary, "ann").at_least(token.clone()).await?);
-    println!("open carts of ann: {:?}", app.get(OpenCarts, "ann").at_least(token.clone()).await?);
-    println!("all days: {:?}\n", app.get(DailyTotals, "all").at_least(token).await?);
+    let bookmark = app.append("cart-1", [confirmed("ann", 10_800)]).await?;
+    println!("ann has {:?}", app.get(ClientSummary, "ann").at_least(bookmark.clone()).await?);
+    println!("open carts of ann: {:?}", app.get(OpenCarts, "ann").at_least(bookmark.clone()).await?);
+    println!("all days: {:?}\n", app.get(DailyTotals, "all").at_least(bookmark).await?);
 
     // A confirmed cart accepts no more items. Its document is parked; all others go on.
-    let token = app.append("cart-1", [added("hat", 1, 1_500)]).await?;
-    match app.get(CartDetails, "cart-1").at_least(token).await {
+    let bookmark = app.append("cart-1", [added("hat", 1, 1_500)]).await?;
+    match app.get(CartDetails, "cart-1").at_least(bookmark).await {
         Err(error) => println!("as it should be: {error}\n"),
         Ok(cart) => println!("this should not have worked: {cart:?}\n"),
     }

@@ -24,14 +24,14 @@ pub(crate) async fn get<P: Place>(
     } else {
         let mut get = app.get_as::<Value>(collection, id);
         if let Some(event) = args.at_least {
-            let token = match event {
-                Event::Token(token) => token,
+            let bookmark = match event {
+                Event::Bookmark(bookmark) => bookmark,
                 Event::At(stream, revision) => {
                     let sequencer = Sequencer::new(app.store().clone());
                     sequencer.logged(&stream, revision, args.timeout).await?
                 }
             };
-            get = get.at_least(token).within(args.timeout);
+            get = get.at_least(bookmark).within(args.timeout);
         }
         (get.await?, "there is no such document; `leftfold explain --why-not` says why".to_owned())
     };

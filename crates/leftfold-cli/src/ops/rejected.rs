@@ -73,8 +73,10 @@ pub(crate) async fn resubmit_rejected<P: Place>(
         Resubmitted::NotThere => ("gone", "somebody else has submitted or forgotten it".to_owned()),
         Resubmitted::StillRejected(invalid) => ("rejected", format!("it is still no event: {invalid}")),
         Resubmitted::Answered(answer) => match answer {
-            IngestAnswer::Appended(token) => ("appended", format!("it is in the log: {token}")),
-            IngestAnswer::Duplicate(token) => ("duplicate", format!("it was in the log already: {token}")),
+            IngestAnswer::Appended(bookmark) => ("appended", format!("it is in the log: {bookmark}")),
+            IngestAnswer::Duplicate(bookmark) => {
+                ("duplicate", format!("it was in the log already: {bookmark}"))
+            }
             IngestAnswer::Held { waiting_for } => {
                 ("held", format!("it is held, and waits for revision {waiting_for}"))
             }

@@ -7,8 +7,8 @@ use leftfold::log::Entry;
 use leftfold::react::{Reaction, ReactionStore as _, Reactor, Retry};
 use leftfold::sequence::Rejected;
 use leftfold::{
-    App, Delivery, Event, EventId, EventKind, Expected, Json, Leftfold, Log as _, NewEvent, Policy,
-    Projection, Receipt, Revision, Route, Sequencer, Sequences as _, StreamId, fold,
+    App, Bookmark, Delivery, Event, EventId, EventKind, Expected, Json, Leftfold, Log as _, NewEvent, Policy,
+    Projection, Revision, Route, Sequencer, Sequences as _, StreamId, fold,
 };
 use serde_json::{Value, json};
 use shopping_cart::CartEvent::{ProductItemAdded, ShoppingCartConfirmed, ShoppingCartOpened};
@@ -104,7 +104,7 @@ async fn fold<P: Place>(place: &P, append: impl AsyncFnOnce(&App<P::Store>)) {
 
 /// Creates two carts: ann's is confirmed, and one read model could not fold it; bob's is still
 /// open.
-pub(crate) async fn shop(place: &impl Place) -> Receipt {
+pub(crate) async fn shop(place: &impl Place) -> Bookmark {
     let mut token = None;
     fold(place, async |app| {
         app.append("cart-1", [opened("ann"), shoes(2), confirmed("ann", 9_800)]).await.unwrap();

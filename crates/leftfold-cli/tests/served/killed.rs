@@ -81,7 +81,7 @@ pub(crate) fn every_document_is_right_however_often_it_is_killed(store: &str) {
             assert_eq!(events.len() as u64, CARTS * EVENTS);
             for (id, document) in &expected {
                 let last = events.iter().rfind(|event| event["stream"] == id.as_str()).unwrap();
-                let token = last["token"].as_str().unwrap();
+                let token = last["bookmark"].as_str().unwrap();
                 assert_eq!(
                     &daemon.get(&format!("/collections/carts/documents/{id}?at_least={token}&wait=60s")),
                     document

@@ -144,7 +144,7 @@ impl Logged {
         let (status, body) =
             self.daemon.send("POST", &format!("/streams/{stream}"), &[JSON], &event.to_string()).unwrap();
         assert_eq!(status, 201, "{body}");
-        serde_json::from_str::<Value>(&body).unwrap()["token"].as_str().unwrap().to_owned()
+        serde_json::from_str::<Value>(&body).unwrap()["bookmark"].as_str().unwrap().to_owned()
     }
 
     #[track_caller]

@@ -11,7 +11,7 @@ use leftfold::documents::{Parked, Record};
 use leftfold::fold::{AsOf, ExplanationCursor, Mended};
 use leftfold::log::Limit;
 use leftfold::react::{Filter, Value as Bson};
-use leftfold::{Collection, DocumentId, Env as _, Json, Receipt, StreamId, System, Unit};
+use leftfold::{Bookmark, Collection, DocumentId, Env as _, Json, StreamId, System, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -41,7 +41,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         .scope(Scope::Read),
         Operation::get("/collections/{collection}/documents/{id}", "getDocument", "A document", get::<S>)
             .scope(Scope::Read)
-            .query("at_least", "The token of an event that must be folded first", "string")
+            .query("at_least", "The bookmark of an event that must be folded first", "string")
             .query("wait", "How long to wait for it; 5s if not said, at most 60s", "string")
             .query("at", AT, "string")
             .header("If-None-Match", "The ETag of what is known already")
@@ -160,8 +160,9 @@ async fn get<S: Backend>(
 ) -> Answer {
     known(&shared, &collection)?;
     let mut get = shared.app.get_as::<Json>(&collection, &id);
-    if let Some(token) = &params.at_least {
-        get = get.at_least(token.parse::<Receipt>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
+    if let Some(bookmark) = &params.at_least {
+        get =
+            get.at_least(bookmark.parse::<Bookmark>()?).within(params.wait.unwrap_or(Duration::from_secs(5)));
     }
     let is_waiting = params.at_least.is_some();
     let get = async {

@@ -83,7 +83,7 @@ pub(super) struct Shown<'e> {
     data: &'e Json,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'e Json>,
-    token: String,
+    bookmark: String,
 }
 
 impl<'e> From<&'e Event> for Shown<'e> {
@@ -96,7 +96,7 @@ impl<'e> From<&'e Event> for Shown<'e> {
             time: event.time,
             data: &event.data,
             metadata: event.metadata.as_ref(),
-            token: event.token().to_string(),
+            bookmark: event.bookmark().to_string(),
         }
     }
 }
@@ -131,9 +131,9 @@ async fn append<S: Backend>(
     let expected = params.expected.map_or(Expected::Any, |revision| Expected::Revision(Revision(revision)));
     let appended = shared.app.append_events(&stream, expected, events).await?;
     let is_new = matches!(appended, leftfold::Appended::New(_));
-    let token = appended.into_token();
+    let bookmark = appended.into_bookmark();
     let answer = json_of(&json!({
-        "stream": token.stream, "revision": token.revision, "events": count, "token": token.to_string(),
+        "stream": bookmark.stream, "revision": bookmark.revision, "events": count, "bookmark": bookmark.to_string(),
         "duplicate": !is_new,
     }))?;
     Ok(with_status(answer, if is_new { StatusCode::CREATED } else { StatusCode::OK }))

@@ -9,9 +9,9 @@ use serde::Serialize;
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum Told {
     /// The event is in the log.
-    Appended { token: String },
+    Appended { bookmark: String },
     /// The event was in the log already.
-    Duplicate { token: String },
+    Duplicate { bookmark: String },
     /// The event is held until this revision arrives.
     Held { waiting_for: u64 },
     /// Only the latest revision counts, and this is an older one.
@@ -30,8 +30,8 @@ pub(super) enum Told {
 impl Told {
     pub(super) fn of(answer: &IngestAnswer) -> Self {
         match answer {
-            IngestAnswer::Appended(token) => Self::Appended { token: token.to_string() },
-            IngestAnswer::Duplicate(token) => Self::Duplicate { token: token.to_string() },
+            IngestAnswer::Appended(bookmark) => Self::Appended { bookmark: bookmark.to_string() },
+            IngestAnswer::Duplicate(bookmark) => Self::Duplicate { bookmark: bookmark.to_string() },
             IngestAnswer::Held { waiting_for } => Self::Held { waiting_for: waiting_for.0 },
             IngestAnswer::Stale { last } => Self::Stale { last: last.0 },
             IngestAnswer::Conflict(why) => Self::Conflict { why: why.to_string() },

@@ -51,8 +51,8 @@ pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, p
 /// as above.
 ///
 /// The response for one event is an object; for many it is an array in the same order. An example
-/// is `{"answer":"appended","token":"0:17:3:cart-42"}`. Other answers are `duplicate` with a
-/// `token`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, and `rejected`
+/// is `{"answer":"appended","bookmark":"0:17:3:cart-42"}`. Other answers are `duplicate` with a
+/// `bookmark`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, and `rejected`
 /// with `why` and an `id`.
 ///
 /// | status | |

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Invalid;
-use crate::event::{Receipt, Revision, StreamId};
+use crate::event::{Bookmark, Revision, StreamId};
 use crate::log::Entry;
 
 /// An event as a feed delivers it.
@@ -47,9 +47,9 @@ pub enum Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IngestAnswer {
     /// It is in the log.
-    Appended(Receipt),
+    Appended(Bookmark),
     /// It was already in the log.
-    Duplicate(Receipt),
+    Duplicate(Bookmark),
     /// It arrived early, and is held until the missing revisions arrive.
     Held {
         /// The first missing revision, as far as known.

@@ -198,7 +198,7 @@ impl Line<'_> {
             if let Some(event) = self.taken.get(&entry.id) {
                 let is_here = event.stream == *self.stream && is_same(&entry, event);
                 if is_here {
-                    self.answer(number, IngestAnswer::Duplicate(event.token()));
+                    self.answer(number, IngestAnswer::Duplicate(event.bookmark()));
                 } else {
                     let why =
                         ConflictReason::IdTaken { stream: event.stream.clone(), revision: event.revision };
@@ -333,7 +333,7 @@ impl Line<'_> {
         if revision <= self.after {
             return match self.logged.get(&revision) {
                 Some(event) if is_same(&entry, event) => {
-                    self.answer(number, IngestAnswer::Duplicate(event.token()));
+                    self.answer(number, IngestAnswer::Duplicate(event.bookmark()));
                 }
                 None if self.policy == Policy::Latest => {
                     self.answer(number, IngestAnswer::Stale { last: self.after });

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::sequencer::Sequencer;
 use super::store::{Sequences, WantedEvents};
 use crate::error::Error;
-use crate::event::{Receipt, Revision, StreamId};
+use crate::event::{Bookmark, Revision, StreamId};
 use crate::log::Limit;
 
 /// The reason why an event is not in the log.
@@ -47,8 +47,8 @@ pub enum NotLogged {
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
-    /// Waits until an event is in the log, and returns its token, for reads to wait for. A delivery
-    /// answered as held has no token yet.
+    /// Waits until an event is in the log, and returns its bookmark, for reads to wait for. A delivery
+    /// answered as held has no bookmark yet.
     ///
     /// When `patience` ends, fails with the reason why the event is not in the log.
     ///
@@ -68,13 +68,13 @@ impl<S: Sequences + Clone> Sequencer<S> {
         stream: &StreamId,
         revision: Revision,
         patience: Duration,
-    ) -> Result<Receipt, NotLogged> {
+    ) -> Result<Bookmark, NotLogged> {
         let store = self.store();
         let waiting = async {
             loop {
                 let heads = store.heads().await?;
-                if let Some(token) = self.token(stream, revision).await? {
-                    return Ok(token);
+                if let Some(bookmark) = self.bookmark(stream, revision).await? {
+                    return Ok(bookmark);
                 }
                 store.grown(&heads).await?;
             }
@@ -86,7 +86,7 @@ impl<S: Sequences + Clone> Sequencer<S> {
         let found =
             store.find(WantedEvents { places: vec![(stream.clone(), revision)], ids: Vec::new() }).await?;
         if let Some(event) = found.logged.first() {
-            return Ok(event.token());
+            return Ok(event.bookmark());
         }
         let standing = survey.streams.remove(stream).unwrap_or_default();
         let waiting_for = Revision(standing.after().0.saturating_add(1));
@@ -107,10 +107,10 @@ impl<S: Sequences + Clone> Sequencer<S> {
         }
     }
 
-    async fn token(&self, stream: &StreamId, revision: Revision) -> Result<Option<Receipt>, Error> {
+    async fn bookmark(&self, stream: &StreamId, revision: Revision) -> Result<Option<Bookmark>, Error> {
         let Some(before) = revision.0.checked_sub(1) else { return Ok(None) };
         let limit = Limit { events: 1, bytes: 0 };
         let found = self.store().read_stream(stream, Revision(before), limit).await?;
-        Ok(found.first().filter(|event| event.revision == revision).map(crate::Event::token))
+        Ok(found.first().filter(|event| event.revision == revision).map(crate::Event::bookmark))
     }
 }

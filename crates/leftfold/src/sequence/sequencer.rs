@@ -19,7 +19,7 @@ use super::store::{
 use crate::app::to_the_microsecond;
 use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{EventId, Partition, Position, Receipt, Revision, StreamId};
+use crate::event::{Bookmark, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, check_entries};
 use crate::planted::{Bug, planted};
 use crate::retry::Backoff;
@@ -309,16 +309,16 @@ impl Plan {
         let positions = positions(steps, before);
         let mut answers = Vec::new();
         for (stream, judgements) in self.judgements {
-            let token = |revision: Revision| {
+            let bookmark = |revision: Revision| {
                 let (before, step) = positions.get(&stream)?;
                 let at = step.append.binary_search_by_key(&revision, |(revision, _)| *revision).ok()?;
                 let position = Position(before.0 + at as u64 + 1);
-                Some(Receipt { stream: stream.clone(), revision, partition: *partition, position })
+                Some(Bookmark { stream: stream.clone(), revision, partition: *partition, position })
             };
             for (number, judgement) in judgements {
                 let answer = match judgement {
-                    Judgement::Append(revision) => token(revision).map(IngestAnswer::Appended),
-                    Judgement::Repeat(revision) => token(revision).map(IngestAnswer::Duplicate),
+                    Judgement::Append(revision) => bookmark(revision).map(IngestAnswer::Appended),
+                    Judgement::Repeat(revision) => bookmark(revision).map(IngestAnswer::Duplicate),
                     Judgement::Answer(answer) => Some(answer),
                 };
                 answers.extend(answer.map(|answer| (number, answer)));

@@ -27,7 +27,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::documents::Store;
-use crate::event::{EventId, EventKind, Receipt, StreamId};
+use crate::event::{Bookmark, EventId, EventKind, StreamId};
 use crate::json::Json;
 use crate::log::{Entry, Expected};
 
@@ -248,6 +248,6 @@ fn entry(id: &str) -> Entry {
 }
 
 /// Appends one event at any revision.
-async fn append(store: &impl Store, name: &str, id: &str) -> Receipt {
-    store.append(stream(name), Expected::Any, vec![entry(id)]).await.unwrap().into_token()
+async fn append(store: &impl Store, name: &str, id: &str) -> Bookmark {
+    store.append(stream(name), Expected::Any, vec![entry(id)]).await.unwrap().into_bookmark()
 }

@@ -111,11 +111,11 @@ async fn append(store: &Memory, events: &[Document]) -> Result<()> {
         };
         let appended =
             store.append(stream, Expected::Any, vec![entry]).await.map_err(|error| wrong(&error))?;
-        let token = appended.into_token();
+        let bookmark = appended.into_bookmark();
         let number = |field| event.get_i64(field).ok().and_then(|number| u64::try_from(number).ok());
-        if (number("_id"), number("revision")) != (Some(token.position.0), Some(token.revision.0)) {
+        if (number("_id"), number("revision")) != (Some(bookmark.position.0), Some(bookmark.revision.0)) {
             return Err(wrong(&format!(
-                "it should be {token}; there is a gap before it, or it is there twice"
+                "it should be {bookmark}; there is a gap before it, or it is there twice"
             )));
         }
     }

@@ -155,7 +155,7 @@ fn what_comes_early_waits_and_is_released_in_order() {
     assert_eq!(model.revisions(), [1, 2, 3]);
     assert!(model.held.is_empty() && model.waiting.is_none());
     let again = model.take(vec![delivery(2, "b")]);
-    assert_eq!(again, [Judgement::Answer(IngestAnswer::Duplicate(model.log[1].token()))]);
+    assert_eq!(again, [Judgement::Answer(IngestAnswer::Duplicate(model.log[1].bookmark()))]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn of_the_latest_only_what_is_older_is_stale() {
         [Judgement::Answer(IngestAnswer::Stale { last: Revision(500) })]
     );
     let again = model.take(vec![delivery(100, "a")]);
-    assert_eq!(again, [Judgement::Answer(IngestAnswer::Duplicate(model.log[0].token()))]);
+    assert_eq!(again, [Judgement::Answer(IngestAnswer::Duplicate(model.log[0].bookmark()))]);
     assert_eq!(model.take(vec![delivery(500, "x")]), [conflict(ConflictReason::Logged)]);
     assert_eq!(model.revisions(), [100, 500]);
 }
@@ -230,7 +230,7 @@ fn revisions_are_given_in_order_of_arrival() {
     let why = ConflictReason::IdTaken { stream: stream(), revision: Revision(1) };
     assert_eq!(
         again,
-        [Judgement::Answer(IngestAnswer::Duplicate(model.log[1].token())), append(3), conflict(why)]
+        [Judgement::Answer(IngestAnswer::Duplicate(model.log[1].bookmark())), append(3), conflict(why)]
     );
 }
 

@@ -260,7 +260,7 @@ impl Projection for Totals {
     }
 }
 
-async fn add(app: &App<impl Store>, stream: u64, by: u64) -> crate::Receipt {
+async fn add(app: &App<impl Store>, stream: u64, by: u64) -> crate::Bookmark {
     app.append(&format!("s{stream}"), [Happened::Added { by }]).await.unwrap()
 }
 
@@ -323,8 +323,8 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     assert!(!status.rebuild_needed, "{status:?}");
     assert_eq!((status.documents, status.position.get(&Lane::named("frozen"))), (6, 0));
     // Folding continues with the live generation.
-    let token = add(&app, 0, 100).await;
-    let total = app.get(Totals(2), "s0").at_least(token).within(Duration::from_secs(20)).await.unwrap();
+    let bookmark = add(&app, 0, 100).await;
+    let total = app.get(Totals(2), "s0").at_least(bookmark).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total.unwrap().sum, 230);
     let verified = app.verify("totals", Sample::All, |differing| panic!("{differing:?}")).await.unwrap();
     assert_eq!((verified.checked, verified.differing), (6, 0));
@@ -333,8 +333,8 @@ pub async fn a_read_model_is_rebuilt_beside_the_live_one(store: impl Store) {
     // Undo: the kept generation catches up first.
     soon(app.undo("totals")).await.unwrap();
     assert_eq!((sum(&app, "s0").await, sum(&app, "s1").await), (220, 15));
-    let token = add(&app, 1, 1).await;
-    let total = app.get(Totals(2), "s1").at_least(token).within(Duration::from_secs(20)).await.unwrap();
+    let bookmark = add(&app, 1, 1).await;
+    let total = app.get(Totals(2), "s1").at_least(bookmark).within(Duration::from_secs(20)).await.unwrap();
     assert_eq!(total.unwrap().sum, 16);
     let mut wrong = Vec::new();
     let verified = app.verify("totals", Sample::Some(100), |differing| wrong.push(differing)).await.unwrap();

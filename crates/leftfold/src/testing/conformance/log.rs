@@ -48,13 +48,14 @@ pub async fn appended_events_are_numbered_and_read_back<S: Store>(store: S) {
     };
     let appended =
         store.append(stream("s"), Expected::NONE, vec![first.clone(), second.clone()]).await.unwrap();
-    let Appended::New(token) = appended else { panic!("{appended:?} should be new") };
-    assert_eq!((token.revision, &token.stream), (Revision(2), &stream("s")));
-    assert_eq!(token.partition, Partition::of(&stream("s"), store.partitions()));
+    let Appended::New(bookmark) = appended else { panic!("{appended:?} should be new") };
+    assert_eq!((bookmark.revision, &bookmark.stream), (Revision(2), &stream("s")));
+    assert_eq!(bookmark.partition, Partition::of(&stream("s"), store.partitions()));
 
-    let third = store.append(stream("s"), Revision(2).into(), vec![entry("c")]).await.unwrap().into_token();
+    let third =
+        store.append(stream("s"), Revision(2).into(), vec![entry("c")]).await.unwrap().into_bookmark();
     assert_eq!(third.revision, Revision(3));
-    assert!(third.position > token.position, "{third:?} comes after {token:?}");
+    assert!(third.position > bookmark.position, "{third:?} comes after {bookmark:?}");
 
     let events = all_of(&store, "s").await;
     assert_eq!(ids(&events), ["a", "b", "c"]);
@@ -63,7 +64,7 @@ pub async fn appended_events_are_numbered_and_read_back<S: Store>(store: S) {
         assert_eq!((&event.kind, event.time, &event.stream), (&entry.kind, entry.time, &stream("s")));
         assert_eq!((&event.data, &event.metadata), (&entry.data, &entry.metadata));
     }
-    assert_eq!((events[1].token(), events[2].token()), (token, third));
+    assert_eq!((events[1].bookmark(), events[2].bookmark()), (bookmark, third));
     assert_eq!(everything(&store).await, events);
 }
 
@@ -83,13 +84,13 @@ pub async fn a_wrong_expectation_names_both_revisions<S: Store>(store: S) {
     assert_eq!(ids(&everything(&store).await), ["a"]);
 }
 
-/// A repeated append returns the first one's token, whatever revision it expects and whatever times
+/// A repeated append returns the first one's bookmark, whatever revision it expects and whatever times
 /// its events have.
 pub async fn a_repeated_append_is_a_duplicate<S: Store>(store: S) {
     append(&store, "s", "before").await;
     let pair = || vec![entry("a"), entry("b")];
     let first = store.append(stream("s"), Revision(1).into(), pair()).await.unwrap();
-    let Appended::New(token) = first else { panic!("{first:?} should be new") };
+    let Appended::New(bookmark) = first else { panic!("{first:?} should be new") };
     append(&store, "s", "after").await;
 
     let mut later = pair();
@@ -102,16 +103,16 @@ pub async fn a_repeated_append_is_a_duplicate<S: Store>(store: S) {
         (Expected::Any, later),
     ] {
         let again = store.append(stream("s"), expected, entries).await.unwrap();
-        assert_eq!(again, Appended::Duplicate(token.clone()));
+        assert_eq!(again, Appended::Duplicate(bookmark.clone()));
     }
     let part = store.append(stream("s"), Expected::Any, vec![entry("a")]).await.unwrap();
-    assert!(matches!(&part, Appended::Duplicate(token) if token.revision == Revision(2)), "{part:?}");
+    assert!(matches!(&part, Appended::Duplicate(bookmark) if bookmark.revision == Revision(2)), "{part:?}");
     assert_eq!(ids(&all_of(&store, "s").await), ["before", "a", "b", "after"]);
 }
 
 /// An id that another event has, in any stream, is rejected, and nothing of the append is written.
 pub async fn a_taken_id_is_refused<S: Store>(store: S) {
-    let token = append(&store, "s", "a").await;
+    let bookmark = append(&store, "s", "a").await;
     let other = Entry { data: json("1"), ..entry("a") };
     let with_metadata = Entry { metadata: Some(json("{}")), ..entry("a") };
     for (name, entries) in [
@@ -122,7 +123,7 @@ pub async fn a_taken_id_is_refused<S: Store>(store: S) {
     ] {
         let error = store.append(stream(name), Expected::Any, entries).await.unwrap_err();
         let AppendError::IdTaken { id, stored } = &error else { panic!("{error:?} should name the id") };
-        assert_eq!((id.as_str(), stored), ("a", &token));
+        assert_eq!((id.as_str(), stored), ("a", &bookmark));
     }
     assert_eq!(ids(&everything(&store).await), ["a"]);
 }
@@ -182,8 +183,9 @@ pub async fn concurrent_appends_get_each_revision_once<S: Store>(store: S) {
         tasks.spawn(async move {
             for round in 0..ROUNDS {
                 let pair = ["x", "y"].map(|part| entry(&format!("{task}-{round}-{part}")));
-                let token = store.append(stream("s"), Expected::Any, pair.into()).await.unwrap().into_token();
-                assert!(token.revision.0 >= 2 * (round as u64 + 1));
+                let bookmark =
+                    store.append(stream("s"), Expected::Any, pair.into()).await.unwrap().into_bookmark();
+                assert!(bookmark.revision.0 >= 2 * (round as u64 + 1));
             }
         });
     }
@@ -227,8 +229,8 @@ pub async fn concurrent_appends_to_many_streams_stay_in_order<S: Store>(store: S
         tasks.spawn(async move {
             let name = format!("s{task}");
             for revision in 1..=5 {
-                let token = append(&store, &name, &format!("{task}-{revision}")).await;
-                assert_eq!(token.revision, Revision(revision));
+                let bookmark = append(&store, &name, &format!("{task}-{revision}")).await;
+                assert_eq!(bookmark.revision, Revision(revision));
             }
         });
     }
@@ -338,8 +340,8 @@ pub async fn heads_follow_appends<S: Store>(store: S) {
     assert_eq!(store.heads().await.unwrap(), Mark::default());
     let mut expected = Mark::default();
     for number in 0..20 {
-        let token = append(&store, &format!("s{number}"), &format!("e{number}")).await;
-        expected.advance(&Lane::from(token.partition), token.position.0);
+        let bookmark = append(&store, &format!("s{number}"), &format!("e{number}")).await;
+        expected.advance(&Lane::from(bookmark.partition), bookmark.position.0);
         let heads = store.heads().await.unwrap();
         assert_eq!(heads, expected);
     }
@@ -442,8 +444,8 @@ pub async fn a_cancelled_wait_hurts_nobody<S: Store>(store: S) {
         tokio::task::yield_now().await;
         waiting.abort();
         appending.abort();
-        let token = append(&store, "s", &format!("e{round}")).await;
-        assert_eq!(token.revision, Revision(round + 1), "there once, whoever appended it");
+        let bookmark = append(&store, "s", &format!("e{round}")).await;
+        assert_eq!(bookmark.revision, Revision(round + 1), "there once, whoever appended it");
         soon(store.grown(&before)).await.unwrap();
     }
 }
@@ -473,16 +475,16 @@ pub async fn odd_names_and_content_come_back_as_they_were<S: Store>(store: S) {
             metadata: Some(Json::of(&serde_json::json!({ "name": name })).unwrap()),
             ..entry("x")
         };
-        let token =
-            store.append(stream(name), Expected::NONE, vec![entry.clone()]).await.unwrap().into_token();
-        assert_eq!(token.stream.as_str(), *name);
+        let bookmark =
+            store.append(stream(name), Expected::NONE, vec![entry.clone()]).await.unwrap().into_bookmark();
+        assert_eq!(bookmark.stream.as_str(), *name);
         let events = all_of(&store, name).await;
         assert_eq!(events.len(), 1, "{name}");
         let event = &events[0];
         assert_eq!((&event.id, &event.kind, event.stream.as_str()), (&entry.id, &entry.kind, *name));
         assert_eq!((&event.data, &event.metadata), (&entry.data, &entry.metadata), "{name}");
         let again = store.append(stream(name), Expected::Any, vec![entry]).await.unwrap();
-        assert_eq!(again, Appended::Duplicate(token));
+        assert_eq!(again, Appended::Duplicate(bookmark));
     }
 }
 

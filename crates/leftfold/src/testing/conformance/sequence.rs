@@ -81,11 +81,11 @@ pub async fn a_shuffled_feed_ends_up_in_order<S: Store + Sequences>(store: S) {
         assert_eq!(answers.len(), batch.len());
         for (delivery, answer) in batch.iter().zip(answers) {
             let said = match &answer {
-                IngestAnswer::Appended(token) | IngestAnswer::Duplicate(token) => {
+                IngestAnswer::Appended(bookmark) | IngestAnswer::Duplicate(bookmark) => {
                     let found =
-                        store.read(token.partition, Position(token.position.0 - 1), ALL).await.unwrap();
+                        store.read(bookmark.partition, Position(bookmark.position.0 - 1), ALL).await.unwrap();
                     assert_eq!(found.events[0].id, delivery.entry.id, "{answer:?}");
-                    assert_eq!(found.events[0].token(), *token);
+                    assert_eq!(found.events[0].bookmark(), *bookmark);
                     if matches!(answer, IngestAnswer::Appended(_)) { "appended" } else { "duplicate" }
                 }
                 IngestAnswer::Held { waiting_for } => {
@@ -506,7 +506,7 @@ pub async fn what_is_done_is_counted_once<S: Store + Sequences>(store: S) {
     assert_eq!(counted().await, all);
 }
 
-/// The sender of a held event gets its token once it is in the log, or the reason why it is not.
+/// The sender of a held event gets its bookmark once it is in the log, or the reason why it is not.
 pub async fn an_event_is_waited_for<S: Store + Sequences>(store: S) {
     let sequencer = Sequencer::new(store.clone());
     let policy = Policy::Contiguous;
@@ -525,10 +525,10 @@ pub async fn an_event_is_waited_for<S: Store + Sequences>(store: S) {
         sequencer.ingest(policy, vec![delivery("a", 2)])
     );
     brought.unwrap();
-    let token = waited.unwrap();
+    let bookmark = waited.unwrap();
     let found = store.read_stream(&name, Revision(2), ALL).await.unwrap();
-    assert_eq!(found[0].token(), token);
-    assert_eq!(sequencer.logged(&name, third, Duration::ZERO).await.unwrap(), token, "at once");
+    assert_eq!(found[0].bookmark(), bookmark);
+    assert_eq!(sequencer.logged(&name, third, Duration::ZERO).await.unwrap(), bookmark, "at once");
 }
 
 /// Streams that wait longest are resupplied first, and none before its time.
@@ -579,10 +579,10 @@ pub async fn other_policies_order_as_they_say<S: Store + Sequences>(store: S) {
     };
     sequencer.ingest(Policy::Arrival, vec![arriving("m"), arriving("n")]).await.unwrap();
     let answers = sequencer.ingest(Policy::Arrival, vec![arriving("n"), arriving("o")]).await.unwrap();
-    let IngestAnswer::Duplicate(token) = &answers[0] else { panic!("{answers:?}") };
-    assert_eq!(token.revision, Revision(2));
+    let IngestAnswer::Duplicate(bookmark) = &answers[0] else { panic!("{answers:?}") };
+    assert_eq!(bookmark.revision, Revision(2));
     assert!(
-        matches!(&answers[1], IngestAnswer::Appended(token) if token.revision == Revision(3)),
+        matches!(&answers[1], IngestAnswer::Appended(bookmark) if bookmark.revision == Revision(3)),
         "{answers:?}"
     );
 }
