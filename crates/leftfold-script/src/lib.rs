@@ -4,10 +4,10 @@
 //! ```
 //! use leftfold::testing::spec;
 //! use leftfold::{Json, NewEvent};
-//! use leftfold_script::{Limits, Script};
+//! use leftfold_script::{ScriptLimits, Script};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!
-//! let carts = Script::compile("carts", "carts.js", Limits::default(), r#"
+//! let carts = Script::compile("carts", "carts.js", ScriptLimits::default(), r#"
 //!     export default {
 //!       "cart-opened": (_, event) => ({ client: event.data.client, items: 0 }),
 //!       "item-added": (cart, event) => ({ ...cart, items: cart.items + event.data.quantity }),

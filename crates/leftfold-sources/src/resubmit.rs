@@ -14,7 +14,7 @@ pub enum Resubmitted {
     /// The message still can't be accepted, and stays rejected.
     StillRejected(Invalid),
     /// The message was ingested with this answer. It is no longer rejected, unless there is no room
-    /// for it yet ([`Answer::is_final`]).
+    /// for it yet ([`IngestAnswer::is_final`]).
     Answered(IngestAnswer),
 }
 

@@ -413,7 +413,7 @@ pub trait Documents: Send + Sync + 'static {
     ///
     /// A change of the live generation takes effect at once for every caller that names the
     /// collection alone. A reader sees either the old generation or the new one. Change feeds
-    /// report that [changes are lost](crate::react::Told::Lost), so that all documents are
+    /// report that [changes are lost](crate::react::FeedItem::Lost), so that all documents are
     /// compared.
     fn put_generations(
         &self,

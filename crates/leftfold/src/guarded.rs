@@ -21,16 +21,16 @@ use crate::retry::Backoff;
 /// Documents of one type, each guarded by the mark of the events folded into it.
 ///
 /// ```
-/// use leftfold::{Guarded, Lane, Memory, Rule, guarded::Answer};
+/// use leftfold::{Guarded, Lane, Memory, Rule, guarded::GuardedAnswer};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
 /// let totals = Guarded::<u64, _>::new(Memory::default(), "totals").await?;
 /// // Revision 1 of cart-7 adds 20; it is delivered twice, and revision 3 comes too early.
 /// let add = |total: Option<u64>| Ok(Some(total.unwrap_or(0) + 20));
 /// let cart = Lane::named("cart-7");
-/// assert_eq!(totals.fold("ann", &cart, 1, Rule::Contiguous, add).await?, Answer::Applied(Some(20)));
-/// assert_eq!(totals.fold("ann", &cart, 1, Rule::Contiguous, add).await?, Answer::Skipped);
-/// assert_eq!(totals.fold("ann", &cart, 3, Rule::Contiguous, add).await?, Answer::Gap { expected: 2 });
+/// assert_eq!(totals.fold("ann", &cart, 1, Rule::Contiguous, add).await?, GuardedAnswer::Applied(Some(20)));
+/// assert_eq!(totals.fold("ann", &cart, 1, Rule::Contiguous, add).await?, GuardedAnswer::Skipped);
+/// assert_eq!(totals.fold("ann", &cart, 3, Rule::Contiguous, add).await?, GuardedAnswer::Gap { expected: 2 });
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -119,7 +119,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     /// The answer distinguishes an applied event from a stale or duplicate one:
     ///
     /// ```
-    /// use leftfold::{Guarded, Lane, Memory, Rule, guarded::Answer, revision::Clock};
+    /// use leftfold::{Guarded, Lane, Memory, Rule, guarded::GuardedAnswer, revision::Clock};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
     /// let prices = Guarded::<u64, _>::new(Memory::default(), "prices").await?;
@@ -127,9 +127,9 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     /// let (first, second) = (clock.next().0, clock.next().0);
     /// // The second price overtakes the first. Gaps are normal, so it is not waited for anything.
     /// let answer = prices.fold("shoes", &shop, second, Rule::Growing, |_| Ok(Some(4_900))).await?;
-    /// assert_eq!(answer, Answer::Applied(Some(4_900)));
+    /// assert_eq!(answer, GuardedAnswer::Applied(Some(4_900)));
     /// let answer = prices.fold("shoes", &shop, first, Rule::Growing, |_| Ok(Some(5_500))).await?;
-    /// assert_eq!(answer, Answer::Skipped);
+    /// assert_eq!(answer, GuardedAnswer::Skipped);
     /// assert_eq!(prices.get("shoes").await?, Some(4_900));
     /// # Ok(()) }
     /// ```

@@ -94,7 +94,6 @@
 
 #![warn(clippy::iter_over_hash_type)]
 
-mod apart;
 mod app;
 pub mod audit;
 pub mod budget;
@@ -120,11 +119,11 @@ pub mod rebuild;
 mod retry;
 pub mod revision;
 pub mod sequence;
+mod split;
 pub mod steady;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use apart::SplitStore;
 pub use app::{App, Leftfold, Ready, Unit, Vitals};
 pub use documents::{Collection, Documents, Store};
 pub use env::{Env, System};
@@ -143,3 +142,4 @@ pub use read::{Get, ReadError};
 pub use rebuild::Rebuild;
 pub use retry::Backoff;
 pub use sequence::{Delivery, IngestAnswer, Policy, Sequencer, Sequences};
+pub use split::SplitStore;

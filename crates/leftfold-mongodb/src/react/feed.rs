@@ -55,7 +55,7 @@ const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
 type Stream = ChangeStream<RawDocumentBuf>;
 
-/// Changes of documents in MongoDB. It is idle unless a caller waits for the [next](Feed::next)
+/// Changes of documents in MongoDB. It is idle unless a caller waits for the [next](DocumentFeed::next)
 /// changes.
 pub struct MongoFeed {
     source: Arc<Source>,

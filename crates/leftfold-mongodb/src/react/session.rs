@@ -18,7 +18,7 @@ use crate::{Base, Mongo};
 /// [`database`](Mongo::database):
 ///
 /// ```no_run
-/// # async fn complete(store: leftfold_mongodb::Mongo, change: leftfold::react::Change) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn complete(store: leftfold_mongodb::Mongo, change: leftfold::react::TaskChange) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut session = store.database().client().start_session().await?;
 /// session.start_transaction().await?;
 /// // … what the handler writes, in this session …

@@ -47,7 +47,7 @@ pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, p
 /// | `application/cloudevents-batch+json` | many, as a JSON array |
 /// | `application/x-ndjson` | many, one in each line |
 ///
-/// With [`Fields`](crate::Fields) as mapping the body may have any type. It is one message, or many
+/// With [`FieldMapping`](crate::FieldMapping) as mapping the body may have any type. It is one message, or many
 /// as above.
 ///
 /// The response for one event is an object; for many it is an array in the same order. An example

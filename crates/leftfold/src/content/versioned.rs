@@ -36,7 +36,7 @@ const TRIES: usize = 50;
 /// does that automatically if the store is unavailable.
 ///
 /// ```
-/// use leftfold::content::{Answer, Versioned};
+/// use leftfold::content::{WriteAnswer, Versioned};
 /// use leftfold::Memory;
 /// # use serde::{Deserialize, Serialize};
 ///
@@ -46,14 +46,14 @@ const TRIES: usize = 50;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
 /// let products = Versioned::<Product, _>::new(Memory::default(), "products").await?;
 /// let shoes = Product { name: "shoes".into(), price: 4900 };
-/// let Answer::Applied(first) = products.insert("shoes", &shoes).await? else { panic!() };
-/// assert_eq!(products.insert("shoes", &shoes).await?, Answer::AlreadyApplied(first));
+/// let WriteAnswer::Applied(first) = products.insert("shoes", &shoes).await? else { panic!() };
+/// assert_eq!(products.insert("shoes", &shoes).await?, WriteAnswer::AlreadyApplied(first));
 ///
 /// let cheaper = Product { price: 3900, ..shoes.clone() };
-/// let Answer::Applied(second) = products.update("shoes", first, &cheaper).await? else { panic!() };
-/// assert_eq!(products.update("shoes", first, &cheaper).await?, Answer::AlreadyApplied(second));
+/// let WriteAnswer::Applied(second) = products.update("shoes", first, &cheaper).await? else { panic!() };
+/// assert_eq!(products.update("shoes", first, &cheaper).await?, WriteAnswer::AlreadyApplied(second));
 /// let dearer = Product { price: 5900, ..shoes };
-/// let Answer::Conflict(Some(current)) = products.update("shoes", first, &dearer).await? else { panic!() };
+/// let WriteAnswer::Conflict(Some(current)) = products.update("shoes", first, &dearer).await? else { panic!() };
 /// assert_eq!((current.version, current.document), (second, cheaper));
 /// # Ok(()) }
 /// ```

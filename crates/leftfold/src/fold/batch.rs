@@ -10,10 +10,10 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::ahead::Ahead;
+use super::cache::DocumentCache;
 use super::decode::{Decoded, decode};
 use super::folding::Folding;
 use super::slot::{DocumentSlot, Effect, Place};
-use super::working::DocumentCache;
 use super::{DocumentIds, Error, Folded, Projection, Route, threads};
 use crate::documents::{Collection, DocumentWrite, Tally};
 use crate::error::{Invalid, Result};

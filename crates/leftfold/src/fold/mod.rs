@@ -19,6 +19,7 @@
 mod absence;
 mod ahead;
 mod batch;
+mod cache;
 mod changes;
 mod decode;
 mod explain;
@@ -35,7 +36,6 @@ mod slot;
 mod status;
 mod threads;
 mod verify;
-mod working;
 
 pub use absence::Absence;
 pub(crate) use batch::Folder;

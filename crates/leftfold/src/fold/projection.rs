@@ -64,7 +64,7 @@ pub trait Projection: Send + Sync + 'static {
     /// Returns the version of its code. Increment it when `fold`, `route` or `upcast` produce
     /// another document from the same events.
     ///
-    /// [`Status`](super::Status) then says that the documents must be
+    /// [`ProjectionStatus`](super::ProjectionStatus) then says that the documents must be
     /// [rebuilt](crate::App::rebuild). Until then, readers see the old documents, and the new code
     /// continues with them.
     fn version(&self) -> u32 {
@@ -196,9 +196,9 @@ impl<E> Route<E> {
     /// Routes by the event's content.
     ///
     /// ```
-    /// # use leftfold::{Event, fold::{Ids, Route}};
+    /// # use leftfold::{Event, fold::{DocumentIds, Route}};
     /// struct Confirmed { client: String }
-    /// let by_client = Route::by(|event: &Event<Confirmed>| Ids::one(&event.data.client));
+    /// let by_client = Route::by(|event: &Event<Confirmed>| DocumentIds::one(&event.data.client));
     /// ```
     pub fn by(route: impl Fn(&Event<E>) -> Result<DocumentIds, Invalid> + Send + Sync + 'static) -> Self {
         Self::By(Box::new(route))

@@ -174,7 +174,7 @@ impl<D> Context<D> {
     }
 
     /// Stops every process from beginning runs of this reaction until an operator
-    /// [resumes](super::Reacting::resume) it. The reason is stored; handlers that already run
+    /// [resumes](super::ReactorHandle::resume) it. The reason is stored; handlers that already run
     /// continue. Use it for problems that only people can fix. To have this task run again
     /// afterwards, [defer](Self::defer) it too.
     pub async fn pause(&self, why: &str) -> Result<()> {

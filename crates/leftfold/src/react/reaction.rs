@@ -194,7 +194,7 @@ impl Reaction {
     }
 
     /// Begins a recurring reaction. Of all processes that define it, one runs it at a time. It is a
-    /// task like any other, with retries and history, and [`retry`](super::Reacting::retry) runs it
+    /// task like any other, with retries and history, and [`retry`](super::ReactorHandle::retry) runs it
     /// now.
     ///
     /// ```

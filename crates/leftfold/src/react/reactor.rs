@@ -20,7 +20,7 @@ use crate::error::{Invalid, Result};
 /// Configures the reactions on a store, and this process's share of the work.
 ///
 /// ```
-/// # use leftfold::react::{Plain, Reaction, Reactor};
+/// # use leftfold::react::{ExternalCollection, Reaction, Reactor};
 /// # use leftfold::{DocumentId, Json, Memory};
 /// # use serde::Deserialize;
 /// #[derive(Deserialize)]
@@ -36,7 +36,7 @@ use crate::error::{Invalid, Result};
 ///         Ok(())
 ///     });
 /// let reacting = Reactor::on(store.clone()).reaction(parcels).start().await?;
-/// store.write_plain(&Plain::new("orders")?, DocumentId::new("o-1")?, Some(Json::parse(r#"{"paid":true}"#)?));
+/// store.write_plain(&ExternalCollection::new("orders")?, DocumentId::new("o-1")?, Some(Json::parse(r#"{"paid":true}"#)?));
 /// reacting.idle().await?;
 /// assert_eq!(reacting.counts().done, 1);
 /// reacting.stop(std::time::Duration::from_secs(5)).await;
@@ -107,7 +107,7 @@ impl<S: ReactionStore> Reactor<S> {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// Registers the reactions, then plans and runs tasks until it is [stopped](Reacting::stop).
+    /// Registers the reactions, then plans and runs tasks until it is [stopped](ReactorHandle::stop).
     pub async fn start(self) -> Result<ReactorHandle<S>> {
         Ok(self.register().await?.start())
     }
@@ -160,7 +160,7 @@ pub struct Registration<S> {
 }
 
 impl<S: ReactionStore> Registration<S> {
-    /// Plans and runs tasks until it is [stopped](Reacting::stop).
+    /// Plans and runs tasks until it is [stopped](ReactorHandle::stop).
     pub fn start(self) -> ReactorHandle<S> {
         let Self { shared, places, plans } = self;
         let mut planners = JoinSet::new();

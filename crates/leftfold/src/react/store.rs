@@ -445,7 +445,7 @@ pub trait ReactionStore: Log + Clone + Send + Sync + 'static {
     /// Wakes all runners, in every process, because tasks may be due.
     fn wake(&self) -> impl Future<Output = Result<()>> + Send;
 
-    /// Waits until [`stir`](Self::stir) was called after the call that returned `since`, or until
+    /// Waits until [`wake`](Self::wake) was called after the call that returned `since`, or until
     /// `patience` has passed. Returns the number for the next call.
     fn woken(&self, since: u64, patience: Duration) -> impl Future<Output = Result<u64>> + Send;
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::change;
 use super::difference::{Difference, compare};
-use super::keep::tidy;
+use super::live::tidy;
 use super::switch::{complete, fold_beside, folded, switch};
 use crate::documents::{Generations, Store};
 use crate::error::{Error, Kind, Result};

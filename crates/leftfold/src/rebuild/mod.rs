@@ -15,7 +15,7 @@
 
 mod difference;
 mod handle;
-mod keep;
+mod live;
 mod switch;
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 pub use difference::{Difference, Sampled};
 pub use handle::{Progress, Rebuild};
-pub(crate) use keep::{rebuild_if_changed, run_live, tidy};
+pub(crate) use live::{rebuild_if_changed, run_live, tidy};
 pub(crate) use switch::{frozen, undo};
 
 use crate::documents::{Collection, Documents, Generations};

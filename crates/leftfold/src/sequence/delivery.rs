@@ -42,7 +42,7 @@ pub enum Policy {
     Arrival,
 }
 
-/// The result of a delivery. All but [`Answer::Refused`] are durable: the feed may drop the
+/// The result of a delivery. All but [`IngestAnswer::Refused`] are durable: the feed may drop the
 /// delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IngestAnswer {

@@ -420,7 +420,7 @@ pub trait Sequences: Append {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(StreamId, StreamState)>>> + Send;
 
-    /// Returns streams with held events that are [due](Due::is), the longest waiting first.
+    /// Returns streams with held events that are [due](DueGaps::is), the longest waiting first.
     fn overdue(
         &self,
         due: DueGaps,

@@ -22,11 +22,11 @@ use crate::sequence::{
 /// both at once, so all guarantees hold.
 ///
 /// ```
-/// use leftfold::{Apart, Leftfold, Memory};
+/// use leftfold::{SplitStore, Leftfold, Memory};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> leftfold::Result<()> {
-/// let app = Leftfold::on(Apart { log: Memory::default(), documents: Memory::default() });
+/// let app = Leftfold::on(SplitStore { log: Memory::default(), documents: Memory::default() });
 /// # app.open().await?;
 /// # Ok(())
 /// # }
