@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{Write as _, stdout};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// Words at the start of a comment that stand for an unnamed noun.
@@ -50,8 +52,12 @@ pub(crate) fn report(arguments: &[&str]) -> ExitCode {
             Err(error) => eprintln!("could not read {path}: {error}"),
         }
     }
-    print!("{}", if flags.contains(&&"--lines") { places(&reports) } else { table(&reports) });
-    ExitCode::SUCCESS
+    let text = if flags.contains(&&"--lines") { places(&reports) } else { table(&reports) };
+    match stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has seen enough.
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 /// Returns the tracked files with prose.
@@ -63,13 +69,17 @@ fn files(paths: &[&&str]) -> Result<Vec<String>, String> {
         return Err("git ls-files failed; run this in the repository".to_owned());
     }
     let listed = String::from_utf8_lossy(&listed.stdout);
-    let has_prose = |path: &&str| [".rs", ".md", ".js", ".mjs"].iter().any(|end| path.ends_with(end));
+    let has_prose = |path: &&str| ["rs", "md", "js", "mjs"].contains(&extension(path));
     Ok(listed.lines().filter(has_prose).map(str::to_owned).collect())
+}
+
+fn extension(path: &str) -> &str {
+    Path::new(path).extension().and_then(|extension| extension.to_str()).unwrap_or_default()
 }
 
 impl Report {
     fn of(path: &str, text: &str) -> Self {
-        let is_page = path.ends_with(".md");
+        let is_page = extension(path) == "md";
         let blocks = if is_page { page(text) } else { comments(text) };
         let mut report = Self::default();
         for block in &blocks {

@@ -32,12 +32,13 @@ fn no_two_public_types_share_a_name() {
     assert!(twice.is_empty(), "rename all but one of each:\n{}", twice.join("\n"));
 }
 
-/// Returns the name of the public type that a line defines.
+/// Returns the name of the public type that a line defines, unless a macro's argument names it.
 fn public_type(line: &str) -> Option<&str> {
     let definition = line.trim_start().strip_prefix("pub ")?;
     let keywords = ["struct ", "enum ", "trait ", "type "];
     let name = keywords.iter().find_map(|keyword| definition.strip_prefix(keyword))?;
-    name.split(|character: char| !character.is_alphanumeric() && character != '_').next()
+    let name = name.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
+    (!name.is_empty()).then_some(name)
 }
 
 /// Returns the source files of a directory, without those of tests.
@@ -48,7 +49,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() && name != "tests" {
             found.extend(sources(&path));
-        } else if name.ends_with(".rs") && name != "tests.rs" {
+        } else if path.extension().is_some_and(|extension| extension == "rs") && name != "tests.rs" {
             found.push(path);
         }
     }

@@ -288,7 +288,7 @@ pub(crate) async fn run<S: Computing>(subject: &S, json: bool) -> Result<()> {
     times.lock().unwrap_or_else(PoisonError::into_inner).calls.clear();
     let (ours, server) = (own_time()?, subject.server_time().await?);
     let took = run.handle_all(subject, place).await?;
-    let (ours, server) = (own_time()? - ours, subject.server_time().await?.zip(server));
+    let (ours, server) = (own_time()?.saturating_sub(ours), subject.server_time().await?.zip(server));
     let calls = times.lock().unwrap_or_else(PoisonError::into_inner).calls.clone();
     run.stop().await;
     subject.remove(place).await?;

@@ -120,13 +120,14 @@ pub(crate) async fn show_task<P: Place>(place: &P, args: &OneTask, out: &mut Out
     if let Some(error) = error {
         out.line(format_args!("  {error}"))?;
     }
-    match suspicion {
-        Suspicion::None => {}
-        Suspicion::Many => {
-            out.line("  a suspect, because its process ended: runs among at most 64 of them")?
-        }
-        Suspicion::Few => out.line("  a suspect, because its process ended: runs among at most 8 of them")?,
-        Suspicion::Alone => out.line("  a suspect, because its process ended: runs alone")?,
+    let company = match suspicion {
+        Suspicion::None => None,
+        Suspicion::Many => Some("among at most 64 suspects"),
+        Suspicion::Few => Some("among at most 8 suspects"),
+        Suspicion::Alone => Some("alone"),
+    };
+    if let Some(company) = company {
+        out.line(format_args!("  a suspect, because its process died: it runs {company}"))?;
     }
     out.line(format_args!("  watched: {}", shorten(watched.as_str(), 200)))?;
     for run in history {
