@@ -20,10 +20,10 @@
 //! ```
 //! use leftfold::Json;
 //! use leftfold::react::Reaction;
-//! use leftfold_webhook::{Guard, Signer, Webhook};
+//! use leftfold_webhook::{AddressGuard, Signer, Webhook};
 //!
 //! let signer = Signer::new("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")?;
-//! let webhook = Webhook::new("https://shop.example/hooks", signer, Guard::default())?;
+//! let webhook = Webhook::new("https://shop.example/hooks", signer, AddressGuard::default())?;
 //! let reaction = webhook.run(Reaction::on_plain::<Json>("orders", "order-paid"));
 //! # Ok::<(), leftfold::Error>(())
 //! ```

@@ -18,20 +18,20 @@ use crate::error::Failure;
 /// task before [`save_task_in`] saves it.
 ///
 /// ```
-/// use leftfold::react::{Change, Moment, Outcome, Rules, TaskKey};
+/// use leftfold::react::{TaskChange, TaskMoment, RunOutcome, Rules, TaskKey};
 /// use leftfold_sqlite::{save_task_in, task_in};
 /// use rusqlite::{Connection, TransactionBehavior};
 ///
 /// /// Books a payment, exactly once, however often the task is run.
-/// fn book(file: &mut Connection, key: &TaskKey, epoch: u64, rules: &Rules, moment: Moment) -> leftfold::Result<bool> {
+/// fn book(file: &mut Connection, key: &TaskKey, epoch: u64, rules: &Rules, moment: TaskMoment) -> leftfold::Result<bool> {
 ///     let books = |error: rusqlite::Error| leftfold::Error::new(leftfold::Kind::Store, error.to_string());
 ///     let transaction = file.transaction_with_behavior(TransactionBehavior::Immediate).map_err(books)?;
 ///     let Some(task) = task_in(&transaction, key)? else { return Ok(false) };
 ///     let seen = task.version;
 ///     // If the claim no longer stands, nothing is booked.
-///     let Some(done) = task.finish(epoch, Outcome::Done, rules, moment) else { return Ok(false) };
+///     let Some(done) = task.finish(epoch, RunOutcome::Done, rules, moment) else { return Ok(false) };
 ///     transaction.execute("INSERT INTO payments VALUES (?1)", [key.document.as_str()]).map_err(books)?;
-///     if !save_task_in(&transaction, Change::Update(seen, done))? {
+///     if !save_task_in(&transaction, TaskChange::Update(seen, done))? {
 ///         return Ok(false);
 ///     }
 ///     transaction.commit().map_err(books)?;
