@@ -15,18 +15,19 @@ use crate::place::Named;
 
 const EXIT_STATUS: &str = "\
 Exit status:
-  0    done
-  1    the answer is no: read models differ from their fold, there is no such document, it is parked or not
-       folded in time, something still fails, or the doctor finds something wrong
-  2    the command can't be understood: arguments, a collection, an id or a bookmark
+  0    success
+  1    a check failed: documents differ from the log, a document is missing, parked or not folded
+       in time, a retry still fails, or the doctor found a problem
+  2    invalid usage: an argument, the configuration, a collection, an id or a bookmark
   3    the store can't be opened, or failed
   130  interrupted";
 
 const ABOUT: &str = "\
-Folds events into documents, each exactly once and in order.
+Fold events into documents, each event exactly once and in order.
 
-Read models of your own are in JavaScript, as leftfold.toml names them: all commands find that file where they are run, or by --config. Without
-it, and with --store, they are about those of the example, a small shop: cart_details, client_summary, daily_totals and open_carts.";
+leftfold.toml configures the store and your read models in JavaScript. Commands use the file in the \
+current directory, or the file that --config names. Without a file, or with --store, they use the read \
+models of the example shop: cart_details, client_summary, daily_totals and open_carts.";
 
 /// The variable that names the store if `--store` does not. Other users of the machine can't see
 /// it.
@@ -309,7 +310,7 @@ pub(crate) struct Explain {
     pub(crate) document: Document,
     /// Explain the document as of a revision, an event (stream@revision) or a time such as
     /// 2026-01-01T00:00:00Z
-    #[arg(long, value_name = "MOMENT", value_parser = moment)]
+    #[arg(long, value_name = "REVISION|EVENT|TIME", value_parser = moment)]
     pub(crate) at: Option<AsOf>,
     /// Print why the document is missing: its events never came, wait, failed, were skipped or
     /// deleted it
@@ -365,7 +366,7 @@ pub(crate) struct Get {
     pub(crate) timeout: Duration,
     /// Print the document as of a revision, an event (stream@revision) or a time such as
     /// 2026-01-01T00:00:00Z
-    #[arg(long, value_name = "MOMENT", value_parser = moment, conflicts_with = "at_least")]
+    #[arg(long, value_name = "REVISION|EVENT|TIME", value_parser = moment, conflicts_with = "at_least")]
     pub(crate) at: Option<AsOf>,
 }
 

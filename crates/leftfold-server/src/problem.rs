@@ -34,31 +34,31 @@ macro_rules! problems {
 }
 
 problems! {
-    invalid = BAD_REQUEST "invalid" "The request can't be understood";
-    unauthorized = UNAUTHORIZED "unauthorized" "A token is needed";
+    invalid = BAD_REQUEST "invalid" "The request is invalid";
+    unauthorized = UNAUTHORIZED "unauthorized" "A valid token is required";
     forbidden = FORBIDDEN "forbidden" "The token does not allow this";
-    foreign = FORBIDDEN "foreign-origin" "Pages of other sites may not do this";
-    missing = NOT_FOUND "not-found" "There is no such thing";
-    not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "This can't be done here";
-    too_slow = REQUEST_TIMEOUT "too-slow" "The body did not come in time";
-    conflict = CONFLICT "conflict" "It contradicts what is there";
-    wrong_revision = CONFLICT "wrong-revision" "Somebody else was faster";
+    foreign = FORBIDDEN "foreign-origin" "Pages of other sites may not send this request";
+    missing = NOT_FOUND "not-found" "Not found";
+    not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "The method is not allowed here";
+    too_slow = REQUEST_TIMEOUT "too-slow" "The body did not arrive in time";
+    conflict = CONFLICT "conflict" "The request conflicts with the current state";
+    wrong_revision = CONFLICT "wrong-revision" "The stream is at another revision";
     parked = CONFLICT "parked" "An event could not be folded";
     too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
-    unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
+    unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "The content type is not supported";
     headers_too_large = REQUEST_HEADER_FIELDS_TOO_LARGE "headers-too-large" "The headers are too large";
-    misdirected = MISDIRECTED_REQUEST "misdirected" "This is meant for another server";
-    key_reused = UNPROCESSABLE_ENTITY "key-reused" "The key belongs to another request";
-    too_many = TOO_MANY_REQUESTS "too-many-requests" "These are too many requests";
-    full = TOO_MANY_REQUESTS "full" "There is no room now";
-    crowded = SERVICE_UNAVAILABLE "too-many-connections" "Your address has too many connections";
-    lagging = SERVICE_UNAVAILABLE "lagging" "It is not folded yet";
-    unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
+    misdirected = MISDIRECTED_REQUEST "misdirected" "The request is for another host";
+    key_reused = UNPROCESSABLE_ENTITY "key-reused" "A different request used this key";
+    too_many = TOO_MANY_REQUESTS "too-many-requests" "Too many requests";
+    full = TOO_MANY_REQUESTS "full" "A limit is reached";
+    crowded = SERVICE_UNAVAILABLE "too-many-connections" "The client has too many connections";
+    lagging = SERVICE_UNAVAILABLE "lagging" "The event is not folded yet";
+    unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store is unavailable";
     exhausted = SERVICE_UNAVAILABLE "out-of-memory" "The server is short of memory";
-    contended = SERVICE_UNAVAILABLE "contended" "Others keep changing the same thing";
-    not_ready = SERVICE_UNAVAILABLE "not-ready" "Requests can't be served now";
-    degraded = SERVICE_UNAVAILABLE "degraded" "Something does not work";
-    damaged = INTERNAL_SERVER_ERROR "damaged" "What is stored is damaged";
+    contended = SERVICE_UNAVAILABLE "contended" "Other writers keep changing the same data";
+    not_ready = SERVICE_UNAVAILABLE "not-ready" "The server is not ready";
+    degraded = SERVICE_UNAVAILABLE "degraded" "The server is degraded";
+    damaged = INTERNAL_SERVER_ERROR "damaged" "The stored data is damaged";
     failed = INTERNAL_SERVER_ERROR "failed" "The server failed";
 }
 

@@ -24,10 +24,10 @@ const ANONYMOUS: &str = "anonymous";
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     vec![
-        Operation::get("/audit", "listAudit", "What operators did, the newest first", list::<S>)
+        Operation::get("/audit", "listAudit", "List the actions of operators, newest first", list::<S>)
             .scope(Scope::Operate)
-            .query("after", "The place to go on from, as the last page named it", "string")
-            .query("limit", "The most entries; 100 if not said, at most 1000", "integer"),
+            .query("after", "The `after` of the previous page", "string")
+            .query("limit", "The maximum number of entries: 100 by default, at most 1000", "integer"),
     ]
 }
 
@@ -100,4 +100,4 @@ pub(super) fn reason() -> Value {
 }
 
 /// The description of a reason.
-pub(super) const REASON: &str = "Why it is done; kept in the audit trail";
+pub(super) const REASON: &str = "The reason of the action; kept in the audit trail";

@@ -25,21 +25,22 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/collections/{collection}/changes",
             "watchCollection",
-            "Documents as they change, as a stream of messages",
+            "Stream the changed documents of a collection",
             watch::<S>,
         )
         .scope(Scope::Read)
         .query(
             "after",
-            "The place in the log to go on from, as a message named it; the end if not said",
+            "The place in the log to resume from: the id of a message; the end of the log by default",
             "string",
         )
-        .header("Last-Event-ID", "The same")
+        .header("Last-Event-ID", "The id of the last received message; overrides `after`")
         .answers(
             200,
             "text/event-stream",
-            "Messages `changed` with {id, document}; the document is null when it is gone. A message \
-             `leftfold-heartbeat` comes first, and after 15 silent seconds. The id of each message resumes after it",
+            "Messages `changed` with {id, document}. The document is null if it was deleted. A message \
+             `leftfold-heartbeat` comes first, and after 15 silent seconds. A client can resume after the \
+             id of any message",
         ),
     ]
 }

@@ -28,79 +28,96 @@ use crate::{Backend, Shared};
 /// The maximum number of documents to examine for one page of matches.
 const LOOKED_AT: usize = 10_000;
 /// The description of `at`.
-const AT: &str = "As it was at a revision of its stream, after an event (stream@revision), or at a time such as 2026-01-01T00:00:00Z";
+const AT: &str = "Read an earlier state: at a revision of its stream, after an event (stream@revision), or \
+                  at a time such as 2026-01-01T00:00:00Z";
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     vec![
         Operation::get(
             "/status",
             "status",
-            "How far each projection is, what waits before the log, and what failed last",
+            "Show the progress of each projection, the held deliveries and the last errors",
             status::<S>,
         )
         .scope(Scope::Read),
-        Operation::get("/collections/{collection}/documents/{id}", "getDocument", "A document", get::<S>)
-            .scope(Scope::Read)
-            .query("at_least", "The bookmark of an event that must be folded first", "string")
-            .query("wait", "How long to wait for it; 5s if not said, at most 60s", "string")
-            .query("at", AT, "string")
-            .header("If-None-Match", "The ETag of what is known already")
-            .answers(304, "", "It is still the same")
-            .fails(404, "There is no such document")
-            .fails(409, "It is set aside: an event could not be folded")
-            .fails(503, "The event is not folded yet"),
-        Operation::get("/collections/{collection}/documents", "listDocuments", "Documents by id", list::<S>)
-            .scope(Scope::Read)
-            .query("filter", "A condition in MongoDB's query language, as JSON", "string")
-            .query("after", "The id to go on from", "string")
-            .query("limit", "The most documents; 100 if not said, at most 1000", "integer"),
+        Operation::get(
+            "/collections/{collection}/documents/{id}",
+            "getDocument",
+            "Read a document",
+            get::<S>,
+        )
+        .scope(Scope::Read)
+        .query("at_least", "Wait until the event with this bookmark is folded", "string")
+        .query("wait", "The maximum time to wait for it: 5s by default, at most 60s", "string")
+        .query("at", AT, "string")
+        .header("If-None-Match", "The ETag of a document that the client already has")
+        .answers(304, "", "The document has not changed")
+        .fails(404, "The document does not exist")
+        .fails(409, "The document is parked: an event could not be folded")
+        .fails(503, "The event is not folded yet"),
+        Operation::get(
+            "/collections/{collection}/documents",
+            "listDocuments",
+            "List documents by id",
+            list::<S>,
+        )
+        .scope(Scope::Read)
+        .query("filter", "A filter in MongoDB's query language, as JSON", "string")
+        .query("after", "The `after` of the previous page, or any id", "string")
+        .query("limit", "The maximum number of documents: 100 by default, at most 1000", "integer"),
         Operation::get(
             "/collections/{collection}/documents/{id}/explanation",
             "explainDocument",
-            "The events that made a document, and what each changed, in parts; long values are cut to where they differ",
+            "List the events of a document and their changes, in pages; long values are shortened",
             explain::<S>,
         )
         .scope(Scope::Read)
         .query("at", AT, "string")
-        .query("after", "Where to go on: `next` of the part before", "string")
-        .query("limit", "The most events; 100 if not said, at most 1000. A part also ends at a mebibyte", "integer")
-        .fails(404, "Nothing was folded into such a document yet"),
+        .query("after", "The `next` of the previous page", "string")
+        .query(
+            "limit",
+            "The maximum number of events: 100 by default, at most 1000. A page also ends at 1 MiB",
+            "integer",
+        )
+        .fails(404, "No event was folded into this document yet"),
         Operation::get(
             "/collections/{collection}/documents/{id}/absence",
             "whyNotDocument",
-            "Why a document is not there: its events never came, wait, failed, were passed over, or deleted it",
+            "Explain why a document is missing: events never came, wait, failed, were skipped or deleted it",
             why_not::<S>,
         )
         .scope(Scope::Read),
         Operation::post(
             "/collections/{collection}/documents/{id}/refold",
             "refoldDocument",
-            "Fold a document anew from its first event",
+            "Fold a document again from its first event",
             refold::<S>,
         )
-        .scope(Scope::Operate).once()
+        .scope(Scope::Operate)
+        .once()
         .optional_body("application/json", reason()),
         Operation::get(
             "/collections/{collection}/parked",
             "listParked",
-            "What is set aside because an event could not be folded",
+            "List parked documents and streams",
             parked::<S>,
         )
         .scope(Scope::Operate)
-        .query("after", "The `after` of the page before", "string")
-        .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
+        .query("after", "The `after` of the previous page", "string")
+        .query("limit", "The maximum number of items: 100 by default, at most 1000", "integer"),
         Operation::post(
             "/collections/{collection}/parked/retry",
             "retryParked",
-            "Try again what is set aside",
+            "Retry parked documents and streams",
             retry::<S>,
         )
-        .scope(Scope::Operate).once()
+        .scope(Scope::Operate)
+        .once()
         .body(
             "application/json",
             json!({
                 "type": "object", "additionalProperties": false,
-                "description": "Which; all if none are named.",
+                "description": "The documents and streams to retry; all that are parked by default.",
                 "properties": {
                     "documents": { "type": "array", "items": { "type": "string" } },
                     "streams": { "type": "array", "items": { "type": "string" } },

@@ -19,12 +19,12 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::post(
             "/counters/{name}",
             "draw",
-            "The next numbers of a counter, which nobody else gets",
+            "Draw the next numbers of a counter; no other request gets them",
             draw::<S>,
         )
         .scope(Scope::Ingest)
-        .query("count", "How many; 1 if not said, at most 1000000", "integer")
-        .header("Idempotency-Key", "The same request again gets the same numbers"),
+        .query("count", "How many numbers to draw: 1 by default, at most 1000000", "integer")
+        .header("Idempotency-Key", "Makes the request idempotent: a repeated request gets the same numbers"),
     ]
 }
 

@@ -15,7 +15,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/doctor",
             "examine",
-            "Looks over the store, the projections, what waits and the reactions; each finding that is not fine says what to do",
+            "Examine the store, projections, held deliveries and reactions, with advice for each problem",
             examine::<S>,
         )
         .scope(Scope::Operate),

@@ -11,7 +11,7 @@ pub(crate) const PATH: &str = "/events";
 pub(super) fn described() -> Described {
     let event = json!({
         "type": "object",
-        "description": "A CloudEvent 1.0: its subject is the stream, the extension sequence its revision there.",
+        "description": "A CloudEvent 1.0. `subject` is the stream, and `sequence` is the revision.",
         "required": ["specversion", "id", "source", "type"],
         "properties": {
             "specversion": { "const": "1.0" }, "id": { "type": "string" }, "source": { "type": "string" },
@@ -20,24 +20,21 @@ pub(super) fn described() -> Described {
         },
     });
     let many = json!({ "type": "array", "items": event });
-    let summary = "Bring events that may come twice or out of order; what became of each is answered when it is durable, and an event that is sent again \
-                   is known by its id";
+    let summary = "Ingest events that may be duplicate or out of order. The response contains the outcome of \
+                   each event, after it is durable. Ids identify duplicates";
     Described::new("post", "ingest", summary)
         .scope(Scope::Ingest)
         .body("application/cloudevents+json", event)
         .body("application/cloudevents-batch+json", many)
-        .body(
-            "application/x-ndjson",
-            json!({ "type": "string", "description": "One CloudEvent in each line." }),
-        )
+        .body("application/x-ndjson", json!({ "type": "string", "description": "One CloudEvent per line." }))
         .answers(
             200,
             "application/json",
-            "An answer, or one for each of many: appended, duplicate, held, stale, conflict or rejected",
+            "The outcome of each event: appended, duplicate, held, stale, conflict or rejected",
         )
-        .fails(400, "It is no event, or the body can't be read; nothing was kept")
+        .fails(400, "The event is invalid, or the body can't be read. Nothing was recorded")
         .fails(413, "The body is too large")
-        .fails(415, "This is no type of events")
-        .fails(429, "Some found no room: send them again")
-        .fails(503, "The store can't be reached: send all again")
+        .fails(415, "The content type is not supported")
+        .fails(429, "There was no room for the events with the answer `refused`. Send them again later")
+        .fails(503, "The store is unavailable. Send all events again")
 }

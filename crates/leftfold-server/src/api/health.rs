@@ -20,28 +20,28 @@ use crate::{Backend, Shared};
 
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     vec![
-        Operation::get("/healthz", "live", "Whether the process lives", live).answers(
+        Operation::get("/healthz", "live", "Check that the process runs", live).answers(
             200,
             "text/plain",
-            "It does",
+            "The process runs",
         ),
         Operation::get(
             "/readyz",
             "ready",
-            "Whether requests can be served: the store can be read and written, and the server is not about to stop",
+            "Check that the server can serve requests: the store works, and the server is not about to stop",
             ready::<S>,
         )
-        .query("strict", "Whether what does not work, though requests can be served, is a failure, too", "boolean")
-        .header("Authorization", "A token, whatever its scopes: with it, the reasons are told")
+        .query("strict", "Respond with 503 also if the server is degraded", "boolean")
+        .header("Authorization", "A token with any scopes; the response then contains the reasons")
         .answers(
             200,
             "text/plain",
-            "`ready`; or `degraded`, if a projection is stuck, failing or has something parked, or a feed is dead",
+            "`ready`; or `degraded` if a projection is stuck, fails or has parked records, or a feed is dead",
         )
-        .fails(503, "It is not; or, with `strict`, it is degraded"),
-        Operation::get("/metrics", "metrics", "Figures, as Prometheus reads them", metrics::<S>)
+        .fails(503, "The server is not ready or, with `strict`, degraded"),
+        Operation::get("/metrics", "metrics", "Export metrics for Prometheus", metrics::<S>)
             .scope(Scope::Read)
-            .answers(200, "text/plain", "Here they are"),
+            .answers(200, "text/plain", "Metrics in Prometheus' text format"),
     ]
 }
 
@@ -168,16 +168,12 @@ async fn metrics<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
 /// Writes whether requests can be served, and which parts do not work although they can.
 fn readiness<S: Backend>(shared: &Shared<S>, figures: &mut Figures) {
     let is_ready = !shared.is_stopping() && shared.readiness.refusal().is_none();
-    figures.family("leftfold_ready", "gauge", "Whether requests can be served.");
+    figures.family("leftfold_ready", "gauge", "1 if the server can serve requests, else 0.");
     figures.figure("leftfold_ready", &[], u8::from(is_ready));
     let troubles = shared.readiness.troubles();
-    figures.family(
-        "leftfold_degraded",
-        "gauge",
-        "Whether something does not work, though requests can be served.",
-    );
+    figures.family("leftfold_degraded", "gauge", "1 if a projection or a feed does not work, else 0.");
     figures.figure("leftfold_degraded", &[], u8::from(!troubles.is_empty()));
-    figures.family("leftfold_trouble", "gauge", "What does not work: a projection or a feed.");
+    figures.family("leftfold_trouble", "gauge", "Projections and feeds that do not work, by kind and name.");
     for trouble in troubles {
         let labels = [("kind", trouble.kind.name()), ("name", trouble.name.as_str())];
         figures.figure("leftfold_trouble", &labels, 1);
@@ -195,60 +191,62 @@ async fn folded<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result
     family("leftfold_lag_events", "gauge", "Events in the log that are not folded yet.", &|status| {
         float(status.lag)
     });
-    family(
-        "leftfold_lag_seconds",
-        "gauge",
-        "How long ago the first event happened that is not folded yet.",
-        &|status| age(status.behind_since),
-    );
-    family("leftfold_events_folded_total", "counter", "Events that went through.", &|status| {
-        float(status.tally.events)
+    family("leftfold_lag_seconds", "gauge", "Age of the oldest event that is not folded yet.", &|status| {
+        age(status.behind_since)
     });
-    family("leftfold_events_per_second", "gauge", "Events folded by this process, lately.", &|status| {
+    family(
+        "leftfold_events_folded_total",
+        "counter",
+        "Events that the projection has processed.",
+        &|status| float(status.tally.events),
+    );
+    family("leftfold_events_per_second", "gauge", "Recent events per second of this process.", &|status| {
         status.events_per_second
     });
     family("leftfold_documents", "gauge", "Documents that readers see.", &|status| float(status.documents));
-    family("leftfold_parked_documents", "gauge", "Documents that are set aside.", &|status| {
+    family("leftfold_parked_documents", "gauge", "Parked documents.", &|status| {
         float(status.parked_documents)
     });
-    family("leftfold_parked_streams", "gauge", "Streams that are set aside.", &|status| {
-        float(status.parked_streams)
-    });
+    family("leftfold_parked_streams", "gauge", "Parked streams.", &|status| float(status.parked_streams));
     family(
         "leftfold_parked_oldest_seconds",
         "gauge",
-        "How long the first of what is set aside is.",
+        "Time since the oldest parked document or stream was parked.",
         &|status| age(status.parked_since),
     );
-    family("leftfold_conflicts_total", "counter", "Writes that were refused by their guards.", &|status| {
-        float(status.tally.conflicts)
-    });
+    family(
+        "leftfold_conflicts_total",
+        "counter",
+        "Documents folded again because another writer changed them.",
+        &|status| float(status.tally.conflicts),
+    );
     family(
         "leftfold_cache_hits_total",
         "counter",
-        "Applications of an event whose document was at hand in this process.",
+        "Events whose document was in the cache of this process.",
         &|status| float(status.figures.cache_hits),
     );
-    family("leftfold_cache_misses_total", "counter", "Documents that this process had to load.", &|status| {
-        float(status.figures.cache_misses)
-    });
+    family(
+        "leftfold_cache_misses_total",
+        "counter",
+        "Documents that this process loaded from the store.",
+        &|status| float(status.figures.cache_misses),
+    );
     let mut histogram = |name: &str, help: &str, of: fn(&ProjectionStatus) -> &Histogram| {
         figures.family(name, "histogram", help);
         for status in &all {
             figures.histogram(name, ("projection", &status.projection), of(status));
         }
     };
-    histogram("leftfold_commit_seconds", "How long commits of this process took.", |status| {
+    histogram("leftfold_commit_seconds", "Duration of commits of this process.", |status| {
         &status.figures.commit_seconds
     });
-    histogram("leftfold_batch_events", "How many events the batches of this process had.", |status| {
+    histogram("leftfold_batch_events", "Events per batch of this process.", |status| {
         &status.figures.batch_events
     });
-    histogram(
-        "leftfold_batch_documents",
-        "How many documents the batches of this process wrote.",
-        |status| &status.figures.batch_documents,
-    );
+    histogram("leftfold_batch_documents", "Documents written per batch of this process.", |status| {
+        &status.figures.batch_documents
+    });
     Ok(())
 }
 
@@ -259,31 +257,35 @@ fn age(since: Option<Timestamp>) -> f64 {
 
 async fn sequenced<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result<(), Problem> {
     let status = shared.sequencer.status().await?;
-    figures.family("leftfold_deliveries_total", "counter", "Deliveries, by what became of them.");
+    figures.family("leftfold_deliveries_total", "counter", "Deliveries by outcome.");
     for (name, number) in status.counts.named() {
         figures.figure("leftfold_deliveries_total", &[("became", name)], number);
     }
-    figures.family("leftfold_held_events", "gauge", "Events that came early and wait.");
+    figures.family("leftfold_held_events", "gauge", "Early events that wait for missing revisions.");
     figures.figure("leftfold_held_events", &[], status.held);
-    figures.family("leftfold_held_oldest_seconds", "gauge", "How long the longest has been waiting.");
+    figures.family(
+        "leftfold_held_oldest_seconds",
+        "gauge",
+        "Time that the longest-waiting stream has waited.",
+    );
     figures.figure("leftfold_held_oldest_seconds", &[], age(status.waits_since));
-    figures.family("leftfold_conflicting_events", "gauge", "Events that contradict what is there.");
+    figures.family("leftfold_conflicting_events", "gauge", "Unresolved conflicts.");
     figures.figure("leftfold_conflicting_events", &[], status.conflicts);
-    figures.family("leftfold_rejected_messages", "gauge", "Messages that are no events.");
+    figures.family("leftfold_rejected_messages", "gauge", "Rejected messages.");
     figures.figure("leftfold_rejected_messages", &[], status.rejected);
     Ok(())
 }
 
 async fn reacted<S: Backend>(shared: &Shared<S>, figures: &mut Figures) -> Result<(), Problem> {
     let depths = shared.reacting.depths().await?;
-    figures.family("leftfold_tasks", "gauge", "Tasks, by reaction and state.");
+    figures.family("leftfold_tasks", "gauge", "Tasks by reaction and state.");
     for (reaction, depth) in &depths {
         for (state, number) in &depth.states {
             let state = format!("{state:?}").to_lowercase();
             figures.figure("leftfold_tasks", &[("reaction", reaction), ("state", &state)], number);
         }
     }
-    figures.family("leftfold_tasks_oldest_due_seconds", "gauge", "How long the oldest task has been due.");
+    figures.family("leftfold_tasks_oldest_due_seconds", "gauge", "Time that the oldest task has been due.");
     for (reaction, depth) in &depths {
         figures.figure("leftfold_tasks_oldest_due_seconds", &[("reaction", reaction)], age(depth.oldest_due));
     }

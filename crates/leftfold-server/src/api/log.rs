@@ -24,18 +24,18 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/log",
             "readLog",
-            "Events after a place in the log; as a stream, if text/event-stream is accepted",
+            "Read the log from a place on; as an event stream with `Accept: text/event-stream`",
             read::<S>,
         )
         .scope(Scope::Read)
         .query(
             "after",
-            "The place, as an answer named it; the beginning if not said, the end if `end`",
+            "The `after` of a previous response, or `end`; the beginning of the log by default",
             "string",
         )
-        .query("limit", "The most events; 100 if not said, at most 1000", "integer")
-        .query("wait", "How long to wait where there are none yet, such as 30s", "string")
-        .header("Last-Event-ID", "The place to go on from, for a stream"),
+        .query("limit", "The maximum number of events: 100 by default, at most 1000", "integer")
+        .query("wait", "The maximum time to wait for the first event, such as 30s; at most 60s", "string")
+        .header("Last-Event-ID", "The id of the last message of an event stream; resumes after it"),
     ]
 }
 

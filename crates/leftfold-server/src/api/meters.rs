@@ -26,32 +26,32 @@ fn memory<S: Backend>(shared: &Shared<S>, figures: &mut Figures) {
     by_use(
         "leftfold_memory_refused_total",
         "counter",
-        "Times that the memory budget had no room.",
+        "Allocations that the memory budget refused.",
         &|r#use| budget.refused(r#use),
     );
     if budget.limit() < usize::MAX {
-        figures.family("leftfold_memory_limit_bytes", "gauge", "The memory budget.");
+        figures.family("leftfold_memory_limit_bytes", "gauge", "Limit of the memory budget.");
         figures.figure("leftfold_memory_limit_bytes", &[], budget.limit());
     }
 }
 
 fn requests<S: Backend>(shared: &Shared<S>, figures: &mut Figures) {
     let meters = &shared.meters;
-    figures.family("leftfold_http_requests_total", "counter", "Requests that were answered.");
+    figures.family("leftfold_http_requests_total", "counter", "Answered requests.");
     for (counted, number) in meters.requests() {
         let status = counted.status.to_string();
         let labels = [("method", counted.method), ("route", &counted.route), ("status", &status)];
         figures.figure("leftfold_http_requests_total", &labels, number);
     }
     let name = "leftfold_http_request_seconds";
-    figures.family(name, "histogram", "Time until the answer to a request began.");
+    figures.family(name, "histogram", "Time until the response to a request began.");
     for (route, seconds) in meters.seconds() {
         figures.histogram(name, ("route", &route), &seconds);
     }
     figures.family(
         "leftfold_authentications_refused_total",
         "counter",
-        "Requests without a token that allows them.",
+        "Requests refused for lack of a valid token or scope.",
     );
     for (reason, number) in meters.refused() {
         figures.figure("leftfold_authentications_refused_total", &[("reason", reason)], number);
@@ -68,10 +68,15 @@ fn process(figures: &mut Figures) {
     };
     let text = |number: usize| number.to_string();
     let cpu = cpu_seconds.map(|seconds| seconds.to_string());
-    one("process_cpu_seconds_total", "counter", "Processor time of the process.", cpu);
-    one("process_resident_memory_bytes", "gauge", "Memory of the process in RAM.", resident_bytes.map(text));
-    one("process_open_fds", "gauge", "Files and connections of the process.", open_files.map(text));
+    one("process_cpu_seconds_total", "counter", "CPU time of the process.", cpu);
+    one(
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory of the process.",
+        resident_bytes.map(text),
+    );
+    one("process_open_fds", "gauge", "Open file descriptors of the process.", open_files.map(text));
     one("process_threads", "gauge", "Threads of the process.", threads.map(|number| number.to_string()));
-    let help = "When the process began, in seconds since 1970.";
+    let help = "Start time of the process, in seconds since 1970.";
     one("process_start_time_seconds", "gauge", help, Some(started().to_string()));
 }

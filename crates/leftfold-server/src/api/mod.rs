@@ -85,7 +85,7 @@ impl<S: Backend> Operation<S> {
         handler: H,
     ) -> Self {
         let described = Described::new("get", name, summary);
-        Self::new(MethodFilter::GET, path, described, handler).answers(200, "application/json", "Here it is")
+        Self::new(MethodFilter::GET, path, described, handler).answers(200, "application/json", "The result")
     }
 
     fn post<H: Handler<T, Shared<S>>, T: 'static>(
@@ -95,7 +95,11 @@ impl<S: Backend> Operation<S> {
         handler: H,
     ) -> Self {
         let described = Described::new("post", name, summary);
-        Self::new(MethodFilter::POST, path, described, handler).answers(200, "application/json", "It is done")
+        Self::new(MethodFilter::POST, path, described, handler).answers(
+            200,
+            "application/json",
+            "The operation succeeded",
+        )
     }
 
     fn scope(self, scope: Scope) -> Self {
@@ -170,11 +174,11 @@ impl Described {
     }
 
     fn once(self, repeatable: bool) -> Self {
-        let key = "The same request again is answered as before, for a day, and not done again";
+        let key = "Makes the request idempotent: for a day, a repeated request gets the first response";
         Self { once: Some(repeatable), ..self }
             .header("Idempotency-Key", key)
-            .fails(409, "It contradicts what is there, or a request with the same key is under way")
-            .fails(422, "Another request had this key")
+            .fails(409, "The request conflicts with the state, or one with the same key is in progress")
+            .fails(422, "A different request used this key")
     }
 
     fn header(mut self, name: &'static str, summary: &'static str) -> Self {
@@ -259,7 +263,7 @@ fn description<S: Backend>(operations: &[Operation<S>]) -> Value {
         "info": {
             "title": "Leftfold",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Events in, documents out, each event folded exactly once and in order.",
+            "description": "Folds events into documents, each event exactly once and in order.",
         },
         "paths": paths,
         "components": {
@@ -267,7 +271,7 @@ fn description<S: Backend>(operations: &[Operation<S>]) -> Value {
             "schemas": {
                 "Problem": {
                     "type": "object",
-                    "description": "What went wrong (RFC 9457).",
+                    "description": "The details of an error (RFC 9457).",
                     "required": ["type", "title", "status", "detail"],
                     "properties": {
                         "type": { "type": "string" }, "title": { "type": "string" },
@@ -299,7 +303,8 @@ impl Described {
             responses.insert(status.to_string(), json!({ "description": summary, "content": content }));
         }
         let problem = json!({ PROBLEM: { "schema": { "$ref": "#/components/schemas/Problem" } } });
-        responses.insert("default".to_owned(), json!({ "description": "It failed", "content": problem }));
+        responses
+            .insert("default".to_owned(), json!({ "description": "The request failed", "content": problem }));
         let mut operation = json!({
             "operationId": self.name,
             "summary": self.summary,

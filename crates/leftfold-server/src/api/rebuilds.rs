@@ -128,7 +128,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     let how = json!({
         "type": "object", "additionalProperties": false,
         "properties": {
-            "switch": { "type": "boolean", "description": "Whether to switch to it when it is built; true if not said" },
+            "switch": { "type": "boolean", "description": "Switch when it is built; true by default" },
             "reason": { "type": "string", "description": REASON },
         },
     });
@@ -136,26 +136,26 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::post(
             "/collections/{collection}/rebuild",
             "rebuildCollection",
-            "Make all documents anew beside the live ones, or go on with that, and switch to them",
+            "Start or resume a rebuild of all documents beside the live ones, and switch to them",
             begin::<S>,
         )
         .scope(Scope::Operate)
         .once()
         .optional_body("application/json", how)
-        .answers(202, "application/json", "It is begun: ask how far it is")
-        .fails(409, "A rebuild, or a switch, is under way"),
+        .answers(202, "application/json", "The rebuild has started; GET returns its progress")
+        .fails(409, "A rebuild or a switch is in progress"),
         Operation::get(
             "/collections/{collection}/rebuild",
             "getRebuild",
-            "How far a rebuild is, and what it makes another document",
+            "Show the progress of a rebuild, and the documents that it changes",
             get::<S>,
         )
         .scope(Scope::Operate)
-        .fails(404, "This process has begun none"),
+        .fails(404, "This process has started no rebuild of the collection"),
         Operation::post(
             "/collections/{collection}/rebuild/cancel",
             "cancelRebuild",
-            "Give up the rebuild that is under way, whoever began it",
+            "Cancel the rebuild in progress, also one of another process",
             cancel::<S>,
         )
         .scope(Scope::Operate)
@@ -173,11 +173,11 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/collections/{collection}/verification",
             "verifyCollection",
-            "Fold documents from the log, and compare them with what is stored",
+            "Fold documents from the log, and compare them with the stored ones",
             verify::<S>,
         )
         .scope(Scope::Operate)
-        .query("sample", "How many, drawn by chance; 100 if not said, at most 10000", "integer"),
+        .query("sample", "The number of random documents: 100 by default, at most 10000", "integer"),
     ]
 }
 

@@ -27,62 +27,62 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         "properties": { "through": { "type": "integer" }, "reason": { "type": "string" } },
     });
     vec![
-        Operation::get("/held", "listHeld", "Streams that wait for events which have not come", held::<S>)
+        Operation::get("/held", "listHeld", "List streams with held events", held::<S>)
             .scope(Scope::Operate)
-            .query("after", "The stream to go on from", "string")
-            .query("limit", "The most streams; 100 if not said, at most 1000", "integer"),
+            .query("after", "The `after` of the previous page", "string")
+            .query("limit", "The maximum number of streams: 100 by default, at most 1000", "integer"),
         Operation::post(
             "/held/{stream}/skip",
             "skipHeld",
-            "Say that what a stream waits for does not exist",
+            "Skip missing revisions of a stream, and release the events held behind them",
             skip_held::<S>,
         )
         .scope(Scope::Operate)
         .once()
         .body("application/json", skip),
-        Operation::get("/conflicts", "listConflicts", "Events that contradict what is there", conflicts::<S>)
+        Operation::get("/conflicts", "listConflicts", "List unresolved conflicts", conflicts::<S>)
             .scope(Scope::Operate)
-            .query("after", "The id to go on from", "string")
-            .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
+            .query("after", "The `after` of the previous page", "string")
+            .query("limit", "The maximum number of items: 100 by default, at most 1000", "integer"),
         Operation::post(
             "/conflicts/{id}/keep",
             "keepStored",
-            "Decide that what is there is right",
+            "Resolve a conflict: keep the stored event",
             keep::<S>,
         )
         .scope(Scope::Operate)
         .once()
         .body("application/json", reason)
-        .fails(404, "There is no such conflict"),
+        .fails(404, "The conflict does not exist"),
         Operation::post(
             "/conflicts/{id}/discard",
             "discardConflict",
-            "Forget the event that came",
+            "Resolve a conflict: delete the conflicting event, as if it had never arrived",
             discard::<S>,
         )
         .scope(Scope::Operate)
         .once()
         .optional_body("application/json", audit::reason())
-        .fails(404, "There is no such conflict"),
-        Operation::get("/rejected", "listRejected", "Messages that are no events", rejected::<S>)
+        .fails(404, "The conflict does not exist"),
+        Operation::get("/rejected", "listRejected", "List rejected messages", rejected::<S>)
             .scope(Scope::Operate)
-            .query("after", "The id to go on from", "string")
-            .query("limit", "The most of them; 100 if not said, at most 1000", "integer"),
+            .query("after", "The `after` of the previous page", "string")
+            .query("limit", "The maximum number of items: 100 by default, at most 1000", "integer"),
         Operation::post(
             "/rejected/{id}/resubmit",
             "resubmitRejected",
-            "Try once more to read a message as an event",
+            "Ingest a rejected message again",
             again::<S>,
         )
         .scope(Scope::Operate)
         .once()
         .optional_body("application/json", audit::reason())
-        .fails(404, "There is no such message"),
-        Operation::post("/rejected/{id}/forget", "forgetRejected", "Forget a message", forget::<S>)
+        .fails(404, "The message does not exist"),
+        Operation::post("/rejected/{id}/forget", "forgetRejected", "Delete a rejected message", forget::<S>)
             .scope(Scope::Operate)
             .once()
             .optional_body("application/json", audit::reason())
-            .fails(404, "There is no such message"),
+            .fails(404, "The message does not exist"),
     ]
 }
 

@@ -30,28 +30,28 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     vec![
         Operation::post("/streams/{stream}", "append", "Append events to a stream, all or none", append::<S>)
             .scope(Scope::Ingest)
-            .query("expected", "The revision that the stream must be at; 0 for a new one", "integer")
+            .query("expected", "The expected revision of the stream; 0 for a new one", "integer")
             .header(
                 "Idempotency-Key",
-                "Makes the ids of events that have none; the same request again is answered as before",
+                "Makes the request idempotent: events without an id get one from this key",
             )
             .body(
                 "application/json",
                 json!({ "oneOf": [event.clone(), { "type": "array", "items": event }] }),
             )
-            .answers(200, "application/json", "They were there already")
-            .answers(201, "application/json", "They are in the log")
-            .fails(409, "The stream is at another revision, or an id is taken"),
+            .answers(200, "application/json", "The log already has these events")
+            .answers(201, "application/json", "The events were appended")
+            .fails(409, "The stream is at another revision, or another event has the same id"),
         Operation::get(
             "/streams/{stream}",
             "readStream",
-            "The events of a stream, in order; as they come, if text/event-stream is accepted",
+            "Read the events of a stream, in order; as an event stream with `Accept: text/event-stream`",
             read::<S>,
         )
         .scope(Scope::Read)
-        .query("after", "The revision to read on from", "integer")
-        .query("limit", "The most events; 100 if not said, at most 1000", "integer")
-        .header("Last-Event-ID", "The revision to read on from, for a stream of messages"),
+        .query("after", "Read the events after this revision", "integer")
+        .query("limit", "The maximum number of events: 100 by default, at most 1000", "integer")
+        .header("Last-Event-ID", "The id of the last message of an event stream; resumes after it"),
     ]
 }
 

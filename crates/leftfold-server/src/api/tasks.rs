@@ -17,7 +17,7 @@ use crate::{Backend, Shared};
 pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     let selection = json!({
         "type": "object", "additionalProperties": false,
-        "description": "Which; with nothing named, `all` must be true.",
+        "description": "The tasks to run. Without any condition, `all` must be true.",
         "properties": {
             "reaction": { "type": "string" }, "document": { "type": "string" },
             "states": { "type": "array", "items": { "type": "string" } }, "error": { "type": "string" },
@@ -29,14 +29,14 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::get(
             "/reactions",
             "listReactions",
-            "Reactions, how many tasks of each are in which state, and the oldest that is due",
+            "List reactions, with the number of tasks by state and the oldest due task",
             reactions::<S>,
         )
         .scope(Scope::Operate),
         Operation::post(
             "/reactions/{reaction}/pause",
             "pauseReaction",
-            "Begin no run of a reaction until it is resumed",
+            "Pause a reaction in every process",
             pause::<S>,
         )
         .scope(Scope::Operate)
@@ -45,33 +45,32 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
         Operation::post(
             "/reactions/{reaction}/resume",
             "resumeReaction",
-            "Let a reaction run again",
+            "Resume a reaction that was paused or throttled",
             resume::<S>,
         )
         .scope(Scope::Operate)
         .once()
         .optional_body("application/json", reason()),
-        Operation::get("/tasks", "listTasks", "Tasks, by reaction and document", list::<S>)
+        Operation::get("/tasks", "listTasks", "List tasks by reaction and document", list::<S>)
             .scope(Scope::Operate)
-            .query("reaction", "Of this reaction", "string")
-            .query("document", "Of this document", "string")
-            .query("state", "In this state: pending, running, changed, done, stale or failed", "string")
-            .query("error", "With this text in the last error", "string")
+            .query("reaction", "Select tasks of this reaction", "string")
+            .query("document", "Select tasks of this document", "string")
             .query(
-                "after",
-                "The document to go on from; reaction/document where no reaction is named",
+                "state",
+                "Select tasks in this state: pending, running, changed, done, stale or failed",
                 "string",
             )
-            .query("limit", "The most tasks; 100 if not said, at most 1000", "integer"),
-        Operation::get(
-            "/tasks/{reaction}/{document}",
-            "getTask",
-            "A task, with what it did lately",
-            get::<S>,
-        )
-        .scope(Scope::Operate)
-        .fails(404, "There is no such task"),
-        Operation::post("/tasks/retry", "retryTasks", "Run tasks once more", retry::<S>)
+            .query("error", "Select tasks whose last error contains this text", "string")
+            .query(
+                "after",
+                "The `after` of the previous page: a document, or reaction/document without `reaction`",
+                "string",
+            )
+            .query("limit", "The maximum number of tasks: 100 by default, at most 1000", "integer"),
+        Operation::get("/tasks/{reaction}/{document}", "getTask", "Show a task with its last runs", get::<S>)
+            .scope(Scope::Operate)
+            .fails(404, "The task does not exist"),
+        Operation::post("/tasks/retry", "retryTasks", "Run tasks again now", retry::<S>)
             .scope(Scope::Operate)
             .once()
             .body("application/json", selection),

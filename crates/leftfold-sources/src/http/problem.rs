@@ -49,14 +49,14 @@ macro_rules! problems {
 }
 
 problems! {
-    invalid = BAD_REQUEST "invalid-event" "This is no event that can be accepted";
+    invalid = BAD_REQUEST "invalid-event" "The event is invalid";
     unreadable = BAD_REQUEST "unreadable-body" "The body can't be read";
     too_large = PAYLOAD_TOO_LARGE "too-large" "The body is too large";
-    unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "This type of content is not taken here";
-    not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "Events are posted";
-    full = TOO_MANY_REQUESTS "full" "There is no room for some of the events now";
-    contended = SERVICE_UNAVAILABLE "contended" "Others keep changing the same thing";
-    unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store can't be reached";
+    unsupported = UNSUPPORTED_MEDIA_TYPE "unsupported-type" "The content type is not supported";
+    not_allowed = METHOD_NOT_ALLOWED "method-not-allowed" "The method is not allowed here";
+    full = TOO_MANY_REQUESTS "full" "There is no room for some events";
+    contended = SERVICE_UNAVAILABLE "contended" "Other writers keep changing the same data";
+    unavailable = SERVICE_UNAVAILABLE "store-unavailable" "The store is unavailable";
     failed = INTERNAL_SERVER_ERROR "store-failed" "The store failed";
 }
 

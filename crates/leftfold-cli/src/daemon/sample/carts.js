@@ -1,5 +1,5 @@
-// One function for each type of event: from the document, or undefined if there is none yet, to the next one; null for none.
-// They must depend on nothing else: there is no clock, no chance, no network here.
+// One function per event type: from the document (undefined at first) to the next one, or null to
+// delete it. Functions use only their arguments: scripts have no clock, random numbers or network.
 
 export default {
   "cart-opened": (_, { data, time }) => ({ client: data.client, items: 0, opened: time }),
@@ -9,5 +9,5 @@ export default {
   "cart-canceled": () => null,
 };
 
-// Which documents an event belongs to, if not the one named like its stream:
+// A document has the id of its stream, unless `route` returns other ids, one or several:
 // export const route = (event) => event.data.client;
