@@ -5,7 +5,7 @@
 //! | `projection` | the trait that users implement |
 //! | `decode` | from a stored event to a projection's own type |
 //! | `slot` | one document in memory, and the effect of an event on it |
-//! | `working` | the documents in memory: the batch's, and a bounded cache |
+//! | `cache`   | the documents in memory: the batch's, and a bounded cache |
 //! | `batch` | the pure core: from (documents, events) to (writes, failures, waiting events) |
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded from the beginning |
