@@ -217,8 +217,8 @@ async fn commits_whose_outcome_is_not_known_count_once() {
     }
     reacting.assert_no_failures().await.unwrap();
     let counts = reacting.counts();
-    // A run whose commit failed is counted as retried. It is counted as lost if the reply to its end
-    // was lost, too, and the next run had begun before the worker looked again.
+    // A run whose commit failed is counted as retried. It is counted as lost if the reply to its
+    // end was lost, too, and the next run had begun before the worker looked again.
     assert!(counts.done == 40 && counts.retried + counts.lost >= 20, "{counts:?}");
     reacting.stop(Duration::from_secs(5)).await;
 }

@@ -72,8 +72,8 @@ impl Ledger {
 
     /// Checks the responses against the log and returns the violations.
     ///
-    /// Each acknowledged append must be there, contiguous, at its bookmark. No rejected append may be
-    /// there. No append may be there in part, with or without a response.
+    /// Each acknowledged append must be there, contiguous, at its bookmark. No rejected append may
+    /// be there. No append may be there in part, with or without a response.
     pub(crate) async fn check(&self, log: &impl Log) -> Result<Vec<String>, Failure> {
         let mut found = HashMap::new();
         for partition in (0..log.partitions()).map(Partition) {

@@ -226,8 +226,8 @@ impl Checker {
         Ok(self.state().ids.get(id) == Some(data))
     }
 
-    /// Returns whether a document that has folded the event of a bookmark must list it. The event must
-    /// belong to the document, and no event may clear it.
+    /// Returns whether a document that has folded the event of a bookmark must list it. The event
+    /// must belong to the document, and no event may clear it.
     pub async fn must_list(
         &self,
         store: &impl Log,

@@ -9,8 +9,8 @@
 //!   document, and is left out if the document no longer matches the reaction.
 //! - **Signed** with every configured secret, so that secrets can be rotated without a gap:
 //!   [`Signer`].
-//! - **To public addresses only**, unless others are [allowed](AddressGuard). A name's addresses are
-//!   checked on each connect, so changing what a name resolves to does not bypass the check.
+//! - **To public addresses only**, unless others are [allowed](AddressGuard). A name's addresses
+//!   are checked on each connect, so changing what a name resolves to does not bypass the check.
 //!   Redirects are not followed.
 //! - **Controlled by the receiver.** A response 429 or 503 with `Retry-After` delays the whole
 //!   reaction in all processes. 410 pauses it until an operator resumes it. Any other failure is

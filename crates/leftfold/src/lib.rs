@@ -12,8 +12,8 @@
 //!
 //! # Example
 //!
-//! A [`Projection`] is a pure function from a document and an event to the next document. An [`App`]
-//! appends events, folds them in the background, and reads documents.
+//! A [`Projection`] is a pure function from a document and an event to the next document. An
+//! [`App`] appends events, folds them in the background, and reads documents.
 //!
 //! ```
 //! use leftfold::{Event, Leftfold, Memory, Projection, fold};
@@ -89,8 +89,8 @@
 //!
 //! # Features
 //!
-//! - `testing`: the module `testing`, with `spec` for projections and the suite that every store must
-//!   pass.
+//! - `testing`: the module `testing`, with `spec` for projections and the suite that every store
+//!   must pass.
 
 #![warn(clippy::iter_over_hash_type)]
 

@@ -207,8 +207,8 @@ pub trait Append: Log {
 /// Decides about an append from what the log has stored. Pure, so that all logs decide alike.
 ///
 /// `stored` has, for each entry, the event with its id, if any; `current` is the stream's revision.
-/// `Ok(Some(bookmark))` means that the append was done before and ended there. `Ok(None)` means that
-/// it may proceed.
+/// `Ok(Some(bookmark))` means that the append was done before and ended there. `Ok(None)` means
+/// that it may proceed.
 pub fn judge_append(
     stream: &StreamId,
     expected: Expected,

@@ -84,8 +84,8 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
         }
     }
 
-    /// Waits until the event of this bookmark is folded. It fails with the reason after five seconds,
-    /// or the time set with [`within`](Self::within), and at once if waiting can't help.
+    /// Waits until the event of this bookmark is folded. It fails with the reason after five
+    /// seconds, or the time set with [`within`](Self::within), and at once if waiting can't help.
     pub fn at_least(self, bookmark: Bookmark) -> Self {
         Self { bookmark: Some(bookmark), ..self }
     }
@@ -167,9 +167,9 @@ async fn live<S: Store>(store: &S, collection: &Collection) -> Result<Collection
     Ok(collection.generation(store.generations(collection).await?.live.number))
 }
 
-/// Waits until the projection has folded or set aside the bookmark's event, and returns the generation
-/// that has. Another generation may become live at any time, and may not have folded or set aside
-/// the same events.
+/// Waits until the projection has folded or set aside the bookmark's event, and returns the
+/// generation that has. Another generation may become live at any time, and may not have folded or
+/// set aside the same events.
 async fn passes<S: Store>(
     store: &S,
     collection: &Collection,

@@ -22,8 +22,8 @@ use crate::schema::create;
 use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 
 /// The `_id` of a document is its id, unless the id is the text of [another
-/// type](crate::Mongo#impl-ReactionStore-for-Mongo). Body fields are at the top level, and Leftfold's
-/// own fields are in `_content`.
+/// type](crate::Mongo#impl-ReactionStore-for-Mongo). Body fields are at the top level, and
+/// Leftfold's own fields are in `_content`.
 impl Contents for Mongo {
     async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
         let base = &self.inner.base;

@@ -55,8 +55,8 @@ const NOT_RESUMABLE: &str = "NonResumableChangeStreamError";
 
 type Stream = ChangeStream<RawDocumentBuf>;
 
-/// Changes of documents in MongoDB. It is idle unless a caller waits for the [next](DocumentFeed::next)
-/// changes.
+/// Changes of documents in MongoDB. It is idle unless a caller waits for the
+/// [next](DocumentFeed::next) changes.
 pub struct MongoFeed {
     source: Arc<Source>,
     /// The place up to which all changes were reported.

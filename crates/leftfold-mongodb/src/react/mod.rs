@@ -32,8 +32,8 @@ use crate::Mongo;
 
 /// Reactions need a replica set, because only a replica set has change streams.
 ///
-/// Documents of [plain](leftfold::react::ExternalCollection) collections can have an `_id` of any type. If the
-/// `_id` is a string, it is the id. Otherwise the id is its canonical extended JSON:
+/// Documents of [plain](leftfold::react::ExternalCollection) collections can have an `_id` of any
+/// type. If the `_id` is a string, it is the id. Otherwise the id is its canonical extended JSON:
 /// `{"$oid":"…"}`, `{"$numberInt":"5"}`, `true`. A string that could be taken for such JSON becomes
 /// a quoted JSON string. These are strings that begin with `{` or `"`, that are `true`, `false`,
 /// `null` or empty, or that have control characters.

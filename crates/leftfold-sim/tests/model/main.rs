@@ -2,8 +2,8 @@
 //! workers, crashes, ended leases and lost responses can interleave.
 //!
 //! The decisions are the engine's own: `Claim::judge` decides who may begin, `Mark::judge` which
-//! events are folded, `DocumentWrite::holds` and `Advance::holds` which writes happen. So the check fails
-//! if one of these is wrong. It also shows why they are needed. If commits are guarded by the
+//! events are folded, `DocumentWrite::holds` and `Advance::holds` which writes happen. So the check
+//! fails if one of these is wrong. It also shows why they are needed. If commits are guarded by the
 //! lease's owner, or by an epoch that counts the owners, a single late commit corrupts data. Even
 //! the owner's own late commit does.
 //!

@@ -47,13 +47,13 @@ pub fn router<S: Sequences + Clone>(sequencer: Sequencer<S>, mapping: Mapping, p
 /// | `application/cloudevents-batch+json` | many, as a JSON array |
 /// | `application/x-ndjson` | many, one in each line |
 ///
-/// With [`FieldMapping`](crate::FieldMapping) as mapping the body may have any type. It is one message, or many
-/// as above.
+/// With [`FieldMapping`](crate::FieldMapping) as mapping the body may have any type. It is one
+/// message, or many as above.
 ///
 /// The response for one event is an object; for many it is an array in the same order. An example
 /// is `{"answer":"appended","bookmark":"0:17:3:cart-42"}`. Other answers are `duplicate` with a
-/// `bookmark`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, and `rejected`
-/// with `why` and an `id`.
+/// `bookmark`, `held` with `waiting_for`, `stale` with `last`, `conflict` with `why`, and
+/// `rejected` with `why` and an `id`.
 ///
 /// | status | |
 /// | --- | --- |

@@ -194,8 +194,8 @@ impl Reaction {
     }
 
     /// Begins a recurring reaction. Of all processes that define it, one runs it at a time. It is a
-    /// task like any other, with retries and history, and [`retry`](super::ReactorHandle::retry) runs it
-    /// now.
+    /// task like any other, with retries and history, and [`retry`](super::ReactorHandle::retry)
+    /// runs it now.
     ///
     /// ```
     /// # use leftfold::react::{Every, Reaction};

@@ -107,7 +107,8 @@ impl<S: ReactionStore> Reactor<S> {
         Self { env: Arc::new(env), ..self }
     }
 
-    /// Registers the reactions, then plans and runs tasks until it is [stopped](ReactorHandle::stop).
+    /// Registers the reactions, then plans and runs tasks until it is
+    /// [stopped](ReactorHandle::stop).
     pub async fn start(self) -> Result<ReactorHandle<S>> {
         Ok(self.register().await?.start())
     }

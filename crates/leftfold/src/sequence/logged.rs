@@ -47,8 +47,8 @@ pub enum NotLogged {
 }
 
 impl<S: Sequences + Clone> Sequencer<S> {
-    /// Waits until an event is in the log, and returns its bookmark, for reads to wait for. A delivery
-    /// answered as held has no bookmark yet.
+    /// Waits until an event is in the log, and returns its bookmark, for reads to wait for. A
+    /// delivery answered as held has no bookmark yet.
     ///
     /// When `patience` ends, fails with the reason why the event is not in the log.
     ///

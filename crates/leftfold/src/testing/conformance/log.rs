@@ -84,8 +84,8 @@ pub async fn a_wrong_expectation_names_both_revisions<S: Store>(store: S) {
     assert_eq!(ids(&everything(&store).await), ["a"]);
 }
 
-/// A repeated append returns the first one's bookmark, whatever revision it expects and whatever times
-/// its events have.
+/// A repeated append returns the first one's bookmark, whatever revision it expects and whatever
+/// times its events have.
 pub async fn a_repeated_append_is_a_duplicate<S: Store>(store: S) {
     append(&store, "s", "before").await;
     let pair = || vec![entry("a"), entry("b")];
