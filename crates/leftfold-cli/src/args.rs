@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use leftfold::fold::AsOf;
+use leftfold::inspect::AsOf;
 use leftfold::{Invalid, Revision, StreamId};
 use leftfold_server::Scope;
 use leftfold_sources::Mapping;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leftfold::doctor::{Examine, Finding};
+use leftfold::inspect::doctor::{Examine, Finding};
 use leftfold::{App, Collection, Leftfold, Projection as _, Sequences, Store};
 use leftfold_script::Script;
 use shopping_cart::{CartDetails, ClientSummary, DailyTotals, OpenCarts};

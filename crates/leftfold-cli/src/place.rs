@@ -53,7 +53,7 @@ pub(crate) trait Place: Clone + fmt::Display + Send + Sync + 'static {
     type Store: leftfold::Store
         + leftfold::Sequences
         + leftfold::react::ReactionStore
-        + leftfold::doctor::Examine;
+        + leftfold::inspect::doctor::Examine;
 
     /// `true` if all users of the store are on this machine.
     const IS_LOCAL: bool;

@@ -56,7 +56,7 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use leftfold::log::MAX_EVENT_BYTES;
-use leftfold::steady::Steady;
+use leftfold::store::clock::Steady;
 use leftfold::{Backoff, Env as _, Partition, Result, System};
 use mongodb::{Client, Database};
 use tokio::time::{Instant, sleep};

@@ -7,7 +7,7 @@ mod common;
 
 use bson::{Document, doc};
 use common::{REPLICA_SET, STANDALONE};
-use leftfold::doctor::{Area, Examine as _, Finding, Severity, worst};
+use leftfold::inspect::doctor::{Area, Examine as _, Finding, Severity, worst};
 use leftfold::react::ReactionStore as _;
 use leftfold::{Event, Leftfold, Projection, fold};
 use leftfold_mongodb::Mongo;

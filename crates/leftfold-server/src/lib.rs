@@ -31,7 +31,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use jiff::Timestamp;
 use leftfold::budget::Budget;
-use leftfold::doctor::Examine;
+use leftfold::inspect::doctor::Examine;
 use leftfold::react::{ReactionStore, Reactor, ReactorHandle};
 use leftfold::revision::Counters;
 use leftfold::{App, Env as _, Policy, Sequencer, Sequences, Store, System};

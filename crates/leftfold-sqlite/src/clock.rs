@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use leftfold::steady::{ClockStep, Reading, Steady};
+use leftfold::store::clock::{ClockStep, Reading, Steady};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension as _};
 

@@ -5,8 +5,8 @@ mod tables;
 
 use std::time::Duration;
 
-use leftfold::doctor::{self, Area, Examine, Finding, span};
-use leftfold::steady::{ClockStep, Reading};
+use leftfold::inspect::doctor::{self, Area, Examine, Finding, span};
+use leftfold::store::clock::{ClockStep, Reading};
 use leftfold::{Error, Result};
 use rusqlite::{Connection, ErrorCode};
 
@@ -234,7 +234,7 @@ fn damage(said: &[String]) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::Severity::{Fine, Wrong};
+    use leftfold::inspect::doctor::Severity::{Fine, Wrong};
 
     use super::*;
 

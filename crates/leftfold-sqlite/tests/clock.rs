@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use common::{cart, closed};
 use jiff::{SignedDuration, Timestamp};
-use leftfold::doctor::{Examine as _, Severity};
 use leftfold::documents::Claim;
+use leftfold::inspect::doctor::{Examine as _, Severity};
 use leftfold::react::{ReactionStore as _, State, Suspicion, Task, TaskChange, TaskKey, WantedTasks};
 use leftfold::{DocumentId, Documents as _, Json};
 use leftfold_sqlite::{MachineClock, Sqlite};

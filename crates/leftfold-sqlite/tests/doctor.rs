@@ -9,7 +9,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
 use common::{cart, entry, stream};
-use leftfold::doctor::{Examine as _, Finding, Severity, worst};
+use leftfold::inspect::doctor::{Examine as _, Finding, Severity, worst};
 use leftfold::react::{Reaction, Reactor};
 use leftfold::{Append as _, Documents as _, Event, Expected, Leftfold, Projection, fold};
 use leftfold_sqlite::Sqlite;

@@ -16,8 +16,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use common::{cart, entry, insert, stream};
-use leftfold::doctor::{Examine as _, Severity};
 use leftfold::documents::{CollectionWrites, Commit, CommitOutcome};
+use leftfold::inspect::doctor::{Examine as _, Severity};
 use leftfold::react::{Context, Reaction, Reactor};
 use leftfold::{
     Append as _, Collection, Documents as _, Event, Expected, Kind, Leftfold, Log as _, Partition, Position,

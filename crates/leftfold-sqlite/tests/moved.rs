@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{entry, everything, stream};
-use leftfold::doctor::{Examine as _, Severity, worst};
+use leftfold::inspect::doctor::{Examine as _, Severity, worst};
 use leftfold::log::{Append as _, Log as _};
 use leftfold::{AppendError, Expected, Kind};
 use leftfold_sqlite::Sqlite;

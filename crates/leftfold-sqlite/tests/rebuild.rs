@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use leftfold::fold::{Error, Sample};
+use leftfold::fold::Error;
+use leftfold::inspect::Sample;
 use leftfold::{App, Event, Leftfold, Projection};
 use leftfold_sqlite::Sqlite;
 use rusqlite::Connection;

@@ -25,6 +25,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
+use crate::backoff::Backoff;
 use crate::documents::{
     Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Documents, Header, Record,
 };
@@ -33,7 +34,6 @@ use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::mark::{Lane, Mark};
-use crate::retry::Backoff;
 
 /// The maximum number of characters of each text.
 const MAX_TEXT: usize = 2_000;

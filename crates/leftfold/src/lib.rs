@@ -75,13 +75,13 @@
 //! | [`sequence`]   | From deliveries to the log: order, duplicates, gaps, conflicts            |
 //! | [`log`]        | Streams and partitions of events                                          |
 //! | [`fold`]       | Projections, and the workers that run them                                |
-//! | [`documents`]  | Documents in a store, with their marks                                    |
+//! | [`documents`]  | Documents in a store, with their marks; guarded writes by hand            |
 //! | [`rebuild`]    | A new generation of documents beside the live one                         |
 //! | [`react`]      | Tasks and handlers that run when documents change                         |
 //! | [`content`]    | Documents without events, guarded by the hash of their content            |
-//! | [`guarded`]    | The revision-guarded read-modify-write alone, for your own consumer       |
+//! | [`inspect`]    | Status, explanations, verification, and the doctor; all read-only         |
+//! | [`store`]      | The in-memory store, and parts that stores share                          |
 //! | [`revision`]   | Revision numbers for producers that have none                             |
-//! | [`doctor`]     | Findings about a store and the workers on it                              |
 //! | [`audit`]      | The record of repairs by operators                                        |
 //! | [`budget`]     | One memory budget for everything in a process                             |
 //!
@@ -96,36 +96,32 @@
 
 mod app;
 pub mod audit;
+mod backoff;
 pub mod budget;
 pub mod content;
-pub mod doctor;
 pub mod documents;
-mod encode;
 mod env;
 mod error;
 mod event;
 pub mod fold;
-pub mod guarded;
+pub mod inspect;
 mod json;
 pub mod log;
 mod mark;
-mod memory;
-mod part;
 #[doc(hidden)]
 pub mod planted;
 pub mod react;
-mod read;
 pub mod rebuild;
-mod retry;
 pub mod revision;
 pub mod sequence;
-mod split;
-pub mod steady;
+pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use app::{App, Leftfold, Ready, Unit, Vitals};
-pub use documents::{Collection, Documents, Store};
+pub use app::{App, Leftfold, Ready, Unit};
+pub use backoff::Backoff;
+pub use documents::guarded::{Guarded, Rule};
+pub use documents::{Collection, Documents, Get, ReadError};
 pub use env::{Env, System};
 pub use error::{Error, Invalid, Kind, Result};
 pub use event::{
@@ -133,13 +129,9 @@ pub use event::{
     StreamId,
 };
 pub use fold::{Projection, Route};
-pub use guarded::{Guarded, Rule};
 pub use json::{Json, JsonFault};
 pub use log::{Append, AppendError, Appended, Expected, Log};
 pub use mark::{Lane, Mark, Verdict};
-pub use memory::Memory;
-pub use read::{Get, ReadError};
 pub use rebuild::Rebuild;
-pub use retry::Backoff;
 pub use sequence::{Delivery, IngestAnswer, Policy, Sequencer, Sequences};
-pub use split::SplitStore;
+pub use store::{Memory, SplitStore, Store};

@@ -98,6 +98,11 @@ impl Mark {
         self.find(lane).map_or(0, |at| self.0[at].1)
     }
 
+    /// Returns the number of events between this mark and a later one.
+    pub(crate) fn distance(&self, to: &Self) -> u64 {
+        to.lanes().map(|(lane, number)| number.saturating_sub(self.get(lane))).sum()
+    }
+
     /// Returns the position in a partition.
     pub fn position(&self, partition: Partition) -> Position {
         Position(self.get(&partition.into()))

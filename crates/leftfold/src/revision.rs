@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Mutex;
 
+use crate::backoff::Backoff;
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{MAX_NAME_BYTES, Revision, StreamId};
-use crate::retry::Backoff;
 
 /// The number of revisions in a millisecond.
 const PER_MILLISECOND: u64 = 1_000_000;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leftfold::doctor::{Area, Finding, Severity};
 use leftfold::documents::{Claim, Documents as _};
+use leftfold::inspect::doctor::{Area, Finding, Severity};
 use leftfold::log::Entry;
 use leftfold::react::{Reaction, Reactor, Retry};
 use leftfold::sequence::HoldingLimits;

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Happened, Notes, caught_up, garbled, noted};
-use leftfold::fold::{DocumentIds, Effect, Explained, Explanation, ExplanationCursor, FoldOptions};
+use leftfold::fold::{DocumentIds, FoldOptions};
+use leftfold::inspect::{Effect, Explained, Explanation, ExplanationCursor};
 use leftfold::log::Limit;
 use leftfold::{App, Backoff, Event, Expected, Json, Leftfold, Memory, NewEvent, Projection, Route, fold};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use common::{Happened, Notes, caught_up, garbled, noted};
 use jiff::Timestamp;
-use leftfold::fold::{Absence, AsOf, FoldOptions};
+use leftfold::fold::FoldOptions;
+use leftfold::inspect::{Absence, AsOf};
 use leftfold::log::Entry;
 use leftfold::{
     App, Backoff, Delivery, EventId, Expected, IngestAnswer, Kind, Leftfold, Memory, NewEvent, Policy,

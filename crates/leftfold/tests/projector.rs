@@ -511,7 +511,7 @@ async fn a_document_that_cant_be_stored_parks_before_the_event_that_made_it_so()
 
 #[tokio::test]
 async fn explain_tells_every_event_and_what_it_changed() {
-    use leftfold::fold::Effect;
+    use leftfold::inspect::Effect;
     let notes = Notes::by_content();
     let app =
         Leftfold::on(Memory::default()).options(quick()).projection(notes.clone()).start().await.unwrap();

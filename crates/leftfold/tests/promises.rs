@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Happened, Notes, Seen, assert_right, garbled, noted, stored};
+use leftfold::documents::guarded::GuardedAnswer;
 use leftfold::documents::{Advance, Checkpoint, Claim, Commit, CommitOutcome, MAX_BODY_BYTES};
 use leftfold::fold::{Activity, FoldOptions, Mended};
-use leftfold::guarded::GuardedAnswer;
 use leftfold::{
     Backoff, Collection, Documents, Event, Guarded, Lane, Leftfold, Log, Mark, Memory, Partition, Projection,
     ReadError, Route, Rule, Unit, fold,

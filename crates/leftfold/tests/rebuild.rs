@@ -11,7 +11,8 @@ use common::{Happened, Mended, Seen, noted};
 use leftfold::documents::{
     CollectionWrites, Commit, CommitOutcome, DocumentWrite, Generations, Header, Record,
 };
-use leftfold::fold::{DocumentIds, Error, FoldOptions, Sample};
+use leftfold::fold::{DocumentIds, Error, FoldOptions};
+use leftfold::inspect::Sample;
 use leftfold::{
     App, Collection, DocumentId, Documents as _, Event, Json, Lane, Leftfold, Memory, Projection, Route,
 };

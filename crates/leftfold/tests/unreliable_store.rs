@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use common::{Happened, Notes, assert_right, garbled};
+use leftfold::documents::guarded::GuardedAnswer;
 use leftfold::fold::FoldOptions;
-use leftfold::guarded::GuardedAnswer;
 use leftfold::{Backoff, Expected, Guarded, Lane, Leftfold, NewEvent, Rule};
 use shaky::{Seeded, Shaky};
 

@@ -43,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     app.caught_up().await?;
     for status in app.status().await? {
-        let leftfold::fold::ProjectionStatus { projection, documents, parked_documents, lag, .. } = status;
+        let leftfold::inspect::ProjectionStatus { projection, documents, parked_documents, lag, .. } = status;
         println!("{projection}: {documents} documents, {parked_documents} parked, {lag} events behind");
     }
     app.stop().await;

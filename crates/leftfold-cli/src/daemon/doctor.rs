@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leftfold::doctor::{Area, Finding, span};
+use leftfold::inspect::doctor::{Area, Finding, span};
 use leftfold::{Env as _, Memory, Sequencer, System};
 use leftfold_script::Script;
 use leftfold_server::expires;
@@ -144,7 +144,7 @@ fn readable(_: &Path) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::Severity;
+    use leftfold::inspect::doctor::Severity;
 
     use super::*;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use leftfold::fold::{Mended, ProjectionStatus};
+use leftfold::fold::Mended;
+use leftfold::inspect::ProjectionStatus;
 use leftfold::{App, Store, Unit};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use leftfold::fold::ProjectionStatus;
+use leftfold::inspect::ProjectionStatus;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use leftfold::doctor::{Area, Finding, Severity, worst};
+use leftfold::inspect::doctor::{Area, Finding, Severity, worst};
 use leftfold_script::Script;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use leftfold::fold::{Absence, Effect, Explained, FieldChange};
+use leftfold::inspect::{Absence, Effect, Explained, FieldChange};
 use leftfold::{App, Sequences, Store};
 use serde_json::Value;
 

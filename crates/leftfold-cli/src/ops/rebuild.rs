@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leftfold::fold::{Differing, FieldChange, Sample};
+use leftfold::inspect::{Differing, FieldChange, Sample};
 use leftfold::rebuild::{Difference, Rebuild};
 use leftfold::{App, Store};
 use serde_json::json;

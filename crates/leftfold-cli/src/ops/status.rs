@@ -1,6 +1,6 @@
 //! `leftfold status`: the progress of each projection, and its parked records.
 
-use leftfold::fold::ProjectionStatus;
+use leftfold::inspect::ProjectionStatus;
 use leftfold::sequence::SequencerCounts;
 use leftfold::{Sequencer, sequence};
 use serde_json::json;

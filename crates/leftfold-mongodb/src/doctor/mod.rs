@@ -11,7 +11,7 @@ mod server;
 
 use bson::{Document, doc};
 use leftfold::Result;
-use leftfold::doctor::{self, Area, Examine, Finding};
+use leftfold::inspect::doctor::{self, Area, Examine, Finding};
 use mongodb::Database;
 
 use crate::error::{Failure, code};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bson::{Document, doc};
-use leftfold::doctor::{Area, Finding, span};
+use leftfold::inspect::doctor::{Area, Finding, span};
 use mongodb::Database;
 use mongodb::options::{CollectionOptions, ReadConcern, ReadPreference, SelectionCriteria};
 
@@ -78,7 +78,7 @@ fn judge(window: Duration, filled: Option<f64>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::Severity;
+    use leftfold::inspect::doctor::Severity;
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! The user's rights, compared with the rights that Leftfold needs.
 
 use bson::{Bson, Document, doc};
-use leftfold::doctor::{Area, Finding};
+use leftfold::inspect::doctor::{Area, Finding};
 
 use crate::error::Failure;
 use crate::{Base, Way};
@@ -116,7 +116,7 @@ fn covers(resource: &Document, database: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::{Severity, worst};
+    use leftfold::inspect::doctor::{Severity, worst};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::{Bson, Document, doc};
 use leftfold::Collection;
-use leftfold::doctor::{Area, Finding};
+use leftfold::inspect::doctor::{Area, Finding};
 use mongodb::IndexModel;
 
 use crate::Base;

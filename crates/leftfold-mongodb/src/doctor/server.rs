@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use jiff::Timestamp;
-use leftfold::doctor::{Area, Finding, clock, span};
+use leftfold::inspect::doctor::{Area, Finding, clock, span};
 use leftfold::{Env as _, System};
 
 use super::{Asked, ask, denied, hello, number};
@@ -189,7 +189,7 @@ fn engine(status: &Document) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::Severity;
+    use leftfold::inspect::doctor::Severity;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::sync::{MutexGuard, PoisonError};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
 use leftfold::react::{DueTasks, Registered, Suspicion, Task, WantedTasks};
-use leftfold::steady::Steady;
+use leftfold::store::clock::Steady;
 
 use super::reactions;
 use super::task::{SUSPECT, decode, micros, time};

@@ -1,7 +1,7 @@
 //! The doctor: findings about the system, each with advice.
 
 use axum::extract::State;
-use leftfold::doctor::{Area, Finding, worst};
+use leftfold::inspect::doctor::{Area, Finding, worst};
 use serde_json::json;
 
 use super::health::answered;

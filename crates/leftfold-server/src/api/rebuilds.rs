@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use leftfold::fold::{Differing, Sample};
+use leftfold::inspect::{Differing, Sample};
 use leftfold::rebuild::{Difference, Progress, Rebuild};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -332,7 +332,7 @@ struct Verify {
 #[derive(Serialize)]
 struct Verification {
     collection: String,
-    verified: leftfold::fold::Verified,
+    verified: leftfold::inspect::Verified,
     /// Some of the documents that differ.
     differing: Vec<Differing>,
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use leftfold::Mark;
 use leftfold::fold::Activity;
-use leftfold::{Mark, Vitals};
+use leftfold::inspect::Vitals;
 use tokio::time::{Instant, interval, timeout};
 
 use super::{Trouble, TroubleKind};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use leftfold::doctor::{Area, Finding};
+use leftfold::inspect::doctor::{Area, Finding};
 
 /// The size from which the write-ahead log counts as long; about 4 MB is usual. A reader that still
 /// needs old pages keeps SQLite from moving the rest into the file.
@@ -84,7 +84,7 @@ pub(super) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leftfold::doctor::Severity;
+    use leftfold::inspect::doctor::Severity;
 
     use super::*;
 

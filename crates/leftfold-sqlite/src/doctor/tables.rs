@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leftfold::Collection;
-use leftfold::doctor::{Area, Finding};
+use leftfold::inspect::doctor::{Area, Finding};
 use rusqlite::Connection;
 
 use crate::collections::{statements, view};

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::documents::Store;
-use crate::fold::stopped;
-use crate::part::{ErasedProjection, WorkerContext};
-use crate::rebuild::{self, run_live};
+use crate::fold::{WorkerContext, run_live, stopped};
+use crate::inspect::InspectProjection;
+use crate::rebuild;
+use crate::store::Store;
 
 /// The tasks that work on one projection. They stop when told to, and are aborted when this is
 /// dropped.
 pub(super) struct Worker<S> {
-    pub(super) part: Arc<dyn ErasedProjection<S>>,
+    pub(super) part: Arc<dyn InspectProjection<S>>,
     pub(super) stop: watch::Sender<bool>,
     pub(super) tasks: JoinSet<()>,
     is_rebuilding: bool,
@@ -21,10 +21,10 @@ pub(super) struct Worker<S> {
 
 impl<S: Store> Worker<S> {
     /// Folds the live documents of a projection.
-    pub(super) fn start(part: Arc<dyn ErasedProjection<S>>, setting: WorkerContext<S>) -> Self {
+    pub(super) fn start(part: Arc<dyn InspectProjection<S>>, setting: WorkerContext<S>) -> Self {
         let (stop, is_stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_live(part.clone(), setting, is_stopped));
+        tasks.spawn(run_live(part.clone(), setting, rebuild::complete_switch, is_stopped));
         Self { part, stop, tasks, is_rebuilding: false }
     }
 

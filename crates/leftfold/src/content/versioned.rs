@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use super::operation::Operation;
 use super::store::{ContentGuard, ContentWrite, Contents, Operated, Stored, Wrote};
 use super::{Counted, Version};
+use crate::backoff::Backoff;
 use crate::documents::MAX_BODY_BYTES;
 use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
@@ -23,7 +24,6 @@ use crate::event::DocumentId;
 use crate::json::Json;
 use crate::planted::{Bug, planted};
 use crate::react::ExternalCollection;
-use crate::retry::Backoff;
 
 /// The maximum number of attempts of a write while operations change its guard but not the content
 /// it is based on.

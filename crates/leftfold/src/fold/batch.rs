@@ -53,13 +53,13 @@ pub(crate) struct Routed<E> {
     pub(crate) more: bool,
     pub(crate) events: u64,
     ignored: u64,
-    pub(super) steps: Vec<Step<E>>,
+    pub(crate) steps: Vec<Step<E>>,
     /// The number of steps that are done.
     taken: usize,
 }
 
 /// One event as a projection sees it.
-pub(super) enum Step<E> {
+pub(crate) enum Step<E> {
     Fold(Event<E>, DocumentIds, usize),
     Broken(Event, Error),
 }
@@ -288,7 +288,7 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Does the same, but returns `None` if the projection ignores the event.
-    pub(super) fn concern(&self, event: Event) -> Option<Result<DocumentIds, Error>> {
+    pub(crate) fn concern(&self, event: Event) -> Option<Result<DocumentIds, Error>> {
         Some(match threads::blocking(|| self.understand(event, Self::step))? {
             Step::Fold(_, ids, _) => Ok(ids),
             Step::Broken(_, error) => Err(error),
@@ -440,7 +440,7 @@ impl<P: Projection> Folder<P> {
     }
 
     /// Runs the user's fold. A panic counts as a failure.
-    pub(super) fn fold(
+    pub(crate) fn fold(
         &self,
         document: Option<P::Document>,
         event: &Event<P::Event>,

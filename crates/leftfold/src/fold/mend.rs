@@ -13,15 +13,16 @@ use super::Projection;
 use super::batch::{FoldState, Folder};
 use super::replay::Replay;
 use super::slot::DocumentSlot;
+use crate::backoff::Backoff;
 use crate::documents::{
-    Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Parked, Record, Store,
+    Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Parked, Record,
 };
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Revision, StreamId};
 use crate::mark::{Lane, Mark};
 use crate::planted::{Bug, planted};
-use crate::retry::Backoff;
+use crate::store::Store;
 
 /// The lane of a document's mark that counts how often it was refolded from its first event. A
 /// writer that computed from the earlier document therefore finds another mark.

@@ -10,52 +10,45 @@
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `replay` | reading the log again for documents that must be folded from the beginning |
 //! | `ahead` | folds of a page that a projection computes many at a time |
+//! | `live` | the main loop of a worker: it folds the live generation |
+//! | `erased` | a projection without its types |
+//! | `mend` | retries of parked units, and refolds |
 //! | `threads` | threads for users' code, beside those of the runtime |
-//! | `status`, `figures` | the status of a projection, and its measurements |
-//! | `retell`, `changes` | folding one document event by event, and the changes of each event |
-//! | `explain`, `moment`, `absence` | why a document has its state, had it in the past, or is missing |
-//! | `verify` | compares the stored documents with a fold of the log |
+//! | `pulse`, `figures`, `folding` | the observable state of a worker, and its measurements |
 
-mod absence;
 mod ahead;
 mod batch;
 mod cache;
-mod changes;
 mod decode;
-mod explain;
+mod erased;
 mod figures;
 mod folding;
+mod live;
 mod mend;
-mod moment;
 mod pipes;
 mod projection;
 mod projector;
+mod pulse;
 mod replay;
-mod retell;
 mod slot;
-mod status;
 mod threads;
-mod verify;
 
-pub use absence::Absence;
-pub(crate) use batch::Folder;
 pub use batch::Occurrence;
 #[cfg(feature = "testing")]
 pub(crate) use batch::{FoldState, Portion};
-pub use changes::FieldChange;
+pub(crate) use batch::{Folder, Routed, Step};
 #[cfg(feature = "testing")]
 pub(crate) use decode::{Decoded, decode};
-pub(crate) use explain::Explaining;
-pub use explain::{Effect, Explained, Explanation, ExplanationCursor};
+pub(crate) use erased::{ErasedProjection, Running, Work, WorkerContext};
 pub use figures::{Figures, Histogram};
+pub(crate) use live::run_live;
 pub use mend::Mended;
-pub use moment::AsOf;
-pub(crate) use moment::Until;
 pub use projection::{Bulk, DocumentIds, Error, Folded, Projection, Route, Upcoming};
 pub use projector::FoldOptions;
-pub(crate) use projector::{Ended, Projector, Pulse, SharedPulse, stopped};
+pub(crate) use projector::{Ended, stopped};
+pub use pulse::Activity;
+pub(crate) use pulse::{Pulse, SharedPulse};
+pub(crate) use replay::Replay;
 #[cfg(feature = "testing")]
 pub(crate) use slot::DocumentSlot;
-pub(crate) use status::distance;
-pub use status::{Activity, ProjectionStatus, SlowFold};
-pub use verify::{Differing, Sample, Verified};
+pub(crate) use slot::body;

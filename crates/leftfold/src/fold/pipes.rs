@@ -8,13 +8,14 @@ use tokio::time::sleep;
 use super::Projection;
 use super::batch::{Folder, Routed};
 use super::threads;
+use crate::backoff::Backoff;
 use crate::budget::{Budget, Use};
-use crate::documents::{Commit, CommitConflict, CommitOutcome, Store};
+use crate::documents::{Commit, CommitConflict, CommitOutcome};
 use crate::error::Result;
 use crate::event::Partition;
 use crate::log::Limit;
 use crate::mark::Mark;
-use crate::retry::Backoff;
+use crate::store::Store;
 
 /// Reads the log from a mark on, page by page, and decodes it, one page ahead of the receiver.
 pub(crate) async fn read_ahead<S: Store, P: Projection>(

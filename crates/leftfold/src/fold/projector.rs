@@ -9,7 +9,7 @@
 //! flight. On any doubt the projector discards both and continues from the stored checkpoint.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,22 +19,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument as _;
 
 use super::batch::{FoldState, Folder, Portion, Routed};
-use super::figures::Figures;
-use super::folding::Folding;
 use super::pipes::{Settled, read_ahead, submit};
+use super::pulse::{Activity, Pulse, SharedPulse};
 use super::replay::{Replay, is_ahead};
 use super::slot::{Delta, DocumentSlot, Loss};
-use super::status::Activity;
 use super::{Error as FoldError, Projection, threads};
+use crate::backoff::Backoff;
 use crate::budget::{Budget, Share, Use};
-use crate::documents::{Advance, Checkpoint, Claim, CollectionWrites, Commit, Parked, Store, Tally};
+use crate::documents::{Advance, Checkpoint, Claim, CollectionWrites, Commit, Parked, Tally, frozen};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Partition, Position};
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
-use crate::rebuild::frozen;
-use crate::retry::Backoff;
+use crate::store::Store;
 
 /// The options of a projector. The defaults suit most projections.
 #[derive(Clone, Debug)]
@@ -74,19 +72,6 @@ impl Default for FoldOptions {
         }
     }
 }
-
-/// The observable state of a running projector.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Pulse {
-    pub(crate) activity: Activity,
-    pub(crate) events_per_second: f64,
-    pub(crate) last_error: Option<String>,
-    pub(crate) figures: Figures,
-    /// The event that is being folded.
-    pub(crate) folding: Option<Arc<Folding>>,
-}
-
-pub(crate) type SharedPulse = Arc<Mutex<Pulse>>;
 
 /// Folds one projection.
 pub(crate) struct Projector<S, P: Projection> {
@@ -134,7 +119,7 @@ enum End {
 pub(crate) enum Ended {
     /// A stop request.
     Stopped,
-    /// The checkpoint of the generation is [frozen](crate::rebuild::frozen), or the generation no
+    /// The checkpoint of the generation is frozen, or the generation no
     /// longer exists.
     Frozen,
 }

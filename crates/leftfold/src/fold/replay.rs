@@ -7,13 +7,14 @@ use serde::de::DeserializeOwned;
 use super::batch::{FoldState, Folder, Portion, Routed};
 use super::slot::DocumentSlot;
 use super::{Projection, threads};
-use crate::documents::{Record, Store};
+use crate::documents::Record;
 use crate::env::Env;
 use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, Log, LogPage};
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
+use crate::store::Store;
 
 /// A part of the log to read again.
 #[derive(Debug)]

@@ -361,7 +361,7 @@ fn text(document: &impl Serialize) -> Result<Json, Error> {
 }
 
 /// Serializes a document as its stored body, within the limits.
-pub(super) fn body(document: &impl Serialize) -> Result<Json, Error> {
+pub(crate) fn body(document: &impl Serialize) -> Result<Json, Error> {
     let body = text(document)?;
     if let Err(fault) = body.ensure_strict_within(MAX_BODY_DEPTH) {
         return Err(Error::new(format!("the document can't be stored: {fault}")));

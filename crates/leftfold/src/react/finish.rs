@@ -11,10 +11,10 @@ use super::loader::BYTES;
 use super::shared::Shared;
 use super::store::{DocumentSource, FoundDocument, ReactionStore, TaskChange};
 use super::task::{Observation, RunOutcome, State, Task, TaskKey, kept};
+use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::event::DocumentId;
 use crate::planted::{Bug, planted};
-use crate::retry::Backoff;
 
 /// The number of finished runs that are written at once.
 pub(super) const FINISH: usize = 1_000;

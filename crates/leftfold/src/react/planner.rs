@@ -24,10 +24,10 @@ use super::store::{
     ReactionStore, Registered, TaskChange,
 };
 use super::task::{Observation, State, Task, TaskKey};
+use crate::backoff::Backoff;
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 use crate::planted::{Bug, planted};
-use crate::retry::Backoff;
 
 /// The length of a collection's lease after its last renewal.
 pub(super) const LEASE: Duration = Duration::from_millis(3_500);

@@ -18,10 +18,10 @@ use super::reaction::Definition;
 use super::running::Running;
 use super::store::{DocumentSource, ReactionStore, Registered};
 use super::task::TaskMoment;
+use crate::backoff::Backoff;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::planted::{Bug, planted};
-use crate::retry::Backoff;
 
 /// The interval at which the store's clock is read.
 const CLOCK_EVERY: Duration = Duration::from_secs(30);

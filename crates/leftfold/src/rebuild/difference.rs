@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::switch::folded;
-use crate::documents::{Collection, Documents, Record};
+use crate::documents::{Collection, Documents, Record, folded};
 use crate::error::Result;
 use crate::event::DocumentId;
 use crate::json::Json;

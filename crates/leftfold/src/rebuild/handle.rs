@@ -7,15 +7,14 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::change;
 use super::difference::{Difference, compare};
-use super::live::tidy;
-use super::switch::{complete, fold_beside, folded, switch};
-use crate::documents::{Generations, Store};
+use super::switch::{complete, fold_beside, switch};
+use super::{change, tidy};
+use crate::documents::{Generations, folded};
 use crate::error::{Error, Kind, Result};
-use crate::fold::{SharedPulse, distance};
+use crate::fold::{ErasedProjection, SharedPulse, WorkerContext};
 use crate::mark::Mark;
-use crate::part::{ErasedProjection, WorkerContext};
+use crate::store::Store;
 
 /// A rebuild that this process works on while it holds this handle. If the handle is dropped or the
 /// process dies, the next [`App::rebuild`](crate::App::rebuild) resumes it.
@@ -126,7 +125,7 @@ impl<S: Store> Rebuild<S> {
     pub async fn progress(&self) -> Result<Progress> {
         let head = self.setting.store.heads().await?;
         let at = self.at().await?;
-        let (total, left) = (distance(&Mark::default(), &head), distance(&at, &head));
+        let (total, left) = (Mark::default().distance(&head), at.distance(&head));
         let pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let rate = pulse.events_per_second;
         let remaining =
@@ -148,7 +147,7 @@ impl<S: Store> Rebuild<S> {
         loop {
             let head = store.heads().await?;
             let mut at = self.at().await?;
-            let is_near = distance(&at, &head) <= Self::NEAR;
+            let is_near = at.distance(&head) <= Self::NEAR;
             while !at.covers(&head) {
                 self.still_building().await?;
                 // Wake up regularly to notice a cancellation.

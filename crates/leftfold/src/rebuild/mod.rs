@@ -15,7 +15,7 @@
 
 mod difference;
 mod handle;
-mod live;
+mod on_change;
 mod switch;
 
 use std::time::Duration;
@@ -24,13 +24,13 @@ use tokio::time::sleep;
 
 pub use difference::{Difference, Sampled};
 pub use handle::{Progress, Rebuild};
-pub(crate) use live::{rebuild_if_changed, run_live, tidy};
-pub(crate) use switch::{frozen, undo};
+pub(crate) use on_change::rebuild_if_changed;
+pub(crate) use switch::{complete_switch, undo};
 
+use crate::backoff::Backoff;
 use crate::documents::{Collection, Documents, Generations};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
-use crate::retry::Backoff;
 
 /// Changes the generations of a collection, retrying if other writers were faster, and returns the
 /// result. `next` returns `None` if there is nothing to change.
@@ -59,4 +59,13 @@ pub(crate) async fn change<S: Documents>(
         };
         sleep(delay).await;
     }
+}
+
+/// Deletes the generations that are marked for deletion.
+pub(crate) async fn tidy<S: Documents>(store: &S, env: &dyn Env, collection: &Collection) -> Result<()> {
+    for number in store.generations(collection).await?.dropping {
+        store.drop_generation(&collection.generation(number)).await?;
+        change(store, env, collection, |known| known.dropped(number)).await?;
+    }
+    Ok(())
 }

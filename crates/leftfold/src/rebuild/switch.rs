@@ -8,26 +8,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::change;
-use crate::documents::{Advance, Checkpoint, Collection, Commit, CommitOutcome, Documents, Store};
+use crate::documents::{
+    Advance, Checkpoint, Collection, Commit, CommitOutcome, Documents, folded, freeze, frozen,
+};
 use crate::error::{Error, Kind, Result};
-use crate::fold::{Ended, SharedPulse, stopped};
-use crate::mark::{Lane, Mark};
-use crate::part::{ErasedProjection, WorkerContext};
+use crate::fold::{Ended, ErasedProjection, SharedPulse, Work, WorkerContext, stopped};
+use crate::mark::Mark;
 use crate::planted::{Bug, planted};
-
-/// The lane of a checkpoint's mark with the ticket of the switch it is frozen for.
-const FROZEN: &str = "frozen";
-
-/// Returns the ticket of the switch that a checkpoint is frozen for, if it is.
-pub(crate) fn frozen(mark: &Mark) -> Option<u64> {
-    Some(mark.get(&Lane::named(FROZEN))).filter(|ticket| *ticket > 0)
-}
-
-/// Returns the part of a checkpoint's mark that says which events are folded.
-pub(super) fn folded(mark: &Mark) -> Mark {
-    let lanes = mark.lanes().filter(|(lane, _)| lane.partition().is_some());
-    lanes.map(|(lane, number)| (lane.clone(), number)).collect()
-}
+use crate::store::Store;
 
 /// The time to wait for a switch to a generation of another code version, before withdrawing it.
 const GRACE: Duration = Duration::from_secs(10);
@@ -37,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(10);
 ///
 /// Code that was not `asked` to switch does not fold a generation of another version. It waits for
 /// other workers, and withdraws the switch if there are none.
-pub(crate) async fn complete<S: Store>(
+pub(super) async fn complete<S: Store>(
     part: &Arc<dyn ErasedProjection<S>>,
     setting: &WorkerContext<S>,
     asked: bool,
@@ -58,7 +46,7 @@ pub(crate) async fn complete<S: Store>(
         let is_frozen = frozen(&checkpoint.mark);
         match &known.switching {
             None if is_frozen.is_none() => return Ok(()),
-            None => drop(freeze(store, &live, &checkpoint, None).await?),
+            None => drop(store_frozen(store, &live, &checkpoint, None).await?),
             Some(switching) if is_frozen == Some(switching.ticket) || planted(Bug::SwitchUnfrozen) => {
                 let to = folded(&checkpoint.mark);
                 let is_ours =
@@ -89,7 +77,7 @@ pub(crate) async fn complete<S: Store>(
                 // If it is frozen for a later switch, this process has not heard of that switch
                 // yet.
                 if is_frozen.is_none_or(|other| other < switching.ticket) {
-                    freeze(store, &live, &checkpoint, Some(switching.ticket)).await?;
+                    store_frozen(store, &live, &checkpoint, Some(switching.ticket)).await?;
                 }
             }
         }
@@ -103,18 +91,23 @@ pub(crate) async fn complete<S: Store>(
     Ok(())
 }
 
+/// Completes the switch under way for a worker whose live generation is frozen.
+pub(crate) fn complete_switch<'a, S: Store>(
+    part: &'a Arc<dyn ErasedProjection<S>>,
+    context: &'a WorkerContext<S>,
+    stop: &'a mut watch::Receiver<bool>,
+) -> Work<'a, Result<()>> {
+    Box::pin(complete(part, context, false, stop))
+}
+
 /// Freezes or thaws a checkpoint if it is unchanged since it was read. Returns whether it was.
-async fn freeze<S: Documents>(
+async fn store_frozen<S: Documents>(
     store: &S,
     generation: &Collection,
     checkpoint: &Checkpoint,
     ticket: Option<u64>,
 ) -> Result<bool> {
-    let mut mark = folded(&checkpoint.mark);
-    if let Some(ticket) = ticket {
-        mark.advance(&Lane::named(FROZEN), ticket);
-    }
-    let to = Checkpoint { mark, tally: checkpoint.tally.clone() };
+    let to = freeze(checkpoint, ticket);
     let advance = Advance { projection: generation.clone(), from: checkpoint.mark.clone(), to };
     match store.commit(Arc::new(Commit { advance: Some(advance), changes: Vec::new() })).await? {
         CommitOutcome::Applied => Ok(true),
@@ -175,7 +168,7 @@ pub(super) async fn fold_beside<S: Store>(
             return Ok(());
         }
         if frozen(&checkpoint.mark).is_some() {
-            freeze(&store, &generation, &checkpoint, None).await?;
+            store_frozen(&store, &generation, &checkpoint, None).await?;
         }
     }
 }

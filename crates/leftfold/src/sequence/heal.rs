@@ -15,11 +15,11 @@ use tokio::time::timeout;
 use super::delivery::{Delivery, IngestAnswer, Policy, Refusal};
 use super::sequencer::Sequencer;
 use super::store::{DueGaps, Sequences, Settled, Settlement, StreamChange, StreamState, Totals, Waiting};
+use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::{Entry, Limit, Log};
 use crate::planted::{Bug, planted};
-use crate::retry::Backoff;
 
 /// Missing revisions of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]

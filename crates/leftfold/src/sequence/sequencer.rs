@@ -16,13 +16,13 @@ use super::store::{
     DueGaps, Found, Held, HeldPage, Sequences, Settled, Settlement, Skipped, StreamChange, StreamState,
     Totals, Waiting, WantedEvents,
 };
-use crate::app::to_the_microsecond;
+use crate::backoff::Backoff;
 use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
+use crate::event::to_the_microsecond;
 use crate::event::{Bookmark, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, check_entries};
 use crate::planted::{Bug, planted};
-use crate::retry::Backoff;
 
 /// The maximum number of streams in the cache.
 const REMEMBERED: usize = 100_000;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use super::{json, soon};
+use crate::backoff::Backoff;
 use crate::content::{
     ContentGuard, ContentWrite, Contents, Counted, Operated, Operation, OperationId, REMEMBERED, Stored,
     Version, Versioned, WriteAnswer, Wrote,
@@ -13,9 +14,8 @@ use crate::content::{
 use crate::error::Kind;
 use crate::event::DocumentId;
 use crate::json::Json;
-use crate::memory::Memory;
 use crate::react::{Context, ExternalCollection, Reaction, ReactionStore, Reactor};
-use crate::retry::Backoff;
+use crate::store::Memory;
 
 const THINGS: &str = "things";
 

@@ -9,11 +9,12 @@ use tokio::task::JoinSet;
 use super::{Atomic, json, soon, stream, waits};
 use crate::documents::{
     Advance, Checkpoint, Claim, Collection, CollectionWrites, Commit, CommitConflict, CommitOutcome,
-    DocumentCounts, DocumentWrite, Header, Parked, Record, Store, Tally,
+    DocumentCounts, DocumentWrite, Header, Parked, Record, Tally,
 };
 use crate::event::{DocumentId, EventKind, Partition, Position, Revision};
 use crate::json::Json;
 use crate::mark::{Lane, Mark};
+use crate::store::Store;
 
 fn cart() -> Collection {
     Collection::new("cart").unwrap()

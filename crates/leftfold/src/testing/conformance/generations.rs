@@ -10,14 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::{json, soon, waits};
 use crate::documents::{
     Advance, Checkpoint, Collection, CollectionWrites, Commit, CommitOutcome, DocumentCounts, DocumentWrite,
-    Generations, Header, Record, Store, Tally,
+    Generations, Header, Record, Tally,
 };
 use crate::event::{DocumentId, Event, Partition};
-use crate::fold::{self, Projection, Sample};
+use crate::fold::{self, Projection};
+use crate::inspect::Sample;
 use crate::mark::{Lane, Mark};
 use crate::react::{
     DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, Reaction, ReactionStore, Reactor,
 };
+use crate::store::Store;
 use crate::{App, Leftfold};
 
 fn carts() -> Collection {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::{json, soon};
 use crate::documents::{
-    Collection, CollectionWrites as Written, Commit, CommitOutcome, DocumentWrite, Header, Record, Store,
+    Collection, CollectionWrites as Written, Commit, CommitOutcome, DocumentWrite, Header, Record,
 };
 use crate::event::DocumentId;
 use crate::fold::Projection;
@@ -18,6 +18,7 @@ use crate::react::{
     Comparing, DocumentFeed as _, DocumentSource, Ended, FeedItem, Query, Reaction, ReactionStore, Reactor,
     Registered, Retry, Run, State, Suspicion, Task, TaskChange, TaskKey, WantedTasks,
 };
+use crate::store::Store;
 
 const A_WHILE: Duration = Duration::from_secs(20);
 

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use tokio::task::JoinSet;
 
 use super::{entry, json, soon, stream};
-use crate::documents::Store;
 use crate::error::Kind;
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Entry, Expected, Limit};
@@ -18,6 +17,7 @@ use crate::sequence::{
     Policy, Refusal, Rejected, Resolution, Sequencer, SequencerCounts, Sequences, Settled, Settlement,
     Skipped, StreamChange, StreamState, StreamVersion, Totals, Waiting, WantedEvents,
 };
+use crate::store::Store;
 use crate::testing::bad_json;
 
 const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };

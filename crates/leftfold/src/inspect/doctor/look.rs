@@ -9,15 +9,17 @@ use tokio::time::sleep;
 
 use super::finding::{Area, Finding};
 use super::{Examine, judge};
-use crate::documents::{Checkpoint, Claim, Collection, Documents, Store};
+use crate::documents::{Checkpoint, Claim, Collection, Documents};
 use crate::env::event_id;
 use crate::error::Result;
 use crate::event::{Partition, Position};
-use crate::fold::{Activity, ProjectionStatus};
+use crate::fold::Activity;
+use crate::fold::WorkerContext;
+use crate::inspect::ProjectionStatus;
 use crate::log::Limit;
-use crate::part::WorkerContext;
 use crate::react::{DocumentSource, ReactionStore, place_name};
 use crate::sequence::{Sequencer, Sequences};
+use crate::store::Store;
 
 /// Examines the store, the deliveries that wait before its log, and the clocks of the writers.
 pub(crate) async fn look_over<S: Store + Sequences + Examine>(

@@ -2,21 +2,21 @@
 //! context.
 
 use std::future::Future;
-use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::documents::{Collection, Store};
+use super::batch::Folder;
+use super::mend::Mended;
+use super::projection::Projection;
+use super::projector::{Ended, FoldOptions, Projector};
+use super::pulse::{Pulse, SharedPulse};
+use crate::documents::Collection;
 use crate::env::Env;
 use crate::error::Result;
 use crate::event::{DocumentId, Event, StreamId};
-use crate::fold::{
-    Absence, AsOf, Differing, Ended, Explained, Explaining, ExplanationCursor, FoldOptions, Folder, Mended,
-    Projection, Projector, Pulse, Sample, SharedPulse, Until, Verified,
-};
-use crate::json::Json;
+use crate::store::Store;
 
 pub(crate) type Work<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -34,8 +34,12 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
     fn collection(&self) -> &Collection;
     /// Returns the text that identifies its code.
     fn fingerprint(&self) -> &str;
-    /// Returns its observable state.
+    /// Returns its observable state, which workers of this process change.
     fn pulse(&self) -> &SharedPulse;
+    /// Returns a copy of its observable state.
+    fn seen(&self) -> Pulse {
+        self.pulse().lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
     fn documents_of(&self, event: Event) -> Vec<DocumentId>;
     /// Folds until told to stop, until the generation is frozen, or, with `only_live`, until it is
     /// not live any more.
@@ -68,43 +72,9 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Mended>>;
-    fn explain<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        id: &'a DocumentId,
-        until: Option<&'a AsOf>,
-        after: Option<&'a ExplanationCursor>,
-        tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
-    ) -> Work<'a, Result<Explaining>>;
-    fn past<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        id: &'a DocumentId,
-        moment: &'a AsOf,
-    ) -> Work<'a, Result<Option<Json>>>;
-    fn why_not<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        id: &'a DocumentId,
-    ) -> Work<'a, Result<Vec<Absence>>>;
-    fn verify<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        sample: Sample,
-        tell: &'a mut (dyn FnMut(Differing) + Send),
-    ) -> Work<'a, Result<Verified>>;
 }
 
 impl<S> dyn ErasedProjection<S> {
-    /// Returns the observable state of this process's work on it.
-    pub(crate) fn seen(&self) -> Pulse {
-        self.pulse().lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// Changes the observable state.
     pub(crate) fn show(&self, change: impl FnOnce(&mut Pulse)) {
         change(&mut self.pulse().lock().unwrap_or_else(PoisonError::into_inner));
@@ -126,7 +96,8 @@ impl<P: Projection> Running<P> {
         Ok(Self { projection: Arc::new(projection), collection, fingerprint, pulse: SharedPulse::default() })
     }
 
-    fn folder(&self, number: u32) -> Result<Folder<Arc<P>>> {
+    /// Returns the folder of one generation of its documents.
+    pub(crate) fn folder(&self, number: u32) -> Result<Folder<Arc<P>>> {
         Folder::of_generation(self.projection.clone(), number)
     }
 }
@@ -198,59 +169,5 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
         id: &'a DocumentId,
     ) -> Work<'a, Result<Mended>> {
         Box::pin(async move { self.folder(number)?.refold(&setting.store, &*setting.env, id).await })
-    }
-
-    fn explain<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        id: &'a DocumentId,
-        until: Option<&'a AsOf>,
-        after: Option<&'a ExplanationCursor>,
-        tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
-    ) -> Work<'a, Result<Explaining>> {
-        Box::pin(async move {
-            let (folder, store) = (self.folder(number)?, &setting.store);
-            let until = match until {
-                None => Until::Now,
-                Some(moment) => Until::find(moment, id, folder.routes_by_stream(), store).await?,
-            };
-            folder.explain(store, id, until, after, tell).await
-        })
-    }
-
-    fn past<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        id: &'a DocumentId,
-        moment: &'a AsOf,
-    ) -> Work<'a, Result<Option<Json>>> {
-        Box::pin(async move {
-            let (folder, store) = (self.folder(number)?, &setting.store);
-            let until = Until::find(moment, id, folder.routes_by_stream(), store).await?;
-            folder.past(store, id, until).await
-        })
-    }
-
-    fn why_not<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        id: &'a DocumentId,
-    ) -> Work<'a, Result<Vec<Absence>>> {
-        Box::pin(async move { self.folder(number)?.why_not(&setting.store, id).await })
-    }
-
-    fn verify<'a>(
-        &'a self,
-        setting: &'a WorkerContext<S>,
-        number: u32,
-        sample: Sample,
-        tell: &'a mut (dyn FnMut(Differing) + Send),
-    ) -> Work<'a, Result<Verified>> {
-        Box::pin(
-            async move { self.folder(number)?.verify(&setting.store, &*setting.env, sample, tell).await },
-        )
     }
 }

@@ -5,27 +5,9 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::batch::Occurrence;
-use super::figures::Figures;
 use crate::documents::{Generations, Tally};
+use crate::fold::{Activity, Figures, Occurrence};
 use crate::mark::Mark;
-
-/// The activity of a worker on a projection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Activity {
-    /// No worker of this process runs it.
-    #[default]
-    Stopped,
-    /// Another worker holds the lease; this one stands by.
-    Standby,
-    /// It folds the backlog of the log.
-    CatchingUp,
-    /// It has folded all events and waits for more.
-    Live,
-    /// The store failed; the worker will retry.
-    Failing,
-}
 
 /// The status of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -48,7 +30,7 @@ pub struct ProjectionStatus {
     pub parked_documents: u64,
     /// Parked streams.
     pub parked_streams: u64,
-    /// The [fingerprint](super::Projection::fingerprint) of this process's code: its version,
+    /// The [fingerprint](crate::Projection::fingerprint) of this process's code: its version,
     /// unless overridden.
     pub version: String,
     /// The generations of the documents, with the versions of the code that built them.
@@ -85,7 +67,19 @@ impl fmt::Display for SlowFold {
     }
 }
 
-/// Returns the number of events between two marks.
-pub(crate) fn distance(from: &Mark, to: &Mark) -> u64 {
-    to.lanes().map(|(lane, number)| number.saturating_sub(from.get(lane))).sum()
+/// The state of a projection, without the costly count of its documents. [`App::status`](crate::App::status) says more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vitals {
+    /// The name of the projection.
+    pub projection: String,
+    /// The work of this process on it.
+    pub activity: Activity,
+    /// The last error in this process.
+    pub last_error: Option<String>,
+    /// The position up to which the projection has folded, per partition.
+    pub position: Mark,
+    /// The number of events it is behind.
+    pub lag: u64,
+    /// `true` if one of its documents or streams is parked.
+    pub is_parked: bool,
 }

@@ -7,16 +7,15 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Projection;
-use super::batch::{Folder, Routed, Step};
 use super::changes::{Changes, FieldChange};
-use super::replay::Replay;
-use crate::documents::{Record, Store};
+use crate::documents::Record;
 use crate::env::Env;
 use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Event, Position, Revision, StreamId};
+use crate::fold::{self, Folder, Projection, Replay, Routed, Step};
 use crate::json::Json;
 use crate::mark::Mark;
+use crate::store::Store;
 
 /// The documents to verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,7 +366,7 @@ fn counting<'a, D: Serialize, E>(
     counts.then_some(plain)
 }
 
-fn said<E>(event: &Event<E>, error: &super::Error) -> String {
+fn said<E>(event: &Event<E>, error: &fold::Error) -> String {
     format!("{error} (revision {} of {})", event.revision, event.stream)
 }
 

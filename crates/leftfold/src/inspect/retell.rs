@@ -2,17 +2,14 @@
 
 use std::vec;
 
-use super::batch::{Folder, Occurrence, Step};
-use super::moment::Until;
-use super::replay::Replay;
-use super::slot::body;
+use super::as_of::Until;
 use super::verify::Aside;
-use super::{Error, Projection};
-use crate::documents::Store;
 use crate::error::Result;
 use crate::event::{DocumentId, Partition, Revision, StreamId};
+use crate::fold::{Error, Folder, Occurrence, Projection, Replay, Step, body};
 use crate::json::Json;
 use crate::mark::Mark;
+use crate::store::Store;
 
 /// The number of events after which other tasks get a turn.
 const AT_ONCE: u32 = 256;
@@ -33,7 +30,7 @@ pub(super) struct Retelling<'f, P: Projection> {
 }
 
 /// The effect of an event on a document.
-pub(super) enum Told {
+pub(super) enum Outcome {
     Folded,
     Failed(Error),
     /// It waits behind a failed event, or with its stream.
@@ -56,7 +53,7 @@ impl<'f, P: Projection> Retelling<'f, P> {
     }
 
     /// Folds the next event of the document. Returns `None` at the end.
-    pub(super) async fn next<S: Store>(&mut self, store: &S) -> Result<Option<(Occurrence, Told)>> {
+    pub(super) async fn next<S: Store>(&mut self, store: &S) -> Result<Option<(Occurrence, Outcome)>> {
         loop {
             self.taken += 1;
             if self.taken.is_multiple_of(AT_ONCE) {
@@ -97,22 +94,22 @@ impl<'f, P: Projection> Retelling<'f, P> {
         self.folder.routes_by_stream() && stream.as_str() == self.id.as_str()
     }
 
-    fn take(&mut self, event: &Occurrence, step: Step<P::Event>) -> Told {
+    fn take(&mut self, event: &Occurrence, step: Step<P::Event>) -> Outcome {
         if self.has_failed || self.aside.get(&event.stream).is_some_and(|from| event.position >= *from) {
-            return Told::Waiting;
+            return Outcome::Waiting;
         }
         let failed = match step {
             Step::Broken(_, error) => error,
             Step::Fold(event, ..) => match self.folder.fold(self.document.take(), &event) {
                 Ok(document) => {
                     self.document = document;
-                    return Told::Folded;
+                    return Outcome::Folded;
                 }
                 Err(error) => error,
             },
         };
         self.has_failed = true;
-        Told::Failed(failed)
+        Outcome::Failed(failed)
     }
 
     /// Returns the document as it would be stored, or the reason why it can't be.
@@ -148,7 +145,7 @@ impl<P: Projection> Folder<P> {
             let mut folded = 0;
             while folded < most && !retelling.has_failed {
                 match retelling.next(store).await? {
-                    Some((_, Told::Folded)) => folded += 1,
+                    Some((_, Outcome::Folded)) => folded += 1,
                     Some(_) => {}
                     None => break,
                 }
@@ -177,8 +174,8 @@ impl<P: Projection> Folder<P> {
         let mut last = None;
         while let Some((_, told)) = retelling.next(store).await? {
             match (told, retelling.body()) {
-                (Told::Folded, Ok(body)) => last = body,
-                (Told::Waiting, _) => {}
+                (Outcome::Folded, Ok(body)) => last = body,
+                (Outcome::Waiting, _) => {}
                 _ => break,
             }
         }

@@ -7,15 +7,14 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::batch::{Folder, Occurrence};
+use super::as_of::Until;
 use super::changes::{Changes, FieldChange};
-use super::moment::Until;
-use super::retell::{Retelling, Told};
-use super::{Error, Projection};
-use crate::documents::Store;
+use super::retell::{Outcome, Retelling};
 use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Partition, Position};
+use crate::fold::{Error, Folder, Occurrence, Projection};
 use crate::mark::Mark;
+use crate::store::Store;
 
 /// The effect of one event on a document. Its size is bounded, however large the document is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -162,9 +161,9 @@ impl<P: Projection> Folder<P> {
             let last = (event.partition, event.position);
             let mut explained = Explained { event, effect: Effect::Waiting, left_out: 0, size: None };
             match told {
-                Told::Waiting => {}
-                Told::Failed(error) => explained.effect = Effect::Failed(error.to_string()),
-                Told::Folded => match value(&retelling) {
+                Outcome::Waiting => {}
+                Outcome::Failed(error) => explained.effect = Effect::Failed(error.to_string()),
+                Outcome::Folded => match value(&retelling) {
                     Ok(now) => {
                         let changes = changes(before.as_ref(), now.as_ref());
                         explained.effect = Effect::Changed(changes.shown);

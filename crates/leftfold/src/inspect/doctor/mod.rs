@@ -7,7 +7,7 @@
 //! what is too long and what to advise; the examination itself only reads.
 //!
 //! ```
-//! use leftfold::doctor::{Severity, worst};
+//! use leftfold::inspect::doctor::{Severity, worst};
 //! use leftfold::{Leftfold, Memory};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -39,7 +39,7 @@ use crate::error::Result;
 /// A store that the doctor can examine.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be looked over by the doctor",
-    label = "implement `leftfold::doctor::Examine` for it"
+    label = "implement `leftfold::inspect::doctor::Examine` for it"
 )]
 pub trait Examine: Send + Sync {
     /// Returns findings about the store itself, and about [reactions](reactions()) if it keeps

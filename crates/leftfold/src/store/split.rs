@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::doctor::{Examine, Finding};
 use crate::documents::{
     Checkpoint, Claim, Collection, Commit, CommitOutcome, DocumentCounts, Documents, Generations, Record,
 };
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
+use crate::inspect::doctor::{Examine, Finding};
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, LogPage};
 use crate::mark::Mark;
 use crate::revision::{Counters, Draw};

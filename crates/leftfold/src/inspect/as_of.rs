@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-use super::Occurrence;
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
+use crate::fold::Occurrence;
 use crate::log::{Limit, Log};
 
 /// The moment up to which a document is inspected.

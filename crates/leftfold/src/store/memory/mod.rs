@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::doctor::{self, Area, Examine, Finding};
 use crate::documents::{
     Checkpoint, Claim, Collection, Commit, CommitConflict, CommitOutcome, DocumentCounts, Documents,
     Generations, Header, Record,
 };
 use crate::error::{Error, Kind, Result};
 use crate::event::{Bookmark, DocumentId, Event, EventId, Partition, Position, Revision, StreamId};
+use crate::inspect::doctor::{self, Area, Examine, Finding};
 use crate::json::Json;
 use crate::log::{Append, AppendError, Appended, Entry, Expected, Limit, Log, LogPage, judge_append};
 use crate::mark::Mark;

@@ -6,30 +6,35 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::change;
-use super::handle::Rebuild;
-use super::switch::complete;
-use crate::documents::{Collection, Documents, Store};
-use crate::env::Env;
+use super::erased::{ErasedProjection, Work, WorkerContext};
+use super::projector::{Ended, stopped};
+use super::pulse::Activity;
+use crate::backoff::Backoff;
 use crate::error::Result;
-use crate::fold::{Activity, Ended, stopped};
-use crate::part::{ErasedProjection, WorkerContext};
-use crate::retry::Backoff;
+use crate::store::Store;
 
 /// The interval at which replaced code checks whether it is wanted again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Completes a switch between generations. [`run_live`] calls it when the live generation is frozen.
+pub(crate) type CompleteSwitch<S> = for<'a> fn(
+    &'a Arc<dyn ErasedProjection<S>>,
+    &'a WorkerContext<S>,
+    &'a mut watch::Receiver<bool>,
+) -> Work<'a, Result<()>>;
 
 /// Folds the live generation until told to stop, and moves to another one when that becomes live.
 pub(crate) async fn run_live<S: Store>(
     part: Arc<dyn ErasedProjection<S>>,
     setting: WorkerContext<S>,
+    complete_switch: CompleteSwitch<S>,
     mut stop: watch::Receiver<bool>,
 ) {
     let patience =
         Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(5)).without_limit();
     let mut delays = patience.delays(setting.env.random());
     while !*stop.borrow() {
-        let wait = match step(&part, &setting, &mut stop).await {
+        let wait = match step(&part, &setting, complete_switch, &mut stop).await {
             Ok(None) => {
                 delays = patience.delays(setting.env.random());
                 continue;
@@ -57,6 +62,7 @@ pub(crate) async fn run_live<S: Store>(
 async fn step<S: Store>(
     part: &Arc<dyn ErasedProjection<S>>,
     setting: &WorkerContext<S>,
+    complete_switch: CompleteSwitch<S>,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<Option<Duration>> {
     let known = setting.store.generations(part.collection()).await?;
@@ -76,47 +82,9 @@ async fn step<S: Store>(
     let number = known.live.number;
     let folding = part.fold(setting.clone(), number, true, part.pulse().clone(), stop.clone());
     if folding.await? == Ended::Frozen {
-        complete(part, setting, false, stop).await?;
+        complete_switch(part, setting, stop).await?;
         // If the process that switched died right afterwards, a store may have work left to do.
         setting.store.prepare(part.collection()).await?;
     }
     Ok(None)
-}
-
-/// Rebuilds a projection whose documents were built by code of another version, and switches to the
-/// result.
-pub(crate) async fn rebuild_if_changed<S: Store>(
-    part: Arc<dyn ErasedProjection<S>>,
-    setting: WorkerContext<S>,
-) {
-    let patience =
-        Backoff::default().first(Duration::from_secs(1)).most(Duration::from_mins(1)).without_limit();
-    for delay in patience.delays(setting.env.random()) {
-        let rebuilt = async {
-            let known = setting.store.generations(part.collection()).await?;
-            if !known.differs(part.fingerprint()) || known.is_outdated(part.fingerprint()) {
-                return Ok(());
-            }
-            tracing::info!(projection = %part.collection(), fingerprint = part.fingerprint(), "its code changed, rebuilding");
-            let rebuild = Rebuild::begin(part.clone(), setting.clone()).await?;
-            rebuild.built().await?;
-            rebuild.switch().await
-        };
-        match rebuilt.await {
-            Ok(()) => return,
-            Err(error) => {
-                tracing::warn!(projection = %part.collection(), %error, "rebuilding failed, will go on");
-            }
-        }
-        sleep(delay).await;
-    }
-}
-
-/// Deletes the generations that are marked for deletion.
-pub(crate) async fn tidy<S: Documents>(store: &S, env: &dyn Env, collection: &Collection) -> Result<()> {
-    for number in store.generations(collection).await?.dropping {
-        store.drop_generation(&collection.generation(number)).await?;
-        change(store, env, collection, |known| known.dropped(number)).await?;
-    }
-    Ok(())
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::documents::{Collection, Parked, Record, Store};
+use crate::documents::{Collection, Parked, Record};
 use crate::event::{Bookmark, DocumentId};
-use crate::fold::distance;
 use crate::mark::Mark;
 use crate::planted::{Bug, planted};
+use crate::store::Store;
 
 /// A read of one document. Await it as it is, or let it wait for an event with
 /// [`at_least`](Get::at_least).
@@ -158,7 +158,7 @@ async fn folded<S: Store>(
         return answer;
     }
     let at = store.checkpoint(collection).await?.mark;
-    let behind = distance(&at, &store.heads().await?);
+    let behind = at.distance(&store.heads().await?);
     Err(ReadError::Lagging { collection: collection.clone(), bookmark: bookmark.clone(), at, behind })
 }
 

@@ -1,5 +1,7 @@
 //! Events, the streams they belong to, and the numbers that order them.
 
+mod encode;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -254,7 +256,7 @@ impl NewEvent {
     /// Takes the type from an enum's variant or a struct's name, as serde sees them, and the data
     /// from its content.
     pub fn encode(event: &impl Serialize) -> Result<Self, Invalid> {
-        let (kind, data) = crate::encode::encode(event)?;
+        let (kind, data) = encode::encode(event)?;
         Self::new(kind, data)
     }
 
@@ -318,6 +320,11 @@ impl FromStr for Bookmark {
             stream: StreamId::new(next()?)?,
         })
     }
+}
+
+/// Rounds a time down to microseconds, the precision of stored times.
+pub(crate) fn to_the_microsecond(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }
 
 #[cfg(test)]

@@ -6,16 +6,14 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Projection;
-use super::batch::{Folder, Occurrence};
-use super::moment::Until;
-use super::replay::Replay;
-use super::retell::{Retelling, Told};
-use super::status::distance;
-use crate::documents::{Parked, Store};
+use super::as_of::Until;
+use super::retell::{Outcome, Retelling};
+use crate::documents::Parked;
 use crate::error::Result;
 use crate::event::{DocumentId, EventKind, Revision, StreamId};
+use crate::fold::{Folder, Occurrence, Projection, Replay};
 use crate::log::Limit;
+use crate::store::Store;
 
 /// A reason why a document is missing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -188,7 +186,7 @@ impl<P: Projection> Folder<P> {
         }
         let mut reasons = Vec::new();
         let head = store.heads().await?;
-        let lag = distance(&checkpoint, &head);
+        let lag = checkpoint.distance(&head);
         let mut not_folded = |event: Occurrence| {
             let is_folded = event.position <= checkpoint.position(event.partition);
             reasons.push(if is_folded { Absence::Missing { event } } else { Absence::Behind { event, lag } });
@@ -228,7 +226,7 @@ impl<P: Projection> Folder<P> {
         let mut retelling = Retelling::new(self, store, id, Until::Now, through).await?;
         let (mut events, mut was_there, mut found) = (0, false, None);
         while let Some((event, told)) = retelling.next(store).await? {
-            if !matches!(told, Told::Folded) {
+            if !matches!(told, Outcome::Folded) {
                 continue;
             }
             events += 1;

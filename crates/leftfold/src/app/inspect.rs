@@ -1,17 +1,26 @@
-//! Inspection of one document: the events that made it, its past states, and the reasons why it is
-//! missing.
+//! Inspection of an application: its status, explanations of documents, verification, and the
+//! doctor.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
-use super::App;
-use crate::documents::Store;
+use super::{App, Leftfold};
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
-use crate::fold::{Absence, AsOf, Explained, Explaining, Explanation, ExplanationCursor};
+use crate::fold::{Occurrence, Pulse};
+use crate::inspect::doctor::{self, Examine, Finding};
+use crate::inspect::{
+    Absence, AsOf, Differing, Explained, Explaining, Explanation, ExplanationCursor, InspectProjection,
+    ProjectionStatus, Sample, SlowFold, Verified, Vitals,
+};
 use crate::log::{Entry, Limit};
+use crate::mark::Mark;
 use crate::sequence::{Conflict, Held, Sequences};
+use crate::store::Store;
 
 /// The number of streams, or conflicts, to read at a time.
 const PAGE: usize = 100;
@@ -19,6 +28,109 @@ const PAGE: usize = 100;
 const WORK: u64 = 64 << 20;
 
 impl<S: Store> App<S> {
+    /// Returns the status of all projections.
+    pub async fn status(&self) -> Result<Vec<ProjectionStatus>> {
+        let head = self.0.setting.store.heads().await?;
+        let mut all = Vec::new();
+        for part in &self.0.parts {
+            all.push(self.status_of(part, head.clone()).await?);
+        }
+        Ok(all)
+    }
+
+    async fn status_of(&self, part: &Arc<dyn InspectProjection<S>>, head: Mark) -> Result<ProjectionStatus> {
+        let (store, name) = (&self.0.setting.store, part.collection());
+        let checkpoint = store.checkpoint(name).await?;
+        let counts = store.count(name).await?;
+        let streams = store.count(&name.streams()).await?;
+        let pulse = part.seen();
+        let generations = store.generations(name).await?;
+        let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
+        let folding = self.slow_fold(&pulse).await?;
+        let mut tally = checkpoint.tally;
+        tally.last_error = pulse.last_error.or(tally.last_error);
+        Ok(ProjectionStatus {
+            projection: name.to_string(),
+            activity: pulse.activity,
+            lag: checkpoint.mark.distance(&head),
+            position: checkpoint.mark,
+            head,
+            events_per_second: pulse.events_per_second,
+            documents: counts.documents,
+            parked_documents: counts.parked,
+            parked_streams: streams.parked,
+            version: part.fingerprint().to_owned(),
+            rebuild_needed: generations.differs(part.fingerprint()),
+            generations,
+            tally,
+            behind_since,
+            parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
+            folding,
+            figures: pulse.figures,
+        })
+    }
+
+    /// Returns the event that a projection has been folding for longer than a second.
+    async fn slow_fold(&self, pulse: &Pulse) -> Result<Option<SlowFold>> {
+        const LONG: Duration = Duration::from_secs(1);
+        let slow = pulse.folding.as_ref().and_then(|folding| folding.longer_than(LONG));
+        let Some((partition, position, took)) = slow else { return Ok(None) };
+        let (after, one) = (Position(position.0.saturating_sub(1)), Limit { events: 1, ..Limit::default() });
+        let page = self.store().read(partition, after, one).await?;
+        let event = page.events.first().map(Occurrence::of);
+        Ok(event.map(|event| SlowFold { event, seconds: took.as_secs() }))
+    }
+
+    /// Returns the earliest time of the next unread events of all partitions after a mark.
+    async fn behind_since(&self, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
+        let (store, one) = (&self.0.setting.store, Limit { events: 1, ..Limit::default() });
+        let mut since = None;
+        for (lane, end) in head.lanes() {
+            let Some(partition) = lane.partition().filter(|_| mark.get(lane) < end) else { continue };
+            let page = store.read(partition, mark.position(partition), one).await?;
+            since = since.into_iter().chain(page.events.first().map(|event| event.time)).min();
+        }
+        Ok(since)
+    }
+
+    /// Returns the state of each projection at low cost, for probes that poll.
+    pub async fn vitals(&self) -> Result<Vec<Vitals>> {
+        let store = self.store();
+        let head = store.heads().await?;
+        let mut all = Vec::with_capacity(self.0.parts.len());
+        for part in &self.0.parts {
+            let name = part.collection();
+            let position = store.checkpoint(name).await?.mark;
+            let is_parked = !store.parked(name, None, 1).await?.is_empty()
+                || !store.parked(&name.streams(), None, 1).await?.is_empty();
+            let pulse = part.seen();
+            all.push(Vitals {
+                projection: name.to_string(),
+                activity: pulse.activity,
+                last_error: pulse.last_error,
+                lag: position.distance(&head),
+                position,
+                is_parked,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Folds documents again from the log and compares them with the stored ones. Each is folded as
+    /// far as it had come when it was read, so concurrent appends do not matter. Nothing is
+    /// changed. `tell` receives each document that differs. Parked documents are only counted;
+    /// [`parked`](Self::parked) lists them.
+    pub async fn verify(
+        &self,
+        collection: &str,
+        sample: Sample,
+        mut tell: impl FnMut(Differing) + Send,
+    ) -> Result<Verified> {
+        let part = self.part(collection)?;
+        let live = self.live(part).await?;
+        part.verify(&self.0.setting, live, sample, &mut tell).await
+    }
+
     /// Passes every event that made a document to `tell`, in order, with its changes. Returns
     /// `false` if nothing was folded into such a document yet; [`why_not`](Self::why_not) says why.
     pub async fn explain(
@@ -174,6 +286,28 @@ impl<S: Store + Sequences> App<S> {
                 return Ok(());
             }
         }
+    }
+}
+
+impl<S: Store + Sequences + Examine> Leftfold<S> {
+    /// Runs the checks of [`App::doctor`] without opening the application first, so that nothing
+    /// missing is created.
+    pub async fn doctor(self) -> Result<Vec<Finding>> {
+        self.assembled()?.0.doctor().await
+    }
+}
+
+impl<S: Store + Sequences + Examine> App<S> {
+    /// Checks the store, the projections, the deliveries held before the log, and the reactions.
+    /// Each [finding](Finding) that is not fine says what to do; see [`doctor`]. The check changes
+    /// no data. It claims the lease of an idle projection for zero time and releases it.
+    pub async fn doctor(&self) -> Result<Vec<Finding>> {
+        let mut findings = doctor::look_over(&self.0.setting).await?;
+        for part in &self.0.parts {
+            let status = async || self.status_of(part, self.store().heads().await?).await;
+            findings.extend(doctor::look_at(&self.0.setting, part.collection(), status).await);
+        }
+        Ok(findings)
     }
 }
 

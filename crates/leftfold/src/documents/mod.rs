@@ -13,10 +13,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 mod collection;
+mod frozen;
 mod generations;
+pub mod guarded;
+mod read;
 
 pub use collection::Collection;
+pub(crate) use frozen::{folded, freeze, frozen};
 pub use generations::{Generation, Generations, Switching};
+pub use read::{Get, ReadError};
 
 use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, EventKind, Partition, Position, Revision, StreamId};
@@ -429,11 +434,6 @@ pub trait Documents: Send + Sync + 'static {
     /// Releases the lease if this owner holds it.
     fn release(&self, projection: &Collection, owner: &str) -> impl Future<Output = Result<()>> + Send;
 }
-
-/// A store of both the log and the documents. Cloning returns another handle to the same store.
-pub trait Store: crate::log::Append + Documents + Clone {}
-
-impl<S: crate::log::Append + Documents + Clone> Store for S {}
 
 #[cfg(test)]
 mod tests {

@@ -47,7 +47,7 @@ pub struct ClockStep {
 ///
 /// ```
 /// use std::time::Duration;
-/// use leftfold::steady::Steady;
+/// use leftfold::store::clock::Steady;
 ///
 /// let mut steady = Steady::default();
 /// let (noon, second) = (43_200_000_000, 1_000_000);

@@ -1,7 +1,7 @@
 //! The main entry point: a store, its projections, and the workers that keep them up to date.
 
-mod looking;
-mod vitals;
+mod inspect;
+mod operate;
 mod worker;
 
 use std::any::Any;
@@ -10,29 +10,22 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
-pub use self::vitals::Vitals;
+pub use self::operate::Unit;
 use self::worker::Worker;
-use crate::doctor::{self, Examine, Finding};
-use crate::documents::{Collection, Parked, Store};
+use crate::documents::{Collection, Get};
 use crate::env::{Env, System, event_id};
 use crate::error::{Error, Invalid, Kind, Result};
-use crate::event::{Bookmark, DocumentId, Event, NewEvent, Position, StreamId};
-use crate::fold::{
-    Differing, FoldOptions, Mended, Occurrence, Projection, ProjectionStatus, Pulse, Sample, SlowFold,
-    Verified, distance,
-};
-use crate::log::{AppendError, Appended, Entry, Expected, Limit};
-use crate::mark::Mark;
-use crate::part::{ErasedProjection, Running, WorkerContext};
+use crate::event::{Bookmark, DocumentId, Event, NewEvent, StreamId, to_the_microsecond};
+use crate::fold::{FoldOptions, Projection, Running, WorkerContext};
+use crate::inspect::InspectProjection;
+use crate::log::{AppendError, Appended, Entry, Expected};
 use crate::react::{Reaction, ReactionStore, Reactor, ReactorHandle};
-use crate::read::Get;
-use crate::rebuild::{self, Rebuild, change, tidy};
-use crate::sequence::Sequences;
+use crate::rebuild::{change, tidy};
+use crate::store::Store;
 
 /// Describes an application: which projections run on which store.
 ///
@@ -72,7 +65,7 @@ pub struct Leftfold<S> {
     options: FoldOptions,
     worker: Option<String>,
     rebuild_on_change: bool,
-    projections: Vec<Result<Arc<dyn ErasedProjection<S>>>>,
+    projections: Vec<Result<Arc<dyn InspectProjection<S>>>>,
     reactions: Vec<Reaction>,
     react: Option<React<S>>,
 }
@@ -141,7 +134,7 @@ impl<S: Store> Leftfold<S> {
     /// Adds a projection.
     pub fn projection<P: Projection>(mut self, projection: P) -> Self {
         let part = Running::new(projection).map(|running| {
-            let part: Arc<dyn ErasedProjection<S>> = Arc::new(running);
+            let part: Arc<dyn InspectProjection<S>> = Arc::new(running);
             part
         });
         self.projections.push(part);
@@ -296,31 +289,9 @@ impl<S> Clone for App<S> {
 
 struct Inner<S> {
     setting: WorkerContext<S>,
-    parts: Vec<Arc<dyn ErasedProjection<S>>>,
+    parts: Vec<Arc<dyn InspectProjection<S>>>,
     workers: Mutex<Vec<Worker<S>>>,
     reacting: OnceLock<Arc<dyn Reacts>>,
-}
-
-impl<S: Store + Sequences + Examine> Leftfold<S> {
-    /// Runs the checks of [`App::doctor`] without opening the application first, so that nothing
-    /// missing is created.
-    pub async fn doctor(self) -> Result<Vec<Finding>> {
-        self.assembled()?.0.doctor().await
-    }
-}
-
-impl<S: Store + Sequences + Examine> App<S> {
-    /// Checks the store, the projections, the deliveries held before the log, and the reactions.
-    /// Each [finding](Finding) that is not fine says what to do; see [`doctor`]. The check changes
-    /// no data. It claims the lease of an idle projection for zero time and releases it.
-    pub async fn doctor(&self) -> Result<Vec<Finding>> {
-        let mut findings = doctor::look_over(&self.0.setting).await?;
-        for part in &self.0.parts {
-            let status = async || self.status_of(part, self.store().heads().await?).await;
-            findings.extend(doctor::look_at(&self.0.setting, part.collection(), status).await);
-        }
-        Ok(findings)
-    }
 }
 
 impl<S: Store + ReactionStore> App<S> {
@@ -328,16 +299,6 @@ impl<S: Store + ReactionStore> App<S> {
     pub fn reacting(&self) -> Option<&ReactorHandle<S>> {
         self.0.reacting.get()?.as_any().downcast_ref()
     }
-}
-
-/// A document or stream that can be parked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unit {
-    /// A document.
-    Document(DocumentId),
-    /// A stream, for projections that do not route by stream.
-    Stream(StreamId),
 }
 
 impl<S: Store> App<S> {
@@ -382,71 +343,6 @@ impl<S: Store> App<S> {
         Get::new(self.0.setting.store.clone(), collection, id)
     }
 
-    /// Returns the status of all projections.
-    pub async fn status(&self) -> Result<Vec<ProjectionStatus>> {
-        let head = self.0.setting.store.heads().await?;
-        let mut all = Vec::new();
-        for part in &self.0.parts {
-            all.push(self.status_of(part, head.clone()).await?);
-        }
-        Ok(all)
-    }
-
-    async fn status_of(&self, part: &Arc<dyn ErasedProjection<S>>, head: Mark) -> Result<ProjectionStatus> {
-        let (store, name) = (&self.0.setting.store, part.collection());
-        let checkpoint = store.checkpoint(name).await?;
-        let counts = store.count(name).await?;
-        let streams = store.count(&name.streams()).await?;
-        let pulse = part.seen();
-        let generations = store.generations(name).await?;
-        let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
-        let folding = self.slow_fold(&pulse).await?;
-        let mut tally = checkpoint.tally;
-        tally.last_error = pulse.last_error.or(tally.last_error);
-        Ok(ProjectionStatus {
-            projection: name.to_string(),
-            activity: pulse.activity,
-            lag: distance(&checkpoint.mark, &head),
-            position: checkpoint.mark,
-            head,
-            events_per_second: pulse.events_per_second,
-            documents: counts.documents,
-            parked_documents: counts.parked,
-            parked_streams: streams.parked,
-            version: part.fingerprint().to_owned(),
-            rebuild_needed: generations.differs(part.fingerprint()),
-            generations,
-            tally,
-            behind_since,
-            parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
-            folding,
-            figures: pulse.figures,
-        })
-    }
-
-    /// Returns the event that a projection has been folding for longer than a second.
-    async fn slow_fold(&self, pulse: &Pulse) -> Result<Option<SlowFold>> {
-        const LONG: Duration = Duration::from_secs(1);
-        let slow = pulse.folding.as_ref().and_then(|folding| folding.longer_than(LONG));
-        let Some((partition, position, took)) = slow else { return Ok(None) };
-        let (after, one) = (Position(position.0.saturating_sub(1)), Limit { events: 1, ..Limit::default() });
-        let page = self.store().read(partition, after, one).await?;
-        let event = page.events.first().map(Occurrence::of);
-        Ok(event.map(|event| SlowFold { event, seconds: took.as_secs() }))
-    }
-
-    /// Returns the earliest time of the next unread events of all partitions after a mark.
-    async fn behind_since(&self, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
-        let (store, one) = (&self.0.setting.store, Limit { events: 1, ..Limit::default() });
-        let mut since = None;
-        for (lane, end) in head.lanes() {
-            let Some(partition) = lane.partition().filter(|_| mark.get(lane) < end) else { continue };
-            let page = store.read(partition, mark.position(partition), one).await?;
-            since = since.into_iter().chain(page.events.first().map(|event| event.time)).min();
-        }
-        Ok(since)
-    }
-
     /// Waits until every projection has folded, or set aside, all events that are in the log now.
     pub async fn caught_up(&self) -> Result<()> {
         let (store, parts) = (&self.0.setting.store, &self.0.parts);
@@ -460,117 +356,6 @@ impl<S: Store> App<S> {
         Ok(())
     }
 
-    /// Returns at most `most` parked units of a projection, after a unit: streams first, then
-    /// documents by id.
-    pub async fn parked(
-        &self,
-        collection: &str,
-        after: Option<&Unit>,
-        most: usize,
-    ) -> Result<Vec<(Unit, Parked)>> {
-        let name = self.part(collection)?.collection();
-        let mut found = Vec::new();
-        if !matches!(after, Some(Unit::Document(_))) {
-            let after = match after {
-                Some(Unit::Stream(stream)) => Some(DocumentId::from(stream)),
-                _ => None,
-            };
-            for record in self.0.setting.store.parked(&name.streams(), after, most).await? {
-                let unit = Unit::Stream(StreamId::new(&record.id)?);
-                found.extend(record.header.parked.map(|parked| (unit, *parked)));
-            }
-        }
-        let after = match after {
-            Some(Unit::Document(id)) => Some(id.clone()),
-            _ => None,
-        };
-        let left = most.saturating_sub(found.len());
-        for record in self.0.setting.store.parked(name, after, left).await? {
-            found.extend(record.header.parked.map(|parked| (Unit::Document(record.id), *parked)));
-        }
-        Ok(found)
-    }
-
-    /// Retries a parked unit with the current code and unparks it. A document is folded from its
-    /// failing event on; the documents of a stream are folded again. With `dry_run`, nothing is
-    /// written and the answer says what would happen.
-    pub async fn retry(&self, collection: &str, unit: &Unit, dry_run: bool) -> Result<Mended> {
-        let mut answer = Mended::NotParked;
-        self.retry_some(collection, vec![unit.clone()], dry_run, |_, mended| answer = mended.clone()).await?;
-        Ok(answer)
-    }
-
-    /// Retries several parked units, documents together. `tell` receives the result of each.
-    pub async fn retry_some(
-        &self,
-        collection: &str,
-        units: Vec<Unit>,
-        dry_run: bool,
-        mut tell: impl FnMut(&Unit, &Mended) + Send,
-    ) -> Result<()> {
-        let (part, setting) = (self.part(collection)?, &self.0.setting);
-        let mut documents = Vec::new();
-        for unit in units {
-            match unit {
-                Unit::Stream(stream) => {
-                    let mut live = self.live(part).await?;
-                    let mended = loop {
-                        let mended = part.retry_stream(setting, live, &stream, dry_run).await?;
-                        if !self.is_switched(part, &mut live).await? {
-                            break mended;
-                        }
-                    };
-                    tell(&Unit::Stream(stream), &mended);
-                }
-                Unit::Document(id) => documents.push(id),
-            }
-        }
-        let mut live = self.live(part).await?;
-        let mut answers;
-        loop {
-            answers = Vec::with_capacity(documents.len());
-            let mut hear = |id, mended| answers.push((id, mended));
-            part.retry_documents(setting, live, documents.clone(), dry_run, &mut hear).await?;
-            if !self.is_switched(part, &mut live).await? {
-                break;
-            }
-        }
-        for (id, mended) in answers {
-            tell(&Unit::Document(id), &mended);
-        }
-        Ok(())
-    }
-
-    /// Returns the number of the live generation of a projection.
-    async fn live(&self, part: &Arc<dyn ErasedProjection<S>>) -> Result<u32> {
-        Ok(self.0.setting.store.generations(part.collection()).await?.live.number)
-    }
-
-    /// Returns whether another generation is live by now. If so, the caller has repaired a
-    /// generation that nobody reads.
-    async fn is_switched(&self, part: &Arc<dyn ErasedProjection<S>>, live: &mut u32) -> Result<bool> {
-        let before = std::mem::replace(live, self.live(part).await?);
-        Ok(before != *live)
-    }
-
-    /// Retries every parked unit of a projection. `tell` receives the result of each.
-    pub async fn retry_all(
-        &self,
-        collection: &str,
-        dry_run: bool,
-        mut tell: impl FnMut(&Unit, &Mended) + Send,
-    ) -> Result<()> {
-        const PAGE: usize = 100;
-        let mut after = None;
-        loop {
-            let page = self.parked(collection, after.as_ref(), PAGE).await?;
-            let units: Vec<_> = page.into_iter().map(|(unit, _)| unit).collect();
-            let Some(last) = units.last().cloned() else { return Ok(()) };
-            self.retry_some(collection, units, dry_run, &mut tell).await?;
-            after = Some(last);
-        }
-    }
-
     /// Returns the names of the projections.
     pub fn projections(&self) -> impl Iterator<Item = &Collection> {
         self.0.parts.iter().map(|part| part.collection())
@@ -580,69 +365,6 @@ impl<S: Store> App<S> {
     /// determined.
     pub fn documents_of(&self, collection: &str, event: Event) -> Result<Vec<DocumentId>> {
         Ok(self.part(collection)?.documents_of(event))
-    }
-
-    /// Folds one document again from its first event and replaces it under guard. If the fold
-    /// fails, the document stays as it is.
-    pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
-        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
-        let mut live = self.live(part).await?;
-        loop {
-            let mended = part.refold(&self.0.setting, live, &id).await?;
-            if !self.is_switched(part, &mut live).await? {
-                return Ok(mended);
-            }
-        }
-    }
-
-    /// Folds documents again from the log and compares them with the stored ones. Each is folded as
-    /// far as it had come when it was read, so concurrent appends do not matter. Nothing is
-    /// changed. `tell` receives each document that differs. Parked documents are only counted;
-    /// [`parked`](Self::parked) lists them.
-    pub async fn verify(
-        &self,
-        collection: &str,
-        sample: Sample,
-        mut tell: impl FnMut(Differing) + Send,
-    ) -> Result<Verified> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        part.verify(&self.0.setting, live, sample, &mut tell).await
-    }
-
-    /// Begins to rebuild a projection with the current code, beside the live documents. If code of
-    /// the same version has begun a rebuild, this resumes it. Readers see none of it until the
-    /// [switch](Rebuild::switch).
-    pub async fn rebuild(&self, collection: &str) -> Result<Rebuild<S>> {
-        Rebuild::begin(self.part(collection)?.clone(), self.0.setting.clone()).await
-    }
-
-    /// Switches back to the documents that were live before the last rebuild, once they have caught
-    /// up. A second undo switches forward again. If possible, run it with the code that built them,
-    /// because the current code folds the events they have missed and all later ones.
-    pub async fn undo(&self, collection: &str) -> Result<()> {
-        rebuild::undo(self.part(collection)?, &self.0.setting).await
-    }
-
-    /// Cancels the rebuild under way, whichever process began it. Returns whether there was one.
-    pub async fn cancel_rebuild(&self, collection: &str) -> Result<bool> {
-        let name = self.part(collection)?.collection();
-        let WorkerContext { store, env, .. } = &self.0.setting;
-        let before = store.generations(name).await?;
-        let after = change(store, &**env, name, crate::documents::Generations::cancelled).await?;
-        tidy(store, &**env, name).await?;
-        Ok(after.revision != before.revision)
-    }
-
-    /// Deletes the documents that were kept for an [undo](Self::undo). Returns whether there were
-    /// any.
-    pub async fn forget_kept(&self, collection: &str) -> Result<bool> {
-        let name = self.part(collection)?.collection();
-        let WorkerContext { store, env, .. } = &self.0.setting;
-        let before = store.generations(name).await?;
-        let after = change(store, &**env, name, crate::documents::Generations::without_kept).await?;
-        tidy(store, &**env, name).await?;
-        Ok(after.revision != before.revision)
     }
 
     /// Returns the underlying store.
@@ -667,15 +389,16 @@ impl<S: Store> App<S> {
         }
     }
 
-    fn part(&self, collection: &str) -> Result<&Arc<dyn ErasedProjection<S>>> {
+    /// Returns the number of the live generation of a projection.
+    async fn live(&self, part: &Arc<dyn InspectProjection<S>>) -> Result<u32> {
+        Ok(self.0.setting.store.generations(part.collection()).await?.live.number)
+    }
+
+    fn part(&self, collection: &str) -> Result<&Arc<dyn InspectProjection<S>>> {
         self.0.parts.iter().find(|part| part.collection().as_str() == collection).ok_or_else(|| {
             let known: Vec<_> = self.0.parts.iter().map(|part| part.collection().as_str()).collect();
             let message = format!("no projection is named {collection:?}; there are: {}", known.join(", "));
             Error::new(Kind::Invalid, message)
         })
     }
-}
-
-pub(crate) fn to_the_microsecond(time: Timestamp) -> Timestamp {
-    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }

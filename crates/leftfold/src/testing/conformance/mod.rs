@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::documents::Store;
 use crate::event::{Bookmark, EventId, EventKind, StreamId};
 use crate::json::Json;
 use crate::log::{Entry, Expected};
+use crate::store::Store;
 
 pub use contents::*;
 pub use documents::*;

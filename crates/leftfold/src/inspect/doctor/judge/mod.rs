@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::finding::{Area, Finding, span};
 use crate::event::DocumentId;
-use crate::fold::ProjectionStatus;
+use crate::inspect::ProjectionStatus;
 use crate::json::JsonFault;
 use crate::react::{Depth, DocumentSource, Registered, State};
 use crate::sequence;

@@ -7,21 +7,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
-use crate::documents::{
-    Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record, Store,
-};
+use crate::backoff::Backoff;
+use crate::documents::{Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record};
 use crate::env::{Env, System};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 use crate::fold;
 use crate::json::Json;
 use crate::mark::{Lane, Verdict};
-use crate::retry::Backoff;
+use crate::store::Store;
 
 /// Documents of one type, each guarded by the mark of the events folded into it.
 ///
 /// ```
-/// use leftfold::{Guarded, Lane, Memory, Rule, guarded::GuardedAnswer};
+/// use leftfold::{Guarded, Lane, Memory, Rule, documents::guarded::GuardedAnswer};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
 /// let totals = Guarded::<u64, _>::new(Memory::default(), "totals").await?;
@@ -119,7 +118,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
     /// The answer distinguishes an applied event from a stale or duplicate one:
     ///
     /// ```
-    /// use leftfold::{Guarded, Lane, Memory, Rule, guarded::GuardedAnswer, revision::Clock};
+    /// use leftfold::{Guarded, Lane, Memory, Rule, documents::guarded::GuardedAnswer, revision::Clock};
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leftfold::Result<()> {
     /// let prices = Guarded::<u64, _>::new(Memory::default(), "prices").await?;

@@ -1,0 +1,181 @@
+//! Commands of operators: parked units, refolds and rebuilds.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::App;
+use crate::documents::{Generations, Parked};
+use crate::error::Result;
+use crate::event::{DocumentId, StreamId};
+use crate::fold::{ErasedProjection, Mended, WorkerContext};
+use crate::inspect::InspectProjection;
+use crate::rebuild::{self, Rebuild, change, tidy};
+use crate::store::Store;
+
+/// A document or stream that can be parked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// A document.
+    Document(DocumentId),
+    /// A stream, for projections that do not route by stream.
+    Stream(StreamId),
+}
+
+impl<S: Store> App<S> {
+    /// Returns at most `most` parked units of a projection, after a unit: streams first, then
+    /// documents by id.
+    pub async fn parked(
+        &self,
+        collection: &str,
+        after: Option<&Unit>,
+        most: usize,
+    ) -> Result<Vec<(Unit, Parked)>> {
+        let name = self.part(collection)?.collection();
+        let mut found = Vec::new();
+        if !matches!(after, Some(Unit::Document(_))) {
+            let after = match after {
+                Some(Unit::Stream(stream)) => Some(DocumentId::from(stream)),
+                _ => None,
+            };
+            for record in self.0.setting.store.parked(&name.streams(), after, most).await? {
+                let unit = Unit::Stream(StreamId::new(&record.id)?);
+                found.extend(record.header.parked.map(|parked| (unit, *parked)));
+            }
+        }
+        let after = match after {
+            Some(Unit::Document(id)) => Some(id.clone()),
+            _ => None,
+        };
+        let left = most.saturating_sub(found.len());
+        for record in self.0.setting.store.parked(name, after, left).await? {
+            found.extend(record.header.parked.map(|parked| (Unit::Document(record.id), *parked)));
+        }
+        Ok(found)
+    }
+
+    /// Retries a parked unit with the current code and unparks it. A document is folded from its
+    /// failing event on; the documents of a stream are folded again. With `dry_run`, nothing is
+    /// written and the answer says what would happen.
+    pub async fn retry(&self, collection: &str, unit: &Unit, dry_run: bool) -> Result<Mended> {
+        let mut answer = Mended::NotParked;
+        self.retry_some(collection, vec![unit.clone()], dry_run, |_, mended| answer = mended.clone()).await?;
+        Ok(answer)
+    }
+
+    /// Retries several parked units, documents together. `tell` receives the result of each.
+    pub async fn retry_some(
+        &self,
+        collection: &str,
+        units: Vec<Unit>,
+        dry_run: bool,
+        mut tell: impl FnMut(&Unit, &Mended) + Send,
+    ) -> Result<()> {
+        let (part, setting) = (self.part(collection)?, &self.0.setting);
+        let mut documents = Vec::new();
+        for unit in units {
+            match unit {
+                Unit::Stream(stream) => {
+                    let mut live = self.live(part).await?;
+                    let mended = loop {
+                        let mended = part.retry_stream(setting, live, &stream, dry_run).await?;
+                        if !self.is_switched(part, &mut live).await? {
+                            break mended;
+                        }
+                    };
+                    tell(&Unit::Stream(stream), &mended);
+                }
+                Unit::Document(id) => documents.push(id),
+            }
+        }
+        let mut live = self.live(part).await?;
+        let mut answers;
+        loop {
+            answers = Vec::with_capacity(documents.len());
+            let mut hear = |id, mended| answers.push((id, mended));
+            part.retry_documents(setting, live, documents.clone(), dry_run, &mut hear).await?;
+            if !self.is_switched(part, &mut live).await? {
+                break;
+            }
+        }
+        for (id, mended) in answers {
+            tell(&Unit::Document(id), &mended);
+        }
+        Ok(())
+    }
+
+    /// Returns whether another generation is live by now. If so, the caller has repaired a
+    /// generation that nobody reads.
+    async fn is_switched(&self, part: &Arc<dyn InspectProjection<S>>, live: &mut u32) -> Result<bool> {
+        let before = std::mem::replace(live, self.live(part).await?);
+        Ok(before != *live)
+    }
+
+    /// Retries every parked unit of a projection. `tell` receives the result of each.
+    pub async fn retry_all(
+        &self,
+        collection: &str,
+        dry_run: bool,
+        mut tell: impl FnMut(&Unit, &Mended) + Send,
+    ) -> Result<()> {
+        const PAGE: usize = 100;
+        let mut after = None;
+        loop {
+            let page = self.parked(collection, after.as_ref(), PAGE).await?;
+            let units: Vec<_> = page.into_iter().map(|(unit, _)| unit).collect();
+            let Some(last) = units.last().cloned() else { return Ok(()) };
+            self.retry_some(collection, units, dry_run, &mut tell).await?;
+            after = Some(last);
+        }
+    }
+
+    /// Folds one document again from its first event and replaces it under guard. If the fold
+    /// fails, the document stays as it is.
+    pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
+        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
+        let mut live = self.live(part).await?;
+        loop {
+            let mended = part.refold(&self.0.setting, live, &id).await?;
+            if !self.is_switched(part, &mut live).await? {
+                return Ok(mended);
+            }
+        }
+    }
+
+    /// Begins to rebuild a projection with the current code, beside the live documents. If code of
+    /// the same version has begun a rebuild, this resumes it. Readers see none of it until the
+    /// [switch](Rebuild::switch).
+    pub async fn rebuild(&self, collection: &str) -> Result<Rebuild<S>> {
+        Rebuild::begin(self.part(collection)?.clone(), self.0.setting.clone()).await
+    }
+
+    /// Switches back to the documents that were live before the last rebuild, once they have caught
+    /// up. A second undo switches forward again. If possible, run it with the code that built them,
+    /// because the current code folds the events they have missed and all later ones.
+    pub async fn undo(&self, collection: &str) -> Result<()> {
+        let part: Arc<dyn ErasedProjection<S>> = self.part(collection)?.clone();
+        rebuild::undo(&part, &self.0.setting).await
+    }
+
+    /// Cancels the rebuild under way, whichever process began it. Returns whether there was one.
+    pub async fn cancel_rebuild(&self, collection: &str) -> Result<bool> {
+        let name = self.part(collection)?.collection();
+        let WorkerContext { store, env, .. } = &self.0.setting;
+        let before = store.generations(name).await?;
+        let after = change(store, &**env, name, Generations::cancelled).await?;
+        tidy(store, &**env, name).await?;
+        Ok(after.revision != before.revision)
+    }
+
+    /// Deletes the documents that were kept for an [undo](Self::undo). Returns whether there were
+    /// any.
+    pub async fn forget_kept(&self, collection: &str) -> Result<bool> {
+        let name = self.part(collection)?.collection();
+        let WorkerContext { store, env, .. } = &self.0.setting;
+        let before = store.generations(name).await?;
+        let after = change(store, &**env, name, Generations::without_kept).await?;
+        tidy(store, &**env, name).await?;
+        Ok(after.revision != before.revision)
+    }
+}

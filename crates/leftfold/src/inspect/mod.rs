@@ -1,0 +1,30 @@
+//! Inspection: everything that explains the state of an application. It is read-only.
+//!
+//! | module | purpose |
+//! | --- | --- |
+//! | `status` | the state of a projection |
+//! | `explain`, `changes` | the events that made a document, and the changes of each |
+//! | `as_of` | a moment in the past of a document |
+//! | `absence` | the reasons why a document is missing |
+//! | `verify` | compares the stored documents with a fold of the log |
+//! | `retell` | folds one document event by event, for all of these |
+//! | [`doctor`] | findings about a store and the workers on it, with advice |
+
+mod absence;
+mod as_of;
+mod changes;
+pub mod doctor;
+mod erased;
+mod explain;
+mod retell;
+mod status;
+mod verify;
+
+pub use absence::Absence;
+pub use as_of::AsOf;
+pub use changes::FieldChange;
+pub(crate) use erased::InspectProjection;
+pub(crate) use explain::Explaining;
+pub use explain::{Effect, Explained, Explanation, ExplanationCursor};
+pub use status::{ProjectionStatus, SlowFold, Vitals};
+pub use verify::{Differing, Sample, Verified};
