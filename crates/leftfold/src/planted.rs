@@ -1,5 +1,19 @@
 //! Bugs that can be switched on by name, to check that the tests detect them. Without the feature
 //! `planted` none of them is compiled.
+//!
+//! The places of the bugs are statements that begin with `mutant!`. The engine can be read as if
+//! they were not there.
+
+/// Runs a statement if a bug is switched on: `mutant!(SkipGuard => return Ok(()))`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! mutant {
+    ($bug:ident => $($fault:tt)+) => {
+        if $crate::planted::planted($crate::planted::Bug::$bug) {
+            $($fault)+;
+        }
+    };
+}
 
 macro_rules! bugs {
     ($($(#[$meta:meta])* $name:ident,)*) => {

@@ -11,7 +11,7 @@ use super::operation::{Operation, OperationIds, Recalled};
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::react::ExternalCollection;
 
 /// The guard of a write: bytes that differ after each change of the document.
@@ -80,9 +80,8 @@ impl Stored {
         }
         self.body = operation.apply(&self.body).map_err(Operated::Impossible)?;
         self.guard = ContentGuard::once(number);
-        if !planted(Bug::OperationUnremembered) {
-            self.operations.remember(operation.id());
-        }
+        mutant!(OperationUnremembered => return Ok(self));
+        self.operations.remember(operation.id());
         Ok(self)
     }
 }
