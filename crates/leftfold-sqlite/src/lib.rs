@@ -39,23 +39,17 @@
 mod points;
 
 mod clock;
-mod collections;
+mod connection;
 mod contents;
 mod counters;
 mod doctor;
 mod documents;
 mod error;
-mod generations;
-mod identity;
-mod lease;
 mod log;
-mod probe;
 mod react;
-mod readers;
 mod schema;
 mod sequence;
 mod watch;
-mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -65,12 +59,12 @@ use leftfold::{Error, Kind, Result};
 
 pub use crate::clock::MachineClock;
 use crate::clock::{Machine, StoreClock};
+use crate::connection::identity::Identity;
+use crate::connection::readers::Readers;
+use crate::connection::writer::Writer;
 use crate::error::Failure;
-use crate::identity::Identity;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
-use crate::readers::Readers;
 use crate::watch::Board;
-use crate::writer::Writer;
 
 /// A SQLite file that holds the log and the documents. Cloning gives another handle to the same
 /// store.

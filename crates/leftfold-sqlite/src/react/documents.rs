@@ -5,8 +5,8 @@ use leftfold::{DocumentId, Json};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
 
+use crate::documents::{collections, generations};
 use crate::error::Failure;
-use crate::{collections, generations};
 
 const PLAIN: &str =
     "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";

@@ -8,8 +8,8 @@ use leftfold::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::clock;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 pub(super) struct TakeWork {
     pub(super) name: String,

@@ -12,9 +12,9 @@ use rusqlite::{CachedStatement, Connection, Row, params};
 
 use super::{count, micros, registry, timestamp};
 use crate::clock::now;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::documents::{json, text};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 const LOAD: &str = "SELECT task FROM leftfold_tasks WHERE reaction = ?1 AND document = ?2";
 const INSERT: &str = "INSERT INTO leftfold_tasks VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \

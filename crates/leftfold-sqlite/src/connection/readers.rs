@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use crate::clock::StoreClock;
+use crate::connection::identity::Identity;
 use crate::error::Failure;
-use crate::identity::Identity;
 use crate::schema;
 
 const CONNECTIONS: usize = 4;

@@ -18,8 +18,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
 
 use crate::Options;
+use crate::connection::identity::Identity;
 use crate::error::Failure;
-use crate::identity::Identity;
 
 /// The text "LFLD", in the header of files that Leftfold creates.
 const APPLICATION_ID: i64 = 0x4C46_4C44;

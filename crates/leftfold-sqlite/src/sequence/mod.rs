@@ -18,10 +18,10 @@ use leftfold::{Error, EventId, EventKind, Json, Partition, Position, Result, Rev
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use crate::Sqlite;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::documents::{json, text};
 use crate::error::Failure;
 use crate::log::{self, event, position_of, revision};
-use crate::writer::{Ran, Tx, Work};
 
 const WAITING: &str = "SELECT version, skipped, events, bytes, first, until, highest, since, ask_at, asked, trouble \
     FROM leftfold_sequences WHERE stream = ?1";

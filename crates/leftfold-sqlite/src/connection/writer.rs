@@ -17,11 +17,11 @@ use leftfold::{Collection, Error, Kind, Mark, Partition, Result};
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::connection::identity::Identity;
 use crate::contents::Operating;
 use crate::error::Failure;
-use crate::identity::Identity;
 use crate::log;
-use crate::react::journal;
+use crate::react::feed::journal;
 use crate::watch::{Board, News};
 
 /// The number of jobs that may queue before callers have to wait.
@@ -448,4 +448,5 @@ fn next(
 }
 
 #[cfg(test)]
+#[path = "tests.rs"]
 mod tests;

@@ -6,9 +6,9 @@ use leftfold::Collection;
 use leftfold::inspect::doctor::{Area, Finding};
 use rusqlite::Connection;
 
-use crate::collections::{statements, view};
+use crate::documents::collections::{statements, view};
+use crate::documents::generations::stored;
 use crate::error::Failure;
-use crate::generations::stored;
 use crate::react::{are_followed, registered};
 use crate::schema::make_tables;
 

@@ -18,10 +18,11 @@ use leftfold::{Collection, Error, Kind, Mark, Result};
 use rusqlite::Connection;
 use tokio::sync::watch;
 
+use crate::connection::identity::Identity;
+use crate::connection::readers::StayOpen;
 use crate::error::Failure;
-use crate::identity::Identity;
-use crate::react::{journal, stirs};
-use crate::readers::StayOpen;
+use crate::react::feed::journal;
+use crate::react::stirs;
 use crate::{log, schema};
 
 /// The pause between two looks, as a fraction of the time since the last change.

@@ -1,5 +1,7 @@
 //! A feed: reads the journal, and waits for commits on the board.
 
+pub(crate) mod journal;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -9,9 +11,9 @@ use leftfold::react::{DocumentFeed, DocumentSource, FeedChanges, FeedItem};
 use rusqlite::Connection;
 use tokio::time::Instant;
 
-use super::followed::{self, FollowWork};
+use self::journal::Page;
 use super::is_over;
-use super::journal::{self, Page};
+use super::triggers::{self, FollowWork};
 use crate::Sqlite;
 
 /// Changes of documents in a SQLite file, made by any program: triggers record them.
@@ -38,7 +40,7 @@ enum Look {
 
 impl SqliteFeed {
     pub(super) fn new(store: Sqlite, on: Vec<DocumentSource>, at: i64) -> Self {
-        let on = on.into_iter().map(|on| (followed::source(&on), on)).collect();
+        let on = on.into_iter().map(|on| (triggers::source(&on), on)).collect();
         Self { store, on, at, schema: None }
     }
 
@@ -48,7 +50,7 @@ impl SqliteFeed {
             let schema = journal::schema(file)?;
             if checked != Some(schema) {
                 let all: Vec<_> = on.values().cloned().collect();
-                if !followed::are_followed(file, &all)? {
+                if !triggers::are_followed(file, &all)? {
                     return Ok(Look::NotFollowed);
                 }
             }

@@ -9,10 +9,10 @@ use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::documents::{self, table};
-use super::journal;
-use crate::collections;
+use super::feed::journal;
+use crate::connection::writer::{Ran, Tx, Work};
+use crate::documents::collections;
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 /// Returns the journal's name for these documents.
 pub(super) fn source(on: &DocumentSource) -> String {

@@ -12,8 +12,8 @@ use leftfold::{
 use rusqlite::{Connection, OptionalExtension as _, Row, Statement, params};
 
 use crate::Sqlite;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 const POSITION_BITS: u32 = 48;
 const LAST_POSITION: i64 = (1 << POSITION_BITS) - 1;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use leftfold::{Error, Result};
 
 use crate::Sqlite;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 impl Sqlite {
     pub(crate) async fn probe_file(&self) -> Result<()> {

@@ -7,9 +7,9 @@
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
+use crate::connection::writer::{Ran, Tx, Work};
+use crate::documents::generations;
 use crate::error::Failure;
-use crate::generations;
-use crate::writer::{Ran, Tx, Work};
 
 /// Returns the quoted table name of a [stored](Collection::stored) collection. Names of collections
 /// contain no quotes.

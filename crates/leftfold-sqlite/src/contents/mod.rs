@@ -5,7 +5,7 @@
 //! each, in order. Writes are guarded statements, and the statement that writes also carries out
 //! operations. The store reads a row only if a guard did not hold.
 
-mod operating;
+mod operate;
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Error, Json, Result};
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 
-pub(crate) use self::operating::Operating;
-use self::operating::remembered;
+pub(crate) use self::operate::Operating;
+use self::operate::remembered;
 use crate::Sqlite;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
 use crate::react::check_plain;
-use crate::writer::{Ran, Tx, Work};
 
 const COLUMNS: [&str; 4] = ["id", "body", "guard", "operations"];
 const OTHER_TABLE: &str =

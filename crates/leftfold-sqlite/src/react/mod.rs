@@ -6,13 +6,12 @@
 
 mod complete;
 mod documents;
-mod feed;
-mod followed;
+pub(crate) mod feed;
 mod inside;
-pub(crate) mod journal;
 mod leases;
 mod registry;
 mod tasks;
+mod triggers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,10 +32,10 @@ use crate::error::Failure;
 pub use complete::InTransaction;
 pub(crate) use documents::check as check_plain;
 pub use feed::SqliteFeed;
-pub(crate) use followed::{are_followed, switch_followed};
 pub use inside::{document_in, save_task_in, task_in};
 pub(crate) use leases::stirs;
 pub(crate) use registry::all as registered;
+pub(crate) use triggers::{are_followed, switch_followed};
 
 impl ReactionStore for Sqlite {
     type Feed = SqliteFeed;
@@ -48,7 +47,7 @@ impl ReactionStore for Sqlite {
         if self.inner.readers.read(doing, move |file| are_followed(file, &asked)).await? {
             return Ok(());
         }
-        self.inner.writer.run(followed::FollowWork(on)).await
+        self.inner.writer.run(triggers::FollowWork(on)).await
     }
 
     async fn time(&self) -> Result<Timestamp> {
@@ -81,7 +80,7 @@ impl ReactionStore for Sqlite {
         let at = match from {
             // A text that is not a number is not a place in any journal.
             Some(place) => place.parse().unwrap_or(-1),
-            None => self.inner.readers.read("follow documents in", journal::last).await?,
+            None => self.inner.readers.read("follow documents in", feed::journal::last).await?,
         };
         Ok(SqliteFeed::new(self.clone(), on, at))
     }
@@ -149,11 +148,14 @@ impl ReactionStore for Sqlite {
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {
         let name = name.to_owned();
-        self.inner.readers.read("look for a feed's place in", move |file| journal::place(file, &name)).await
+        self.inner
+            .readers
+            .read("look for a feed's place in", move |file| feed::journal::place(file, &name))
+            .await
     }
 
     async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
-        let work = journal::PlaceWork { name: name.to_owned(), lease, place };
+        let work = feed::journal::PlaceWork { name: name.to_owned(), lease, place };
         self.inner.writer.run(work).await
     }
 

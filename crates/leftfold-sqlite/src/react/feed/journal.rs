@@ -12,10 +12,10 @@ use leftfold::{DocumentId, Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{count, documents};
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
+use crate::react::{count, documents};
 use crate::schema;
-use crate::writer::{Ran, Tx, Work};
 
 /// The number of entries read at once, including those of other documents.
 const PAGE: i64 = 10_000;
@@ -33,14 +33,14 @@ pub(crate) fn schema(file: &Connection) -> Result<i64, Failure> {
     Ok(file.prepare_cached("PRAGMA schema_version")?.query_row([], |row| row.get(0))?)
 }
 
-pub(super) fn is_there(file: &Connection) -> Result<bool, Failure> {
+pub(in crate::react) fn is_there(file: &Connection) -> Result<bool, Failure> {
     let sql =
         "SELECT count(*) = 2 FROM sqlite_schema WHERE name IN ('leftfold_changes', 'leftfold_changes_bound')";
     Ok(file.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
 }
 
 /// Creates the journal if it, or a part of it, was dropped.
-pub(super) fn make(connection: &Connection) -> Result<(), Failure> {
+pub(in crate::react) fn make(connection: &Connection) -> Result<(), Failure> {
     if !is_there(connection)? {
         connection.execute_batch("DROP TABLE IF EXISTS leftfold_changes")?;
         connection.execute_batch(schema::JOURNAL)?;
@@ -49,7 +49,7 @@ pub(super) fn make(connection: &Connection) -> Result<(), Failure> {
 }
 
 /// Records a gap: changes of these documents may be missing from the journal.
-pub(super) fn note_gap(connection: &Connection, source: &str) -> Result<(), Failure> {
+pub(in crate::react) fn note_gap(connection: &Connection, source: &str) -> Result<(), Failure> {
     let sql = "INSERT INTO leftfold_changes (source, id) VALUES (?1, NULL)";
     connection.prepare_cached(sql)?.execute([source])?;
     Ok(())
@@ -101,16 +101,16 @@ pub(super) fn read(
 }
 
 /// Returns the stored place of a feed.
-pub(super) fn place(file: &Connection, name: &str) -> Result<Option<String>, Failure> {
+pub(in crate::react) fn place(file: &Connection, name: &str) -> Result<Option<String>, Failure> {
     let sql = "SELECT place FROM leftfold_places WHERE feed = ?1";
     Ok(file.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?)
 }
 
 /// Stores the place of a feed.
-pub(super) struct PlaceWork {
-    pub(super) name: String,
-    pub(super) lease: u64,
-    pub(super) place: Option<String>,
+pub(in crate::react) struct PlaceWork {
+    pub(in crate::react) name: String,
+    pub(in crate::react) lease: u64,
+    pub(in crate::react) place: Option<String>,
 }
 
 impl Work for PlaceWork {

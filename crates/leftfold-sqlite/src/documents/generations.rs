@@ -7,12 +7,12 @@ use leftfold::documents::Generations;
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::collections::{self, table};
+use crate::connection::writer::{Ran, Tx, Work};
+use crate::documents::collections::{self, table};
 use crate::documents::text;
 use crate::error::Failure;
-use crate::react::journal;
+use crate::react::feed::journal;
 use crate::react::switch_followed;
-use crate::writer::{Ran, Tx, Work};
 
 /// Reads the generations of a collection.
 pub(crate) fn known(file: &Connection, collection: &Collection) -> Result<Generations, Failure> {

@@ -5,6 +5,10 @@
 //! comparing texts compares marks. Rows are never deleted: a row without a body still stores its
 //! mark.
 
+pub(crate) mod collections;
+pub(crate) mod generations;
+mod lease;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +23,12 @@ use rusqlite::{Connection, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use self::collections::{Prepare, table};
+use self::generations::{DropWork, PutWork, stored};
+use self::lease::{ClaimWork, ReleaseWork};
 use crate::Sqlite;
-use crate::collections::{Prepare, table};
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::generations::{self, DropWork, PutWork, stored};
-use crate::lease::{ClaimWork, ReleaseWork};
-use crate::writer::{Ran, Tx, Work};
 
 impl Documents for Sqlite {
     async fn prepare(&self, collection: &Collection) -> Result<()> {

@@ -8,10 +8,10 @@ use leftfold::{Collection, Error, Mark, Result};
 use rusqlite::params;
 
 use crate::clock;
+use crate::connection::writer::{Ran, Tx, Work};
+use crate::documents::generations::stored;
 use crate::documents::text;
 use crate::error::Failure;
-use crate::generations::stored;
-use crate::writer::{Ran, Tx, Work};
 
 pub(crate) struct ClaimWork {
     pub(crate) projection: Collection,

@@ -1,7 +1,8 @@
 //! The doctor's view of a file: its settings, its integrity, its tables, and the free space.
 
 mod file;
-mod tables;
+mod probe;
+mod schema;
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::Sqlite;
 use crate::clock;
+use crate::connection::writer::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::schema::{self, FORMAT};
-use crate::writer::{Ran, Tx, Work};
+use crate::schema::{FORMAT, format};
 
 /// The largest file that is checked for damage: reading a larger one takes too long while a caller
 /// waits.
@@ -50,7 +51,7 @@ impl Examine for Sqlite {
         let (now, step) =
             readers.read("read the time in", |file| Ok((clock::read(file)?, clock::step(file)?))).await?;
         findings.push(time(now, step));
-        findings.extend(readers.read("look at the tables of", tables::look).await?);
+        findings.extend(readers.read("look at the tables of", schema::look).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
     }
@@ -114,7 +115,7 @@ impl Work for SettingsWork {
         Ok(Ran::Keep(Ok(Settings {
             journal_mode: file.pragma_query_value(None, "journal_mode", |row| row.get(0))?,
             synchronous: file.pragma_query_value(None, "synchronous", |row| row.get(0))?,
-            format: schema::format(file)?.unwrap_or(0),
+            format: format(file)?.unwrap_or(0),
         })))
     }
 
