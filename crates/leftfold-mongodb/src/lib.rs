@@ -29,25 +29,17 @@
 mod points;
 
 mod append;
-mod body;
-mod bulk;
-mod commit;
+mod connection;
 mod contents;
 mod counters;
 mod doctor;
 mod documents;
+mod encoding;
 mod error;
-mod generations;
-mod indexes;
-mod lease;
 mod log;
 mod react;
-mod record;
 mod schema;
 mod sequence;
-mod settle;
-mod transaction;
-pub mod value;
 mod watch;
 
 use std::fmt;
@@ -65,6 +57,7 @@ use crate::append::Appenders;
 use crate::error::Failure;
 use crate::watch::Board;
 
+pub use crate::encoding::value;
 pub use crate::react::{InTransaction, MongoFeed, is_repeatable};
 
 /// A MongoDB database that holds the log and the documents. Cloning gives another handle to the

@@ -1,8 +1,8 @@
 //! Documents written without events: each collection has its own name, and any program may read it.
 
 mod direct;
-mod kept;
 mod operate;
+mod record;
 mod together;
 mod write;
 
@@ -14,10 +14,10 @@ use leftfold::content::{ContentWrite, Contents, Operated, Operation, Stored, Wro
 use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Env as _, Error, Kind, Result, System};
 
-pub(crate) use self::kept::body;
-use self::kept::{Kept, decode};
+pub(crate) use self::record::body;
+use self::record::{Kept, decode};
+use crate::encoding::ids;
 use crate::error::Failure;
-use crate::react::ids;
 use crate::schema::create;
 use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 

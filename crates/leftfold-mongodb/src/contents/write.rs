@@ -11,11 +11,11 @@ use leftfold::content::{ContentGuard, ContentWrite, OperationIds, Wrote};
 use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Kind};
 
-use super::kept::{Body, binary, header, header_fields};
+use super::record::{Body, binary, header, header_fields};
 use super::together::Change;
 use super::{key, number};
 use crate::Base;
-use crate::bulk::{Statements, Verb, duplicates, said};
+use crate::connection::bulk::{Statements, Verb, duplicates, said};
 use crate::error::Failure;
 
 /// Writes, ready to be sent, with their indexes in the request.

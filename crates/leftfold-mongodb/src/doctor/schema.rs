@@ -8,9 +8,9 @@ use leftfold::inspect::doctor::{Area, Finding};
 use mongodb::IndexModel;
 
 use crate::Base;
+use crate::documents::generations::Stand;
 use crate::error::Failure;
-use crate::generations::Stand;
-use crate::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
+use crate::schema::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
 use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records, visible};
 
 /// Checks all indexes and views.

@@ -9,12 +9,14 @@ use leftfold::react::{Body, DocumentSource, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json, Result};
 use mongodb::options::Hint;
 
-use super::ids;
-use crate::body::{self, Style};
+use crate::documents::generations::Stand;
+use crate::documents::record;
+use crate::encoding::body::{self, Style};
+use crate::encoding::ids;
+use crate::encoding::value;
 use crate::error::Failure;
-use crate::generations::Stand;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, batch, contents, record, value};
+use crate::{Base, MAX_IDS, batch, contents};
 
 /// Returns the name of the collection that holds the documents, and the number of its switches so
 /// far.

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use leftfold::react::{DueTasks, Registered, Suspicion, Task, WantedTasks};
 use leftfold::store::clock::Steady;
 
-use super::reactions;
-use super::task::{SUSPECT, decode, micros, time};
+use super::record::{SUSPECT, decode, micros, time};
+use super::registry;
 use crate::error::Failure;
 use crate::schema::{FEEDS, REACTIONS, TASKS};
 use crate::{Base, batch};
@@ -77,7 +77,7 @@ impl Base {
             } else if let Some(first) = stored.get("first")?.and_then(bson::RawBsonRef::as_i64) {
                 firsts.insert(stored.get_str("of")?.to_owned(), time(first)?);
             } else {
-                let registered = reactions::decode(stored)?;
+                let registered = registry::decode(stored)?;
                 known.insert(registered.name.clone(), registered);
             }
         }

@@ -8,8 +8,8 @@ use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
 use crate::Base;
+use crate::documents::lease::not_far_off;
 use crate::error::{Failure, is_duplicate};
-use crate::lease::not_far_off;
 use crate::schema::{FEEDS, WORKERS};
 
 impl Base {

@@ -5,15 +5,15 @@ mod complete;
 mod documents;
 mod due;
 mod feed;
-pub(crate) mod ids;
+
 mod leases;
 mod list;
 mod prepare;
-mod reactions;
-mod save;
+mod record;
+mod registry;
 mod session;
-mod stirs;
-mod task;
+mod tasks;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,8 +27,9 @@ use leftfold::{DocumentId, Result};
 
 pub use self::complete::{InTransaction, is_repeatable};
 pub use self::feed::MongoFeed;
-pub(crate) use self::task::closed;
+pub(crate) use self::record::closed;
 use crate::Mongo;
+use crate::encoding::ids;
 
 /// Reactions need a replica set, because only a replica set has change streams.
 ///

@@ -11,7 +11,7 @@ use mongodb::options::ReturnDocument;
 use super::documents::collection_of;
 use crate::Base;
 use crate::error::{Failure, code, is_duplicate};
-use crate::indexes;
+use crate::schema::indexes;
 use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, WORKERS, create};
 
 /// The storage format of tasks. It increases when older versions can't read the data of newer ones.

@@ -7,7 +7,7 @@ use leftfold::{DocumentId, Error, Result};
 use mongodb::ClientSession;
 
 use super::documents::{decode as document, key_of};
-use super::task::{decode, encode, guard, key};
+use super::record::{decode, encode, guard, key};
 use crate::error::{Failure, sourced};
 use crate::schema::{TASKS, records};
 use crate::{Base, Mongo};

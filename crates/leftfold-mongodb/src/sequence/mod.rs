@@ -11,6 +11,8 @@
 //! Futures of operations with several commands are boxed: otherwise they would enlarge the futures
 //! of all callers.
 
+mod settle;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -30,8 +32,8 @@ use serde_json::{from_str, to_string};
 use tokio::try_join;
 
 use crate::error::Failure;
-use crate::indexes::{HELD_INDEX, OPEN_INDEX, OVERDUE_INDEX, STREAM_INDEX, WAITING_INDEX};
 use crate::log::{append_entry, entry, event, time};
+use crate::schema::indexes::{HELD_INDEX, OPEN_INDEX, OVERDUE_INDEX, STREAM_INDEX, WAITING_INDEX};
 use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, REJECTED, SEQUENCES, SKIPPED};
 use crate::{Base, MAX_IDS, Mongo, batch};
 

@@ -19,11 +19,11 @@ use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Mark, System};
 use mongodb::ClientSession;
 use tokio::time::sleep;
 
-use crate::bulk::{Statements, Verb, duplicates, held};
+use crate::connection::bulk::{Statements, Verb, duplicates, held};
+use crate::connection::transaction::{Ended, Step, Work};
+use crate::documents::record;
 use crate::error::{Failure, is_duplicate};
-use crate::record;
 use crate::schema::{CHECKPOINTS, records};
-use crate::transaction::{Ended, Step, Work};
 use crate::{Base, patiently};
 
 /// The writes to one collection, ready to be sent.

@@ -27,10 +27,10 @@ use mongodb::options::ReturnDocument;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::connection::transaction::{Ended, Step, Work};
 use crate::error::{Failure, is_duplicate};
 use crate::log::{encode, has_room, place_of};
 use crate::schema::{EVENTS, HEADS};
-use crate::transaction::{Ended, Step, Work};
 use crate::{Base, patiently};
 
 /// The number of appends that may queue before callers have to wait.

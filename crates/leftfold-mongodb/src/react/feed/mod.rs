@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::documents::collection_of;
-use super::ids;
+use crate::encoding::ids;
 use crate::error::{Failure, code};
 use crate::{Base, patiently};
 

@@ -16,6 +16,7 @@ use leftfold::{Kind, Mark, Partition, Position, Result, Revision, StreamId};
 use mongodb::ClientSession;
 use mongodb::options::{Hint, ReturnDocument};
 
+use crate::connection::transaction::{Ended, Step, Work};
 use crate::error::{Failure, is_duplicate};
 use crate::log::{encode, has_room, place_of};
 use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, META, REJECTED, REJECTING, SEQUENCES, SKIPPED};
@@ -23,7 +24,6 @@ use crate::sequence::{
     COUNTS, encode_conflict, encode_held, encode_rejected, encode_skipped, encode_waiting, key,
     key_of_conflict, stored, text, totals,
 };
-use crate::transaction::{Ended, Step, Work};
 use crate::{Base, MAX_IDS, batch, patiently};
 
 impl Base {

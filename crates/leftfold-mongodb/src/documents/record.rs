@@ -20,7 +20,7 @@ use bson::{RawBson, RawDocument, RawDocumentBuf};
 use leftfold::documents::{Header, Record};
 use leftfold::{DocumentId, Json};
 
-use crate::body::{self, Encoded};
+use crate::encoding::body::{self, Encoded};
 use crate::error::Failure;
 
 /// The largest record. A guarded write of it, as one command, stays below the server's limit.

@@ -16,7 +16,7 @@ use bson::Bson;
 use bson::raw::RawBsonRef;
 use leftfold::DocumentId;
 
-use crate::body::{self, Style};
+use crate::encoding::body::{self, Style};
 use crate::error::Failure;
 
 /// Returns the id for an `_id`.

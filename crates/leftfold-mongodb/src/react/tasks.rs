@@ -12,8 +12,8 @@ use bson::{RawDocumentBuf, doc};
 use leftfold::Result;
 use leftfold::react::{Task, TaskChange, TaskKey};
 
-use super::task::{any_of, decode, decode_key, encode, guard};
-use crate::bulk::{Statements, Verb, held, said};
+use super::record::{any_of, decode, decode_key, encode, guard};
+use crate::connection::bulk::{Statements, Verb, held, said};
 use crate::error::Failure;
 use crate::schema::TASKS;
 use crate::{Base, MAX_IDS, batch, patiently};

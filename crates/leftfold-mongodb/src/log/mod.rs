@@ -21,7 +21,7 @@ use mongodb::ClientSession;
 use mongodb::options::ReadConcern;
 
 use crate::error::Failure;
-use crate::indexes::STREAM_INDEX;
+use crate::schema::indexes::STREAM_INDEX;
 use crate::schema::{EVENTS, HEADS, META};
 use crate::watch::Scope;
 use crate::{Base, MAX_IDS, Mongo, batch};

@@ -4,6 +4,8 @@
 //! users gave to projections. Existing collections are checked before anything is written. Leftfold
 //! never touches collections of others.
 
+pub(crate) mod indexes;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,11 +18,11 @@ use mongodb::options::{
 use mongodb::{Client, Database};
 use tokio::time::Instant;
 
+use crate::connection::transaction::durable;
 use crate::error::{Failure, is_duplicate};
 use crate::log::no_transactions;
-use crate::transaction::durable;
 use crate::watch::Board;
-use crate::{Base, Options, Way, indexes, patiently};
+use crate::{Base, Options, Way, patiently};
 
 /// The storage format. It increases when older versions can't read the data of newer ones.
 pub(crate) const FORMAT: i32 = 1;

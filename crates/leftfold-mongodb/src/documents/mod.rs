@@ -2,6 +2,11 @@
 //! for queries. Deleted documents remain as records that the view hides. So every record has its
 //! own guard, with or without transactions.
 
+mod commit;
+pub(crate) mod generations;
+pub(crate) mod lease;
+pub(crate) mod record;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +20,10 @@ use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
 use crate::error::Failure;
-use crate::indexes::{GONE_INDEX, PARKED_INDEX};
+use crate::schema::indexes::{GONE_INDEX, PARKED_INDEX};
 use crate::schema::{self, CHECKPOINTS, records};
 use crate::watch::{Known, Scope};
-use crate::{Base, MAX_IDS, Mongo, batch, patiently, record};
+use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 
 impl Documents for Mongo {
     async fn prepare(&self, collection: &Collection) -> Result<()> {

@@ -21,10 +21,10 @@ use bson::{
 use leftfold::Json;
 use leftfold::content::{ContentGuard, Counted, OperationIds, Stored, canonical};
 
-use super::ids;
-use crate::body::{self, Encoded, Style};
+use crate::documents::record::{MAX_HEADER_BYTES, MAX_RECORD_BYTES};
+use crate::encoding::body::{self, Encoded, Style};
+use crate::encoding::ids;
 use crate::error::Failure;
-use crate::record::{MAX_HEADER_BYTES, MAX_RECORD_BYTES};
 
 const CONTENT: &str = "_content";
 

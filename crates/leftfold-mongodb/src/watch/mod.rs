@@ -1,0 +1,5 @@
+//! Waiting for commits, also those of other processes.
+
+mod board;
+
+pub(crate) use self::board::{Board, Known, Scope};
