@@ -44,6 +44,7 @@ mod contents;
 mod counters;
 mod doctor;
 mod documents;
+mod encoding;
 mod error;
 mod log;
 mod react;

@@ -22,7 +22,7 @@ fn table_name(collection: &Collection) -> String {
 }
 
 /// Creates a collection's table and view, and the table of its hidden collection.
-pub(crate) struct Prepare(pub(crate) Collection);
+pub(super) struct Prepare(pub(super) Collection);
 
 impl Work for Prepare {
     type Answer = Result<()>;

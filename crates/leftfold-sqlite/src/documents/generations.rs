@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::connection::writer::{Ran, Tx, Work};
 use crate::documents::collections::{self, table};
-use crate::documents::text;
+use crate::encoding::text;
 use crate::error::Failure;
 use crate::react::feed::journal;
 use crate::react::switch_followed;
@@ -36,10 +36,10 @@ pub(crate) fn stored(file: &Connection, collection: &Collection) -> Result<Colle
 }
 
 /// Stores the generations of a collection, and switches if the live generation changes.
-pub(crate) struct PutWork {
-    pub(crate) collection: Collection,
-    pub(crate) seen: u64,
-    pub(crate) next: Generations,
+pub(super) struct PutWork {
+    pub(super) collection: Collection,
+    pub(super) seen: u64,
+    pub(super) next: Generations,
 }
 
 impl Work for PutWork {
@@ -78,7 +78,7 @@ impl Work for PutWork {
 }
 
 /// Deletes the tables and the checkpoint of a generation.
-pub(crate) struct DropWork(pub(crate) Collection);
+pub(super) struct DropWork(pub(super) Collection);
 
 impl Work for DropWork {
     type Answer = Result<()>;

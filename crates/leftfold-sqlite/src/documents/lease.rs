@@ -10,13 +10,13 @@ use rusqlite::params;
 use crate::clock;
 use crate::connection::writer::{Ran, Tx, Work};
 use crate::documents::generations::stored;
-use crate::documents::text;
+use crate::encoding::text;
 use crate::error::Failure;
 
-pub(crate) struct ClaimWork {
-    pub(crate) projection: Collection,
-    pub(crate) owner: String,
-    pub(crate) lease: Duration,
+pub(super) struct ClaimWork {
+    pub(super) projection: Collection,
+    pub(super) owner: String,
+    pub(super) lease: Duration,
 }
 
 impl Work for ClaimWork {
@@ -64,9 +64,9 @@ fn seconds(micros: i64) -> f64 {
     micros as f64 / 1e6
 }
 
-pub(crate) struct ReleaseWork {
-    pub(crate) projection: Collection,
-    pub(crate) owner: String,
+pub(super) struct ReleaseWork {
+    pub(super) projection: Collection,
+    pub(super) owner: String,
 }
 
 impl Work for ReleaseWork {

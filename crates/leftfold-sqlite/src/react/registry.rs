@@ -5,7 +5,7 @@ use leftfold::{Error, Result};
 use rusqlite::{Connection, params};
 
 use crate::connection::writer::{Ran, Tx, Work};
-use crate::documents::{json, text};
+use crate::encoding::{json, text};
 use crate::error::Failure;
 
 /// Returns all reactions, by name.

@@ -13,7 +13,7 @@ use rusqlite::{CachedStatement, Connection, Row, params};
 use super::{count, micros, registry, timestamp};
 use crate::clock::now;
 use crate::connection::writer::{Ran, Tx, Work};
-use crate::documents::{json, text};
+use crate::encoding::{json, text};
 use crate::error::Failure;
 
 const LOAD: &str = "SELECT task FROM leftfold_tasks WHERE reaction = ?1 AND document = ?2";
