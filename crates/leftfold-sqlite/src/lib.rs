@@ -38,6 +38,7 @@
 #[macro_use]
 mod points;
 
+mod append;
 mod clock;
 mod connection;
 mod contents;

@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::connection::identity::Identity;
 use crate::contents::Operating;
 use crate::error::Failure;
-use crate::log;
 use crate::react::feed::journal;
 use crate::watch::{Board, News};
+use crate::{append, log};
 
 /// The number of jobs that may queue before callers have to wait.
 const QUEUE: usize = 1_024;
@@ -112,7 +112,7 @@ impl<'c> Tx<'c> {
             Some(prepared) => prepared,
             none => none.insert(Append {
                 revision: self.connection.prepare_cached(log::REVISION)?,
-                insert: self.connection.prepare_cached(log::INSERT)?,
+                insert: self.connection.prepare_cached(append::INSERT)?,
             }),
         })
     }

@@ -11,10 +11,11 @@ use leftfold::{Error, Json, Position, Result, Revision, StreamId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{conflicts, skipped, streams, totals};
+use crate::append;
 use crate::connection::writer::{Ran, Tx, Work};
 use crate::encoding::signed;
 use crate::error::Failure;
-use crate::log::{self, position_of, revision};
+use crate::log::{position_of, revision};
 
 const VERSION: &str = "SELECT version FROM leftfold_sequences WHERE stream = ?1";
 
@@ -51,7 +52,7 @@ impl Work for SettleWork {
         let first = head;
         for StreamChange { stream, append, hold, unhold, .. } in steps {
             for (revision, entry) in append {
-                if !log::insert(tx, *partition, &mut head, stream, signed(revision.0), entry)? {
+                if !append::insert(tx, *partition, &mut head, stream, signed(revision.0), entry)? {
                     taken.push(entry.id.clone());
                 }
             }
