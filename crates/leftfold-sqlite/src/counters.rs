@@ -5,7 +5,7 @@ use leftfold::{Error, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::Sqlite;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 
 impl Counters for Sqlite {

@@ -61,9 +61,9 @@ use leftfold::{Error, Kind, Result};
 
 pub use crate::clock::MachineClock;
 use crate::clock::{Machine, StoreClock};
-use crate::connection::identity::Identity;
-use crate::connection::readers::Readers;
-use crate::connection::writer::Writer;
+use crate::connection::Identity;
+use crate::connection::Readers;
+use crate::connection::Writer;
 use crate::error::Failure;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
 use crate::watch::Board;
@@ -199,7 +199,7 @@ impl Options {
     }
 
     fn open_blocking(self, path: PathBuf) -> Result<Sqlite> {
-        let (connection, partitions, identity) = schema::open(&path, &self)?;
+        let (connection, partitions, identity) = connection::open(&path, &self)?;
         let identity = Arc::new(identity);
         let (stay_open, others) = mpsc::channel();
         let board = Board::new(&path, &identity, partitions, stay_open.clone());

@@ -10,7 +10,7 @@ use leftfold::{
 };
 use rusqlite::{Connection, params};
 
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 use crate::log::{BY_ID, LAST_POSITION, event, position_of, revision, row_of};
 

@@ -9,10 +9,10 @@ use leftfold::{Error, Kind, Result};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
+use super::identity::Identity;
+use super::open::open_to_read;
 use crate::clock::StoreClock;
-use crate::connection::identity::Identity;
 use crate::error::Failure;
-use crate::schema;
 
 const CONNECTIONS: usize = 4;
 
@@ -79,7 +79,7 @@ impl Readers {
         let connection = if let Some(connection) = idle {
             connection
         } else {
-            let connection = schema::open_to_read(&self.path, &self.identity)?;
+            let connection = open_to_read(&self.path, &self.identity)?;
             self.clock.install(&connection)?;
             connection
         };

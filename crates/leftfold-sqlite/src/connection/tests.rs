@@ -2,13 +2,19 @@
 //! that succeed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, mpsc as std_mpsc};
+use std::sync::mpsc::{self as std_mpsc, Receiver};
+use std::sync::{Arc, Mutex};
 
+use leftfold::{Error, Result};
+use rusqlite::Connection;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use super::*;
-use crate::{Sqlite, schema};
+use super::writer::QUEUE;
+use super::{Ran, Tx, Work, Writer, open};
+use crate::Sqlite;
+use crate::error::Failure;
+use crate::watch::Board;
 
 type Answer = Result<&'static str>;
 
@@ -95,7 +101,7 @@ struct Rig {
 fn rig() -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
-    let (connection, partitions, identity) = schema::open(&path, &Sqlite::options()).unwrap();
+    let (connection, partitions, identity) = open(&path, &Sqlite::options()).unwrap();
     let identity = Arc::new(identity);
     connection
         .execute_batch(

@@ -17,7 +17,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension as _};
 pub(crate) use self::operate::Operating;
 use self::operate::remembered;
 use crate::Sqlite;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 use crate::react::check_plain;
 

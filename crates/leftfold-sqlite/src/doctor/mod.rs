@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::Sqlite;
 use crate::clock;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 use crate::schema::{FORMAT, format};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use leftfold::{Error, Result};
 
 use crate::Sqlite;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 
 impl Sqlite {

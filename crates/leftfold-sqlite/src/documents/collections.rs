@@ -7,7 +7,7 @@
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::documents::generations;
 use crate::error::Failure;
 

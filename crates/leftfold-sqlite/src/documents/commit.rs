@@ -14,7 +14,7 @@ use rusqlite::{Connection, params};
 use super::checkpoint;
 use super::collections::table;
 use super::generations::stored;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::encoding::text;
 use crate::error::Failure;
 

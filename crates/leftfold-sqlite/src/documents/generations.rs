@@ -7,7 +7,7 @@ use leftfold::documents::Generations;
 use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::documents::collections::{self, table};
 use crate::encoding::text;
 use crate::error::Failure;

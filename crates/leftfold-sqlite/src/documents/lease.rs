@@ -8,7 +8,7 @@ use leftfold::{Collection, Error, Mark, Result};
 use rusqlite::params;
 
 use crate::clock;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::documents::generations::stored;
 use crate::encoding::text;
 use crate::error::Failure;

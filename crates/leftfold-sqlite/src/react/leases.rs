@@ -8,7 +8,7 @@ use leftfold::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::clock;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 
 pub(super) struct TakeWork {

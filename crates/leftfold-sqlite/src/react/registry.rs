@@ -4,7 +4,7 @@ use leftfold::react::Registered;
 use leftfold::{Error, Result};
 use rusqlite::{Connection, params};
 
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::encoding::{json, text};
 use crate::error::Failure;
 

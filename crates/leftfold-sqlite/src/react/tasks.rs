@@ -12,7 +12,7 @@ use rusqlite::{CachedStatement, Connection, Row, params};
 
 use super::{count, micros, registry, timestamp};
 use crate::clock::now;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::encoding::{json, text};
 use crate::error::Failure;
 

@@ -22,7 +22,7 @@ fn plan(file: &Connection, sql: &str) -> String {
 fn no_search_for_tasks_reads_all_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let (file, ..) =
-        crate::schema::open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
+        crate::connection::open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
     file.execute_batch(
         "INSERT INTO leftfold_tasks WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000) \
          SELECT 'mail', 'd' || x, x, iif(x % 100, 'done', 'pending'), iif(x % 100, NULL, x), iif(x % 100, NULL, x), 1, x, \

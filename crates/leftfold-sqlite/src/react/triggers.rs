@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use super::documents::{self, table};
 use super::feed::journal;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::documents::collections;
 use crate::error::Failure;
 

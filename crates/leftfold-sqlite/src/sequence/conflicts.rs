@@ -6,7 +6,7 @@ use leftfold::{Error, Json, Partition, Result};
 use rusqlite::{Connection, params};
 
 use super::{record, totals};
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::encoding::{limit, signed, text};
 use crate::error::Failure;
 

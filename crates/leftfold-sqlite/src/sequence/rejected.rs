@@ -4,7 +4,7 @@ use leftfold::sequence::{MAX_REJECTED, Rejected, too_many_rejected};
 use leftfold::{Error, Result};
 use rusqlite::{Connection, params};
 
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::encoding::{json, limit, text, time};
 use crate::error::Failure;
 

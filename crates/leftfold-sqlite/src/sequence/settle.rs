@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{conflicts, skipped, streams, totals};
 use crate::append;
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::encoding::signed;
 use crate::error::Failure;
 use crate::log::{position_of, revision};

@@ -18,12 +18,12 @@ use leftfold::{Collection, Error, Kind, Mark, Result};
 use rusqlite::Connection;
 use tokio::sync::watch;
 
-use crate::connection::identity::Identity;
-use crate::connection::readers::StayOpen;
+use crate::connection::Identity;
+use crate::connection::{StayOpen, open_to_read};
 use crate::error::Failure;
+use crate::log;
 use crate::react::feed::journal;
 use crate::react::stirs;
-use crate::{log, schema};
 
 /// The pause between two looks, as a fraction of the time since the last change.
 const QUIET_PART: u32 = 8;
@@ -265,7 +265,7 @@ struct View {
 
 impl View {
     fn open(board: &Board) -> Result<Self, Failure> {
-        Ok(Self { connection: schema::open_to_read(&board.path, &board.identity)?, seen: None })
+        Ok(Self { connection: open_to_read(&board.path, &board.identity)?, seen: None })
     }
 }
 

@@ -12,7 +12,7 @@ use leftfold::{DocumentId, Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::connection::writer::{Ran, Tx, Work};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
 use crate::react::{count, documents};
 use crate::schema;
