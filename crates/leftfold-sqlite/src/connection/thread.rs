@@ -108,7 +108,7 @@ impl WriterThread {
             wrote_documents: false,
             operating: &self.operating,
             schema: None,
-            stirs: None,
+            wakes: None,
             append: None,
             trouble: None,
         };
@@ -128,7 +128,7 @@ impl WriterThread {
             }
             at += 1;
         }
-        let Tx { heads, marks, wrote_documents, schema, stirs, trouble, .. } = tx;
+        let Tx { heads, marks, wrote_documents, schema, wakes, trouble, .. } = tx;
         // If the read fails, waiting tasks find the commit by polling.
         let journal = wrote_documents.then(|| journal::last(connection).ok()).flatten();
         // A commit to a file that was replaced or deleted is lost.
@@ -144,7 +144,7 @@ impl WriterThread {
         }
         point!("committed");
         self.note(trouble);
-        self.board.publish(&heads, News { marks, journal, schema, stirs });
+        self.board.publish(&heads, News { marks, journal, schema, wakes });
         Ok(at)
     }
 

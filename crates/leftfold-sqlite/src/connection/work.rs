@@ -52,7 +52,7 @@ pub(crate) struct Tx<'c> {
     /// SQLite's schema version, if waiting tasks need to know a new one.
     pub(crate) schema: Option<i64>,
     /// The number of wake-ups of runners, if it changed.
-    pub(crate) stirs: Option<u64>,
+    pub(crate) wakes: Option<u64>,
     /// The statements shared by all appends of a group.
     pub(super) append: Option<Append<'c>>,
     /// The last failure that other work may meet, too.

@@ -19,7 +19,7 @@ use self::operate::remembered;
 use crate::Sqlite;
 use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::react::check_plain;
+use crate::react::check_table;
 
 const COLUMNS: [&str; 4] = ["id", "body", "guard", "operations"];
 const OTHER_TABLE: &str =
@@ -111,7 +111,7 @@ impl Work for PrepareWork {
             tx.connection.execute_batch(&sql)?;
             return Ok(Ran::Keep(Ok(())));
         }
-        check_plain(tx.connection, &self.0)?;
+        check_table(tx.connection, &self.0)?;
         let has = "SELECT 1 FROM pragma_table_info(?1) WHERE lower(name) = ?2";
         for column in COLUMNS {
             let found =

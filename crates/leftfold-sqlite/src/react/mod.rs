@@ -6,12 +6,16 @@
 
 mod complete;
 mod documents;
+mod due;
 pub(crate) mod feed;
-mod inside;
 mod leases;
+mod list;
+mod prepare;
+mod record;
 mod registry;
 mod tasks;
 mod triggers;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,31 +27,30 @@ use leftfold::react::{
 };
 use leftfold::{DocumentId, Result};
 use rusqlite::Connection;
-use tokio::time::{Instant, timeout_at};
 
 use crate::Sqlite;
 use crate::clock;
 use crate::error::Failure;
 
-pub use complete::InTransaction;
-pub(crate) use documents::check as check_plain;
-pub use feed::SqliteFeed;
-pub use inside::{document_in, save_task_in, task_in};
-pub(crate) use leases::stirs;
-pub(crate) use registry::all as registered;
-pub(crate) use triggers::{are_followed, switch_followed};
+pub use self::complete::{InTransaction, document_in, save_task_in, task_in};
+pub use self::feed::SqliteFeed;
+pub(crate) use self::prepare::check as check_table;
+use self::record::timestamp;
+pub(crate) use self::registry::all as registered;
+pub(crate) use self::triggers::{are_followed, switch_followed};
+pub(crate) use self::wake::wakes;
 
 impl ReactionStore for Sqlite {
     type Feed = SqliteFeed;
 
     async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
         let on = on.to_vec();
-        let asked = on.clone();
-        let doing = "look for followed documents in";
-        if self.inner.readers.read(doing, move |file| are_followed(file, &asked)).await? {
+        let followed = on.clone();
+        let doing = "look for triggers in";
+        if self.inner.readers.read(doing, move |file| are_followed(file, &followed)).await? {
             return Ok(());
         }
-        self.inner.writer.run(triggers::FollowWork(on)).await
+        self.inner.writer.run(prepare::FollowWork(on)).await
     }
 
     async fn time(&self) -> Result<Timestamp> {
@@ -103,25 +106,25 @@ impl ReactionStore for Sqlite {
     }
 
     async fn due_tasks(&self, wanted: Vec<WantedTasks>) -> Result<DueTasks> {
-        self.inner.readers.read("look for due tasks in", move |file| tasks::due(file, &wanted)).await
+        self.inner.readers.read("look for due tasks in", move |file| due::due(file, &wanted)).await
     }
 
     async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
-        let read = move |file: &Connection| tasks::to_check(file, &reactions, most);
+        let read = move |file: &Connection| due::to_check(file, &reactions, most);
         self.inner.readers.read("look for tasks to check in", read).await
     }
 
     async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
-        let read = move |file: &Connection| tasks::list(file, &query, after.as_ref(), most);
+        let read = move |file: &Connection| list::list(file, &query, after.as_ref(), most);
         self.inner.readers.read("list tasks in", read).await
     }
 
     async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
-        self.inner.readers.read("count tasks in", tasks::depths).await
+        self.inner.readers.read("count tasks in", list::depths).await
     }
 
     async fn registered(&self) -> Result<Vec<Registered>> {
-        self.inner.readers.read("look for reactions in", registry::all).await
+        self.inner.readers.read("read the reactions in", registry::all).await
     }
 
     async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
@@ -143,64 +146,29 @@ impl ReactionStore for Sqlite {
     }
 
     async fn living(&self) -> Result<BTreeSet<String>> {
-        self.inner.readers.read("look for living workers in", leases::living).await
+        self.inner.readers.read("read the heartbeats in", leases::living).await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {
         let name = name.to_owned();
         self.inner
             .readers
-            .read("look for a feed's place in", move |file| feed::journal::place(file, &name))
+            .read("read the place of a feed in", move |file| feed::place::read(file, &name))
             .await
     }
 
     async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
-        let work = feed::journal::PlaceWork { name: name.to_owned(), lease, place };
+        let work = feed::place::PlaceWork { name: name.to_owned(), lease, place };
         self.inner.writer.run(work).await
     }
 
     async fn wake(&self) -> Result<()> {
-        self.inner.writer.run(leases::StirWork).await
+        self.inner.writer.run(wake::WakeWork).await
     }
 
     async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
-        let end = Instant::now().checked_add(patience);
-        let (_waiting, mut known) = self.inner.board.wait()?;
-        loop {
-            let seen = known.borrow_and_update().stirs;
-            let stirs = self.inner.readers.read("wait for tasks in", stirs).await?;
-            // The wait can't fail: this handle keeps the board alive.
-            let news = known.wait_for(|known| known.stirs != seen);
-            if stirs != since || is_over(end, news).await {
-                return Ok(stirs);
-            }
-        }
+        self.wait_for_wake(since, patience).await
     }
-}
-
-/// Waits until `end`, or forever if there is none. Returns whether the time is up.
-async fn is_over(end: Option<Instant>, wait: impl Future) -> bool {
-    let Some(end) = end else {
-        wait.await;
-        return false;
-    };
-    timeout_at(end, wait).await.is_err()
-}
-
-/// Converts a time for storage, rounded up.
-fn micros(time: Timestamp) -> i64 {
-    let micros = time.as_microsecond();
-    micros + i64::from(time.as_nanosecond() > i128::from(micros) * 1_000)
-}
-
-/// Converts a stored time. The latest possible time lies between two microseconds.
-fn timestamp(micros: i64) -> Timestamp {
-    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
-}
-
-/// Converts a number for `LIMIT`.
-fn count(most: usize) -> i64 {
-    i64::try_from(most).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -2,10 +2,8 @@
 
 use rusqlite::Connection;
 
-use super::tasks::{
-    CHECK, COUNT_ALL, COUNT_OTHERS, DUE, FIRST_CHECK, FIRST_DUE, LIST, LIST_DONE, LIST_STATE, NEXT_REACTION,
-    OLDEST_DUE,
-};
+use super::due::{CHECK, DUE, FIRST_CHECK, FIRST_DUE};
+use super::list::{COUNT_ALL, COUNT_OTHERS, LIST, LIST_DONE, LIST_STATE, NEXT_REACTION, OLDEST_DUE};
 
 /// Returns SQLite's query plan for a statement.
 fn plan(file: &Connection, sql: &str) -> String {

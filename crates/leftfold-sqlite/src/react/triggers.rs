@@ -4,14 +4,12 @@
 //! changes, appears or disappears. Creating missing triggers also records a gap. The planner must
 //! then compare all documents, because changes may have happened without triggers.
 
+use leftfold::Collection;
 use leftfold::react::DocumentSource;
-use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::documents::{self, table};
+use super::documents::table;
 use super::feed::journal;
-use crate::connection::{Ran, Tx, Work};
-use crate::documents::collections;
 use crate::error::Failure;
 
 /// Returns the journal's name for these documents.
@@ -20,7 +18,7 @@ pub(super) fn source(on: &DocumentSource) -> String {
 }
 
 /// Returns the triggers that record changes, by name, as SQLite stores them.
-fn triggers(file: &Connection, on: &DocumentSource) -> Result<[(String, String); 3], Failure> {
+pub(super) fn triggers(file: &Connection, on: &DocumentSource) -> Result<[(String, String); 3], Failure> {
     let (source, table) = (source(on), table(file, on)?);
     let note = |id: &str, if_so: &str| {
         format!(
@@ -81,47 +79,8 @@ pub(crate) fn switch_followed(connection: &Connection, collection: &Collection) 
     Ok(())
 }
 
-fn stored(file: &Connection, trigger: &str) -> Result<Option<String>, Failure> {
+/// Returns the statement of an existing trigger.
+pub(super) fn stored(file: &Connection, trigger: &str) -> Result<Option<String>, Failure> {
     let sql = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1";
     Ok(file.prepare_cached(sql)?.query_row([trigger], |row| row.get(0)).optional()?)
-}
-
-/// Creates missing triggers, tables of projections, and the journal.
-pub(super) struct FollowWork(pub(super) Vec<DocumentSource>);
-
-impl Work for FollowWork {
-    type Answer = Result<()>;
-
-    const DOING: &'static str = "follow documents in";
-
-    fn has_steps(&self) -> bool {
-        true
-    }
-
-    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        journal::make(tx.connection)?;
-        for on in &self.0 {
-            match on {
-                DocumentSource::Projection(collection) => collections::make(tx.connection, collection)?,
-                DocumentSource::Plain(plain) => documents::check(tx.connection, plain)?,
-            }
-            let mut is_new = false;
-            for (name, sql) in triggers(tx.connection, on)? {
-                if stored(tx.connection, &name)?.as_ref() != Some(&sql) {
-                    tx.connection.execute_batch(&format!("DROP TRIGGER IF EXISTS \"{name}\";\n{sql};"))?;
-                    is_new = true;
-                }
-            }
-            if is_new {
-                journal::note_gap(tx.connection, &source(on))?;
-            }
-        }
-        point!("documents-followed");
-        tx.wrote_documents = true;
-        Ok(Ran::Keep(Ok(())))
-    }
-
-    fn failed(error: Error) -> Self::Answer {
-        Err(error)
-    }
 }

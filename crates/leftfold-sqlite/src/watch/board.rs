@@ -23,7 +23,7 @@ use crate::connection::{StayOpen, open_to_read};
 use crate::error::Failure;
 use crate::log;
 use crate::react::feed::journal;
-use crate::react::stirs;
+use crate::react::wakes;
 
 /// The pause between two looks, as a fraction of the time since the last change.
 const QUIET_PART: u32 = 8;
@@ -42,7 +42,7 @@ pub(crate) struct Known {
     /// SQLite's schema version: it changes with tables or triggers.
     pub(crate) schema: i64,
     /// The number of wake-ups of runners.
-    pub(crate) stirs: u64,
+    pub(crate) wakes: u64,
     /// The number of times that the writer has published.
     published: u64,
 }
@@ -53,7 +53,7 @@ pub(crate) struct News {
     pub(crate) marks: Vec<(Collection, Mark)>,
     pub(crate) journal: Option<i64>,
     pub(crate) schema: Option<i64>,
-    pub(crate) stirs: Option<u64>,
+    pub(crate) wakes: Option<u64>,
 }
 
 impl Known {
@@ -62,10 +62,10 @@ impl Known {
     }
 
     fn see(&mut self, heads: impl Iterator<Item = u64>, told: News) -> bool {
-        let News { marks, journal, schema, stirs } = told;
+        let News { marks, journal, schema, wakes } = told;
         let mut news = replace(&mut self.journal, journal);
         news |= replace(&mut self.schema, schema);
-        news |= replace(&mut self.stirs, stirs);
+        news |= replace(&mut self.wakes, wakes);
         for (known, head) in self.heads.iter_mut().zip(heads) {
             news |= head > *known;
             *known = head.max(*known);
@@ -245,7 +245,7 @@ impl Board {
             marks: crate::documents::all_marks(&view.connection)?,
             journal: Some(journal::last(&view.connection)?),
             schema: Some(journal::schema(&view.connection)?),
-            stirs: Some(stirs(&view.connection)?),
+            wakes: Some(wakes(&view.connection)?),
         };
         view.seen = Some((version, published));
         self.known.send_if_modified(|known| {

@@ -7,20 +7,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use leftfold::DocumentId;
 use leftfold::react::DocumentSource;
-use leftfold::{DocumentId, Error, Result};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use crate::connection::{Ran, Tx, Work};
+use crate::encoding::limit;
 use crate::error::Failure;
-use crate::react::{count, documents};
+use crate::react::documents;
 use crate::schema;
 
 /// The number of entries read at once, including those of other documents.
 const PAGE: i64 = 10_000;
-/// The number of entries deleted at once.
-const TRIM: usize = 10_000;
 
 /// Returns the number of the last entry that was ever written.
 pub(crate) fn last(file: &Connection) -> Result<i64, Failure> {
@@ -100,60 +98,12 @@ pub(super) fn read(
     Ok(Page::Changes { documents, through, more: through < last })
 }
 
-/// Returns the stored place of a feed.
-pub(in crate::react) fn place(file: &Connection, name: &str) -> Result<Option<String>, Failure> {
-    let sql = "SELECT place FROM leftfold_places WHERE feed = ?1";
-    Ok(file.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?)
-}
-
-/// Stores the place of a feed.
-pub(in crate::react) struct PlaceWork {
-    pub(in crate::react) name: String,
-    pub(in crate::react) lease: u64,
-    pub(in crate::react) place: Option<String>,
-}
-
-impl Work for PlaceWork {
-    type Answer = Result<bool>;
-
-    const DOING: &'static str = "keep a feed's place in";
-
-    fn has_steps(&self) -> bool {
-        true
-    }
-
-    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        let Self { name, lease, place } = self;
-        let sql = "SELECT number FROM leftfold_leases WHERE name = ?1";
-        let number: Option<i64> =
-            tx.connection.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?;
-        if number.map(i64::cast_unsigned) != Some(*lease) {
-            return Ok(Ran::Keep(Ok(false)));
-        }
-        let mut put = tx.connection.prepare_cached(
-            "INSERT INTO leftfold_places VALUES (?1, ?2) ON CONFLICT (feed) DO UPDATE SET place = excluded.place",
-        )?;
-        let mut forget = tx.connection.prepare_cached("DELETE FROM leftfold_places WHERE feed = ?1")?;
-        match place {
-            Some(place) => put.execute([name, place])?,
-            None => forget.execute([name])?,
-        };
-        point!("place-put");
-        trim(tx.connection, TRIM)?;
-        Ok(Ran::Keep(Ok(true)))
-    }
-
-    fn failed(error: Error) -> Self::Answer {
-        Err(error)
-    }
-}
-
 /// Deletes entries that all feeds have passed. Keeps all entries if no feed has a place, because
 /// one may be about to start.
-fn trim(connection: &Connection, most: usize) -> Result<(), Failure> {
+pub(super) fn trim(connection: &Connection, most: usize) -> Result<(), Failure> {
     let sql = "DELETE FROM leftfold_changes \
         WHERE seq <= (SELECT min(CAST(place AS INTEGER)) FROM leftfold_places) \
         AND seq < (SELECT min(seq) FROM leftfold_changes) + ?1";
-    connection.prepare_cached(sql)?.execute([count(most)])?;
+    connection.prepare_cached(sql)?.execute([limit(most)])?;
     Ok(())
 }

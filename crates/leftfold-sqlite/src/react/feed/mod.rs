@@ -1,6 +1,7 @@
 //! A feed: reads the journal, and waits for commits on the board.
 
 pub(crate) mod journal;
+pub(super) mod place;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,8 +13,9 @@ use rusqlite::Connection;
 use tokio::time::Instant;
 
 use self::journal::Page;
-use super::is_over;
-use super::triggers::{self, FollowWork};
+use super::prepare::FollowWork;
+use super::triggers;
+use super::wake::is_over;
 use crate::Sqlite;
 
 /// Changes of documents in a SQLite file, made by any program: triggers record them.
