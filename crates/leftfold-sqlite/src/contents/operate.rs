@@ -3,12 +3,43 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use leftfold::content::{ContentGuard, Operated, Operation, OperationIds, Stored};
-use leftfold::{DocumentId, Env as _, Json, System};
+use leftfold::content::{ContentGuard, Operated, Operation, Stored};
+use leftfold::react::ExternalCollection;
+use leftfold::{DocumentId, Env as _, Error, Json, Result, System};
 use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::{CachedStatement, Connection};
 
+use super::record::{bytes, remembered};
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
+
+pub(super) struct OperateWork {
+    pub(super) collection: ExternalCollection,
+    pub(super) operations: Arc<[(DocumentId, Operation)]>,
+}
+
+impl Work for OperateWork {
+    type Answer = Result<Vec<Operated>>;
+
+    const DOING: &'static str = "apply operations in";
+
+    /// Each operation succeeds or fails by itself.
+    fn has_steps(&self) -> bool {
+        false
+    }
+
+    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
+        let mut statement = Operating::statement(tx.connection, self.collection.as_str())?;
+        // Set this even if an operation fails: earlier ones stay, and followers of the collection
+        // must see them.
+        tx.wrote_documents = true;
+        Ok(Ran::Keep(Ok(tx.operating.run(&mut statement, &self.operations)?)))
+    }
+
+    fn failed(error: Error) -> Self::Answer {
+        Err(error)
+    }
+}
 
 /// The state shared by the statement and the functions that it calls.
 #[derive(Clone, Default)]
@@ -42,10 +73,7 @@ impl Operating {
     }
 
     /// Prepares the statement that carries out operations.
-    pub(super) fn statement<'c>(
-        connection: &'c Connection,
-        table: &str,
-    ) -> rusqlite::Result<CachedStatement<'c>> {
+    fn statement<'c>(connection: &'c Connection, table: &str) -> rusqlite::Result<CachedStatement<'c>> {
         let sql = format!(
             "UPDATE \"{table}\" SET body = leftfold_body(), guard = ?2, operations = leftfold_operations() \
              WHERE id = ?1 AND leftfold_operates(body, operations)"
@@ -54,7 +82,7 @@ impl Operating {
     }
 
     /// Carries out operations, each by itself.
-    pub(super) fn run(
+    fn run(
         &self,
         statement: &mut CachedStatement<'_>,
         operations: &Arc<[(DocumentId, Operation)]>,
@@ -117,14 +145,4 @@ impl Operating {
             Err(_) => None,
         }
     }
-}
-
-pub(super) fn remembered(bytes: &[u8]) -> OperationIds {
-    let ids =
-        bytes.chunks_exact(8).map(|id| id.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
-    OperationIds::stored(ids)
-}
-
-fn bytes(operations: &OperationIds) -> Vec<u8> {
-    operations.iter().flat_map(|id| id.get().to_be_bytes()).collect()
 }
