@@ -8,14 +8,14 @@
 use std::future::Future;
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 use leftfold::{Backoff, Env as _, System};
 use mongodb::ClientSession;
 use mongodb::options::{ReadConcern, WriteConcern};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error::Failure;
-use crate::{Base, patiently};
+use super::{Base, MAX_IDS, batch, patiently};
+use crate::error::{Failure, is_duplicate};
 
 /// The time within which a transaction is retried.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -146,6 +146,58 @@ impl Base {
             admin.run_command(doc! { "killSessions": sessions }).await?;
         }
         Ok(())
+    }
+}
+
+impl Base {
+    /// Inserts all documents in a transaction. Returns `false` if one of them exists.
+    pub(crate) async fn insert(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        documents: Vec<RawDocumentBuf>,
+    ) -> Result<bool, Failure> {
+        if documents.is_empty() {
+            return Ok(true);
+        }
+        let all = self.db.collection::<RawDocumentBuf>(collection);
+        match all.insert_many(documents).session(session).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_duplicate(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Inserts documents that an earlier read in the transaction did not find.
+    pub(crate) async fn insert_new(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        documents: Vec<RawDocumentBuf>,
+    ) -> Result<(), Failure> {
+        if self.insert(session, collection, documents).await? {
+            return Ok(());
+        }
+        Err(Failure::damaged(format!("something in {collection} is there and was not found")))
+    }
+
+    /// Returns the ids of the documents that exist, as the transaction sees them.
+    pub(crate) async fn present(
+        &self,
+        session: &mut ClientSession,
+        collection: &str,
+        ids: Vec<impl Into<Bson> + Clone>,
+    ) -> Result<Vec<RawDocumentBuf>, Failure> {
+        let documents = self.db.collection::<RawDocumentBuf>(collection);
+        let mut all = Vec::new();
+        for ids in ids.chunks(MAX_IDS) {
+            let find = documents.find(doc! { "_id": { "$in": ids.to_vec() } }).projection(doc! { "_id": 1 });
+            let mut found = find.batch_size(batch(ids.len())).session(&mut *session).await?;
+            while found.advance(session).await? {
+                all.push(found.current().to_owned());
+            }
+        }
+        Ok(all)
     }
 }
 

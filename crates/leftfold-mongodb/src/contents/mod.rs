@@ -16,10 +16,11 @@ use leftfold::{DocumentId, Env as _, Error, Kind, Result, System};
 
 pub(crate) use self::record::body;
 use self::record::{Kept, decode};
+use crate::Mongo;
+use crate::connection::{Base, MAX_IDS, batch, patiently};
 use crate::encoding::ids;
 use crate::error::Failure;
 use crate::schema::create;
-use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 
 /// The `_id` of a document is its id, unless the id is the text of [another
 /// type](crate::Mongo#impl-ReactionStore-for-Mongo). Body fields are at the top level, and

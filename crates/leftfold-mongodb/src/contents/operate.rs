@@ -20,7 +20,7 @@ use super::direct::{self, Increase};
 use super::key;
 use super::record::{Body, Kept};
 use super::write::guarded;
-use crate::Base;
+use crate::connection::Base;
 use crate::connection::bulk::{Statements, Verb, said};
 use crate::error::Failure;
 

@@ -14,10 +14,9 @@ use leftfold::react::ExternalCollection;
 use mongodb::ClientSession;
 
 use crate::connection::bulk::{Statements, Verb, held};
-use crate::connection::transaction::{Ended, Step, Work};
+use crate::connection::{Base, Ended, MAX_IDS, Step, Work, batch};
 use crate::encoding::ids;
 use crate::error::Failure;
-use crate::{Base, MAX_IDS, batch};
 
 /// The number of changes from which a transaction pays off.
 const MANY: usize = 16;

@@ -14,7 +14,7 @@ use leftfold::{DocumentId, Kind};
 use super::record::{Body, binary, header, header_fields};
 use super::together::Change;
 use super::{key, number};
-use crate::Base;
+use crate::connection::Base;
 use crate::connection::bulk::{Statements, Verb, duplicates, said};
 use crate::error::Failure;
 

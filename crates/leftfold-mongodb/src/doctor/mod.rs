@@ -14,8 +14,9 @@ use leftfold::Result;
 use leftfold::inspect::doctor::{self, Area, Examine, Finding};
 use mongodb::Database;
 
+use crate::Mongo;
+use crate::connection::Base;
 use crate::error::{Failure, code};
-use crate::{Base, Mongo};
 
 impl Examine for Mongo {
     async fn examine(&self) -> Result<Vec<Finding>> {

@@ -9,7 +9,7 @@ use mongodb::Database;
 use mongodb::options::{CollectionOptions, ReadConcern, ReadPreference, SelectionCriteria};
 
 use super::{Asked, ask, denied, hello, number};
-use crate::Base;
+use crate::connection::Base;
 use crate::error::{Failure, code};
 
 const SUBJECT: &str = "how far back it goes";

@@ -7,11 +7,12 @@ use leftfold::Collection;
 use leftfold::inspect::doctor::{Area, Finding};
 use mongodb::IndexModel;
 
-use crate::Base;
+use crate::connection::Base;
+use crate::documents::collections::visible;
 use crate::documents::generations::Stand;
 use crate::error::Failure;
 use crate::schema::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
-use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records, visible};
+use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records};
 
 /// Checks all indexes and views.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {

@@ -9,9 +9,9 @@ use leftfold::inspect::doctor::{Area, Finding, clock, span};
 use leftfold::{Env as _, System};
 
 use super::{Asked, ask, denied, hello, number};
+use crate::connection::{Base, Way};
 use crate::error::Failure;
 use crate::schema::FORMAT;
-use crate::{Base, Way};
 
 const MONITOR: &str = "`clusterMonitor` on `admin`";
 

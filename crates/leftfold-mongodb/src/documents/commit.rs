@@ -20,11 +20,10 @@ use mongodb::ClientSession;
 use tokio::time::sleep;
 
 use crate::connection::bulk::{Statements, Verb, duplicates, held};
-use crate::connection::transaction::{Ended, Step, Work};
+use crate::connection::{Base, Ended, Step, Work, patiently};
 use crate::documents::record;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::{CHECKPOINTS, records};
-use crate::{Base, patiently};
 
 /// The writes to one collection, ready to be sent.
 struct Bulk {

@@ -12,9 +12,10 @@ use leftfold::documents::{Advance, CollectionWrites, Commit, Generations};
 use leftfold::{Collection, Kind, Result};
 use mongodb::ClientSession;
 
-use crate::Base;
+use super::collections::make_view;
+use crate::connection::Base;
 use crate::error::{Failure, is_duplicate};
-use crate::schema::{CHECKPOINTS, GENERATIONS, LEASES, make_view, records};
+use crate::schema::{CHECKPOINTS, GENERATIONS, LEASES, records};
 
 /// The stored state of a collection's generations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

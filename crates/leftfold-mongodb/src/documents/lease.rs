@@ -11,7 +11,7 @@ use leftfold::Collection;
 use leftfold::documents::Claim;
 use mongodb::options::ReturnDocument;
 
-use crate::Base;
+use crate::connection::Base;
 use crate::error::Failure;
 use crate::schema::LEASES;
 

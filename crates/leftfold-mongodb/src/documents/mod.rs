@@ -2,6 +2,7 @@
 //! for queries. Deleted documents remain as records that the view hides. So every record has its
 //! own guard, with or without transactions.
 
+pub(crate) mod collections;
 mod commit;
 pub(crate) mod generations;
 pub(crate) mod lease;
@@ -19,15 +20,16 @@ use leftfold::documents::{
 use leftfold::{Collection, DocumentId, Documents, Mark, Result};
 use mongodb::options::Hint;
 
+use crate::Mongo;
+use crate::connection::{Base, MAX_IDS, batch, patiently};
 use crate::error::Failure;
 use crate::schema::indexes::{GONE_INDEX, PARKED_INDEX};
-use crate::schema::{self, CHECKPOINTS, records};
+use crate::schema::{CHECKPOINTS, records};
 use crate::watch::{Known, Scope};
-use crate::{Base, MAX_IDS, Mongo, batch, patiently};
 
 impl Documents for Mongo {
     async fn prepare(&self, collection: &Collection) -> Result<()> {
-        schema::prepare(&self.inner.base, collection).await
+        collections::prepare(&self.inner.base, collection).await
     }
 
     async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
@@ -169,13 +171,13 @@ impl Documents for Mongo {
         // The view has to follow the switch. Refuse a switch if the user may not change the view,
         // because readers would keep seeing the old generation.
         if next.switching.is_some() {
-            schema::may_change_view(base, &collection.base()).await?;
+            collections::may_change_view(base, &collection.base()).await?;
         }
         let is_kept = base.run(doing, base.put_generations(collection, seen, &next)).await?;
         if is_kept {
             base.board.switched();
             point!("generation-kept");
-            schema::make_view(base, &collection.base()).await?;
+            collections::make_view(base, &collection.base()).await?;
         }
         Ok(is_kept)
     }

@@ -9,6 +9,8 @@ use leftfold::react::{Body, DocumentSource, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json, Result};
 use mongodb::options::Hint;
 
+use crate::connection::{Base, MAX_IDS, batch};
+use crate::contents;
 use crate::documents::generations::Stand;
 use crate::documents::record;
 use crate::encoding::body::{self, Style};
@@ -16,7 +18,6 @@ use crate::encoding::ids;
 use crate::encoding::value;
 use crate::error::Failure;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, batch, contents};
 
 /// Returns the name of the collection that holds the documents, and the number of its switches so
 /// far.

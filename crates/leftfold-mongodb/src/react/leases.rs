@@ -7,7 +7,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
-use crate::Base;
+use crate::connection::Base;
 use crate::documents::lease::not_far_off;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::{FEEDS, WORKERS};
@@ -35,7 +35,7 @@ impl Base {
             "owner": ours,
             "until": { "$add": ["$$NOW", millis] },
             "millis": millis,
-            "time": { "$max": ["$time", self.last_time()] },
+            "time": { "$max": ["$time", self.clock.last()] },
             "number": { "$cond": [is_ours, &number, { "$add": [&number, 1_i64] }] },
         };
         let step = [
@@ -53,7 +53,7 @@ impl Base {
         };
         point!("lease-taken");
         let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
-        self.keep_time(taken.get_i64("time").ok());
+        self.clock.keep(taken.get_i64("time").ok());
         if taken.get_str("owner").is_ok_and(|holder| holder == owner) {
             let number = taken.get_i64("number");
             return Ok(Some(number.map_err(|_| Failure::damaged("a lease has no number"))?.unsigned_abs()));

@@ -8,10 +8,10 @@ use leftfold::react::{Depth, Query, State, Task, TaskKey};
 use mongodb::options::Hint;
 
 use super::record::{closed, decode, is_open, key, micros, state, state_of, time};
+use crate::connection::{Base, batch};
 use crate::error::Failure;
 use crate::schema::TASKS;
 use crate::schema::indexes::{CLOSED_INDEX, DUE_INDEX};
-use crate::{Base, batch};
 
 impl Base {
     pub(super) async fn list_tasks(

@@ -11,7 +11,7 @@ use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use leftfold::DocumentId;
 use leftfold::react::{Comparing, Registered};
 
-use crate::Base;
+use crate::connection::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::REACTIONS;
 

@@ -8,9 +8,10 @@ use mongodb::ClientSession;
 
 use super::documents::{decode as document, key_of};
 use super::record::{decode, encode, guard, key};
+use crate::Mongo;
+use crate::connection::Base;
 use crate::error::{Failure, sourced};
 use crate::schema::{TASKS, records};
-use crate::{Base, Mongo};
 
 /// # Completing a task in a transaction
 ///

@@ -14,9 +14,9 @@ use leftfold::react::{Task, TaskChange, TaskKey};
 
 use super::record::{any_of, decode, decode_key, encode, guard};
 use crate::connection::bulk::{Statements, Verb, held, said};
+use crate::connection::{Base, MAX_IDS, batch, patiently};
 use crate::error::Failure;
 use crate::schema::TASKS;
-use crate::{Base, MAX_IDS, batch, patiently};
 
 /// Changes of tasks, ready to be sent.
 #[derive(Default)]

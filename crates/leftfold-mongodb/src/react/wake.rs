@@ -7,10 +7,10 @@ use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 use tokio::time::{Instant, timeout_at};
 
+use crate::connection::{Base, patiently};
 use crate::error::{Failure, is_duplicate};
-use crate::schema::STIRS;
+use crate::schema::WAKES;
 use crate::watch::Scope;
-use crate::{Base, patiently};
 
 /// The id of the only document in the collection.
 const TASKS: &str = "tasks";
@@ -18,7 +18,7 @@ const TASKS: &str = "tasks";
 impl Base {
     /// Increments the counter.
     pub(super) async fn wake(&self) -> Result<(), Failure> {
-        let stirs = self.db.collection::<Document>(STIRS);
+        let stirs = self.db.collection::<Document>(WAKES);
         let raise = doc! { "$inc": { "stirs": 1_i64 } };
         loop {
             let raised = stirs.find_one_and_update(doc! { "_id": TASKS }, raise.clone());
@@ -37,7 +37,7 @@ impl Base {
 
     /// Returns the stored counter.
     pub(crate) async fn stirs(&self) -> Result<u64, Failure> {
-        let found = self.db.collection::<Document>(STIRS).find_one(doc! { "_id": TASKS }).await?;
+        let found = self.db.collection::<Document>(WAKES).find_one(doc! { "_id": TASKS }).await?;
         Ok(found.and_then(|found| found.get_i64("stirs").ok()).unwrap_or(0).unsigned_abs())
     }
 

@@ -7,28 +7,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
-use leftfold::sequence::{
-    self, Conflict, MAX_REJECTED, Rejected, Resolution, Settled, Settlement, StreamVersion, Totals,
-    too_many_rejected,
-};
-use leftfold::{Kind, Mark, Partition, Position, Result, Revision, StreamId};
+use bson::{Document, RawDocumentBuf, doc};
+use leftfold::sequence::{Settled, Settlement, StreamChange, StreamVersion};
+use leftfold::{Kind, Mark, Position, Result, Revision, StreamId};
 use mongodb::ClientSession;
-use mongodb::options::{Hint, ReturnDocument};
+use mongodb::options::ReturnDocument;
 
-use crate::connection::transaction::{Ended, Step, Work};
-use crate::error::{Failure, is_duplicate};
+use super::record::{encode_conflict, encode_held, encode_waiting, key, key_of_conflict};
+use super::skipped;
+use super::totals::{self, COUNTS, Change};
+use crate::connection::{Base, Ended, MAX_IDS, Step, Work, batch, patiently};
+use crate::encoding::signed;
+use crate::error::Failure;
 use crate::log::{encode, has_room, place_of};
-use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, META, REJECTED, REJECTING, SEQUENCES, SKIPPED};
-use crate::sequence::{
-    COUNTS, encode_conflict, encode_held, encode_rejected, encode_skipped, encode_waiting, key,
-    key_of_conflict, stored, text, totals,
-};
-use crate::{Base, MAX_IDS, batch, patiently};
+use crate::schema::{CONFLICTS, EVENTS, HEADS, HELD, SEQUENCES, SKIPPED};
 
 impl Base {
     /// Writes a settlement. `Err` means that nothing was written.
-    pub(crate) async fn settle(&self, settlement: &Settlement) -> Result<Settled, Failure> {
+    pub(super) async fn settle(&self, settlement: &Settlement) -> Result<Settled, Failure> {
         point!("settle");
         let turn = self.turn(settlement.partition).await;
         let ended = self.transact(Settle { base: self, settlement }).await?;
@@ -75,35 +71,6 @@ impl Base {
         let appending = settlement.steps.iter().filter(|step| !step.append.is_empty());
         Ok(Settled::Moved(appending.map(|step| step.stream.clone()).collect()))
     }
-
-    /// Stores the resolution of a conflict, or deletes the conflict.
-    pub(crate) async fn resolve(
-        &self,
-        partition: Partition,
-        conflict: &Conflict,
-        decided: Option<&Resolution>,
-    ) -> Result<bool> {
-        let resolve = async {
-            let decided = decided.map(text).transpose()?;
-            self.transact(Resolve { base: self, partition, key: key_of_conflict(conflict), decided }).await
-        };
-        let failed = |failure: Failure| failure.to_error("resolve a conflict in", &self.place);
-        match resolve.await.map_err(failed)? {
-            Ended::Committed(was_there) | Ended::CalledOff(was_there) => Ok(was_there),
-            Ended::Unknown(failure) => Err(failed(failure)),
-        }
-    }
-
-    /// Stores rejected messages, unless there would be too many.
-    pub(crate) async fn reject(&self, rejected: Vec<Rejected>) -> Result<()> {
-        let rejected = rejected.into_iter().map(|rejected| (rejected.id(), rejected)).collect();
-        let failed = |failure: Failure| failure.to_error("keep a rejected message in", &self.place);
-        match self.transact(Reject { base: self, rejected }).await.map_err(failed)? {
-            Ended::Committed(true) | Ended::CalledOff(true) => Ok(()),
-            Ended::Committed(false) | Ended::CalledOff(false) => Err(too_many_rejected(&self.place)),
-            Ended::Unknown(failure) => Err(failed(failure)),
-        }
-    }
 }
 
 /// The result of a settlement.
@@ -131,14 +98,6 @@ struct Kept {
     bytes: u64,
 }
 
-/// The change of a partition's totals.
-#[derive(Default)]
-struct Change {
-    events: i64,
-    bytes: i64,
-    conflicts: i64,
-}
-
 impl Work for Settle<'_> {
     type Answer = Verdict;
 
@@ -153,7 +112,7 @@ impl Work for Settle<'_> {
         }
         let conflicts = self.new_conflicts(session).await?;
         let change = change(steps, &kept, conflicts.len());
-        let before = totals(&head)?;
+        let before = totals::decode(&head)?;
         if !change.of(&before).is_within(bounds, &before) {
             return Ok(Step::CallOff(Verdict::Full));
         }
@@ -182,7 +141,7 @@ impl Settle<'_> {
         let events = count(steps.iter().map(|step| step.append.len()).sum());
         let mut grow = doc! { "position": events, "settled": 1_i64 };
         for (name, number) in counts.named().into_iter().filter(|(_, number)| *number > 0) {
-            grow.insert(format!("{COUNTS}.{name}"), stored(number));
+            grow.insert(format!("{COUNTS}.{name}"), signed(number));
         }
         let mut step = doc! { "$inc": grow };
         if steps.iter().any(has_gaps) {
@@ -233,7 +192,7 @@ impl Settle<'_> {
         kept: &HashMap<StreamId, Kept>,
     ) -> Result<Vec<StreamId>, Failure> {
         let last = self.base.last_revisions_in(session, &self.streams()).await?;
-        let is_moved = |step: &&sequence::StreamChange| {
+        let is_moved = |step: &&StreamChange| {
             let kept = kept.get(&step.stream);
             let seen = StreamVersion {
                 last: Revision(last.get(&step.stream).copied().unwrap_or(0).unsigned_abs()),
@@ -266,7 +225,7 @@ impl Settle<'_> {
         for step in steps {
             for (revision, entry) in &step.append {
                 place += 1;
-                events.push(encode(place, &step.stream, stored(revision.0), entry));
+                events.push(encode(place, &step.stream, signed(revision.0), entry));
             }
         }
         self.base.insert(session, EVENTS, events).await
@@ -276,7 +235,7 @@ impl Settle<'_> {
     /// changed since the caller read them.
     async fn hold(&self, session: &mut ClientSession) -> Result<Vec<StreamId>, Failure> {
         let steps = &self.settlement.steps;
-        let unhold = |step: &sequence::StreamChange| -> Vec<_> {
+        let unhold = |step: &StreamChange| -> Vec<_> {
             step.unhold.iter().map(|revision| key(&step.stream, *revision)).collect()
         };
         let keys: Vec<_> = steps.iter().flat_map(unhold).collect();
@@ -318,177 +277,34 @@ impl Settle<'_> {
     ) -> Result<(), Failure> {
         let Settlement { partition, skipped, .. } = self.settlement;
         let base = self.base;
-        let skipped = skipped.iter().map(encode_skipped).collect();
+        let skipped = skipped.iter().map(skipped::encode).collect();
         if !base.insert(session, CONFLICTS, conflicts).await?
             || !base.insert(session, SKIPPED, skipped).await?
         {
             return Err(Failure::damaged("a conflict, or what was skipped, is there and was not found"));
         }
-        base.count_kept(session, *partition, change).await
-    }
-}
-
-impl Base {
-    /// Inserts all documents in a transaction. Returns `false` if one of them exists.
-    async fn insert(
-        &self,
-        session: &mut ClientSession,
-        collection: &str,
-        documents: Vec<RawDocumentBuf>,
-    ) -> Result<bool, Failure> {
-        if documents.is_empty() {
-            return Ok(true);
-        }
-        let all = self.db.collection::<RawDocumentBuf>(collection);
-        match all.insert_many(documents).session(session).await {
-            Ok(_) => Ok(true),
-            Err(error) if is_duplicate(&error) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Inserts documents that an earlier read in the transaction did not find.
-    async fn insert_new(
-        &self,
-        session: &mut ClientSession,
-        collection: &str,
-        documents: Vec<RawDocumentBuf>,
-    ) -> Result<(), Failure> {
-        if self.insert(session, collection, documents).await? {
-            return Ok(());
-        }
-        Err(Failure::damaged(format!("something in {collection} is there and was not found")))
-    }
-
-    /// Returns the ids of the documents that exist, as the transaction sees them.
-    async fn present(
-        &self,
-        session: &mut ClientSession,
-        collection: &str,
-        ids: Vec<impl Into<Bson> + Clone>,
-    ) -> Result<Vec<RawDocumentBuf>, Failure> {
-        let documents = self.db.collection::<RawDocumentBuf>(collection);
-        let mut all = Vec::new();
-        for ids in ids.chunks(MAX_IDS) {
-            let find = documents.find(doc! { "_id": { "$in": ids.to_vec() } }).projection(doc! { "_id": 1 });
-            let mut found = find.batch_size(batch(ids.len())).session(&mut *session).await?;
-            while found.advance(session).await? {
-                all.push(found.current().to_owned());
-            }
-        }
-        Ok(all)
-    }
-
-    /// Updates a partition's totals.
-    async fn count_kept(
-        &self,
-        session: &mut ClientSession,
-        partition: Partition,
-        change: &Change,
-    ) -> Result<(), Failure> {
-        let Change { events, bytes, conflicts } = change;
-        let counts = [("held", events), ("held_bytes", bytes), ("conflicts", conflicts)];
-        let counts: Document = counts
-            .into_iter()
-            .filter(|(_, change)| **change != 0)
-            .map(|(field, change)| (field.to_owned(), Bson::Int64(*change)))
-            .collect();
-        if !counts.is_empty() {
-            let heads = self.db.collection::<Document>(HEADS);
-            let head = doc! { "_id": i32::from(partition.0) };
-            heads.update_one(head, doc! { "$inc": counts }).session(session).await?;
-        }
-        Ok(())
-    }
-}
-
-impl Change {
-    /// Applies the change to totals.
-    fn of(&self, before: &Totals) -> Totals {
-        Totals {
-            events: before.events.saturating_add_signed(self.events),
-            bytes: before.bytes.saturating_add_signed(self.bytes),
-            conflicts: before.conflicts.saturating_add_signed(self.conflicts),
-        }
+        base.change_totals(session, *partition, change).await
     }
 }
 
 /// Computes the change of the totals. Waiting states give the number of held events and bytes.
-fn change(steps: &[sequence::StreamChange], kept: &HashMap<StreamId, Kept>, conflicts: usize) -> Change {
+fn change(steps: &[StreamChange], kept: &HashMap<StreamId, Kept>, conflicts: usize) -> Change {
     let mut change = Change { conflicts: count(conflicts), ..Change::default() };
-    for sequence::StreamChange { stream, waiting, .. } in steps {
+    for StreamChange { stream, waiting, .. } in steps {
         let before = kept.get(stream).map_or((0, 0), |kept| (kept.events, kept.bytes));
         let after = waiting.as_ref().map_or((0, 0), |waiting| (waiting.events, waiting.bytes));
-        change.events += stored(after.0) - stored(before.0);
-        change.bytes += stored(after.1) - stored(before.1);
+        change.events += signed(after.0) - signed(before.0);
+        change.bytes += signed(after.1) - signed(before.1);
     }
     change
 }
 
 /// Returns whether a step skips revisions before or between the appended events.
-fn has_gaps(step: &sequence::StreamChange) -> bool {
+fn has_gaps(step: &StreamChange) -> bool {
     let before = [step.seen.last].into_iter().chain(step.append.iter().map(|(revision, _)| *revision));
     before.zip(&step.append).any(|(before, (revision, _))| before.0.checked_add(1) != Some(revision.0))
 }
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-struct Resolve<'a> {
-    base: &'a Base,
-    partition: Partition,
-    key: Document,
-    decided: Option<String>,
-}
-
-impl Work for Resolve<'_> {
-    type Answer = bool;
-
-    async fn run(&self, session: &mut ClientSession) -> Result<Step<bool>, Failure> {
-        let Self { base, partition, key, decided } = self;
-        base.count_kept(session, *partition, &Change { conflicts: -1, ..Change::default() }).await?;
-        let conflicts = base.db.collection::<Document>(CONFLICTS);
-        let conflict = doc! { "_id": key, "open": true };
-        let changed = match decided {
-            Some(decided) => {
-                let decided = doc! { "$set": { "decided": decided }, "$unset": { "open": "" } };
-                conflicts.update_one(conflict, decided).session(session).await?.matched_count
-            }
-            None => conflicts.delete_one(conflict).session(session).await?.deleted_count,
-        };
-        Ok(if changed == 1 { Step::Keep(true) } else { Step::CallOff(false) })
-    }
-}
-
-struct Reject<'a> {
-    base: &'a Base,
-    rejected: BTreeMap<String, Rejected>,
-}
-
-impl Work for Reject<'_> {
-    type Answer = bool;
-
-    async fn run(&self, session: &mut ClientSession) -> Result<Step<bool>, Failure> {
-        let Self { base, rejected } = self;
-        let metas = base.db.collection::<Document>(META);
-        let step = doc! { "$inc": { "changes": 1_i64 } };
-        metas.update_one(doc! { "_id": REJECTING }, step).upsert(true).session(&mut *session).await?;
-        let mut new: BTreeMap<_, _> = rejected.iter().map(|(id, rejected)| (id.as_str(), rejected)).collect();
-        for found in base.present(session, REJECTED, new.keys().copied().collect()).await? {
-            new.remove(found.get_str("_id")?);
-        }
-        if new.is_empty() {
-            return Ok(Step::CallOff(true));
-        }
-        let messages = base.db.collection::<Document>(REJECTED);
-        let kept = messages.count_documents(doc! {}).hint(Hint::Name("_id_".to_owned()));
-        if kept.session(&mut *session).await? + new.len() as u64 > MAX_REJECTED {
-            return Ok(Step::CallOff(false));
-        }
-        let new = new.into_iter().map(|(id, rejected)| encode_rejected(id, rejected));
-        let new = new.collect::<Result<_, _>>()?;
-        base.insert_new(session, REJECTED, new).await?;
-        Ok(Step::Keep(true))
-    }
 }

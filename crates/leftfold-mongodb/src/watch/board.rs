@@ -20,10 +20,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::connection::{Base, patiently};
 use crate::documents::checkpoint;
 use crate::error::Failure;
-use crate::schema::{CHECKPOINTS, GENERATIONS, HEADS, STIRS};
-use crate::{Base, patiently};
+use crate::schema::{CHECKPOINTS, GENERATIONS, HEADS, WAKES};
 
 /// The longest time that the server keeps an idle stream waiting. An idle store costs one command
 /// per interval.
@@ -320,12 +320,12 @@ impl Base {
             "live": { "$ifNull": ["$updateDescription.updatedFields.live", "$fullDocument.live"] },
             "stirs": { "$ifNull": ["$updateDescription.updatedFields.stirs", "$fullDocument.stirs"] },
         } };
-        let stirs = self.db.collection::<Document>(STIRS);
+        let stirs = self.db.collection::<Document>(WAKES);
         let changes = match scope {
             Scope::Stirs => stirs.watch().pipeline([told]),
             Scope::All => {
                 let ours =
-                    doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, STIRS, GENERATIONS] } } };
+                    doc! { "$match": { "ns.coll": { "$in": [HEADS, CHECKPOINTS, WAKES, GENERATIONS] } } };
                 self.db.watch().pipeline([ours, told])
             }
         };

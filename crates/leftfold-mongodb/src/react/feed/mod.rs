@@ -27,9 +27,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::documents::collection_of;
+use crate::connection::{Base, patiently};
 use crate::encoding::ids;
 use crate::error::{Failure, code};
-use crate::{Base, patiently};
 
 /// The longest time that the server keeps an idle stream waiting. An idle feed costs one command
 /// per interval.
