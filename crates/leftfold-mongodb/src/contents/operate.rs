@@ -17,7 +17,7 @@ use leftfold::{Backoff, DocumentId, Env as _, Kind, System};
 use tokio::time::sleep;
 
 use super::direct::{self, Increase};
-use super::key;
+use super::read::key;
 use super::record::{Body, Kept};
 use super::write::guarded;
 use crate::connection::Base;

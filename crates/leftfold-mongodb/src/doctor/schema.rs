@@ -9,7 +9,7 @@ use mongodb::IndexModel;
 
 use crate::connection::Base;
 use crate::documents::collections::visible;
-use crate::documents::generations::Stand;
+use crate::documents::generations::LiveGeneration;
 use crate::error::Failure;
 use crate::schema::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
 use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records};
@@ -69,7 +69,7 @@ async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
         let stored = Document::try_from(found.current())?;
         let name = stored.get_str("_id").unwrap_or_default();
         let collection = Collection::new(name).map_err(|invalid| Failure::damaged(invalid.to_string()))?;
-        all.push((collection, Stand::read(&stored)?.live));
+        all.push((collection, LiveGeneration::read(&stored)?.live));
     }
     Ok(all)
 }

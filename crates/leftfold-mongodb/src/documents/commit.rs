@@ -8,14 +8,15 @@
 //! collection finds them. It compares headers, or, without transactions, the number that each write
 //! leaves in `_fold.by`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::raw::cstr;
-use bson::{Document, RawBson, RawDocumentBuf, doc};
+use bson::{RawBson, RawDocumentBuf};
 use leftfold::documents::{
     Advance, CollectionWrites, Commit, CommitConflict, CommitOutcome, DocumentWrite, Header,
 };
-use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Mark, System};
+use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Result, System};
 use mongodb::ClientSession;
 use tokio::time::sleep;
 
@@ -23,7 +24,7 @@ use crate::connection::bulk::{Statements, Verb, duplicates, held};
 use crate::connection::{Base, Ended, Step, Work, patiently};
 use crate::documents::record;
 use crate::error::{Failure, is_duplicate};
-use crate::schema::{CHECKPOINTS, records};
+use crate::schema::records;
 
 /// The writes to one collection, ready to be sent.
 struct Bulk {
@@ -40,8 +41,29 @@ enum Guards {
 }
 
 impl Base {
+    /// Writes a commit, and publishes its mark.
+    pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
+        let failed = |failure: Failure| failure.to_error("commit documents to", &self.place);
+        let given = Arc::clone(&commit);
+        let commit = patiently(self.named_all(commit)).await.map_err(failed)?;
+        let mut outcome = self.write_commit(&commit).await.map_err(failed)?;
+        if let CommitOutcome::Conflict(conflict) = &mut outcome {
+            // Report collections under the names that the caller used.
+            for (collection, _) in &mut conflict.documents {
+                let mut names = given.changes.iter().zip(&commit.changes);
+                if let Some((given, _)) = names.find(|(_, named)| named.collection == *collection) {
+                    *collection = given.collection.clone();
+                }
+            }
+        }
+        if let (CommitOutcome::Applied, Some(advance)) = (&outcome, &commit.advance) {
+            self.board.moved(&advance.projection.stored(0), &advance.to.mark);
+        }
+        Ok(outcome)
+    }
+
     /// Writes a commit. `Err` means that nothing was written.
-    pub(crate) async fn commit(&self, commit: &Commit) -> Result<CommitOutcome, Failure> {
+    async fn write_commit(&self, commit: &Commit) -> Result<CommitOutcome, Failure> {
         let by = (!self.has_transactions()).then(|| (System.random() >> 1).cast_signed());
         let filled = commit.changes.iter().filter(|changes| !changes.writes.is_empty());
         let bulks: Vec<_> = filled.map(|changes| bulk(changes, by)).collect::<Result<_, _>>()?;
@@ -149,31 +171,11 @@ impl Base {
         point!("documents-written");
         if let Some(advance) = &commit.advance {
             *sent = true;
-            if !self.step(advance, None).await? {
+            if !self.advance(advance, None).await? {
                 return Ok(Some(CommitConflict { checkpoint: true, documents: Vec::new() }));
             }
         }
         Ok(None)
-    }
-
-    /// Moves a checkpoint if it is at the expected mark. A missing checkpoint counts as the initial
-    /// mark.
-    async fn step(&self, advance: &Advance, session: Option<&mut ClientSession>) -> Result<bool, Failure> {
-        let Advance { projection, from, to } = advance;
-        let tally = serde_json::to_string(&to.tally).map_err(|error| Failure::damaged(error.to_string()))?;
-        let at = doc! { "_id": projection.stored(0).as_str(), "mark": from.to_string() };
-        let step = doc! { "$set": { "mark": to.mark.to_string(), "tally": tally } };
-        let checkpoints = self.db.collection::<Document>(CHECKPOINTS);
-        let update = checkpoints.update_one(at, step).upsert(*from == Mark::default());
-        let updated = match session {
-            Some(session) => update.session(session).await,
-            None => update.await,
-        };
-        match updated {
-            Ok(updated) => Ok(updated.matched_count == 1 || updated.upserted_id.is_some()),
-            Err(error) if is_duplicate(&error) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Returns the documents that differ from the expectation.
@@ -208,7 +210,7 @@ impl Work for WriteAll<'_> {
     async fn run(&self, session: &mut ClientSession) -> Result<Step<Guards>, Failure> {
         let Self { base, advance, bulks } = *self;
         if let Some(advance) = advance
-            && !base.step(advance, Some(&mut *session)).await?
+            && !base.advance(advance, Some(&mut *session)).await?
         {
             return Ok(Step::CallOff(Guards::Checkpoint));
         }

@@ -12,21 +12,21 @@ use leftfold::documents::{Advance, CollectionWrites, Commit, Generations};
 use leftfold::{Collection, Kind, Result};
 use mongodb::ClientSession;
 
-use super::collections::make_view;
+use super::collections::{make_view, may_change_view};
 use crate::connection::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::{CHECKPOINTS, GENERATIONS, LEASES, records};
 
 /// The stored state of a collection's generations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub(crate) struct LiveGeneration {
     /// The live generation.
     pub(crate) live: u32,
     /// The number of switches so far.
     pub(crate) switches: i64,
 }
 
-impl Stand {
+impl LiveGeneration {
     pub(crate) fn read(stored: &Document) -> Result<Self, Failure> {
         let damaged = |_| Failure::damaged("what is known of generations can't be read");
         let live = u32::try_from(stored.get_i64("live").map_err(damaged)?);
@@ -59,9 +59,9 @@ impl Base {
     }
 
     /// Reads which generation of a collection is live.
-    pub(crate) async fn stand(&self, collection: &Collection) -> Result<Stand, Failure> {
+    pub(crate) async fn live_generation(&self, collection: &Collection) -> Result<LiveGeneration, Failure> {
         let found = self.stored_generations(collection, None).await?;
-        found.as_ref().map_or_else(|| Ok(Stand::default()), Stand::read)
+        found.as_ref().map_or_else(|| Ok(LiveGeneration::default()), LiveGeneration::read)
     }
 
     /// Returns the collection with an explicit generation: the live one if it names none.
@@ -69,7 +69,7 @@ impl Base {
         if collection.names_generation() {
             return Ok(collection.clone());
         }
-        Ok(collection.generation(self.stand(collection).await?.live))
+        Ok(collection.generation(self.live_generation(collection).await?.live))
     }
 
     /// Does the same as [`Base::named`] in a transaction, always with the live generation.
@@ -79,8 +79,8 @@ impl Base {
         collection: &Collection,
     ) -> Result<Collection, Failure> {
         let found = self.stored_generations(collection, Some(session)).await?;
-        let stand = found.as_ref().map_or_else(|| Ok(Stand::default()), Stand::read)?;
-        Ok(collection.generation(stand.live))
+        let found = found.as_ref().map_or_else(|| Ok(LiveGeneration::default()), LiveGeneration::read)?;
+        Ok(collection.generation(found.live))
     }
 
     /// Returns the commit with explicit generations.
@@ -101,8 +101,30 @@ impl Base {
         Ok(Arc::new(Commit { advance, changes }))
     }
 
-    /// Stores the generations of a collection, if their revision is still `seen`.
-    pub(crate) async fn put_generations(
+    /// Stores the generations of a collection, if their revision is still `seen`. The view follows a
+    /// switch.
+    pub(super) async fn put_generations(
+        &self,
+        collection: &Collection,
+        seen: u64,
+        next: &Generations,
+    ) -> Result<bool> {
+        // Refuse a switch if the user may not change the view, because readers would keep seeing
+        // the old generation.
+        if next.switching.is_some() {
+            may_change_view(self, &collection.base()).await?;
+        }
+        let doing = "store the generations of a collection in";
+        let is_stored = self.run(doing, self.store_generations(collection, seen, next)).await?;
+        if is_stored {
+            self.board.switched();
+            point!("generation-kept");
+            make_view(self, &collection.base()).await?;
+        }
+        Ok(is_stored)
+    }
+
+    async fn store_generations(
         &self,
         collection: &Collection,
         seen: u64,

@@ -11,7 +11,7 @@ use mongodb::options::Hint;
 
 use crate::connection::{Base, MAX_IDS, batch};
 use crate::contents;
-use crate::documents::generations::Stand;
+use crate::documents::generations::LiveGeneration;
 use crate::documents::record;
 use crate::encoding::body::{self, Style};
 use crate::encoding::ids;
@@ -24,7 +24,7 @@ use crate::schema::records;
 pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(String, i64), Failure> {
     Ok(match on {
         DocumentSource::Projection(collection) => {
-            let Stand { live, switches } = base.stand(collection).await?;
+            let LiveGeneration { live, switches } = base.live_generation(collection).await?;
             (records(&collection.generation(live)), switches)
         }
         DocumentSource::Plain(plain) => (plain.as_str().to_owned(), 0),

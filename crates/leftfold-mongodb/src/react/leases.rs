@@ -68,28 +68,6 @@ impl Base {
         Ok(())
     }
 
-    pub(super) async fn feed_place(&self, name: &str) -> Result<Option<String>, Failure> {
-        self.catch_up().await?;
-        let found = self.db.collection::<Document>(FEEDS).find_one(doc! { "_id": name }).await?;
-        Ok(found.and_then(|found| found.get_str("place").ok().map(str::to_owned)))
-    }
-
-    /// Writes the place of a feed, if the lease still has this number.
-    pub(super) async fn put_feed_place(
-        &self,
-        name: &str,
-        lease: u64,
-        place: Option<String>,
-    ) -> Result<bool, Failure> {
-        let Ok(lease) = i64::try_from(lease) else { return Ok(false) };
-        let change = place
-            .map_or_else(|| doc! { "$unset": { "place": "" } }, |place| doc! { "$set": { "place": place } });
-        let feeds = self.db.collection::<Document>(FEEDS);
-        let updated = feeds.update_one(doc! { "_id": name, "number": lease }, change).await;
-        point!("place-put");
-        Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)
-    }
-
     /// Records a heartbeat of a worker, by the server's clock.
     pub(super) async fn beat(&self, worker: &str, length: Duration) -> Result<(), Failure> {
         let millis = i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);

@@ -11,7 +11,6 @@ mod list;
 mod prepare;
 mod record;
 mod registry;
-mod session;
 mod tasks;
 mod wake;
 
@@ -165,7 +164,7 @@ impl ReactionStore for Mongo {
 
     async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         let base = &self.inner.base;
-        let stirred = base.woken(since, patience).await;
-        stirred.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
+        let woken = base.wait_for_wake(since, patience).await;
+        woken.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
     }
 }

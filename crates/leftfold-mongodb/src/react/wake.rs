@@ -18,14 +18,14 @@ const TASKS: &str = "tasks";
 impl Base {
     /// Increments the counter.
     pub(super) async fn wake(&self) -> Result<(), Failure> {
-        let stirs = self.db.collection::<Document>(WAKES);
-        let raise = doc! { "$inc": { "stirs": 1_i64 } };
+        let wakes = self.db.collection::<Document>(WAKES);
+        let raise = doc! { "$inc": { "wakes": 1_i64 } };
         loop {
-            let raised = stirs.find_one_and_update(doc! { "_id": TASKS }, raise.clone());
+            let raised = wakes.find_one_and_update(doc! { "_id": TASKS }, raise.clone());
             match raised.upsert(true).return_document(ReturnDocument::After).await {
                 Ok(raised) => {
-                    let stirs = raised.and_then(|raised| raised.get_i64("stirs").ok());
-                    self.board.is_woken(stirs.unwrap_or(0).unsigned_abs());
+                    let wakes = raised.and_then(|raised| raised.get_i64("wakes").ok());
+                    self.board.is_woken(wakes.unwrap_or(0).unsigned_abs());
                     return Ok(());
                 }
                 // Another client created it at the same time.
@@ -36,31 +36,35 @@ impl Base {
     }
 
     /// Returns the stored counter.
-    pub(crate) async fn stirs(&self) -> Result<u64, Failure> {
+    pub(crate) async fn wakes(&self) -> Result<u64, Failure> {
         let found = self.db.collection::<Document>(WAKES).find_one(doc! { "_id": TASKS }).await?;
-        Ok(found.and_then(|found| found.get_i64("stirs").ok()).unwrap_or(0).unsigned_abs())
+        Ok(found.and_then(|found| found.get_i64("wakes").ok()).unwrap_or(0).unsigned_abs())
     }
 
     /// Waits until the counter differs from `since`, or until the timeout. Returns the counter.
-    pub(super) async fn woken(self: &Arc<Self>, since: u64, patience: Duration) -> Result<u64, Failure> {
+    pub(super) async fn wait_for_wake(
+        self: &Arc<Self>,
+        since: u64,
+        patience: Duration,
+    ) -> Result<u64, Failure> {
         let end = Instant::now().checked_add(patience);
-        let (_waiting, mut known) = self.wait(Scope::Stirs);
-        let (stirs, is_told) = {
+        let (_waiting, mut known) = self.wait(Scope::Wakes);
+        let (wakes, is_complete) = {
             let known = known.borrow_and_update();
-            (known.stirs(), known.is_told(Scope::Stirs))
+            (known.wakes(), known.covers(Scope::Wakes))
         };
         // If the board receives every step, it also receives the next one: there is no need to
         // read.
-        let stirs = if is_told { stirs } else { patiently(self.stirs()).await? };
-        if stirs != since {
-            return Ok(stirs);
+        let wakes = if is_complete { wakes } else { patiently(self.wakes()).await? };
+        if wakes != since {
+            return Ok(wakes);
         }
-        let other = known.wait_for(|known| known.stirs() > since);
-        let heard = match end {
+        let other = known.wait_for(|known| known.wakes() > since);
+        let woken = match end {
             Some(end) => timeout_at(end, other).await.ok(),
             None => Some(other.await),
         };
         // The wait can't fail: this handle keeps the board alive.
-        Ok(heard.and_then(Result::ok).map_or(since, |known| known.stirs()))
+        Ok(woken.and_then(Result::ok).map_or(since, |known| known.wakes()))
     }
 }
