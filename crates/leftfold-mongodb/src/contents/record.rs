@@ -22,8 +22,9 @@ use leftfold::Json;
 use leftfold::content::{ContentGuard, Counted, OperationIds, Stored, canonical};
 
 use crate::documents::record::{MAX_HEADER_BYTES, MAX_RECORD_BYTES};
-use crate::encoding::body::{self, Encoded, Style};
+use crate::encoding::body::{self, Encoded};
 use crate::encoding::ids;
+use crate::encoding::notation::{self, Style};
 use crate::error::Failure;
 
 const CONTENT: &str = "_content";
@@ -122,9 +123,9 @@ fn is_same(one: &Json, other: &Json) -> bool {
 
 /// Converts a value to its stored form. Returns `None` if it could not be read back unchanged.
 pub(super) fn value(json: &Json) -> Option<Bson> {
-    let value = body::value(json.as_str())?;
+    let value = notation::value(json.as_str())?;
     let raw = RawBson::try_from(value.clone()).ok()?;
-    let back = Json::stored(body::text(raw.as_raw_bson_ref(), Style::Stored).ok()?);
+    let back = Json::stored(notation::text(raw.as_raw_bson_ref(), Style::Stored).ok()?);
     (back == *json || is_same(&back, json)).then_some(value)
 }
 

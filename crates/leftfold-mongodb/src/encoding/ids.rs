@@ -16,7 +16,7 @@ use bson::Bson;
 use bson::raw::RawBsonRef;
 use leftfold::DocumentId;
 
-use crate::encoding::body::{self, Style};
+use super::notation::{self, Style};
 use crate::error::Failure;
 
 /// Returns the id for an `_id`.
@@ -26,7 +26,7 @@ pub(crate) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
             Ok(DocumentId::stored(text))
         }
         value => {
-            let mut text = body::text(value, Style::Canonical)?;
+            let mut text = notation::text(value, Style::Canonical)?;
             // JSON does not escape all control characters, but a name must have none.
             while let Some(control) = text.chars().find(|c| c.is_control()) {
                 text = text.replace(control, &format!("\\u{:04x}", u32::from(control)));
@@ -39,7 +39,7 @@ pub(crate) fn of(value: RawBsonRef<'_>) -> Result<DocumentId, Failure> {
 /// Returns the `_id` for an id. `None` if no document can have it.
 pub(crate) fn value(id: &DocumentId) -> Option<Bson> {
     let text = id.as_str();
-    if is_special(text) { body::value(text) } else { Some(Bson::String(text.to_owned())) }
+    if is_special(text) { notation::value(text) } else { Some(Bson::String(text.to_owned())) }
 }
 
 /// Returns whether a text stands for another value than itself.

@@ -1,8 +1,10 @@
 //! Conversions between Leftfold's values and BSON.
 
 pub(crate) mod body;
+mod elements;
 pub(crate) mod ids;
 mod json;
+pub(crate) mod notation;
 mod number;
 pub mod value;
 

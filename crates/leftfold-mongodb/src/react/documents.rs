@@ -13,9 +13,8 @@ use crate::connection::{Base, MAX_IDS, batch};
 use crate::contents;
 use crate::documents::generations::LiveGeneration;
 use crate::documents::record;
-use crate::encoding::body::{self, Style};
-use crate::encoding::ids;
-use crate::encoding::value;
+use crate::encoding::notation::{self, Style};
+use crate::encoding::{ids, value};
 use crate::error::Failure;
 use crate::schema::records;
 
@@ -74,7 +73,7 @@ fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
     if let Some(body) = contents::body(stored)? {
         return Ok(body.into());
     }
-    let json = Json::stored(body::text(RawBsonRef::Document(stored), Style::Relaxed)?);
+    let json = Json::stored(notation::text(RawBsonRef::Document(stored), Style::Relaxed)?);
     Ok(Body::typed(json, value::from_bson(Bson::Document(Document::try_from(stored)?))))
 }
 
