@@ -1,104 +1,23 @@
 //! A feed reports each change, whichever program made it, or reports that some may be missing.
 //!
-//! The bugs this guards against: a change by another program that is not reported, a feed that
-//! resumes at a place although later entries are gone, and a journal that grows forever.
+//! The bug this guards against: a change by another program that is not reported.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod common;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::shop::{A_WHILE, Shop, carts, id, lost, named, news, orders};
 use common::{cart, closed, insert};
 use leftfold::documents::{CollectionWrites as Written, Commit, CommitOutcome, DocumentWrite, Header};
 use leftfold::react::{
     DocumentFeed as _, DocumentSource, ExternalCollection, FeedItem, FoundDocument, ReactionStore as _,
-    State, Suspicion, Task, TaskChange, TaskKey, WantedTasks,
 };
-use leftfold::{DocumentId, Documents as _, Json, Kind, Lane, Partition};
-use leftfold_sqlite::{Sqlite, SqliteFeed, document_in, save_task_in, task_in};
-use rusqlite::{Connection, TransactionBehavior};
-use tempfile::{TempDir, tempdir};
-
-const A_WHILE: Duration = Duration::from_secs(30);
-
-fn id(name: &str) -> DocumentId {
-    DocumentId::new(name).unwrap()
-}
-
-fn orders() -> DocumentSource {
-    DocumentSource::Plain(ExternalCollection::new("orders").unwrap())
-}
-
-fn carts() -> DocumentSource {
-    DocumentSource::Projection(cart())
-}
-
-/// A store, its file, and another program that has created a table of orders in it.
-struct Shop {
-    store: Sqlite,
-    path: PathBuf,
-    other: Connection,
-    _directory: TempDir,
-}
-
-impl Shop {
-    async fn open() -> Self {
-        let directory = tempdir().unwrap();
-        let path = directory.path().join("store.db");
-        let store = Sqlite::open(&path).await.unwrap();
-        let other = Connection::open(&path).unwrap();
-        other.execute_batch("CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT, seen INTEGER)").unwrap();
-        Self { store, path, other, _directory: directory }
-    }
-
-    /// Opens a feed of the orders, from now on.
-    async fn follow(&self) -> SqliteFeed {
-        self.store.prepare_reactions(&[orders()]).await.unwrap();
-        self.store.follow(vec![orders()], None).await.unwrap()
-    }
-
-    fn run(&self, sql: &str) {
-        self.other.execute_batch(sql).expect(sql);
-    }
-
-    fn number(&self, sql: &str) -> i64 {
-        self.other.query_row(sql, [], |row| row.get(0)).unwrap()
-    }
-
-    fn entries(&self) -> i64 {
-        self.number("SELECT count(*) FROM leftfold_changes")
-    }
-}
-
-/// Returns all pending changes of a feed, and its place after them.
-async fn news(feed: &mut SqliteFeed) -> (BTreeSet<String>, String) {
-    let mut names = BTreeSet::new();
-    loop {
-        match feed.next(100, Duration::ZERO).await.unwrap() {
-            FeedItem::Changes(changes) if changes.documents.is_empty() => return (names, changes.through),
-            FeedItem::Changes(changes) => {
-                names.extend(changes.documents.into_values().flatten().map(|id| id.to_string()));
-            }
-            FeedItem::Lost(why) => panic!("{why}"),
-        }
-    }
-}
-
-async fn named(feed: &mut SqliteFeed) -> Vec<String> {
-    news(feed).await.0.into_iter().collect()
-}
-
-/// Returns the reason why a feed is lost.
-async fn lost(feed: &mut SqliteFeed) -> String {
-    match feed.next(100, Duration::ZERO).await.unwrap() {
-        FeedItem::Lost(why) => why,
-        FeedItem::Changes(changes) => panic!("{changes:?}"),
-    }
-}
+use leftfold::{Documents as _, Json, Kind, Lane, Partition};
+use leftfold_sqlite::Sqlite;
 
 fn commit(writes: Vec<DocumentWrite>) -> Arc<Commit> {
     Arc::new(Commit { advance: None, changes: vec![Written { collection: cart(), writes }] })
@@ -290,51 +209,6 @@ async fn what_is_no_table_of_documents_is_refused() {
     assert_eq!(found.documents, [FoundDocument::new(id("a"), Json::stored(r#"{"n":2}"#))]);
 }
 
-#[tokio::test]
-async fn a_place_whose_successors_are_gone_is_lost() {
-    let shop = Shop::open().await;
-    let mut feed = shop.follow().await;
-    let (_, begin) = news(&mut feed).await;
-    shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0), ('c', '1', 0)");
-    let (_, end) = news(&mut feed).await;
-    let from = async |place: &str| shop.store.follow(vec![orders()], Some(place.to_owned())).await.unwrap();
-    assert_eq!(named(&mut from(&begin).await).await, ["a", "b", "c"]);
-    assert!(lost(&mut from("no place").await).await.contains("nothing"));
-    // First delete an entry in the middle, then the rest.
-    shop.run("DELETE FROM leftfold_changes WHERE id = 'b'");
-    assert!(lost(&mut from(&begin).await).await.contains("nothing between"));
-    assert_eq!(named(&mut from(&end).await).await, [""; 0], "nothing that it has to know is gone");
-    shop.run("DELETE FROM leftfold_changes");
-    assert!(lost(&mut from(&begin).await).await.contains("nothing after"));
-    assert_eq!(named(&mut feed).await, [""; 0]);
-    shop.run("UPDATE orders SET body = '2' WHERE id = 'a'");
-    assert_eq!(named(&mut feed).await, ["a"], "it goes on where it was");
-}
-
-#[tokio::test]
-async fn a_journal_that_was_made_anew_is_not_taken_for_the_old_one() {
-    let shop = Shop::open().await;
-    let mut feed = shop.follow().await;
-    let (_, place) = news(&mut feed).await;
-    // The journal is dropped; the next look creates it again.
-    shop.run("DROP TABLE leftfold_changes");
-    assert!(lost(&mut feed).await.contains("dropped"));
-    assert_eq!(shop.entries(), 0, "it is there again");
-    shop.run("INSERT INTO orders VALUES ('a', '1', 0)");
-    lost(&mut feed).await;
-    lost(&mut shop.store.follow(vec![orders()], Some(place)).await.unwrap()).await;
-    let mut feed = shop.store.follow(vec![orders()], None).await.unwrap();
-    shop.run("INSERT INTO orders VALUES ('b', '1', 0)");
-    assert_eq!(named(&mut feed).await, ["b"]);
-    // The journal is created by hand, and its numbers start over.
-    let tables =
-        "SELECT group_concat(sql, ';' ORDER BY type) FROM sqlite_schema WHERE tbl_name = 'leftfold_changes'";
-    let tables: String = shop.other.query_row(tables, [], |row| row.get(0)).unwrap();
-    shop.run(&format!("DROP TABLE leftfold_changes; {tables}"));
-    shop.run("UPDATE orders SET body = '2'");
-    lost(&mut feed).await;
-}
-
 /// Dropping a table also drops its triggers. The journal misses changes until the triggers exist
 /// again.
 #[tokio::test]
@@ -406,7 +280,7 @@ async fn a_feed_wakes_up_by_what_others_write() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stir_is_heard_by_other_handles() {
+async fn a_wake_up_is_heard_by_other_handles() {
     let shop = Shop::open().await;
     let beside = Sqlite::open(&shop.path).await.unwrap();
     let mut since = shop.store.woken(u64::MAX, Duration::ZERO).await.unwrap();
@@ -422,158 +296,4 @@ async fn a_stir_is_heard_by_other_handles() {
     // Other writes wake no runner.
     shop.run("INSERT INTO orders VALUES ('a', '1', 0)");
     assert_eq!(shop.store.woken(since, Duration::from_millis(50)).await.unwrap(), since);
-}
-
-#[tokio::test]
-async fn the_journal_is_trimmed_behind_the_last_feed() {
-    let shop = Shop::open().await;
-    let mut feed = shop.follow().await;
-    let (_, begin) = news(&mut feed).await;
-    shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0), ('c', '1', 0)");
-    let FeedItem::Changes(first) = feed.next(1, Duration::ZERO).await.unwrap() else {
-        panic!("nothing is lost")
-    };
-    let (_, end) = news(&mut feed).await;
-    let lease = async |name| shop.store.take_lease(name, "me", A_WHILE).await.unwrap().unwrap();
-    let (fast, slow) = (lease("fast").await, lease("slow").await);
-    let put = async |name, lease, place: Option<&String>| {
-        shop.store.put_feed_place(name, lease, place.cloned()).await.unwrap()
-    };
-    assert_eq!(shop.entries(), 4, "that it began, and three changes; nobody has said where he is");
-    assert!(put("slow", slow, Some(&begin)).await);
-    assert_eq!(shop.entries(), 3);
-    assert!(put("fast", fast, Some(&end)).await);
-    assert_eq!(shop.entries(), 3, "another one still needs them");
-    assert!(!put("slow", slow + 1, Some(&end)).await);
-    assert_eq!(shop.entries(), 3, "the lease is not his");
-    assert!(put("slow", slow, Some(&first.through)).await);
-    assert_eq!(shop.entries(), 2);
-    let mut again = shop.store.follow(vec![orders()], Some(first.through.clone())).await.unwrap();
-    assert_eq!(named(&mut again).await, ["b", "c"]);
-    lost(&mut shop.store.follow(vec![orders()], Some(begin)).await.unwrap()).await;
-    assert!(put("slow", slow, None).await);
-    assert_eq!(shop.entries(), 0, "who has no place is not waited for");
-    shop.run("INSERT INTO orders VALUES ('d', '1', 0)");
-    assert_eq!(named(&mut feed).await, ["d"], "numbers go on where they were");
-    assert!(put("fast", fast, None).await);
-    assert_eq!(shop.entries(), 1, "and where nobody has one, nothing is trimmed");
-}
-
-#[tokio::test]
-async fn much_is_trimmed_in_steps() {
-    let shop = Shop::open().await;
-    let mut feed = shop.follow().await;
-    shop.run(
-        "INSERT INTO orders WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 12000) \
-         SELECT 'd' || x, '1', 0 FROM n",
-    );
-    let (names, end) = news(&mut feed).await;
-    assert_eq!(names.len(), 12_000);
-    let lease = shop.store.take_lease("feed", "me", A_WHILE).await.unwrap().unwrap();
-    for left in [2_001, 0] {
-        assert!(shop.store.put_feed_place("feed", lease, Some(end.clone())).await.unwrap());
-        assert_eq!(shop.entries(), left);
-    }
-}
-
-/// This holds even if no Leftfold process ever runs again.
-#[tokio::test]
-async fn the_journal_bounds_itself() {
-    let shop = Shop::open().await;
-    let mut feed = shop.follow().await;
-    shop.run("INSERT INTO orders VALUES ('a', '1', 0), ('b', '1', 0)");
-    // As if there had been a million changes since.
-    let far = "INSERT INTO leftfold_changes (seq, source, id) \
-        SELECT (max(seq) / 1024 + 1) * 1024 + 1024 * 1024, 'plain orders', 'z' FROM leftfold_changes";
-    shop.run(far);
-    assert_eq!(shop.entries(), 1);
-    lost(&mut feed).await;
-}
-
-fn task(document: &str, version: u64) -> Task {
-    let at = jiff::Timestamp::from_microsecond(1_700_000_000_000_000).unwrap();
-    Task {
-        key: TaskKey { reaction: "mail".to_owned(), document: id(document) },
-        version,
-        state: State::Pending,
-        inside: true,
-        epoch: 0,
-        generation: 1,
-        watched: Json::stored("null"),
-        due: Some(at),
-        since: at,
-        check_at: None,
-        needs: 1,
-        attempts: 0,
-        first_failed: None,
-        error: None,
-        owner: None,
-        claimed_at: None,
-        done_at: None,
-        changed_at: at,
-        history: Vec::new(),
-        cursor: None,
-        suspicion: Suspicion::None,
-        excused: 0,
-    }
-}
-
-/// A task is done if and only if the writes of its transaction are stored.
-#[tokio::test]
-async fn a_task_is_saved_in_a_transaction_of_another() {
-    let mut shop = Shop::open().await;
-    shop.follow().await;
-    shop.run("INSERT INTO orders VALUES ('a', '{\"n\":1}', 0); CREATE TABLE payments (id TEXT)");
-    let pending = task("a", u64::MAX);
-    assert_eq!(shop.store.save_tasks(vec![TaskChange::Insert(pending.clone())]).await.unwrap(), []);
-    let done = Task { state: State::Done, due: None, version: u64::MAX - 1, ..pending.clone() };
-    for is_kept in [false, true] {
-        let transaction = shop.other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let there = FoundDocument::new(id("a"), Json::stored("{\"n\":1}"));
-        assert_eq!(document_in(&transaction, &orders(), &id("a")).unwrap(), Some(there));
-        assert_eq!(document_in(&transaction, &orders(), &id("b")).unwrap(), None);
-        assert_eq!(task_in(&transaction, &pending.key).unwrap(), Some(pending.clone()));
-        assert_eq!(task_in(&transaction, &task("b", 1).key).unwrap(), None);
-        transaction.execute("INSERT INTO payments VALUES ('a')", []).unwrap();
-        assert!(
-            !save_task_in(&transaction, TaskChange::Update(7, done.clone())).unwrap(),
-            "it is not what it was"
-        );
-        assert!(save_task_in(&transaction, TaskChange::Update(u64::MAX, done.clone())).unwrap());
-        assert_eq!(task_in(&transaction, &pending.key).unwrap(), Some(done.clone()));
-        if is_kept {
-            transaction.commit().unwrap();
-        } else {
-            transaction.rollback().unwrap();
-        }
-        let now = shop.store.load_tasks(vec![pending.key.clone()]).await.unwrap();
-        assert_eq!(now, [if is_kept { done.clone() } else { pending.clone() }]);
-        assert_eq!(shop.number("SELECT count(*) FROM payments"), i64::from(is_kept));
-    }
-    let nothing = Connection::open_in_memory().unwrap();
-    let error = task_in(&nothing, &pending.key).unwrap_err();
-    assert!(error.to_string().contains("could not load a task from a database in memory"), "{error}");
-    assert!(error.to_string().contains("open the file with `Sqlite::open` first"), "{error}");
-}
-
-/// The lookup column has microseconds, the task itself nanoseconds: the task must not be found
-/// before it is due.
-#[tokio::test]
-async fn a_task_is_not_found_before_it_is_due() {
-    let shop = Shop::open().await;
-    let wanted =
-        || vec![WantedTasks { reaction: "mail".to_owned(), version: 1, most: 9, suspicion: Suspicion::None }];
-    let due = jiff::Timestamp::new(4_000_000_000, 1_001).unwrap();
-    let later = Task { due: Some(due), ..task("later", 1) };
-    let never =
-        Task { due: Some(jiff::Timestamp::MAX), check_at: Some(jiff::Timestamp::MAX), ..task("never", 2) };
-    shop.store.save_tasks(vec![TaskChange::Insert(never.clone())]).await.unwrap();
-    assert_eq!(shop.store.due_tasks(wanted()).await.unwrap().next, Some(jiff::Timestamp::MAX));
-    shop.store.save_tasks(vec![TaskChange::Insert(later)]).await.unwrap();
-    let found = shop.store.due_tasks(wanted()).await.unwrap();
-    assert_eq!(
-        (found.tasks, found.next),
-        (Vec::new(), Some(jiff::Timestamp::new(4_000_000_000, 2_000).unwrap()))
-    );
-    assert_eq!(shop.store.load_tasks(vec![never.key.clone()]).await.unwrap(), [never]);
 }
