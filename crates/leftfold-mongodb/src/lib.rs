@@ -24,6 +24,42 @@
 //!
 //! The records behind the view `cart_details` are in `leftfold.docs.cart_details`. Create indexes
 //! for your queries there. Deleted documents leave their marks there too.
+//!
+//! # Modules
+//!
+//! Every store has these modules, with the same parts in the same files:
+//!
+//! | Module        | Purpose                                            | Files beside `mod.rs`                                                                              |
+//! |---------------|----------------------------------------------------|----------------------------------------------------------------------------------------------------|
+//! | `options`     | the options, and opening the store                 |                                                                                                    |
+//! | `connection/` | the connections, and work on them                  | `open`                                                                                             |
+//! | `schema/`     | the stored format, and creating what is missing    | `create`, `definitions`, `format`                                                                  |
+//! | `encoding/`   | conversions between values and their stored forms  | `json`, `number`                                                                                   |
+//! | `log/`        | `Log`: reading events                              | `heads`, `read`, `record`                                                                          |
+//! | `append/`     | `Append`: appending events                         | `write`                                                                                            |
+//! | `sequence/`   | `Sequences`: held events, gaps, conflicts          | `conflicts`, `find`, `record`, `rejected`, `settle`, `skipped`, `streams`, `totals`                |
+//! | `documents/`  | `Documents`: documents of projections, checkpoints | `checkpoint`, `collections`, `commit`, `generations`, `lease`, `read`, `record`                    |
+//! | `contents/`   | `Contents`: documents without events               | `operate`, `prepare`, `read`, `record`, `write`                                                    |
+//! | `counters`    | `Counters`: consecutive numbers                    |                                                                                                    |
+//! | `react/`      | `ReactionStore`: reactions and tasks               | `complete`, `documents`, `due`, `leases`, `list`, `prepare`, `record`, `registry`, `tasks`, `wake` |
+//! | `react/feed/` | `DocumentFeed`: changes of documents               | `place`                                                                                            |
+//! | `clock`       | the store's time                                   |                                                                                                    |
+//! | `watch/`      | waiting for commits of any process                 | `board`, `known`, `watcher`                                                                        |
+//! | `doctor/`     | `Examine`: checks for operators                    | `schema`                                                                                           |
+//! | `error`       | errors with the operation and the advice           |                                                                                                    |
+//! | `points`      | places where a test can stop the process           |                                                                                                    |
+//!
+//! Only this store has:
+//!
+//! | Module        | Purpose                                            | Files                                              |
+//! |---------------|----------------------------------------------------|----------------------------------------------------|
+//! | `connection/` | transactions, bulk writes, reads after an election | `base`, `bulk`, `catch_up`, `query`, `transaction` |
+//! | `schema/`     | the indexes                                        | `indexes`                                          |
+//! | `encoding/`   | BSON                                               | `body`, `elements`, `ids`, `notation`, `value`     |
+//! | `append/`     | groups of concurrent appends                       | `appender`, `group`, `judge`, `queue`              |
+//! | `contents/`   | operations by the server, many changes at once     | `direct`, `together`                               |
+//! | `react/feed/` | the change stream                                  | `follow`, `stream`                                 |
+//! | `doctor/`     | checks of the servers                              | `commands`, `oplog`, `rights`, `server`            |
 
 #[macro_use]
 mod points;

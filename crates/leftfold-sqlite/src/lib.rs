@@ -34,6 +34,39 @@
 //! ```sql
 //! SELECT id, body ->> '$.status' FROM cart_details;
 //! ```
+//!
+//! # Modules
+//!
+//! Every store has these modules, with the same parts in the same files:
+//!
+//! | Module        | Purpose                                            | Files beside `mod.rs`                                                                              |
+//! |---------------|----------------------------------------------------|----------------------------------------------------------------------------------------------------|
+//! | `options`     | the options, and opening the store                 |                                                                                                    |
+//! | `connection/` | the connections, and work on them                  | `open`                                                                                             |
+//! | `schema/`     | the stored format, and creating what is missing    | `create`, `definitions`, `format`                                                                  |
+//! | `encoding/`   | conversions between values and their stored forms  | `json`, `number`                                                                                   |
+//! | `log/`        | `Log`: reading events                              | `heads`, `read`, `record`                                                                          |
+//! | `append/`     | `Append`: appending events                         | `write`                                                                                            |
+//! | `sequence/`   | `Sequences`: held events, gaps, conflicts          | `conflicts`, `find`, `record`, `rejected`, `settle`, `skipped`, `streams`, `totals`                |
+//! | `documents/`  | `Documents`: documents of projections, checkpoints | `checkpoint`, `collections`, `commit`, `generations`, `lease`, `read`, `record`                    |
+//! | `contents/`   | `Contents`: documents without events               | `operate`, `prepare`, `read`, `record`, `write`                                                    |
+//! | `counters`    | `Counters`: consecutive numbers                    |                                                                                                    |
+//! | `react/`      | `ReactionStore`: reactions and tasks               | `complete`, `documents`, `due`, `leases`, `list`, `prepare`, `record`, `registry`, `tasks`, `wake` |
+//! | `react/feed/` | `DocumentFeed`: changes of documents               | `place`                                                                                            |
+//! | `clock`       | the store's time                                   |                                                                                                    |
+//! | `watch/`      | waiting for commits of any process                 | `board`, `known`, `watcher`                                                                        |
+//! | `doctor/`     | `Examine`: checks for operators                    | `schema`                                                                                           |
+//! | `error`       | errors with the operation and the advice           |                                                                                                    |
+//! | `points`      | places where a test can stop the process           |                                                                                                    |
+//!
+//! Only this store has:
+//!
+//! | Module        | Purpose                                              | Files                                                    |
+//! |---------------|------------------------------------------------------|----------------------------------------------------------|
+//! | `connection/` | the writing thread, the readers, the file's identity | `identity`, `job`, `readers`, `thread`, `work`, `writer` |
+//! | `react/`      | triggers that record changes of documents            | `triggers`                                               |
+//! | `react/feed/` | the journal of these changes                         | `journal`                                                |
+//! | `doctor/`     | checks of the file                                   | `clock`, `file`, `pages`, `probe`, `settings`            |
 
 #[macro_use]
 mod points;
