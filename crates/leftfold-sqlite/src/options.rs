@@ -60,7 +60,7 @@ impl Options {
         let shown = path.display().to_string();
         let opened = tokio::task::spawn_blocking(move || self.open_blocking(path)).await;
         opened.map_err(|error| {
-            Error::new(Kind::Stopped, format!("could not open {shown}: the program is stopping"))
+            Error::new(Kind::Stopped, format!("could not open {shown}: the process is stopping"))
                 .with_source(error)
         })?
     }

@@ -173,14 +173,14 @@ async fn what_is_no_table_of_documents_is_refused() {
     );
     let shown = shop.path.to_str().unwrap();
     for (name, words) in [
-        ("missing", ["there is no table missing", "make the table"]),
-        ("numbered", ["numbered has no column `id TEXT PRIMARY KEY`", "make the table"]),
-        ("keyless", ["keyless has no column `id TEXT PRIMARY KEY`", "make the table"]),
-        ("unnamed", ["unnamed has no column `id TEXT PRIMARY KEY`", "make the table"]),
-        ("pairs", ["pairs has no column `id TEXT PRIMARY KEY`", "make the table"]),
-        ("bodiless", ["bodiless has no column `body`", "make the table"]),
-        ("cart", ["cart is a view", "name the projection"]),
-        ("Orders", ["Orders is called orders", "as it is written"]),
+        ("missing", ["there is no table missing", "create the table"]),
+        ("numbered", ["numbered has no column `id TEXT PRIMARY KEY`", "create the table"]),
+        ("keyless", ["keyless has no column `id TEXT PRIMARY KEY`", "create the table"]),
+        ("unnamed", ["unnamed has no column `id TEXT PRIMARY KEY`", "create the table"]),
+        ("pairs", ["pairs has no column `id TEXT PRIMARY KEY`", "create the table"]),
+        ("bodiless", ["bodiless has no column `body`", "create the table"]),
+        ("cart", ["cart is a view", "the projection if"]),
+        ("Orders", ["Orders is called orders", "exact name"]),
     ] {
         let on = DocumentSource::Plain(ExternalCollection::new(name).unwrap());
         let error = shop.store.prepare_reactions(&[orders(), on]).await.unwrap_err();
@@ -195,7 +195,7 @@ async fn what_is_no_table_of_documents_is_refused() {
     );
     let missing = DocumentSource::Plain(ExternalCollection::new("missing").unwrap());
     let error = shop.store.page_of_ids(&missing, None, 1).await.unwrap_err();
-    assert!(error.kind() == Kind::Invalid && error.to_string().contains("make the table"), "{error}");
+    assert!(error.kind() == Kind::Invalid && error.to_string().contains("create the table"), "{error}");
     // A generated body works, and so does a table without row numbers.
     shop.run(
         "CREATE TABLE made (id VARCHAR(20) PRIMARY KEY, n INTEGER, body TEXT AS (json_object('n', n))) WITHOUT ROWID",
@@ -225,7 +225,7 @@ async fn a_table_that_was_made_anew_is_lost_for_all_who_follow_it() {
         "CREATE TABLE orders (id TEXT PRIMARY KEY, body TEXT); INSERT INTO orders VALUES ('unseen', '1')",
     );
     assert!(lost(&mut feed).await.contains("dropped"));
-    assert!(lost(&mut second).await.contains("not noted"), "though the triggers are there again");
+    assert!(lost(&mut second).await.contains("not recorded"), "though the triggers are there again");
     let mut again = beside.follow(vec![orders()], None).await.unwrap();
     shop.run("INSERT INTO orders VALUES ('a', '1')");
     assert_eq!(named(&mut again).await, ["a"]);

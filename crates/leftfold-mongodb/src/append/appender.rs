@@ -36,7 +36,7 @@ const FEW: usize = 4;
 /// The number of cached revisions.
 const REMEMBERED: usize = 100_000;
 /// The time within which an append is retried after conflicts or unknown outcomes.
-const PATIENCE: Duration = Duration::from_secs(15);
+const MAX_RETRY_TIME: Duration = Duration::from_secs(15);
 
 /// The task that appends to a partition.
 pub(super) struct Appender {
@@ -114,7 +114,7 @@ impl Appender {
                 Ok(Ended::Unknown(failure)) => {
                     let unsure =
                         group.requests.into_iter().map(|request| Request { unsure: true, ..request });
-                    if begun.elapsed() > PATIENCE {
+                    if begun.elapsed() > MAX_RETRY_TIME {
                         self.fail(unsure.collect(), &failure);
                         continue;
                     }
@@ -127,9 +127,12 @@ impl Appender {
             };
             look = true;
             self.only_new = false;
-            if begun.elapsed() > PATIENCE {
-                let failure =
-                    Failure::new(Kind::Contended, "try again", "others keep appending to the same streams");
+            if begun.elapsed() > MAX_RETRY_TIME {
+                let failure = Failure::new(
+                    Kind::Contended,
+                    "try again",
+                    "other writers keep appending to the same streams",
+                );
                 return self.fail(waiting, &failure);
             }
             sleep(delays.next().unwrap_or_default()).await;

@@ -7,7 +7,7 @@ use leftfold::{Appended, Event, Expected, Revision, StreamId};
 
 use super::appender::Appender;
 use super::queue::Request;
-use crate::connection::patiently;
+use crate::connection::with_timeout;
 use crate::error::Failure;
 
 impl Appender {
@@ -21,7 +21,7 @@ impl Appender {
         if self.only_new {
             self.revisions.extend(unknown.into_iter().map(|stream| (stream, 0)));
         } else if !unknown.is_empty() {
-            patiently(self.learn(unknown.clone())).await?;
+            with_timeout(self.learn(unknown.clone())).await?;
             self.only_new = unknown.iter().all(|stream| self.is_at(stream, Revision(0)));
         }
         let suspect = |request: &Request| match request.expected {
@@ -36,17 +36,17 @@ impl Appender {
         }
         // A read that is behind must neither refuse a request nor cause an event to be written
         // twice.
-        if let Err(failure) = patiently(self.base.catch_up()).await {
+        if let Err(failure) = with_timeout(self.base.catch_up()).await {
             self.fail(suspects, &failure);
             return Ok(());
         }
         // Read the events before the revisions: then no event found lies beyond the revision
         // learned for its stream.
         let ids = suspects.iter().flat_map(|request| &request.entries).map(|entry| entry.id.as_str());
-        let stored = patiently(self.stored(ids.collect())).await;
+        let stored = with_timeout(self.stored(ids.collect())).await;
         let streams: HashSet<_> = suspects.iter().map(|request| request.stream.clone()).collect();
-        let learned = patiently(self.learn(streams.into_iter().collect())).await;
-        let mut welcome = Vec::new();
+        let learned = with_timeout(self.learn(streams.into_iter().collect())).await;
+        let mut accepted = Vec::new();
         let stored = match (stored, learned) {
             (Ok(stored), Ok(())) => stored,
             (Err(failure), _) | (_, Err(failure)) => {
@@ -62,7 +62,7 @@ impl Appender {
                 judge_append(&request.stream, request.expected, &request.entries, &found, Revision(current));
             let answer = match judged {
                 Ok(None) => {
-                    welcome.push(request);
+                    accepted.push(request);
                     continue;
                 }
                 // An earlier attempt of this request wrote it.
@@ -73,7 +73,7 @@ impl Appender {
             // The caller may have stopped waiting.
             let _ = request.answer.send(answer);
         }
-        waiting.splice(0..0, welcome);
+        waiting.splice(0..0, accepted);
         Ok(())
     }
 

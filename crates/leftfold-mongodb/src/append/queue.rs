@@ -42,7 +42,7 @@ impl Appenders {
         let (answer, answered) = oneshot::channel();
         let request = Request { stream, expected, entries, answer, unsure: false };
         let stopped = || {
-            let message = format!("could not {DOING} {}: the program is stopping", base.place);
+            let message = format!("could not {DOING} {}: the process is stopping", base.place);
             AppendError::from(Error::new(Kind::Stopped, message))
         };
         self.queue(base, partition).send(request).await.map_err(|_| stopped())?;

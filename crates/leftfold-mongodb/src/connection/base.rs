@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::watch::Board;
 
 /// The longest wait for a server that does not answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// The connection, and the properties of the server.
 pub(crate) struct Base {
     pub(crate) client: Client,
@@ -22,7 +22,7 @@ pub(crate) struct Base {
     pub(super) app: String,
     /// The database and the servers, for error messages: without user and password.
     pub(crate) place: String,
-    pub(crate) way: Way,
+    pub(crate) network: Network,
     /// The number of partitions of the log. `None` if the server can't hold a log.
     pub(crate) partitions: Option<u16>,
     pub(crate) board: Arc<Board>,
@@ -36,7 +36,7 @@ pub(crate) struct Base {
 
 /// The network path to the servers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Network {
     /// `true` if all servers are on this machine.
     pub(crate) is_local: bool,
     pub(crate) is_encrypted: bool,
@@ -62,13 +62,13 @@ impl Base {
         doing: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T> {
-        patiently(work).await.map_err(|failure| failure.to_error(doing, &self.place))
+        with_timeout(work).await.map_err(|failure| failure.to_error(doing, &self.place))
     }
 }
 
 /// Runs an operation with a timeout: a server that hangs with open connections never answers.
-pub(crate) async fn patiently<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(Failure::silent()))
+pub(crate) async fn with_timeout<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| Err(Failure::silent()))
 }
 
 impl Mongo {
@@ -85,8 +85,8 @@ impl Mongo {
 /// Creates the error for a server that can't hold a log because it has no transactions.
 pub(crate) fn no_transactions(place: &str) -> Error {
     let message = format!(
-        "could not use a log in {place}: a log is written in transactions, and this server is no replica set; start it \
-         with --replSet and run rs.initiate(), one member will do, or keep only documents here"
+        "could not use a log in {place}: a log is written in transactions, and this server is not a replica set; start it \
+         with --replSet and run rs.initiate(), one member is enough, or store only documents here"
     );
     Error::new(Kind::Store, message)
 }

@@ -73,13 +73,13 @@ impl Statements {
 }
 
 /// Returns the number of guards that held, or the first error in the reply.
-pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
+pub(crate) fn matched(reply: &Document) -> Result<usize, Failure> {
     let first = |field: &str| reply.get_array(field).ok().and_then(|list| list.first()?.as_document());
     if let Some(error) = first("writeErrors").or(reply.get_document("writeConcernError").ok()) {
         let report = error.get_str("errmsg").unwrap_or("a write failed").to_owned();
         return Err(Failure::new(
             Kind::Unavailable,
-            "try again; if it stays, look at the server's log",
+            "try again; if it fails again, check the server's log",
             report,
         ));
     }
@@ -88,14 +88,14 @@ pub(crate) fn held(reply: &Document) -> Result<usize, Failure> {
 
 /// A parsed reply: the number of guards that held, the indexes of inserts whose document exists,
 /// and the statements refused for other reasons.
-pub(crate) struct Said {
-    pub(crate) held: usize,
-    pub(crate) there: Vec<usize>,
+pub(crate) struct Reply {
+    pub(crate) matched: usize,
+    pub(crate) existing: Vec<usize>,
     pub(crate) refused: Vec<(usize, Failure)>,
 }
 
 /// Parses a reply whose statements succeed or fail one by one.
-pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
+pub(crate) fn parse(reply: &Document) -> Result<Reply, Failure> {
     let code = |error: &Document| error.get_i32("code").unwrap_or(0);
     let failure = |error: &Document| {
         Failure::reported(code(error), error.get_str("errmsg").unwrap_or("a write failed"))
@@ -106,11 +106,11 @@ pub(crate) fn said(reply: &Document) -> Result<Said, Failure> {
     let errors = reply.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
     let place = |error: &Document| error.get_i32("index").ok().and_then(|index| usize::try_from(index).ok());
     let errors = errors.iter().filter_map(bson::Bson::as_document);
-    let (there, refused): (Vec<_>, Vec<_>) = errors.partition(|error| code(error) == DUPLICATE_KEY);
-    let there = there.into_iter().filter_map(place).collect();
+    let (existing, refused): (Vec<_>, Vec<_>) = errors.partition(|error| code(error) == DUPLICATE_KEY);
+    let existing = existing.into_iter().filter_map(place).collect();
     let refused = refused.into_iter().filter_map(|error| Some((place(error)?, failure(error)))).collect();
-    let held = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-    Ok(Said { held, there, refused })
+    let matched = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    Ok(Reply { matched, existing, refused })
 }
 
 /// Returns the indexes of the inserts whose document exists. `None` if any other error occurred.

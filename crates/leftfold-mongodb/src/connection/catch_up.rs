@@ -30,7 +30,7 @@ impl Base {
 
     /// Runs a read that must not be older than what this process already knows. Repeats it after an
     /// election, because the new primary may have shown less than its predecessor.
-    pub(crate) async fn read_surely<T, F>(&self, read: impl Fn() -> F) -> Result<T, Failure>
+    pub(crate) async fn read_current<T, F>(&self, read: impl Fn() -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, Failure>>,
     {

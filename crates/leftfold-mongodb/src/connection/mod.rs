@@ -7,7 +7,7 @@ mod open;
 mod query;
 mod transaction;
 
-pub(crate) use self::base::{Base, Way, no_transactions, patiently};
+pub(crate) use self::base::{Base, Network, no_transactions, with_timeout};
 pub(crate) use self::open::connect;
 pub(crate) use self::query::{MAX_IDS, batch};
 pub(crate) use self::transaction::{Ended, Step, Work};

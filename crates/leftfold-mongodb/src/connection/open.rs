@@ -11,7 +11,7 @@ use mongodb::options::{
     ClientOptions, DatabaseOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, Tls,
 };
 
-use super::base::{Base, Way};
+use super::base::{Base, Network};
 use super::transaction::durable;
 use crate::Options;
 use crate::clock::StoreClock;
@@ -42,7 +42,7 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
     let hosts: Vec<_> = client_options.hosts.iter().map(ToString::to_string).collect();
     let place = format!("database {name} at {}", hosts.join(","));
     let failed = |failure: Failure| failure.to_error("connect to", &place);
-    let way = Way {
+    let network = Network {
         is_local: client_options.hosts.iter().all(is_local),
         is_encrypted: matches!(client_options.tls, Some(Tls::Enabled(_))),
     };
@@ -73,7 +73,7 @@ pub(crate) async fn connect(url: &str, options: &Options) -> Result<Base> {
         db,
         app,
         place,
-        way,
+        network,
         partitions,
         board,
         turns,
@@ -107,7 +107,7 @@ async fn understand(url: &str) -> Result<ClientOptions> {
             }
         }
         let message = format!(
-            "could not understand the MongoDB URL: {report}; write it as mongodb://user:password@host:27017/database, \
+            "could not parse the MongoDB URL: {report}; write it as mongodb://user:password@host:27017/database, \
              with special characters in user and password percent-encoded"
         );
         Error::new(Kind::Invalid, message)

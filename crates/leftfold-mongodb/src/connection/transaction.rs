@@ -14,15 +14,15 @@ use mongodb::ClientSession;
 use mongodb::options::{ReadConcern, WriteConcern};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Base, MAX_IDS, batch, patiently};
+use super::{Base, MAX_IDS, batch, with_timeout};
 use crate::error::{Failure, is_duplicate};
 
 /// The time within which a transaction is retried.
-const PATIENCE: Duration = Duration::from_secs(8);
+const MAX_RETRY_TIME: Duration = Duration::from_secs(8);
 /// The time within which a commit is retried.
-const COMMIT_PATIENCE: Duration = Duration::from_secs(6);
+const MAX_COMMIT_TIME: Duration = Duration::from_secs(6);
 /// The idle time after which a transaction counts as abandoned.
-const FORSAKEN: Duration = Duration::from_secs(1);
+const ABANDONED_AFTER: Duration = Duration::from_secs(1);
 /// The interval at which blocked writers look for abandoned transactions.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -76,13 +76,13 @@ impl Base {
                 Ok(ended) => return Ok(ended),
                 Err(failure) => failure,
             };
-            if !failure.is_repeatable() || begun.elapsed() > PATIENCE {
+            if !failure.is_repeatable() || begun.elapsed() > MAX_RETRY_TIME {
                 return Err(failure);
             }
             if looked.elapsed() > LOOK {
                 looked = Instant::now();
-                if let Err(failure) = self.end_forsaken().await {
-                    tracing::debug!(?failure, "could not look for transactions that were left open");
+                if let Err(failure) = self.abort_abandoned().await {
+                    tracing::debug!(?failure, "could not look for abandoned transactions");
                 }
             }
             sleep(delays.next().unwrap_or_default()).await;
@@ -98,7 +98,7 @@ impl Base {
             .write_concern(durable())
             .max_commit_time(Duration::from_secs(5))
             .await?;
-        match patiently(work.run(&mut session)).await? {
+        match with_timeout(work.run(&mut session)).await? {
             Step::CallOff(answer) => {
                 // If the abort fails, dropping the session aborts the transaction.
                 let _ = session.abort_transaction().await;
@@ -120,16 +120,16 @@ impl Base {
             if let Ok(written) = timeout(LOOK, write.as_mut()).await {
                 return written;
             }
-            if let Err(failure) = self.end_forsaken().await {
-                tracing::debug!(?failure, "could not look for transactions that were left open");
+            if let Err(failure) = self.abort_abandoned().await {
+                tracing::debug!(?failure, "could not look for abandoned transactions");
             }
         }
     }
 
     /// Aborts idle transactions of processes with the same application name.
-    async fn end_forsaken(&self) -> Result<(), Failure> {
+    async fn abort_abandoned(&self) -> Result<(), Failure> {
         let admin = self.client.database("admin");
-        let idle = i64::try_from(FORSAKEN.as_micros()).unwrap_or(i64::MAX);
+        let idle = i64::try_from(ABANDONED_AFTER.as_micros()).unwrap_or(i64::MAX);
         let pipeline = [
             doc! { "$currentOp": { "allUsers": false, "idleSessions": true } },
             doc! { "$match": { "appName": &self.app, "transaction.timeInactiveMicros": { "$gt": idle } } },
@@ -142,7 +142,7 @@ impl Base {
             sessions.extend(operation.get_document("lsid").ok().cloned());
         }
         if !sessions.is_empty() {
-            tracing::info!(count = sessions.len(), "ending transactions that were left open");
+            tracing::info!(count = sessions.len(), "aborting abandoned transactions");
             admin.run_command(doc! { "killSessions": sessions }).await?;
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Base {
         if self.insert(session, collection, documents).await? {
             return Ok(());
         }
-        Err(Failure::damaged(format!("something in {collection} is there and was not found")))
+        Err(Failure::damaged(format!("a document in {collection} exists that a query did not find")))
     }
 
     /// Returns the ids of the documents that exist, as the transaction sees them.
@@ -212,10 +212,10 @@ async fn commit(session: &mut ClientSession) -> Committed {
     let begun = Instant::now();
     let backoff = Backoff::default().first(Duration::from_millis(20)).most(Duration::from_millis(500));
     let mut delays = backoff.without_limit().delays(System.random());
-    let mut asked = false;
+    let mut is_retried = false;
     point!("commit");
     loop {
-        let answer = timeout(COMMIT_PATIENCE, session.commit_transaction()).await;
+        let answer = timeout(MAX_COMMIT_TIME, session.commit_transaction()).await;
         let (failure, silent) = match answer {
             Ok(Ok(())) => {
                 point!("committed");
@@ -224,13 +224,13 @@ async fn commit(session: &mut ClientSession) -> Committed {
             Ok(Err(error)) => (Failure::from(error), false),
             Err(_) => (Failure::silent(), true),
         };
-        if failure.is_repeatable() && !asked && !silent {
+        if failure.is_repeatable() && !is_retried && !silent {
             return Committed::No(failure);
         }
-        if failure.is_repeatable() || begun.elapsed() > COMMIT_PATIENCE {
+        if failure.is_repeatable() || begun.elapsed() > MAX_COMMIT_TIME {
             return Committed::Unknown(failure.unknown());
         }
-        asked = true;
+        is_retried = true;
         sleep(delays.next().unwrap_or_default()).await;
     }
 }

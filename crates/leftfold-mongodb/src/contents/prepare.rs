@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::schema::create;
 
 impl Base {
-    /// Creates the collection if it is missing. Fails if a view or something else has its name.
+    /// Creates the collection if it is missing. Fails if a view or another object has its name.
     pub(super) async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
         self.run("create a collection in", create(&self.db, collection.as_str())).await?;
         let Some(kind) = self.run("list the collections of", self.other_kind(collection)).await? else {

@@ -135,7 +135,7 @@ pub(super) fn decode(stored: &RawDocument) -> Result<Kept, Failure> {
     let Some(content) = content(stored)? else {
         return Err(Failure::new(
             leftfold::Kind::Format,
-            "it is left as it is: move it elsewhere, or name another collection, as only Leftfold may write there",
+            "move it elsewhere, or name another collection: only Leftfold may write to this one",
             format!(
                 "the document with _id {:?} was not written by Leftfold: it has no _content",
                 RawBson::from(id)
@@ -164,7 +164,7 @@ fn remembered(content: &RawDocument) -> Result<OperationIds, Failure> {
     let mut operations = Vec::new();
     for operation in content.get_array("operations")? {
         let number =
-            operation?.as_i64().ok_or_else(|| Failure::damaged("the id of an operation is no number"))?;
+            operation?.as_i64().ok_or_else(|| Failure::damaged("the id of an operation is not a number"))?;
         operations.push(number.unsigned_abs());
     }
     Ok(OperationIds::stored(operations))

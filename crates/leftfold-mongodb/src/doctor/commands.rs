@@ -34,15 +34,15 @@ pub(super) async fn ask(db: &Database, command: Document) -> Result<Answer, Fail
 
 /// Creates the finding for a check that the user's rights do not allow.
 pub(super) fn denied(area: Area, subject: &str, what: &str, role: &str) -> Finding {
-    let found = format!("{what} can't be seen with the rights of this user");
-    Finding::notice(area, subject, found, format!("to have it looked at, give the user the role {role}"))
+    let found = format!("this user's rights do not allow reading {what}");
+    Finding::notice(area, subject, found, format!("to check it, give the user the role {role}"))
 }
 
 /// Reads a number of any BSON number type.
 pub(super) fn number(document: &Document, key: &str) -> Option<f64> {
     match document.get(key)? {
         bson::Bson::Int32(number) => Some(f64::from(*number)),
-        #[expect(clippy::cast_precision_loss, reason = "what is told of them is rounded anyway")]
+        #[expect(clippy::cast_precision_loss, reason = "findings show rounded numbers")]
         bson::Bson::Int64(number) => Some(*number as f64),
         bson::Bson::Double(number) => Some(*number),
         _ => None,

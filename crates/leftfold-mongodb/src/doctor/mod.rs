@@ -20,10 +20,10 @@ use crate::error::Failure;
 impl Examine for Mongo {
     async fn examine(&self) -> Result<Vec<Finding>> {
         let base = &self.inner.base;
-        let mut findings = base.run("look over the servers of", server::look(base)).await?;
-        findings.extend(base.run("look at the oplog of", oplog::look(base)).await?);
-        findings.extend(base.run("look at the rights in", rights::look(base)).await?);
-        findings.extend(base.run("look at the indexes in", schema::look(base)).await?);
+        let mut findings = base.run("check the servers of", server::look(base)).await?;
+        findings.extend(base.run("check the oplog of", oplog::look(base)).await?);
+        findings.extend(base.run("check the rights in", rights::look(base)).await?);
+        findings.extend(base.run("check the indexes in", schema::look(base)).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
     }

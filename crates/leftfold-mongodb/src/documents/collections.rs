@@ -3,7 +3,7 @@
 use bson::{Document, doc};
 use leftfold::{Collection, Error, Kind, Result};
 
-use crate::connection::{Base, patiently};
+use crate::connection::{Base, with_timeout};
 use crate::error::Failure;
 use crate::schema::{create, indexes, records};
 
@@ -13,8 +13,8 @@ const VISIBLE: &str = "_fold.gone";
 /// Creates the records of a collection, their indexes, and the view with the collection's name.
 pub(crate) async fn prepare(base: &Base, collection: &Collection) -> Result<()> {
     let failed =
-        |failure: Failure| failure.to_error(&format!("make collection {collection} in"), &base.place);
-    let generation = patiently(base.named(collection)).await.map_err(failed)?;
+        |failure: Failure| failure.to_error(&format!("create collection {collection} in"), &base.place);
+    let generation = with_timeout(base.named(collection)).await.map_err(failed)?;
     for part in [generation.clone(), generation.streams()] {
         let name = records(&part);
         create(&base.db, &name).await.map_err(failed)?;
@@ -36,9 +36,9 @@ pub(crate) fn visible() -> Vec<Document> {
 /// something else has that name.
 pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()> {
     let failed = |error: mongodb::error::Error| {
-        Failure::from(error).to_error(&format!("make view {collection} in"), &base.place)
+        Failure::from(error).to_error(&format!("create view {collection} in"), &base.place)
     };
-    let doing = format!("make view {collection} in");
+    let doing = format!("create view {collection} in");
     let first = records(&collection.generation(0));
     let records = records(&base.run(&doing, base.named(collection)).await?);
     let pipeline = visible();
@@ -49,8 +49,9 @@ pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()
     if !found.advance().await.map_err(failed)? {
         return Err(failed(error));
     }
-    let found = Document::try_from(found.current())
-        .map_err(|error| Failure::from(error).to_error(&format!("make view {collection} in"), &base.place))?;
+    let found = Document::try_from(found.current()).map_err(|error| {
+        Failure::from(error).to_error(&format!("create view {collection} in"), &base.place)
+    })?;
     let view_on = found.get_document("options").and_then(|options| options.get_str("viewOn"));
     if let Ok(on) = view_on {
         if on == records {
@@ -61,8 +62,8 @@ pub(crate) async fn make_view(base: &Base, collection: &Collection) -> Result<()
         }
     }
     let message = format!(
-        "could not make view {name} in {}: there is a {} of that name that Leftfold did not make; it is left as it \
-         is: give the projection another name, or rename what is there",
+        "could not create view {name} in {}: there is a {} of that name that Leftfold did not make; give the \
+         projection another name, or rename it",
         base.place,
         found.get_str("type").unwrap_or("collection"),
     );

@@ -20,8 +20,8 @@ use leftfold::{Backoff, Collection, DocumentId, Env as _, Kind, Result, System};
 use mongodb::ClientSession;
 use tokio::time::sleep;
 
-use crate::connection::bulk::{Statements, Verb, duplicates, held};
-use crate::connection::{Base, Ended, Step, Work, patiently};
+use crate::connection::bulk::{Statements, Verb, duplicates, matched};
+use crate::connection::{Base, Ended, Step, Work, with_timeout};
 use crate::documents::record;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::records;
@@ -45,7 +45,7 @@ impl Base {
     pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<CommitOutcome> {
         let failed = |failure: Failure| failure.to_error("commit documents to", &self.place);
         let given = Arc::clone(&commit);
-        let commit = patiently(self.named_all(commit)).await.map_err(failed)?;
+        let commit = with_timeout(self.named_all(commit)).await.map_err(failed)?;
         let mut outcome = self.write_commit(&commit).await.map_err(failed)?;
         if let CommitOutcome::Conflict(conflict) = &mut outcome {
             // Report collections under the names that the caller used.
@@ -94,9 +94,8 @@ impl Base {
             // A transaction sees every write; a read sees only majority-committed ones. They agree
             // soon.
             let Some(delay) = delays.next() else {
-                let report =
-                    "somebody else has changed documents, and a majority of servers does not have it";
-                return Err(Failure::new(Kind::Unavailable, "look after the servers, and try again", report));
+                let report = "another writer has changed documents, and a majority of servers does not have the change yet";
+                return Err(Failure::new(Kind::Unavailable, "check the servers, and try again", report));
             };
             sleep(delay).await;
         }
@@ -123,7 +122,7 @@ impl Base {
         by: i64,
     ) -> Result<CommitOutcome, Failure> {
         let mut sent = false;
-        match patiently(self.write_one_by_one(commit, bulks, by, &mut sent)).await {
+        match with_timeout(self.write_one_by_one(commit, bulks, by, &mut sent)).await {
             Ok(None) => Ok(CommitOutcome::Applied),
             Ok(Some(conflict)) => Ok(CommitOutcome::Conflict(conflict)),
             Err(failure) if sent => {
@@ -156,7 +155,7 @@ impl Base {
             for updates in &bulk.updates {
                 let reply =
                     self.db.run_raw_command(updates.durable_command(Verb::Update, &bulk.name)).await?;
-                all &= held(&reply)? == updates.count();
+                all &= matched(&reply)? == updates.count();
             }
             if !all {
                 let changes = std::slice::from_ref(changes);
@@ -231,7 +230,7 @@ impl Work for WriteAll<'_> {
                     .run_raw_command(updates.command(Verb::Update, &bulk.name))
                     .session(&mut *session)
                     .await?;
-                if held(&reply)? < updates.count() {
+                if matched(&reply)? < updates.count() {
                     return Ok(Step::CallOff(Guards::Documents));
                 }
             }

@@ -28,7 +28,7 @@ pub(crate) struct LiveGeneration {
 
 impl LiveGeneration {
     pub(crate) fn read(stored: &Document) -> Result<Self, Failure> {
-        let damaged = |_| Failure::damaged("what is known of generations can't be read");
+        let damaged = |_| Failure::damaged("the generations can't be read");
         let live = u32::try_from(stored.get_i64("live").map_err(damaged)?);
         let live = live.map_err(|error| Failure::damaged(error.to_string()))?;
         Ok(Self { live, switches: stored.get_i64("switches").map_err(damaged)? })
@@ -157,13 +157,13 @@ impl Base {
 
     /// Deletes a generation that is not live.
     pub(crate) async fn drop_generation(&self, generation: &Collection) -> Result<()> {
-        let doing = "remove a generation of a collection in";
+        let doing = "delete a generation of a collection in";
         let live = self.run(doing, self.named(&generation.base())).await?;
         if live == *generation {
             let refused = Failure::new(
                 Kind::Invalid,
-                "switch to another one first",
-                format!("{generation} is the generation that is live"),
+                "switch to another generation first",
+                format!("{generation} is the live generation"),
             );
             return Err(refused.to_error(doing, &self.place));
         }

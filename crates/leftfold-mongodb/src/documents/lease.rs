@@ -53,15 +53,15 @@ impl Base {
             .upsert(true)
             .return_document(ReturnDocument::After)
             .await?
-            .ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
+            .ok_or_else(|| Failure::damaged("a lease that was just written is missing"))?;
         point!("claimed");
         if !claimed.get_bool("theirs").unwrap_or(false) {
             return Ok(Claim::Ours);
         }
-        let (until, asked) = (claimed.get_datetime("until"), claimed.get_datetime("asked"));
-        let left = match (until, asked) {
-            (Ok(until), Ok(asked)) => until.timestamp_millis().saturating_sub(asked.timestamp_millis()),
-            _ => return Err(Failure::damaged("a lease without an end")),
+        let (until, now) = (claimed.get_datetime("until"), claimed.get_datetime("asked"));
+        let left = match (until, now) {
+            (Ok(until), Ok(now)) => until.timestamp_millis().saturating_sub(now.timestamp_millis()),
+            _ => return Err(Failure::damaged("a lease has no end")),
         };
         Ok(Claim::Theirs { ends_in: Duration::from_millis(left.max(1).unsigned_abs()) })
     }

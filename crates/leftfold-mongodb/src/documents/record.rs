@@ -102,7 +102,7 @@ fn fold(stored: &RawDocument) -> Result<&RawDocument, Failure> {
         let id = stored.get("_id").ok().flatten().map(RawBson::from);
         Failure::new(
             leftfold::Kind::Format,
-            "it is left as it is: move it elsewhere, as only Leftfold may write there",
+            "move it elsewhere: only Leftfold may write to this collection",
             format!("the document with _id {id:?} was not written by Leftfold: it has no _fold"),
         )
     })

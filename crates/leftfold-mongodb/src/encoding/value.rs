@@ -41,7 +41,7 @@ fn fields(document: Document) -> Fields {
 /// Converts a value to BSON. Fails if BSON can't hold it: a regular expression with a zero
 /// character.
 pub fn to_bson(value: Value) -> Result<Bson, Invalid> {
-    let invalid = |value: &Value| Invalid::new("value", &value.to_string(), "what BSON can hold");
+    let invalid = |value: &Value| Invalid::new("value", &value.to_string(), "a value that BSON can hold");
     Ok(match value {
         Value::Double(number) => Bson::Double(number),
         Value::String(text) => Bson::String(text),

@@ -32,7 +32,7 @@ impl Log for Mongo {
     async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         let base = self.logged()?;
         if partition.0 >= self.partitions() {
-            let expected = format!("one below {}, the number of partitions", self.partitions());
+            let expected = format!("a number below {}, the number of partitions", self.partitions());
             return Err(Invalid::new("partition", &partition.to_string(), expected).into());
         }
         let mut last = place_of(partition, storable("position", after.0)?.min(LAST_POSITION));

@@ -98,8 +98,8 @@ impl<D: 'static> InTransaction<D> for Context<D> {
 pub fn is_repeatable(error: &HandlerError) -> bool {
     let mut cause = Some(error.cause());
     while let Some(error) = cause {
-        if let Some(said) = error.downcast_ref::<mongodb::error::Error>() {
-            return said.contains_label(TRANSIENT_TRANSACTION_ERROR);
+        if let Some(driver_error) = error.downcast_ref::<mongodb::error::Error>() {
+            return driver_error.contains_label(TRANSIENT_TRANSACTION_ERROR);
         }
         cause = error.source();
     }
@@ -133,7 +133,7 @@ impl Mongo {
     pub async fn task_in(&self, session: &mut ClientSession, key: &TaskKey) -> Result<Option<Task>> {
         let base = &self.inner.base;
         let find = base.task_in(session, key);
-        find.await.map_err(|trouble| trouble.into_error("read a task in", &base.place))
+        find.await.map_err(|error| error.into_error("load a task from", &base.place))
     }
 
     /// Changes a task in a transaction, if its version is the one that the change was computed
@@ -141,7 +141,7 @@ impl Mongo {
     pub async fn save_task_in(&self, session: &mut ClientSession, change: TaskChange) -> Result<bool> {
         let base = &self.inner.base;
         let save = base.save_task_in(session, change);
-        let saved = save.await.map_err(|trouble| trouble.into_error("keep a task in", &base.place));
+        let saved = save.await.map_err(|error| error.into_error("save a task in", &base.place));
         point!("task-saved-inside");
         saved
     }
@@ -155,17 +155,17 @@ impl Mongo {
     ) -> Result<Option<FoundDocument>> {
         let base = &self.inner.base;
         let find = base.document_in(session, on, id);
-        find.await.map_err(|trouble| trouble.into_error("read a document in", &base.place))
+        find.await.map_err(|error| error.into_error("load a document from", &base.place))
     }
 }
 
 /// A failure: an error of the driver, or unreadable data.
-enum Trouble {
+enum TransactionError {
     Driver(mongodb::error::Error),
     Other(Failure),
 }
 
-impl Trouble {
+impl TransactionError {
     fn into_error(self, doing: &str, place: &str) -> Error {
         match self {
             Self::Driver(error) => sourced(error, doing, place),
@@ -174,26 +174,34 @@ impl Trouble {
     }
 }
 
-impl From<mongodb::error::Error> for Trouble {
+impl From<mongodb::error::Error> for TransactionError {
     fn from(error: mongodb::error::Error) -> Self {
         Self::Driver(error)
     }
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for TransactionError {
     fn from(failure: Failure) -> Self {
         Self::Other(failure)
     }
 }
 
 impl Base {
-    async fn task_in(&self, session: &mut ClientSession, task: &TaskKey) -> Result<Option<Task>, Trouble> {
+    async fn task_in(
+        &self,
+        session: &mut ClientSession,
+        task: &TaskKey,
+    ) -> Result<Option<Task>, TransactionError> {
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
         let found = tasks.find_one(doc! { "_id": key(task) }).session(session).await?;
         Ok(found.map(|found| decode(&found)).transpose()?)
     }
 
-    async fn save_task_in(&self, session: &mut ClientSession, change: TaskChange) -> Result<bool, Trouble> {
+    async fn save_task_in(
+        &self,
+        session: &mut ClientSession,
+        change: TaskChange,
+    ) -> Result<bool, TransactionError> {
         let tasks = self.db.collection::<RawDocumentBuf>(TASKS);
         match change {
             TaskChange::Insert(task) => {
@@ -219,7 +227,7 @@ impl Base {
         session: &mut ClientSession,
         on: &DocumentSource,
         id: &DocumentId,
-    ) -> Result<Option<FoundDocument>, Trouble> {
+    ) -> Result<Option<FoundDocument>, TransactionError> {
         let Some(key) = key_of(on, id) else { return Ok(None) };
         let name = match on {
             DocumentSource::Projection(collection) => {

@@ -44,7 +44,7 @@ pub(super) fn decode(on: &DocumentSource, stored: &RawDocument) -> Option<FoundD
     let id = match id_of(on, stored) {
         Ok(id) => id,
         Err(failure) => {
-            tracing::warn!(%on, ?failure, "a document is skipped: its _id can't be read");
+            tracing::warn!(%on, ?failure, "skipped a document: its _id can't be read");
             return None;
         }
     };
@@ -100,8 +100,8 @@ impl Base {
                     // Missing documents look the same as documents that were not read yet, so
                     // return both as left.
                     let seen: HashSet<_> = found.documents.iter().map(|document| &document.id).collect();
-                    let asked = &ids[at * MAX_IDS..];
-                    let left: Vec<_> = asked.iter().filter(|id| !seen.contains(id)).cloned().collect();
+                    let rest = &ids[at * MAX_IDS..];
+                    let left: Vec<_> = rest.iter().filter(|id| !seen.contains(id)).cloned().collect();
                     // A number also finds equal numbers of other types, which have other ids. The
                     // caller must make progress.
                     if left.len() < ids.len() {
@@ -151,7 +151,7 @@ impl Base {
         while ids.len() < most && cursor.advance().await? {
             match id_of(on, cursor.current()) {
                 Ok(id) => ids.push(id),
-                Err(failure) => tracing::warn!(%on, ?failure, "a document is skipped: its _id can't be read"),
+                Err(failure) => tracing::warn!(%on, ?failure, "skipped a document: its _id can't be read"),
             }
         }
         if let Some(last) = last.filter(|_| ids.len() < most)

@@ -38,8 +38,8 @@ impl Base {
         let mut suspects = Vec::new();
         while found.advance().await? {
             let stored = found.current();
-            if let Some(told) = stored.get("now")?.and_then(bson::RawBsonRef::as_datetime) {
-                now = Some(told);
+            if let Some(time) = stored.get("now")?.and_then(bson::RawBsonRef::as_datetime) {
+                now = Some(time);
             } else if let Some(suspect) = FirstSuspect::decode(stored)? {
                 suspects.push(suspect);
             } else if let Some(first) = stored.get("first")?.and_then(bson::RawBsonRef::as_i64) {
@@ -49,7 +49,7 @@ impl Base {
                 known.insert(registered.name.clone(), registered);
             }
         }
-        let now = now.ok_or_else(|| Failure::damaged("the server did not tell its time"))?;
+        let now = now.ok_or_else(|| Failure::damaged("the server did not report its time"))?;
         let now = Timestamp::from_millisecond(now.timestamp_millis());
         let now = self.store_time(now.map_err(|error| Failure::damaged(error.to_string()))?).await?;
         Ok(Glance { now, known, firsts, suspects })

@@ -52,7 +52,7 @@ impl Base {
             }
         };
         point!("lease-taken");
-        let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
+        let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is missing"))?;
         self.clock.keep(taken.get_i64("time").ok());
         if taken.get_str("owner").is_ok_and(|holder| holder == owner) {
             let number = taken.get_i64("number");

@@ -100,7 +100,7 @@ const STATES: [State; 6] =
 /// Returns the state with this name.
 pub(super) fn state_of(name: &str) -> Result<State, Failure> {
     let found = STATES.into_iter().find(|one| state(*one) == name);
-    found.ok_or_else(|| Failure::damaged(format!("a task has the state {name:?}, which is not known")))
+    found.ok_or_else(|| Failure::damaged(format!("a task has the unknown state {name:?}")))
 }
 
 /// Returns a time in microseconds, rounded up.
@@ -161,7 +161,7 @@ pub(super) fn encode(task: &Task) -> Result<RawDocumentBuf, Failure> {
     stored.append(cstr!("rest"), rest);
     if stored.as_bytes().len() > MAX_TASK_BYTES {
         let TaskKey { reaction, document } = &task.key;
-        let advice = "let the reaction watch less of the document";
+        let advice = "let the reaction watch fewer fields of the document";
         let report = format!("the task of {reaction} for {document} would be larger than 16 MiB");
         return Err(Failure::new(Kind::Invalid, advice, report));
     }
@@ -287,8 +287,8 @@ mod tests {
         };
         assert!(encode(&small).is_ok());
         let error =
-            encode(&Task { watched, ..small }).unwrap_err().to_error("keep tasks in", "db").to_string();
-        assert!(error.contains("the task of mail for a") && error.contains("watch less"), "{error}");
+            encode(&Task { watched, ..small }).unwrap_err().to_error("save tasks in", "db").to_string();
+        assert!(error.contains("the task of mail for a") && error.contains("watch fewer fields"), "{error}");
     }
 
     #[test]

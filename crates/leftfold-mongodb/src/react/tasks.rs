@@ -13,8 +13,8 @@ use leftfold::Result;
 use leftfold::react::{Task, TaskChange, TaskKey};
 
 use super::record::{any_of, decode, decode_key, encode, guard};
-use crate::connection::bulk::{Statements, Verb, held, said};
-use crate::connection::{Base, MAX_IDS, batch, patiently};
+use crate::connection::bulk::{Statements, Verb, matched, parse};
+use crate::connection::{Base, MAX_IDS, batch, with_timeout};
 use crate::error::Failure;
 use crate::schema::TASKS;
 
@@ -42,11 +42,11 @@ impl Base {
 
     /// Makes the changes whose guards hold, and returns the keys of the others.
     pub(super) async fn save_tasks(&self, changes: &[TaskChange]) -> Result<Vec<TaskKey>> {
-        let failed = |failure: Failure| failure.to_error("keep tasks in", &self.place);
+        let failed = |failure: Failure| failure.to_error("save tasks in", &self.place);
         let batch = pack(changes).map_err(failed)?;
         // After an error, the commands may have been written in whole or in part.
         let send = self.unblocked(self.send(changes, &batch));
-        patiently(send).await.map_err(|failure| failed(failure.unknown()))
+        with_timeout(send).await.map_err(|failure| failed(failure.unknown()))
     }
 
     async fn send(&self, changes: &[TaskChange], batch: &Batch) -> Result<Vec<TaskKey>, Failure> {
@@ -95,11 +95,13 @@ impl Base {
         let (mut sent, mut there) = (0, Vec::new());
         for statements in &batch.inserts {
             let command = statements.durable_command(Verb::Insert, TASKS);
-            let said = said(&self.db.run_raw_command(command).await?)?;
-            if let Some((_, failure)) = said.refused.into_iter().next() {
+            let reply = parse(&self.db.run_raw_command(command).await?)?;
+            if let Some((_, failure)) = reply.refused.into_iter().next() {
                 return Err(failure);
             }
-            there.extend(said.there.iter().filter_map(|place| inserts.get(sent + place).copied().cloned()));
+            there.extend(
+                reply.existing.iter().filter_map(|place| inserts.get(sent + place).copied().cloned()),
+            );
             sent += statements.count();
         }
         Ok(there)
@@ -109,7 +111,7 @@ impl Base {
     async fn run_statements(&self, verb: Verb, commands: &[Statements]) -> Result<usize, Failure> {
         let mut count = 0;
         for statements in commands {
-            count += held(&self.db.run_raw_command(statements.durable_command(verb, TASKS)).await?)?;
+            count += matched(&self.db.run_raw_command(statements.durable_command(verb, TASKS)).await?)?;
         }
         Ok(count)
     }

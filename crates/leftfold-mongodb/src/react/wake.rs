@@ -7,7 +7,7 @@ use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 use tokio::time::{Instant, timeout_at};
 
-use crate::connection::{Base, patiently};
+use crate::connection::{Base, with_timeout};
 use crate::error::{Failure, is_duplicate};
 use crate::schema::WAKES;
 use crate::watch::Scope;
@@ -55,7 +55,7 @@ impl Base {
         };
         // If the board receives every step, it also receives the next one: there is no need to
         // read.
-        let wakes = if is_complete { wakes } else { patiently(self.wakes()).await? };
+        let wakes = if is_complete { wakes } else { with_timeout(self.wakes()).await? };
         if wakes != since {
             return Ok(wakes);
         }

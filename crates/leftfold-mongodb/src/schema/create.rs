@@ -12,7 +12,7 @@ use crate::error::{Failure, is_duplicate};
 
 /// Creates the log, or checks the existing one. Returns its number of partitions.
 pub(crate) async fn create_log(db: &Database, wanted: Option<u16>, place: &str) -> Result<u16> {
-    let failed = |failure: Failure| failure.to_error("set up the log in", place);
+    let failed = |failure: Failure| failure.to_error("create the log in", place);
     let metas = db.collection::<Document>(META);
     let mut made = false;
     loop {
@@ -67,12 +67,12 @@ pub(crate) async fn create_sequences(db: &Database) -> Result<(), Failure> {
 /// Checks the unique indexes of the log. Without them it could hold an event twice.
 async fn check_indexes(db: &Database, place: &str) -> Result<()> {
     let found = indexes::there(db, EVENTS).await;
-    let found = found.map_err(|failure| failure.to_error("look at the indexes in", place))?;
+    let found = found.map_err(|failure| failure.to_error("list the indexes in", place))?;
     for index in indexes::of_the_log() {
         if !found.iter().any(|found| indexes::is_same(found, &index)) {
             let message = format!(
-                "could not open the log in {place}: its unique index on {} is missing or differs, so that events could \
-                 come twice; {}",
+                "could not open the log in {place}: its unique index on {} is missing or differs, so events could be \
+                 stored twice; {}",
                 index.keys,
                 indexes::make_by_hand(EVENTS, &index)
             );

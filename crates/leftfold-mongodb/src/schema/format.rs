@@ -23,8 +23,8 @@ pub(crate) async fn check_existing(db: &Database, transactions: bool, place: &st
         return Ok(());
     }
     let message = format!(
-        "could not open the log in {place}: there is none yet; check the database's name in the URL, or begin with a \
-         program that appends"
+        "could not open the log in {place}: there is none yet; check the database's name in the URL, or append an event \
+         first"
     );
     Err(Error::new(Kind::Store, message))
 }
@@ -41,21 +41,21 @@ pub(super) fn check_meta(meta: &Document, wanted: Option<u16>, place: &str) -> R
     let format = meta.get_i32("format").unwrap_or(0);
     if format != FORMAT {
         let message = format!(
-            "could not open the log in {place}: it has format {format}, and this program reads format {FORMAT}; \
-             use the version of Leftfold that made it, or a newer one"
+            "could not open the log in {place}: it has format {format}, and this version of Leftfold reads \
+             format {FORMAT}; use the version of Leftfold that created it, or a newer one"
         );
         return Err(Error::new(Kind::Format, message));
     }
     let stored = meta.get_i32("partitions").ok().and_then(|number| u16::try_from(number).ok());
     let Some(stored) = stored.filter(|number| (1..=MAX_PARTITIONS).contains(number)) else {
-        let failure = Failure::damaged("its number of partitions can't be read");
+        let failure = Failure::damaged("the number of partitions can't be read");
         return Err(failure.to_error("open the log in", place));
     };
     match wanted {
         Some(wanted) if wanted != stored => {
             let message = format!(
-                "the log in {place} has {stored} partitions, not {wanted}: their number is fixed when a log is made; \
-                 connect with {stored} or without naming a number, or copy its events into another database"
+                "the log in {place} has {stored} partitions, not {wanted}: the number is fixed when a log is created; \
+                 connect with {stored} or without a number, or copy its events into another database"
             );
             Err(Error::new(Kind::Invalid, message))
         }

@@ -139,7 +139,7 @@ pub(crate) fn name(index: &IndexModel) -> &str {
 /// because duplicate events may already exist.
 pub(crate) fn make_by_hand(collection: &str, index: &IndexModel) -> String {
     format!(
-        "stop all that append, and make it: db.getCollection(\"{collection}\").createIndex({}, {{ unique: true, name: \
+        "stop all processes that append, and create it: db.getCollection(\"{collection}\").createIndex({}, {{ unique: true, name: \
          \"{}\" }})",
         index.keys,
         name(index)

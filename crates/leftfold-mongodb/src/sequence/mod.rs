@@ -40,13 +40,13 @@ impl Sequences for Mongo {
 
     async fn find(&self, wanted: WantedEvents) -> Result<Found> {
         let base = self.logged()?;
-        base.run("look for events in", base.read_surely(|| Box::pin(base.look_for(&wanted)))).await
+        base.run("look for events in", base.read_current(|| Box::pin(base.look_for(&wanted)))).await
     }
 
     async fn held(&self, streams: Vec<StreamId>, limit: Limit) -> Result<BTreeMap<StreamId, HeldPage>> {
         let base = self.logged()?;
         let streams: BTreeSet<_> = streams.into_iter().collect();
-        base.run("read held events in", base.read_surely(|| Box::pin(base.pages(&streams, limit)))).await
+        base.run("read held events in", base.read_current(|| Box::pin(base.pages(&streams, limit)))).await
     }
 
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled> {

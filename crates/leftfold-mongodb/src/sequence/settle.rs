@@ -16,7 +16,7 @@ use mongodb::options::ReturnDocument;
 use super::record::{encode_conflict, encode_held, encode_waiting, key, key_of_conflict};
 use super::skipped;
 use super::totals::{self, COUNTS, Change};
-use crate::connection::{Base, Ended, MAX_IDS, Step, Work, batch, patiently};
+use crate::connection::{Base, Ended, MAX_IDS, Step, Work, batch, with_timeout};
 use crate::encoding::signed;
 use crate::error::Failure;
 use crate::log::{encode, has_room, place_of};
@@ -40,7 +40,7 @@ impl Base {
             Verdict::Full => return Ok(Settled::Full),
             Verdict::Moved(moved) => {
                 // The caller reads again, and must see more than a newly elected primary shows.
-                let _ = patiently(self.catch_up()).await;
+                let _ = with_timeout(self.catch_up()).await;
                 return Ok(Settled::Moved(moved));
             }
             Verdict::Taken => return self.taken(settlement).await,
@@ -56,8 +56,8 @@ impl Base {
     async fn taken(&self, settlement: &Settlement) -> Result<Settled, Failure> {
         let appended = settlement.steps.iter().flat_map(|step| &step.append);
         let ids: Vec<_> = appended.map(|(_, entry)| &entry.id).collect();
-        patiently(self.catch_up()).await?;
-        let found = patiently(self.events_with(ids.iter().map(|id| id.as_str()).collect())).await?;
+        with_timeout(self.catch_up()).await?;
+        let found = with_timeout(self.events_with(ids.iter().map(|id| id.as_str()).collect())).await?;
         let found: BTreeSet<_> = found.into_iter().map(|event| event.id).collect();
         let mut seen = BTreeSet::new();
         // An event that occurs twice in the settlement itself is taken, too.
@@ -281,7 +281,7 @@ impl Settle<'_> {
         if !base.insert(session, CONFLICTS, conflicts).await?
             || !base.insert(session, SKIPPED, skipped).await?
         {
-            return Err(Failure::damaged("a conflict, or what was skipped, is there and was not found"));
+            return Err(Failure::damaged("a conflict or a skipped gap exists that a query did not find"));
         }
         base.change_totals(session, *partition, change).await
     }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::board::Board;
 use super::known::Scope;
-use crate::connection::{Base, patiently};
+use crate::connection::{Base, with_timeout};
 use crate::documents::decode_checkpoint;
 use crate::error::Failure;
 use crate::schema::{CHECKPOINTS, GENERATIONS, HEADS, WAKES};
@@ -125,7 +125,7 @@ pub(super) async fn watch_others(store: Weak<Base>, board: Arc<Board>) {
         board.set_streamed(None);
         if let Err(failure) = watched {
             // Commits of this process still wake the waiting tasks; the next round tries again.
-            tracing::warn!(?failure, "could not watch for commits of others; looking for them instead");
+            tracing::warn!(?failure, "could not watch for commits of other processes; polling instead");
             failed_at = Some(Instant::now());
             sleep(MIN_WAIT).await;
         }
@@ -140,8 +140,8 @@ async fn follow(base: Arc<Base>, scope: Scope) -> Result<(), Failure> {
         known.checkpoints.values_mut().for_each(|checkpoint| checkpoint.echoes.clear());
         false
     });
-    let mut changes = patiently(base.changes(scope)).await?;
-    patiently(base.look()).await?;
+    let mut changes = with_timeout(base.changes(scope)).await?;
+    with_timeout(base.look()).await?;
     base.board.set_streamed(Some(scope));
     let (board, store) = (Arc::clone(&base.board), Arc::downgrade(&base));
     drop(base);
@@ -174,7 +174,7 @@ async fn poll(base: Arc<Base>) -> Result<(), Failure> {
     let mut changed = begun;
     while board.awaited().is_some() && begun.elapsed() < RETRY {
         let Some(base) = store.upgrade() else { return Ok(()) };
-        if patiently(base.look()).await? {
+        if with_timeout(base.look()).await? {
             changed = Instant::now();
         }
         drop(base);

@@ -60,7 +60,7 @@ impl Work for AppendWork {
         }
         match self.insert(tx, current)? {
             Some(bookmark) => Ok(Ran::Keep(Ok(Appended::New(bookmark)))),
-            None => Err(Failure::damaged("an event id is in its index and in no event")),
+            None => Err(Failure::damaged("the index of event ids lists an id that no event has")),
         }
     }
 

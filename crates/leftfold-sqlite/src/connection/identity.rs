@@ -38,14 +38,14 @@ impl Identity {
         let found = id(&self.path);
         if found != Some(file) {
             let report = format!("the file {} since it was opened", fate(found));
-            let advice = "put it back, or restart this process if the file there is the right one";
+            let advice = "put it back, or restart this process if the new file is the right one";
             return Err(Failure::new(Kind::Unavailable, advice, report));
         }
         let found = id(&self.log);
         match (self.log_id.get(), found) {
             (Some(log), found) if found != Some(*log) => {
                 let report = format!("its write-ahead log {} {}", self.log.display(), fate(found));
-                let advice = "stop this process in order, which saves what it holds, and start it again";
+                let advice = "stop this process gracefully, which saves its commits, and start it again";
                 Err(Failure::new(Kind::Unavailable, advice, report))
             }
             (None, Some(found)) => {
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_gone_or_another_one_is_told() {
+    fn a_missing_or_replaced_file_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let [file, log, away] = ["store.db", "store.db-wal", "away"].map(|name| directory.path().join(name));
         fs::write(&file, "").unwrap();

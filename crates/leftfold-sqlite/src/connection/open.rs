@@ -49,8 +49,8 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Connection, u16, I
     match options.partitions {
         Some(wanted) if wanted != stored => {
             let message = format!(
-                "{} has {stored} partitions, not {wanted}: their number is fixed when a log is made; open it with \
-                 {stored} or without naming a number, or copy its events into a new file",
+                "{} has {stored} partitions, not {wanted}: the number is fixed when a log is created; open it with \
+                 {stored} or without a number, or copy its events into a new file",
                 path.display()
             );
             return Err(Error::new(Kind::Invalid, message));
@@ -98,7 +98,7 @@ fn check_place(path: &Path) -> Result<()> {
     }
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() && !path.exists() && !parent.is_dir() => {
-            refuse(format!("there is no directory {}; make it first", parent.display()))
+            refuse(format!("there is no directory {}; create it first", parent.display()))
         }
         _ => Ok(()),
     }
@@ -120,7 +120,7 @@ fn tune(connection: &Connection, options: &Options) -> Result<(), Failure> {
             Ok(mode) if mode == "wal" => break,
             Ok(mode) => {
                 let why = format!("its file system allows only journal mode {mode}, not WAL");
-                return Err(Failure::refused("put the file on a local disk", why));
+                return Err(Failure::refused("move the file to a local disk", why));
             }
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)

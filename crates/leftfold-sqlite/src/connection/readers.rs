@@ -61,7 +61,7 @@ impl Readers {
         read: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T> {
         let stopped = || {
-            let message = format!("could not {doing} {}: the program is stopping", self.path.display());
+            let message = format!("could not {doing} {}: the process is stopping", self.path.display());
             Error::new(Kind::Stopped, message)
         };
         let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(|_| stopped())?;

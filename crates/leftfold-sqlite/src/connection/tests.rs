@@ -183,7 +183,7 @@ async fn each_in_a_group_is_on_its_own() {
 }
 
 #[tokio::test]
-async fn whoever_breaks_the_transaction_takes_nobody_along() {
+async fn work_that_breaks_the_transaction_does_not_affect_other_work() {
     use Then::{Break, Fail, Keep, Undo};
     let rig = rig();
     let works = [
@@ -206,14 +206,14 @@ async fn whoever_breaks_the_transaction_takes_nobody_along() {
 }
 
 #[tokio::test]
-async fn after_a_failed_commit_nobody_knows_and_work_goes_on() {
+async fn a_failed_commit_has_an_unknown_outcome_and_work_goes_on() {
     use Then::{Keep, Spoil, Undo};
     let rig = rig();
     let answers = rig.group(&[("a", Keep), ("b", Spoil), ("c", Undo)]).await;
     for answer in answers {
         let error = answer.unwrap_err();
         assert!(error.is_unknown(), "{error}");
-        assert!(error.to_string().contains("repeat it"), "{error}");
+        assert!(error.to_string().contains("repeat the same call"), "{error}");
     }
     assert_eq!(rig.there(), [""; 0]);
     assert!(rig.group(&[("a", Keep)]).await[0].is_ok());
@@ -221,7 +221,7 @@ async fn after_a_failed_commit_nobody_knows_and_work_goes_on() {
 }
 
 #[tokio::test]
-async fn what_is_queued_is_done_though_nobody_waits_any_more() {
+async fn queued_work_is_done_even_if_its_caller_is_gone() {
     let rig = rig();
     let (release, block) = rig.block().await;
     let writer = Arc::clone(&rig.writer);

@@ -177,7 +177,7 @@ impl WriterThread {
         if !self.connection.is_autocommit()
             && let Err(error) = self.execute("ROLLBACK")
         {
-            tracing::error!(path = %self.path.display(), %error, "a transaction could not be rolled back");
+            tracing::error!(path = %self.path.display(), %error, "could not roll back a transaction");
         }
     }
 }

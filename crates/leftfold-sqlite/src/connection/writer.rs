@@ -73,8 +73,14 @@ impl Writer {
                 drop(end);
             })
             .map_err(|error| {
-                Error::new(Kind::Store, format!("could not start the writing thread of {}", path.display()))
-                    .with_source(error)
+                Error::new(
+                    Kind::Store,
+                    format!(
+                        "could not start the thread that writes {}; check the system's limit of threads",
+                        path.display()
+                    ),
+                )
+                .with_source(error)
             })?;
         Ok(Self { jobs: sender, path: path.to_owned(), trouble, ended })
     }

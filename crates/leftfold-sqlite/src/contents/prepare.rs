@@ -9,8 +9,7 @@ use crate::error::Failure;
 use crate::react::check_table;
 
 const COLUMNS: [&str; 4] = ["id", "body", "guard", "operations"];
-const OTHER_TABLE: &str =
-    "name another collection, or rename the table: what is in it was not written by Leftfold";
+const OTHER_TABLE: &str = "name another collection, or rename the table: Leftfold did not write its rows";
 
 pub(super) struct PrepareWork(pub(super) ExternalCollection);
 
@@ -28,7 +27,7 @@ impl Work for PrepareWork {
         if name.to_ascii_lowercase().starts_with("leftfold")
             || name.to_ascii_lowercase().starts_with("sqlite_")
         {
-            let report = format!("names like {name} belong to Leftfold's and SQLite's own tables");
+            let report = format!("names like {name} are reserved for Leftfold's and SQLite's own tables");
             return Err(Failure::refused("give the collection another name", report));
         }
         let exists = "SELECT 1 FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type <> 'trigger'";

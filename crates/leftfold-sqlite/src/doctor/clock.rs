@@ -13,7 +13,7 @@ pub(super) fn judge(now: Reading, step: Option<ClockStep>) -> Finding {
     let ahead = now.ahead();
     if ahead > AHEAD {
         let found = format!(
-            "{} ahead of this machine's clock, which was set back: leases and waits go on as they were",
+            "{} ahead of this machine's clock, which was set back; leases and waits continue unchanged",
             span(ahead)
         );
         let advice = "see that the clock is right; until it has caught up, at a tenth of the time that passes, what is due at a \
@@ -24,12 +24,13 @@ pub(super) fn judge(now: Reading, step: Option<ClockStep>) -> Finding {
         Some(ClockStep { by, .. }) => {
             let way = if by > 0 { "forward" } else { "back" };
             let found = format!(
-                "the clock of this machine was set {way} by {}",
+                "this machine's clock was set {way} by {}",
                 span(Duration::from_micros(by.unsigned_abs()))
             );
-            let advice = "see that the clock is right, and that something keeps it so; if the machine slept, nothing is to be done";
+            let advice =
+                "check the clock and its synchronization; if the machine slept, there is nothing to do";
             Finding::notice(Area::Clock, SUBJECT, found, advice)
         }
-        None => Finding::fine(Area::Clock, SUBJECT, "that of this machine's clock"),
+        None => Finding::fine(Area::Clock, SUBJECT, "equal to this machine's clock"),
     }
 }

@@ -40,9 +40,9 @@ impl Pages {
 
     /// Returns the finding for a file that is too large for the check.
     pub(super) fn unchecked(self, path: &Path) -> Finding {
-        let found = format!("not looked for: the file has {}", file::size(self.bytes()));
+        let found = format!("not checked: the file has {}", file::size(self.bytes()));
         let advice =
-            format!("have it checked when there is time: sqlite3 {} 'PRAGMA quick_check'", path.display());
+            format!("check the file when there is time: sqlite3 {} 'PRAGMA quick_check'", path.display());
         Finding::notice(Area::Store, "damage", found, advice)
     }
 
@@ -57,8 +57,8 @@ impl Pages {
         if free < LARGE || self.free * 2 < self.all {
             return None;
         }
-        let found = format!("{} of {} hold nothing any more", file::size(free), file::size(self.bytes()));
-        let advice = "new events and documents fill them; to give them back, stop all that use the file, and run VACUUM in it";
+        let found = format!("{} of {} are free", file::size(free), file::size(self.bytes()));
+        let advice = "new events and documents fill them; to shrink the file, stop all processes that use it, and run VACUUM";
         Some(Finding::notice(Area::Store, "free pages", found, advice))
     }
 }
@@ -95,12 +95,12 @@ fn check(file: &Connection, what: &str) -> rusqlite::Result<Vec<String>> {
 }
 
 /// Judges the result of the check.
-pub(super) fn damage(said: &[String]) -> Finding {
-    match said {
-        [] => Finding::fine(Area::Store, "damage", "none was found"),
+pub(super) fn damage(found: &[String]) -> Finding {
+    match found {
+        [] => Finding::fine(Area::Store, "damage", "none found"),
         [first, rest @ ..] => {
             let more = if rest.is_empty() { String::new() } else { format!(", and {} more", rest.len()) };
-            let advice = "stop all that use the file, keep a copy, and put back a backup; or save what can be read with sqlite3's .recover";
+            let advice = "stop all processes that use the file, keep a copy, and restore a backup; or save the readable data with sqlite3's .recover";
             Finding::wrong(Area::Store, "damage", format!("{first}{more}"), advice)
         }
     }
@@ -113,18 +113,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_file_of_which_most_is_free_is_told() {
+    fn a_large_file_that_is_mostly_free_is_reported() {
         let pages = |all, free| Pages { bytes_each: 4_096, all, free }.judged();
         assert_eq!(pages(100, 99), None, "it is small");
         assert_eq!(pages(100_000, 40_000), None, "most of it is used");
-        let told = pages(100_000, 60_000).unwrap();
-        assert_eq!(told.found, "234 MiB of 390 MiB hold nothing any more");
+        let finding = pages(100_000, 60_000).unwrap();
+        assert_eq!(finding.found, "234 MiB of 390 MiB are free");
     }
 
     #[test]
-    fn damage_is_told_with_the_first_thing_that_is_wrong() {
+    fn damage_is_reported_with_the_first_error() {
         assert_eq!(damage(&[]).severity, Fine);
-        let told = damage(&["a".to_owned(), "b".to_owned()]);
-        assert_eq!((told.severity, told.found.as_str()), (Wrong, "a, and 1 more"));
+        let finding = damage(&["a".to_owned(), "b".to_owned()]);
+        assert_eq!((finding.severity, finding.found.as_str()), (Wrong, "a, and 1 more"));
     }
 }

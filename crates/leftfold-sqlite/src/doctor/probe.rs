@@ -22,7 +22,7 @@ impl Sqlite {
                 .map_err(|failure| failure.to_error("use", &path))
         });
         looked.await.map_err(|error| {
-            let message = format!("could not look at {}: the program is stopping", inner.path.display());
+            let message = format!("could not check {}: the process is stopping", inner.path.display());
             Error::new(leftfold::Kind::Stopped, message).with_source(error)
         })??;
         // If all connections are in use, reading works.
@@ -92,7 +92,7 @@ mod room {
             return Ok(());
         }
         let report = format!("its disk is full: {free} bytes are free");
-        Err(Failure::new(Kind::Full, "make room on the disk", report))
+        Err(Failure::new(Kind::Full, "free disk space, and try again", report))
     }
 
     #[test]

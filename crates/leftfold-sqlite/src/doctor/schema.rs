@@ -36,7 +36,7 @@ pub(super) fn look(file: &Connection) -> Result<Vec<Finding>, Failure> {
         findings.extend(followed(file)?);
     }
     if findings.is_empty() {
-        let found = format!("all {count} tables, indexes, views and triggers are there");
+        let found = format!("all {count} tables, indexes, views and triggers exist");
         findings.push(Finding::fine(Area::Schema, "tables", found));
     }
     Ok(findings)
@@ -88,34 +88,40 @@ fn judge(
         let found = format!("the {kind} is missing");
         return Some(match (kind.as_str(), collection) {
             ("index", _) => {
-                let advice = format!("without it some questions take long; make it: {sql};");
+                let advice = format!("some queries are slow without it; create it: {sql};");
                 Finding::warning(Area::Schema, name, found, advice)
             }
-            ("table", None) => {
-                Finding::wrong(Area::Schema, name, found, "stop all that use the file, and put back a backup")
-            }
+            ("table", None) => Finding::wrong(
+                Area::Schema,
+                name,
+                found,
+                "stop all processes that use the file, and restore a backup",
+            ),
             ("table", Some(collection)) => {
-                let advice =
-                    format!("its documents are gone; fold them anew: `leftfold rebuild {collection}`");
+                let advice = format!("its documents are lost; rebuild them: `leftfold rebuild {collection}`");
                 Finding::wrong(Area::Schema, name, found, advice)
             }
             ("view", _) => {
                 let advice =
-                    "readers do not find the documents; start the program that folds them, which makes it";
+                    "readers can't find the documents; start the projection again, which creates the view";
                 Finding::wrong(Area::Schema, name, found, advice)
             }
             _ => {
-                let advice = "start the program that runs the reactions, which makes it";
+                let advice = "start the process that runs the reactions, which creates it";
                 Finding::warning(Area::Schema, name, found, advice)
             }
         });
     };
     (other != sql).then(|| {
-        let found = format!("the {kind} is not the one that Leftfold makes: another program has changed it");
+        let found =
+            format!("the {kind} differs from the one that Leftfold creates: another program has changed it");
         let advice = match kind.as_str() {
-            "index" => format!("drop it, and make it anew: {sql};"),
-            "view" => "rename what has this name, and start the program that folds it".to_owned(),
-            _ => format!("stop all that use the file, and bring it back to what it was: {sql};"),
+            "index" => format!("drop it, and create it again: {sql};"),
+            "view" => {
+                "rename the object with this name, and start the projection again, which creates the view"
+                    .to_owned()
+            }
+            _ => format!("stop all processes that use the file, and restore the definition: {sql};"),
         };
         Finding::wrong(Area::Schema, name, found, advice)
     })
@@ -128,8 +134,8 @@ fn followed(file: &Connection) -> Result<Vec<Finding>, Failure> {
         if let Some(on) = &reaction.on
             && !are_followed(file, std::slice::from_ref(on))?
         {
-            let found = format!("triggers on {on} are missing, so it does not hear of changes");
-            let advice = "start the program that runs it: it makes them, and compares all documents with what was done";
+            let found = format!("triggers on {on} are missing, so the reaction misses changes");
+            let advice = "start the process that runs it, which creates them and compares all documents with the tasks";
             findings.push(Finding::warning(Area::Schema, &reaction.name, found, advice));
         }
     }

@@ -48,24 +48,30 @@ impl Settings {
         /// The value of FULL; a higher one is EXTRA.
         const FULL: i64 = 2;
         let Self { journal_mode, synchronous, format } = self;
-        let again = "another program has changed it; stop all that use the file, and open it again";
+        let again = "another program has changed it; stop all processes that use the file, and open it again";
         let journal = if journal_mode == WAL {
             Finding::fine(Area::Store, "journal mode", "WAL")
         } else {
-            let found = format!("{journal_mode} instead of WAL: readers and writers hold each other up");
+            let found = format!("{journal_mode} instead of WAL: readers and writers block each other");
             Finding::wrong(Area::Store, "journal mode", found, again)
         };
         let durable = if *synchronous >= FULL {
             Finding::fine(Area::Store, "durability", "each commit is on the disk before it is acknowledged")
         } else {
-            let found = format!("synchronous is {synchronous}: a machine that loses power forgets commits");
+            let found = format!("synchronous is {synchronous}: a power failure loses commits");
             Finding::wrong(Area::Store, "durability", found, again)
         };
         let version = if *format == FORMAT {
             Finding::fine(Area::Versions, "format", format!("{format}"))
         } else {
-            let found = format!("the file has format {format}, and this program writes {FORMAT}");
-            Finding::wrong(Area::Versions, "format", found, "use the newest version of Leftfold everywhere")
+            let found =
+                format!("the file has format {format}, and this version of Leftfold writes format {FORMAT}");
+            Finding::wrong(
+                Area::Versions,
+                "format",
+                found,
+                "use the newest version of Leftfold in all processes",
+            )
         };
         [journal, durable, version]
     }

@@ -60,7 +60,7 @@ pub(crate) fn make(connection: &Connection, collection: &Collection) -> Result<(
 fn check_name(collection: &Collection) -> Result<(), Failure> {
     let name = collection.as_str().to_ascii_lowercase();
     if name.starts_with("leftfold_") || name.starts_with("sqlite_") {
-        let report = format!("names like {collection} belong to Leftfold's and SQLite's own tables");
+        let report = format!("names like {collection} are reserved for Leftfold's and SQLite's own tables");
         return Err(Failure::refused("give the collection another name", report));
     }
     Ok(())
@@ -118,7 +118,7 @@ fn make_view(connection: &Connection, collection: &Collection) -> Result<(), Fai
         Some((_, stored)) if stored.as_deref() == Some(&sql) => Ok(()),
         Some((stored, _)) => {
             let report =
-                format!("there is a table, view or index {stored} already that Leftfold has not made");
+                format!("there is already a table, view or index {stored} that Leftfold did not create");
             Err(Failure::refused("rename it, or give the collection another name", report))
         }
     }

@@ -45,7 +45,7 @@ pub(super) struct PutWork {
 impl Work for PutWork {
     type Answer = Result<bool>;
 
-    const DOING: &'static str = "keep the generations of a collection in";
+    const DOING: &'static str = "store the generations of a collection in";
 
     fn has_steps(&self) -> bool {
         true
@@ -83,7 +83,7 @@ pub(super) struct DropWork(pub(super) Collection);
 impl Work for DropWork {
     type Answer = Result<()>;
 
-    const DOING: &'static str = "remove a generation of a collection in";
+    const DOING: &'static str = "delete a generation of a collection in";
 
     fn has_steps(&self) -> bool {
         true
@@ -92,8 +92,8 @@ impl Work for DropWork {
     fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
         let generation = stored(tx.connection, &self.0)?;
         if generation == stored(tx.connection, &self.0.base())? {
-            let report = format!("{} is the generation that is live", self.0);
-            return Err(Failure::refused("switch to another one first", report));
+            let report = format!("{} is the live generation", self.0);
+            return Err(Failure::refused("switch to another generation first", report));
         }
         for part in [&generation, &generation.streams()] {
             tx.connection.execute_batch(&format!("DROP TABLE IF EXISTS {}", table(part)))?;

@@ -29,7 +29,7 @@ impl Log for Sqlite {
 
     async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         if partition.0 >= self.inner.partitions {
-            let expected = format!("one below {}, the number of partitions", self.inner.partitions);
+            let expected = format!("a number below {}, the number of partitions", self.inner.partitions);
             return Err(Invalid::new("partition", &partition.to_string(), expected).into());
         }
         let first = row_of(partition, storable("position", after.0)?.min(LAST_POSITION));

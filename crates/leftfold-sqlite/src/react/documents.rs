@@ -10,7 +10,7 @@ use crate::error::Failure;
 
 /// The advice for something that is not a table of documents.
 pub(super) const TABLE_ADVICE: &str =
-    "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";
+    "create the table with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another table";
 
 /// Returns the quoted table name. Names of collections contain no quotes.
 pub(super) fn table(file: &Connection, on: &DocumentSource) -> Result<String, Failure> {
@@ -83,9 +83,9 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
         (DocumentSource::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
         (DocumentSource::Plain(_), Ok(text)) => match Json::parse(text) {
             Ok(json) => Ok(json.into()),
-            Err(error) => Err(format!("the column body: {error}")),
+            Err(error) => Err(format!("the column `body` is not JSON: {error}")),
         },
-        (_, Err(error)) => Err(format!("the column body is no text: {error}")),
+        (_, Err(error)) => Err(format!("the column `body` is not text: {error}")),
     }))
 }
 

@@ -53,7 +53,7 @@ pub(super) struct GiveWork {
 impl Work for GiveWork {
     type Answer = Result<()>;
 
-    const DOING: &'static str = "give a lease back in";
+    const DOING: &'static str = "release a lease in";
 
     fn has_steps(&self) -> bool {
         false
@@ -79,7 +79,7 @@ pub(super) struct BeatWork {
 impl Work for BeatWork {
     type Answer = Result<()>;
 
-    const DOING: &'static str = "keep the heartbeat of a worker in";
+    const DOING: &'static str = "store the heartbeat of a worker in";
 
     fn has_steps(&self) -> bool {
         true

@@ -64,10 +64,10 @@ pub(crate) fn check(connection: &Connection, plain: &ExternalCollection) -> Resu
     match found {
         None => return refuse(TABLE_ADVICE, format!("there is no table {name}")),
         Some((stored, _)) if stored != name => {
-            return refuse("name it as it is written there", format!("the table {name} is called {stored}"));
+            return refuse("use the exact name", format!("the table {name} is called {stored}"));
         }
         Some((_, kind)) if kind == "view" => {
-            let advice = "name the table behind it, or, where it is a projection's, name the projection";
+            let advice = "name the table behind it, or the projection if it is the view of one";
             return refuse(advice, format!("{name} is a view, and views can't be followed"));
         }
         Some(_) => {}

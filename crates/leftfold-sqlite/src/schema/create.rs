@@ -56,9 +56,9 @@ fn check_names(connection: &Connection) -> Result<(), Failure> {
         None => Ok(()),
         Some((kind, name)) => {
             let report = format!(
-                "it has a {kind} {name} that Leftfold has not made, and names that begin with leftfold_ are Leftfold's"
+                "it has a {kind} {name} that Leftfold did not create, and names that begin with leftfold_ are reserved"
             );
-            Err(Failure::new(Kind::Format, "rename it, or name another file", report))
+            Err(Failure::new(Kind::Format, "rename it, or open another file", report))
         }
     }
 }

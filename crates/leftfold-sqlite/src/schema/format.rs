@@ -14,12 +14,12 @@ pub(crate) const FORMAT: u32 = 5;
 
 /// Reads the file for the first time, and refuses one that Leftfold can't use. Writes nothing.
 pub(crate) fn recognise(connection: &Connection) -> Result<(), Failure> {
-    const NO_DATABASE: &str = "name another file, or put back a backup";
-    const RECODE: &str = "name another file, or copy what is in it into a new one that has UTF-8";
+    const NO_DATABASE: &str = "open another file, or restore a backup";
+    const RECODE: &str = "open another file, or copy the contents into a new one with UTF-8";
     let encoding: String =
         connection.pragma_query_value(None, "encoding", |row| row.get(0)).map_err(|error| {
             if error.sqlite_error_code() == Some(ErrorCode::NotADatabase) {
-                let report = "it is not a SQLite database, or its beginning is damaged";
+                let report = "it is not a SQLite database, or its header is damaged";
                 return Failure::new(Kind::Format, NO_DATABASE, report);
             }
             error.into()
@@ -36,7 +36,8 @@ pub(crate) fn recognise(connection: &Connection) -> Result<(), Failure> {
 pub(super) fn check_format(format: Option<u32>) -> Result<(), Failure> {
     match format {
         Some(newer) if newer > FORMAT => {
-            let report = format!("it has format {newer}, and this program reads formats up to {FORMAT}");
+            let report =
+                format!("it has format {newer}, and this version of Leftfold reads formats up to {FORMAT}");
             Err(Failure::new(Kind::Format, "use a newer version of Leftfold", report))
         }
         _ => Ok(()),
@@ -71,7 +72,7 @@ fn format_in_meta(connection: &Connection) -> Result<Option<u32>, Failure> {
     let sql = "SELECT CAST(value AS TEXT) FROM leftfold_meta WHERE key = 'format'";
     let text: Option<String> = connection.query_row(sql, [], |row| row.get(0)).optional()?;
     let read = |text: String| {
-        text.parse().map_err(|_| Failure::damaged(format!("leftfold_meta says that it has format {text:?}")))
+        text.parse().map_err(|_| Failure::damaged(format!("leftfold_meta has the invalid format {text:?}")))
     };
     text.map(read).transpose()
 }
@@ -91,5 +92,7 @@ pub(crate) fn partitions(connection: &Connection) -> Result<u16, Failure> {
     text.as_deref()
         .and_then(|text| text.parse().ok())
         .filter(|number| (1..=MAX_PARTITIONS).contains(number))
-        .ok_or_else(|| Failure::damaged(format!("leftfold_meta says that it has {text:?} partitions")))
+        .ok_or_else(|| {
+            Failure::damaged(format!("leftfold_meta has the invalid number of partitions {text:?}"))
+        })
 }

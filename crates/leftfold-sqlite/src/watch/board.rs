@@ -90,7 +90,10 @@ impl Board {
                     drop(stay_open);
                 })
                 .map_err(|error| {
-                    let message = format!("could not start watching {}", self.path.display());
+                    let message = format!(
+                        "could not start the thread that watches {}; check the system's limit of threads",
+                        self.path.display()
+                    );
                     Error::new(Kind::Store, message).with_source(error)
                 })?;
             waiting.thread = Thread::Looking;
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_commit_of_this_process_is_put_up_without_a_look_at_the_file() {
+    async fn a_commit_of_this_process_is_published_without_reading_the_file() {
         let board = board();
         let (_guard, mut known) = board.wait().unwrap();
         let beyond = Mark::default();
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_stops_waiting_is_not_counted() {
+    async fn a_task_that_stops_waiting_is_not_counted() {
         let board = board();
         let first = board.wait().unwrap();
         let second = board.wait().unwrap();

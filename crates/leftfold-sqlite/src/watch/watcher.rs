@@ -44,7 +44,7 @@ impl Board {
                 Err(failure) => {
                     // Commits of this process still wake the waiting tasks; the next look tries
                     // again.
-                    tracing::warn!(path = %self.path.display(), ?failure, "could not look for commits of others");
+                    tracing::warn!(path = %self.path.display(), ?failure, "could not look for commits of other processes");
                     view = None;
                 }
             }

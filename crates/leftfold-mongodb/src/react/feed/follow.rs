@@ -13,15 +13,15 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::MongoFeed;
 use super::place::Place;
-use super::stream::{Change, Source, Stream, Trouble, request};
-use crate::connection::{Base, patiently};
+use super::stream::{Change, Source, Stream, StreamError, request};
+use crate::connection::{Base, with_timeout};
 use crate::error::Failure;
 
 /// The reason given when a feed has to start over after a switch.
-const SWITCHED: &str = "another generation of what is followed became live";
+const SWITCHED: &str = "a projection was switched to another generation";
 
 pub(super) type Step =
-    Pin<Box<dyn Future<Output = Result<(Stream, Option<RawDocumentBuf>), Trouble>> + Send>>;
+    Pin<Box<dyn Future<Output = Result<(Stream, Option<RawDocumentBuf>), StreamError>> + Send>>;
 
 impl MongoFeed {
     /// Follows documents from a place on, or from now on.
@@ -61,7 +61,7 @@ impl MongoFeed {
                 first = stream.next_if_any().await?;
             }
             let Some(token) = stream.resume_token() else {
-                return Err(Failure::damaged("the server does not tell where its change stream begins"));
+                return Err(Failure::damaged("the server did not report the start of its change stream"));
             };
             Ok((stream, feed.source.place(token, first.as_deref())))
         };
@@ -74,7 +74,7 @@ impl MongoFeed {
     pub(super) async fn answer(
         &mut self,
         until: Option<Instant>,
-    ) -> Option<Result<Option<RawDocumentBuf>, Trouble>> {
+    ) -> Option<Result<Option<RawDocumentBuf>, StreamError>> {
         if self.pending.is_none() {
             self.pending = Some(self.step());
         }
@@ -121,7 +121,7 @@ impl MongoFeed {
     /// differ.
     pub(super) async fn look(&mut self) {
         self.looked = Instant::now();
-        match patiently(self.source.switches()).await {
+        match with_timeout(self.source.switches()).await {
             Ok(switches) if switches == self.source.switches => {}
             Ok(_) => self.lost = Some(SWITCHED.to_owned()),
             // The next check finds out.

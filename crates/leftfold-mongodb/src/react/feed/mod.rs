@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use self::follow::Step;
 use self::place::Place;
 pub(super) use self::stream::has_changes;
-use self::stream::{Source, Stream, Trouble};
+use self::stream::{Source, Stream, StreamError};
 use crate::error::Failure;
 
 /// The longest single wait.
@@ -64,8 +64,8 @@ impl DocumentFeed for MongoFeed {
                         break;
                     }
                 }
-                Some(Err(Trouble::Lost(why))) => self.lost = Some(why),
-                Some(Err(Trouble::Failed(failure))) => {
+                Some(Err(StreamError::Lost(why))) => self.lost = Some(why),
+                Some(Err(StreamError::Failed(failure))) => {
                     let is_hopeless =
                         !matches!(failure.kind(), Kind::Unavailable | Kind::Contended | Kind::Unknown);
                     self.failed = Some(failure);

@@ -12,7 +12,7 @@ use mongodb::change_stream::event::ResumeToken;
 use tokio::time::timeout;
 
 use super::place::{Of, Place, collection, time_of};
-use crate::connection::{Base, patiently};
+use crate::connection::{Base, with_timeout};
 use crate::encoding::ids;
 use crate::error::{Failure, code};
 use crate::react::documents::collection_of;
@@ -44,7 +44,7 @@ pub(super) struct Source {
 }
 
 /// The reason why there is no answer.
-pub(super) enum Trouble {
+pub(super) enum StreamError {
     Lost(String),
     Failed(Failure),
 }
@@ -88,23 +88,24 @@ impl Source {
     }
 
     /// Opens the stream at a place. Distinguishes a lost place from a server failure.
-    pub(super) async fn open(&self, place: Option<Place>) -> Result<Stream, Trouble> {
+    pub(super) async fn open(&self, place: Option<Place>) -> Result<Stream, StreamError> {
         let is_placed = place.is_some();
-        let opened = patiently(async { Ok(self.stream(place).await) }).await.map_err(Trouble::Failed)?;
+        let opened =
+            with_timeout(async { Ok(self.stream(place).await) }).await.map_err(StreamError::Failed)?;
         let error = match opened {
             Ok(stream) => return Ok(stream),
             Err(error) => error,
         };
         let code = code(&error);
         match (judge(error), code) {
-            (Trouble::Failed(failure), Some((code, report)))
+            (StreamError::Failed(failure), Some((code, report)))
                 if is_placed && failure.kind() == Kind::Store && !REFUSED.contains(&code) =>
             {
                 // Servers have many codes for an invalid place. If a stream without one works, the
                 // place is lost.
                 match self.stream(None).await {
-                    Ok(_) => Err(Trouble::Lost(report)),
-                    Err(_) => Err(Trouble::Failed(failure)),
+                    Ok(_) => Err(StreamError::Lost(report)),
+                    Err(_) => Err(StreamError::Failed(failure)),
                 }
             }
             (trouble, _) => Err(trouble),
@@ -162,7 +163,7 @@ impl Source {
         }
         let Some(on) = self.on.get(name) else { return Ok(Change::Nothing) };
         let id = change.get_document("documentKey")?.get("_id")?;
-        let id = id.ok_or_else(|| Failure::damaged("it names no document"))?;
+        let id = id.ok_or_else(|| Failure::damaged("the change names no document"))?;
         Ok(match (on, id) {
             (DocumentSource::Plain(_), id) => Change::Document(on, ids::of(id)?),
             (DocumentSource::Projection(_), bson::RawBsonRef::String(id)) => {
@@ -175,26 +176,26 @@ impl Source {
 }
 
 /// Requests a change. After an error, the caller opens the stream again.
-pub(super) async fn request(mut stream: Stream) -> Result<(Stream, Option<RawDocumentBuf>), Trouble> {
+pub(super) async fn request(mut stream: Stream) -> Result<(Stream, Option<RawDocumentBuf>), StreamError> {
     let change = match timeout(SILENCE, stream.next_if_any()).await {
         Ok(Ok(change)) => change,
         Ok(Err(error)) => return Err(judge(error)),
-        Err(_) => return Err(Trouble::Failed(Failure::silent())),
+        Err(_) => return Err(StreamError::Failed(Failure::silent())),
     };
     if change.is_none() && !stream.is_alive() {
         let report = "the server has ended the change stream";
-        return Err(Trouble::Failed(Failure::new(Kind::Unavailable, "try again", report)));
+        return Err(StreamError::Failed(Failure::new(Kind::Unavailable, "try again", report)));
     }
     Ok((stream, change))
 }
 
 /// Distinguishes a lost place from a failed connection.
-fn judge(error: mongodb::error::Error) -> Trouble {
+fn judge(error: mongodb::error::Error) -> StreamError {
     match code(&error) {
         Some((code, report)) if LOST.contains(&code) || error.contains_label(NOT_RESUMABLE) => {
-            Trouble::Lost(report)
+            StreamError::Lost(report)
         }
-        _ => Trouble::Failed(error.into()),
+        _ => StreamError::Failed(error.into()),
     }
 }
 
@@ -210,7 +211,7 @@ pub(in crate::react) async fn has_changes(
     let last = hello.get_document("lastWrite").and_then(|write| write.get_document("opTime"));
     let now = last.and_then(|time| time.get_timestamp("ts"));
     let now = now.map_err(|error| {
-        Failure::damaged(format!("a server that does not say when it was written to: {error}"))
+        Failure::damaged(format!("the server did not report the time of its last write: {error}"))
     })?;
     let source = Source::of(base, on).await?;
     if place.switches != source.switches {
@@ -219,8 +220,8 @@ pub(in crate::react) async fn has_changes(
     let mut stream = match source.stream_that_waits(Some(place), GLANCE).await {
         Ok(stream) => stream,
         Err(error) => match judge(error) {
-            Trouble::Lost(_) => return Ok(true),
-            Trouble::Failed(failure) => return Err(failure),
+            StreamError::Lost(_) => return Ok(true),
+            StreamError::Failed(failure) => return Err(failure),
         },
     };
     // The server answers as soon as it has no more results. Its token tells how far it has looked.

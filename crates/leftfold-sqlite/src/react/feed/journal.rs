@@ -78,22 +78,22 @@ pub(super) fn read(
     {
         let seq = row.get_ref(0)?.as_i64()?;
         if seq != through + 1 {
-            return Ok(Page::Lost(format!("the journal has nothing between entries {through} and {seq}")));
+            return Ok(Page::Lost(format!("the journal has no entries between {through} and {seq}")));
         }
         through = seq;
         let Some(on) = on.get(row.get_ref(1)?.as_str()?) else { continue };
         let value = row.get_ref(2)?;
         if value == ValueRef::Null {
-            return Ok(Page::Lost(format!("changes of {on} before entry {seq} were not noted")));
+            return Ok(Page::Lost(format!("changes of {on} before entry {seq} were not recorded")));
         }
         let Some(id) = documents::id(value) else {
-            tracing::warn!(%on, id = ?value, "what changed has an id that no document can have");
+            tracing::warn!(%on, id = ?value, "skipped a change: no document can have this id");
             continue;
         };
         found += usize::from(documents.entry(on.clone()).or_default().insert(id));
     }
     if through == at && last != at {
-        return Ok(Page::Lost(format!("the journal is at entry {last}, and has nothing after {at}")));
+        return Ok(Page::Lost(format!("the journal is at entry {last}, and has no entries after {at}")));
     }
     Ok(Page::Changes { documents, through, more: through < last })
 }

@@ -76,7 +76,7 @@ impl DocumentFeed for SqliteFeed {
                 Look::NotFollowed => {
                     let all = self.on.values().cloned().collect();
                     self.store.inner.writer.run(FollowWork(all)).await?;
-                    let why = "changes were not noted for a while: triggers or tables were dropped";
+                    let why = "changes were not recorded for a while: triggers or tables were dropped";
                     return Ok(FeedItem::Lost(why.to_owned()));
                 }
             };
