@@ -47,7 +47,7 @@ async fn what_is_no_file_of_ours_is_refused_and_left_alone() {
     let directory = tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     refused(directory.path(), Kind::Store, &["is a directory", "name a file"]).await;
-    refused(&path("none/store.db"), Kind::Store, &["no directory", "none", "make it"]).await;
+    refused(&path("none/store.db"), Kind::Store, &["no directory", "none", "create it"]).await;
     refused(Path::new("/proc/store.db"), Kind::Store, &["check that its directory exists"]).await;
 
     std::fs::write(path("text"), "Dear diary, ".repeat(1_000)).unwrap();

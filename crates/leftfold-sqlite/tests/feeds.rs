@@ -64,7 +64,7 @@ async fn what_another_program_writes_is_read() {
     let [a, b, d, e] = &found.documents[..] else { panic!("{found:?}") };
     assert_eq!(*a, FoundDocument::new(id("a"), Json::stored("{\"n\":1}")));
     assert_eq!(*e, FoundDocument::new(id("e"), Json::stored("[2]")));
-    for (one, name, why) in [(b, "b", "valid JSON"), (d, "d", "no text")] {
+    for (one, name, why) in [(b, "b", "valid JSON"), (d, "d", "not text")] {
         assert!(one.id == id(name) && one.body.as_ref().is_err_and(|said| said.contains(why)), "{one:?}");
     }
     let there = ["a", "b", "d", "e"].map(id);

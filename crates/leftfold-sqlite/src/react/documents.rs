@@ -83,7 +83,7 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
         (DocumentSource::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
         (DocumentSource::Plain(_), Ok(text)) => match Json::parse(text) {
             Ok(json) => Ok(json.into()),
-            Err(error) => Err(format!("the column `body` is not JSON: {error}")),
+            Err(error) => Err(format!("the column `body` can't be read: {error}")),
         },
         (_, Err(error)) => Err(format!("the column `body` is not text: {error}")),
     }))
