@@ -20,7 +20,7 @@ use crate::error::{Invalid, Result};
 use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::log::LogPage;
 use crate::mark::{Lane, Mark};
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// A projection as the engine uses it.
 pub(crate) struct Folder<P: Projection> {
@@ -454,9 +454,10 @@ fn waits<E>(streams: &mut DocumentCache<()>, place: Place<'_>, event: &Event<E>)
     if streams.is_empty() {
         return false;
     }
+    mutant!(ParkAndGoOn => return false);
     let id = DocumentId::from(&event.stream);
     let parked = streams.get(&id).and_then(DocumentSlot::parked);
-    if parked.is_none_or(|parked| event.position < parked.position) || planted(Bug::ParkAndGoOn) {
+    if parked.is_none_or(|parked| event.position < parked.position) {
         return false;
     }
     if let Some(slot) = streams.touch(&id, 0) {

@@ -9,8 +9,9 @@ use tokio::sync::watch;
 
 use super::batch::Folder;
 use super::mend::Mended;
+use super::options::FoldOptions;
 use super::projection::Projection;
-use super::projector::{Ended, FoldOptions, Projector};
+use super::projector::{Ended, Projector};
 use super::pulse::{Pulse, SharedPulse};
 use crate::documents::Collection;
 use crate::env::Env;

@@ -13,7 +13,7 @@ use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, Log, LogPage};
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::store::Store;
 
 /// A part of the log to read again.
@@ -43,9 +43,8 @@ impl Replay {
                 from.advance(&partition.into(), page.through.0);
                 // Events after the end were read but must not be presented.
                 page.events.retain(|event| event.position <= end);
-                if !planted(Bug::ReplayTooFar) {
-                    page.through = page.through.min(end);
-                }
+                mutant!(ReplayTooFar => return Ok(Some((partition, page))));
+                page.through = page.through.min(end);
                 Ok(Some((partition, page)))
             }
             Self::Stream { stream, after, through } => {
@@ -54,9 +53,7 @@ impl Replay {
                 let Some(last) = events.last() else { return Ok(None) };
                 *after = last.revision;
                 let (partition, position) = (last.partition, last.position);
-                if planted(Bug::RetryOutOfOrder) {
-                    events.reverse();
-                }
+                mutant!(RetryOutOfOrder => events.reverse());
                 Ok(Some((partition, LogPage { events, through: position, more: true })))
             }
         }

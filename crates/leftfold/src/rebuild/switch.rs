@@ -14,7 +14,7 @@ use crate::documents::{
 use crate::error::{Error, Kind, Result};
 use crate::fold::{Ended, ErasedProjection, SharedPulse, Work, WorkerContext, stopped};
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::store::Store;
 
 /// The time to wait for a switch to a generation of another code version, before withdrawing it.
@@ -43,22 +43,22 @@ pub(super) async fn complete<S: Store>(
         if live != name.generation(known.live.number) {
             return Ok(());
         }
-        let is_frozen = frozen(&checkpoint.mark);
+        let mut frozen_for = frozen(&checkpoint.mark);
+        mutant!(SwitchUnfrozen => frozen_for = known.switching.as_ref().map(|switching| switching.ticket));
         match &known.switching {
-            None if is_frozen.is_none() => return Ok(()),
+            None if frozen_for.is_none() => return Ok(()),
             None => drop(store_frozen(store, &live, &checkpoint, None).await?),
-            Some(switching) if is_frozen == Some(switching.ticket) || planted(Bug::SwitchUnfrozen) => {
+            Some(switching) if frozen_for == Some(switching.ticket) => {
                 let to = folded(&checkpoint.mark);
                 let is_ours =
                     known.version_of(switching.to).is_none_or(|made_by| made_by == part.fingerprint());
-                let caught_up = if planted(Bug::SwitchBehind) {
-                    true
-                } else if asked || is_ours {
+                let mut caught_up = if asked || is_ours {
                     catch_up(part, setting, switching.to, &to, stop).await?
                 } else {
                     let at = store.checkpoint(&name.generation(switching.to)).await?.mark;
                     at.covers(&to)
                 };
+                mutant!(SwitchBehind => caught_up = true);
                 if !caught_up && !asked && !is_ours && !*stop.borrow() {
                     if begun.elapsed() > GRACE {
                         let ticket = switching.ticket;
@@ -76,7 +76,7 @@ pub(super) async fn complete<S: Store>(
             Some(switching) => {
                 // If it is frozen for a later switch, this process has not heard of that switch
                 // yet.
-                if is_frozen.is_none_or(|other| other < switching.ticket) {
+                if frozen_for.is_none_or(|other| other < switching.ticket) {
                     store_frozen(store, &live, &checkpoint, Some(switching.ticket)).await?;
                 }
             }

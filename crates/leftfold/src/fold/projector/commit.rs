@@ -1,0 +1,188 @@
+//! Commits of batches: each changed document is written once, together with the checkpoint.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use super::super::pipes::{Settled, submit};
+use super::super::slot::Delta;
+use super::run::Run;
+use crate::budget::Use;
+use crate::documents::{Advance, Checkpoint, CollectionWrites, Commit, Tally};
+use crate::error::{Error, Kind, Result};
+use crate::fold::Projection;
+use crate::mutant;
+use crate::store::Store;
+
+/// A batch that is being committed.
+pub(super) struct InFlight {
+    /// The result of the commit, and its duration.
+    task: JoinSet<Result<(Settled, Duration)>>,
+    commit: Arc<Commit>,
+    deltas: Vec<Delta>,
+    batch: u64,
+    /// The number of the same batch in the cache of parked streams.
+    stream_batch: u64,
+    /// The counters that belong to no single document.
+    tally: Tally,
+}
+
+impl<S: Store, P: Projection> Run<'_, S, P> {
+    /// Ends the batch if it is due. Returns `false` if another worker does this work.
+    pub(super) async fn cut_if_due(&mut self) -> Result<bool> {
+        let Some(begun) = self.begun else { return Ok(true) };
+        let options = &self.projector.options;
+        let due = (self.at_head && self.in_flight.is_none())
+            || self.desk.documents.touched_bytes() > options.batch_bytes
+            || begun.elapsed() > options.batch_time
+            || options.budget.allowance(Use::Request) == 0
+            || self.desk.suspect;
+        if due { self.cut().await } else { Ok(true) }
+    }
+
+    /// Writes the current batch and waits for the result. After a conflict the batch is current
+    /// again and is written again.
+    pub(super) async fn finish(&mut self) -> Result<bool> {
+        loop {
+            if self.begun.is_some() && !self.cut().await? || !self.wait().await? {
+                return Ok(false);
+            }
+            if self.begun.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Ends the batch: repairs failed folds, then passes the writes to the store.
+    async fn cut(&mut self) -> Result<bool> {
+        if !self.wait().await? {
+            return Ok(false);
+        }
+        let documents = loop {
+            self.repair().await?;
+            match self.on_desk(|desk| desk.documents.cut()).await? {
+                Ok(cut) => break cut,
+                Err(_) => self.desk.suspect = true,
+            }
+        };
+        let streams = self.desk.streams.cut().unwrap_or_default();
+        self.begun = None;
+        let (of_documents, of_streams) = (documents.total(), streams.total());
+        let counted = std::mem::take(&mut self.desk.tally);
+        let mut tally = self.checkpoint.tally.clone();
+        tally.absorb(&counted);
+        tally.applied += of_documents.applied;
+        tally.set_aside += of_documents.set_aside + of_streams.set_aside;
+        tally.parked += of_documents.parked + of_streams.parked;
+        let collection = &self.projector.folder.collection;
+        let mut changes = Vec::with_capacity(2);
+        if !streams.writes.is_empty() {
+            changes.push(CollectionWrites { collection: collection.streams(), writes: streams.writes });
+        }
+        changes.push(CollectionWrites { collection: collection.clone(), writes: documents.writes });
+        let to = Checkpoint { mark: self.desk.progress.clone(), tally };
+        let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
+        let commit = Arc::new(Commit { advance: Some(advance), changes });
+        let span = tracing::debug_span!(
+            "commit",
+            projection = %collection,
+            events = counted.events,
+            documents = documents.deltas.len(),
+            position = %self.desk.progress,
+        );
+        let mut task = JoinSet::new();
+        let submitted = submit(self.projector.store.clone(), commit.clone(), self.projector.env.random());
+        let submitted = submitted.instrument(span);
+        task.spawn(async move {
+            let begun = Instant::now();
+            Ok((submitted.await?, begun.elapsed()))
+        });
+        let (batch, stream_batch, deltas) = (documents.batch, streams.batch, documents.deltas);
+        self.in_flight = Some(InFlight { task, commit, deltas, batch, stream_batch, tally: counted });
+        Ok(true)
+    }
+
+    /// Waits until nothing is in flight.
+    async fn wait(&mut self) -> Result<bool> {
+        while self.in_flight.is_some() {
+            let settled = wait_for(&mut self.in_flight).await?;
+            if !self.settled(settled) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Handles the result of the batch in flight. Returns `false` if another worker does this work.
+    pub(super) fn settled(&mut self, (settled, took): (Settled, Duration)) -> bool {
+        let Some(InFlight { commit, deltas, batch, stream_batch, tally, .. }) = self.in_flight.take() else {
+            return true;
+        };
+        let Some(advance) = &commit.advance else { return true };
+        match settled {
+            Settled::Applied => {
+                self.rate.count(tally.events);
+                self.projector.show(|pulse| pulse.figures.committed(tally.events, deltas.len(), took));
+                self.checkpoint = advance.to.clone();
+                self.desk.documents.settle(batch);
+                self.desk.streams.settle(stream_batch);
+                self.weigh();
+                true
+            }
+            Settled::Conflict(conflict) => {
+                let collection = &self.projector.folder.collection;
+                // Another worker does this work, or this commit was applied without an answer, or a
+                // stream that this batch parks was changed meanwhile. All are rare enough to start
+                // over.
+                if conflict.checkpoint || commit.changes.len() > 1 {
+                    return false;
+                }
+                tracing::debug!(projection = %collection, documents = conflict.documents.len(), "conflict, folding anew");
+                // The batch joins the current one again, and documents that another writer changed
+                // are folded again.
+                let writes = commit.changes.iter().filter(|changes| changes.collection == *collection);
+                let undone = writes.flat_map(|changes| &changes.writes);
+                let undone = undone.map(|write| (write.record.id.clone(), write.expected.clone()));
+                self.desk.documents.undo(undone.zip(deltas));
+                self.desk.suspect = true;
+                for (_, id) in &conflict.documents {
+                    mutant!(KeepAfterConflict => continue);
+                    if let Some(slot) = self.desk.documents.touch(id, 0) {
+                        slot.distrust();
+                    }
+                }
+                self.desk.tally.absorb(&tally);
+                self.desk.tally.conflicts += conflict.documents.len() as u64;
+                self.begun.get_or_insert_with(Instant::now);
+                true
+            }
+        }
+    }
+
+    /// Accounts for cached documents in the memory budget, and empties the cache if there is no
+    /// room.
+    fn weigh(&mut self) {
+        let documents = &mut self.desk.documents;
+        let _ = self.in_hand.resize(documents.touched_bytes());
+        if self.kept.resize(documents.bytes().saturating_sub(documents.touched_bytes())).is_err() {
+            documents.forget();
+            self.desk.streams.forget();
+            // The remaining documents are about to be written.
+            let _ = self.kept.resize(0);
+        }
+    }
+}
+
+pub(super) async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<(Settled, Duration)> {
+    let Some(in_flight) = in_flight else { return std::future::pending().await };
+    match in_flight.task.join_next().await {
+        Some(Ok(settled)) => settled,
+        Some(Err(error)) => {
+            Err(Error::new(Kind::Stopped, "committing a batch: the task ended").with_source(error))
+        }
+        None => std::future::pending().await,
+    }
+}
