@@ -133,18 +133,18 @@ impl<S: Store> Leftfold<S> {
 
     /// Adds a projection.
     pub fn projection<P: Projection>(mut self, projection: P) -> Self {
-        let part = Running::new(projection).map(|running| {
-            let part: Arc<dyn InspectProjection<S>> = Arc::new(running);
-            part
+        let projection = Running::new(projection).map(|running| {
+            let projection: Arc<dyn InspectProjection<S>> = Arc::new(running);
+            projection
         });
-        self.projections.push(part);
+        self.projections.push(projection);
         self
     }
 
     /// Adds a projection of another application on the same store. If this application [takes
     /// over](Ready::take_over) from the other one, folding continues without a pause.
     pub fn projection_of(mut self, app: &App<S>, name: &str) -> Self {
-        self.projections.push(app.part(name).cloned());
+        self.projections.push(app.projection(name).cloned());
         self
     }
 
@@ -180,11 +180,11 @@ impl<S: Store> Leftfold<S> {
 
     async fn opened(self) -> Result<Assembled<S>> {
         let assembled = self.assembled()?;
-        let Inner { setting: WorkerContext { store, env, .. }, parts, .. } = &*assembled.0.0;
-        for part in parts {
-            let name = part.collection();
+        let Inner { context: WorkerContext { store, env, .. }, projections, .. } = &*assembled.0.0;
+        for projection in projections {
+            let name = projection.collection();
             store.prepare(name).await?;
-            change(store, &**env, name, |known| known.recorded(part.fingerprint())).await?;
+            change(store, &**env, name, |known| known.recorded(projection.fingerprint())).await?;
             tidy(store, &**env, name).await?;
         }
         Ok(assembled)
@@ -192,17 +192,21 @@ impl<S: Store> Leftfold<S> {
 
     /// Builds the application without creating anything in the store.
     fn assembled(self) -> Result<Assembled<S>> {
-        let parts = self.projections.into_iter().collect::<Result<Vec<_>>>()?;
-        for (at, part) in parts.iter().enumerate() {
-            let name = part.collection();
-            if parts[..at].iter().any(|other| other.collection() == name) {
+        let projections = self.projections.into_iter().collect::<Result<Vec<_>>>()?;
+        for (at, projection) in projections.iter().enumerate() {
+            let name = projection.collection();
+            if projections[..at].iter().any(|other| other.collection() == name) {
                 return Err(Invalid::new("projection", name.as_str(), "each name once").into());
             }
         }
         let owner = self.worker.unwrap_or_else(|| event_id(&*self.env).to_string());
-        let setting = WorkerContext { store: self.store, env: self.env, options: self.options, owner };
-        let app =
-            App(Arc::new(Inner { setting, parts, workers: Mutex::default(), reacting: OnceLock::new() }));
+        let context = WorkerContext { store: self.store, env: self.env, options: self.options, owner };
+        let app = App(Arc::new(Inner {
+            context,
+            projections,
+            workers: Mutex::default(),
+            reacting: OnceLock::new(),
+        }));
         Ok((app, self.reactions, self.react))
     }
 
@@ -220,7 +224,7 @@ impl<S: Store> Leftfold<S> {
         let (app, reactions, react) = self.opened().await?;
         let reactions = match react {
             Some(react) => {
-                let WorkerContext { store, owner, .. } = &app.0.setting;
+                let WorkerContext { store, owner, .. } = &app.0.context;
                 Some(react(store.clone(), reactions, owner.clone()).await?)
             }
             None => None,
@@ -247,8 +251,9 @@ impl<S: Store> Ready<S> {
     /// another application. They keep running while that one stops and this one starts.
     pub async fn take_over(&mut self, from: &App<S>) {
         let mut theirs = from.0.workers.lock().await;
-        let is_ours =
-            |worker: &mut Worker<S>| self.app.0.parts.iter().any(|part| Arc::ptr_eq(part, &worker.part));
+        let is_ours = |worker: &mut Worker<S>| {
+            self.app.0.projections.iter().any(|projection| Arc::ptr_eq(projection, &worker.projection))
+        };
         let taken: Vec<_> = theirs.extract_if(.., is_ours).collect();
         self.app.0.workers.lock().await.extend(taken);
     }
@@ -258,14 +263,14 @@ impl<S: Store> Ready<S> {
         let Self { app, reactions, rebuilds } = self;
         {
             let mut workers = app.0.workers.lock().await;
-            for part in &app.0.parts {
-                let known = workers.iter().position(|worker| Arc::ptr_eq(&worker.part, part));
+            for projection in &app.0.projections {
+                let known = workers.iter().position(|worker| Arc::ptr_eq(&worker.projection, projection));
                 let at = known.unwrap_or_else(|| {
-                    workers.push(Worker::start(part.clone(), app.0.setting.clone()));
+                    workers.push(Worker::start(projection.clone(), app.0.context.clone()));
                     workers.len() - 1
                 });
                 if rebuilds {
-                    workers[at].rebuild_if_changed(app.0.setting.clone());
+                    workers[at].rebuild_if_changed(app.0.context.clone());
                 }
             }
         }
@@ -288,8 +293,8 @@ impl<S> Clone for App<S> {
 }
 
 struct Inner<S> {
-    setting: WorkerContext<S>,
-    parts: Vec<Arc<dyn InspectProjection<S>>>,
+    context: WorkerContext<S>,
+    projections: Vec<Arc<dyn InspectProjection<S>>>,
     workers: Mutex<Vec<Worker<S>>>,
     reacting: OnceLock<Arc<dyn Reacts>>,
 }
@@ -320,7 +325,7 @@ impl<S: Store> App<S> {
         expected: impl Into<Expected>,
         events: Vec<NewEvent>,
     ) -> Result<Appended, AppendError> {
-        let env = &*self.0.setting.env;
+        let env = &*self.0.context.env;
         let entry = |event: NewEvent| Entry {
             id: event.id.unwrap_or_else(|| event_id(env)),
             kind: event.kind,
@@ -329,7 +334,7 @@ impl<S: Store> App<S> {
             metadata: event.metadata,
         };
         let entries = events.into_iter().map(entry).collect();
-        self.0.setting.store.append(StreamId::new(stream)?, expected.into(), entries).await
+        self.0.context.store.append(StreamId::new(stream)?, expected.into(), entries).await
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "a unit struct reads better without an ampersand")]
@@ -340,17 +345,17 @@ impl<S: Store> App<S> {
 
     /// Reads a document of a collection as any type it deserializes to.
     pub fn get_as<D: DeserializeOwned>(&self, collection: &str, id: &str) -> Get<S, D> {
-        Get::new(self.0.setting.store.clone(), collection, id)
+        Get::new(self.0.context.store.clone(), collection, id)
     }
 
     /// Waits until every projection has folded, or set aside, all events that are in the log now.
     pub async fn caught_up(&self) -> Result<()> {
-        let (store, parts) = (&self.0.setting.store, &self.0.parts);
+        let (store, projections) = (&self.0.context.store, &self.0.projections);
         let head = store.heads().await?;
-        for part in parts {
-            let mut at = store.checkpoint(part.collection()).await?.mark;
+        for projection in projections {
+            let mut at = store.checkpoint(projection.collection()).await?.mark;
             while !at.covers(&head) {
-                at = store.advanced(part.collection(), &at).await?;
+                at = store.advanced(projection.collection(), &at).await?;
             }
         }
         Ok(())
@@ -358,18 +363,18 @@ impl<S: Store> App<S> {
 
     /// Returns the names of the projections.
     pub fn projections(&self) -> impl Iterator<Item = &Collection> {
-        self.0.parts.iter().map(|part| part.collection())
+        self.0.projections.iter().map(|projection| projection.collection())
     }
 
     /// Returns the documents of a projection that an event belongs to; none if that can't be
     /// determined.
     pub fn documents_of(&self, collection: &str, event: Event) -> Result<Vec<DocumentId>> {
-        Ok(self.part(collection)?.documents_of(event))
+        Ok(self.projection(collection)?.documents_of(event))
     }
 
     /// Returns the underlying store.
     pub fn store(&self) -> &S {
-        &self.0.setting.store
+        &self.0.context.store
     }
 
     /// Stops the workers: each finishes its current batch, and handlers of reactions have ten
@@ -390,15 +395,21 @@ impl<S: Store> App<S> {
     }
 
     /// Returns the number of the live generation of a projection.
-    async fn live(&self, part: &Arc<dyn InspectProjection<S>>) -> Result<u32> {
-        Ok(self.0.setting.store.generations(part.collection()).await?.live.number)
+    async fn live(&self, projection: &Arc<dyn InspectProjection<S>>) -> Result<u32> {
+        Ok(self.0.context.store.generations(projection.collection()).await?.live.number)
     }
 
-    fn part(&self, collection: &str) -> Result<&Arc<dyn InspectProjection<S>>> {
-        self.0.parts.iter().find(|part| part.collection().as_str() == collection).ok_or_else(|| {
-            let known: Vec<_> = self.0.parts.iter().map(|part| part.collection().as_str()).collect();
-            let message = format!("no projection is named {collection:?}; there are: {}", known.join(", "));
-            Error::new(Kind::Invalid, message)
-        })
+    fn projection(&self, collection: &str) -> Result<&Arc<dyn InspectProjection<S>>> {
+        self.0
+            .projections
+            .iter()
+            .find(|projection| projection.collection().as_str() == collection)
+            .ok_or_else(|| {
+                let known: Vec<_> =
+                    self.0.projections.iter().map(|projection| projection.collection().as_str()).collect();
+                let message =
+                    format!("no projection is named {collection:?}; there are: {}", known.join(", "));
+                Error::new(Kind::Invalid, message)
+            })
     }
 }

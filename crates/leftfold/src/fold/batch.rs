@@ -181,7 +181,7 @@ impl<D> FoldState<D> {
         }
     }
 
-    /// Creates a desk that works only on the documents put on it, and keeps the state needed to
+    /// Creates a state that works only on the documents put on it, and keeps the state needed to
     /// park.
     pub(crate) fn careful(progress: Mark) -> Self {
         Self { careful: true, ..Self::new(progress, usize::MAX) }
@@ -297,11 +297,11 @@ impl<P: Projection> Folder<P> {
 
     /// Returns the documents that the rest of a page needs and that are not in memory, in order of
     /// need.
-    pub(crate) fn missing(&self, desk: &FoldState<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
+    pub(crate) fn missing(&self, state: &FoldState<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
         let mut seen = HashSet::with_hasher(RandomState::default());
         let mut missing = Vec::new();
         let mut need = |id: &DocumentId| {
-            if !desk.documents.contains(id) && seen.insert(id.clone()) {
+            if !state.documents.contains(id) && seen.insert(id.clone()) {
                 missing.push(id.clone());
             }
         };
@@ -320,7 +320,7 @@ impl<P: Projection> Folder<P> {
     /// decoded.
     pub(crate) fn missing_streams(
         &self,
-        desk: &FoldState<P::Document>,
+        state: &FoldState<P::Document>,
         page: &Routed<P::Event>,
         some_parked: bool,
     ) -> Vec<DocumentId> {
@@ -335,7 +335,7 @@ impl<P: Projection> Folder<P> {
         });
         streams
             .map(DocumentId::from)
-            .filter(|id| !desk.streams.contains(id) && seen.insert(id.clone()))
+            .filter(|id| !state.streams.contains(id) && seen.insert(id.clone()))
             .collect()
     }
 
@@ -343,14 +343,14 @@ impl<P: Projection> Folder<P> {
     /// done. Documents that are not in memory are left alone.
     pub(crate) fn apply(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         page: &mut Routed<P::Event>,
         portion: Portion,
         now: Timestamp,
     ) -> bool {
         let (lane, begun) = (Lane::from(page.partition), Instant::now());
-        desk.tally.events += std::mem::take(&mut page.events);
-        desk.tally.ignored += std::mem::take(&mut page.ignored);
+        state.tally.events += std::mem::take(&mut page.events);
+        state.tally.ignored += std::mem::take(&mut page.ignored);
         let first = page.taken;
         let until = first.saturating_add(portion.events).min(page.steps.len());
         let (mut ahead, mut is_computed) = (Ahead::none(), first);
@@ -366,22 +366,22 @@ impl<P: Projection> Folder<P> {
             let position = step.position();
             self.folding.begin(page.partition, position, at);
             if number >= is_computed {
-                (ahead, is_computed) = self.compute_ahead(desk, &lane, &page.steps[..until], number, left);
+                (ahead, is_computed) = self.compute_ahead(state, &lane, &page.steps[..until], number, left);
             }
             match step {
                 Step::Fold(event, ids, bytes) => {
                     let folded = |nth| ahead.take(&page.steps, number, nth);
-                    self.fold_into(desk, (&lane, position.0, now), event, (ids, *bytes), folded);
+                    self.fold_into(state, (&lane, position.0, now), event, (ids, *bytes), folded);
                 }
-                Step::Broken(event, error) => self.set_aside(desk, (&lane, position.0, now), event, error),
+                Step::Broken(event, error) => self.set_aside(state, (&lane, position.0, now), event, error),
             }
-            desk.progress.advance(&lane, position.0);
+            state.progress.advance(&lane, position.0);
             page.taken += 1;
         }
         self.folding.end();
         let done = page.taken == page.steps.len();
         if done {
-            desk.progress.advance(&lane, page.through.0);
+            state.progress.advance(&lane, page.through.0);
         }
         done
     }
@@ -389,22 +389,22 @@ impl<P: Projection> Folder<P> {
     /// Folds an event into its documents. `computed` returns the results that were computed ahead.
     fn fold_into(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event<P::Event>,
         (ids, bytes): (&DocumentIds, usize),
         mut computed: impl FnMut(usize) -> Option<Folded<P::Document>>,
     ) {
-        let place = Place { lane, number, before: &desk.progress, now };
-        if !self.routes_by_stream() && waits(&mut desk.streams, place, event) {
+        let place = Place { lane, number, before: &state.progress, now };
+        if !self.routes_by_stream() && waits(&mut state.streams, place, event) {
             return;
         }
         for (id, nth) in ids.as_slice().iter().zip(0..) {
-            let Some(slot) = desk.documents.touch(id, bytes) else { continue };
+            let Some(slot) = state.documents.touch(id, bytes) else { continue };
             let fold = |document| computed(nth).unwrap_or_else(|| self.fold(document, event));
-            match slot.fold(place, event, desk.careful, fold) {
-                Effect::Skipped => desk.tally.skipped += 1,
-                Effect::Failed => desk.suspect = true,
+            match slot.fold(place, event, state.careful, fold) {
+                Effect::Skipped => state.tally.skipped += 1,
+                Effect::Failed => state.suspect = true,
                 Effect::Applied | Effect::SetAside => {}
             }
         }
@@ -414,25 +414,25 @@ impl<P: Projection> Folder<P> {
     /// stream, it stops the stream.
     fn set_aside(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event,
         error: &Error,
     ) {
-        let place = Place { lane, number, before: &desk.progress, now };
+        let place = Place { lane, number, before: &state.progress, now };
         let id = DocumentId::from(&event.stream);
         if self.routes_by_stream() {
-            let failed = desk.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
-            desk.suspect |= failed == Some(Effect::Failed);
-        } else if !waits(&mut desk.streams, place, event) {
-            if desk.stray.is_none() {
+            let failed = state.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
+            state.suspect |= failed == Some(Effect::Failed);
+        } else if !waits(&mut state.streams, place, event) {
+            if state.stray.is_none() {
                 let said = format!("{error} (revision {} of {})", event.revision, event.stream);
-                desk.stray = Some(said);
+                state.stray = Some(said);
             }
-            if !desk.streams.contains(&id) {
-                desk.streams.insert(id.clone(), DocumentSlot::absent());
+            if !state.streams.contains(&id) {
+                state.streams.insert(id.clone(), DocumentSlot::absent());
             }
-            if let Some(slot) = desk.streams.touch(&id, 0) {
+            if let Some(slot) = state.streams.touch(&id, 0) {
                 slot.fail(place, event, error);
                 slot.park(1);
             }

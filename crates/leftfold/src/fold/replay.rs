@@ -89,67 +89,67 @@ impl<P: Projection> Folder<P> {
         Ok(Replay::Stream { stream, after, through })
     }
 
-    /// Folds a part of the log into the documents on the desk only.
+    /// Folds a part of the log into the documents on the state only.
     pub(crate) async fn replay<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         mut replay: Replay,
     ) -> Result<()> {
         while let Some((partition, page)) = replay.next(store).await? {
             let mut page = self.route(partition, page);
-            let streams = self.missing_streams(desk, &page, true);
+            let streams = self.missing_streams(state, &page, true);
             if !streams.is_empty() {
-                self.load_streams(store, desk, streams).await?;
+                self.load_streams(store, state, streams).await?;
             }
-            self.apply_all(desk, &mut page, env).await;
+            self.apply_all(state, &mut page, env).await;
         }
         Ok(())
     }
 
-    /// Folds a page into the documents on the desk, and yields to other tasks in between.
+    /// Folds a page into the documents on the state, and yields to other tasks in between.
     pub(crate) async fn apply_all(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         page: &mut Routed<P::Event>,
         env: &dyn Env,
     ) {
         const PORTION: Portion = Portion { events: 512, time: Duration::from_millis(100) };
-        while !threads::blocking(|| self.apply(desk, page, PORTION, env.now())) {
+        while !threads::blocking(|| self.apply(state, page, PORTION, env.now())) {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Loads the stored documents onto the desk. Returns whether some have folded events that were
+    /// Loads the stored documents onto the state. Returns whether some have folded events that were
     /// not presented yet: then another worker is, or was, ahead.
     pub(crate) async fn load_documents<S: Store>(
         &self,
         store: &S,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         ids: Vec<DocumentId>,
     ) -> Result<bool> {
         let records = store.load(&self.collection, ids.clone()).await?;
-        let ahead = is_ahead(&records, &desk.progress);
-        desk.place(ids, records);
+        let ahead = is_ahead(&records, &state.progress);
+        state.place(ids, records);
         Ok(ahead)
     }
 
-    /// Loads the state of these streams onto the desk.
+    /// Loads the state of these streams onto the state.
     pub(crate) async fn load_streams<S: Store>(
         &self,
         store: &S,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         ids: Vec<DocumentId>,
     ) -> Result<()> {
         let records = store.load_current(&self.collection.streams(), ids.clone()).await?;
         for id in ids {
-            desk.streams.insert(id, DocumentSlot::absent());
+            state.streams.insert(id, DocumentSlot::absent());
         }
         for record in records {
-            match (&mut desk.taken_up, &record.header.parked) {
+            match (&mut state.taken_up, &record.header.parked) {
                 (Some(through), Some(parked)) if parked.anew => through.merge(&parked.through),
-                _ => desk.streams.insert(record.id.clone(), DocumentSlot::loaded(record)),
+                _ => state.streams.insert(record.id.clone(), DocumentSlot::loaded(record)),
             }
         }
         Ok(())
@@ -163,7 +163,7 @@ pub(crate) fn is_ahead(records: &[Record], progress: &Mark) -> bool {
 }
 
 impl<D: DeserializeOwned> FoldState<D> {
-    /// Puts stored documents on the desk; documents without a record are absent.
+    /// Puts stored documents on the state; documents without a record are absent.
     pub(crate) fn place(&mut self, ids: Vec<DocumentId>, records: Vec<Record>) {
         for id in ids {
             self.documents.insert(id, DocumentSlot::absent());

@@ -26,12 +26,12 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Code that was not `asked` to switch does not fold a generation of another version. It waits for
 /// other workers, and withdraws the switch if there are none.
 pub(super) async fn complete<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
     asked: bool,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<()> {
-    let (store, name) = (&setting.store, part.collection());
+    let (store, name) = (&context.store, projection.collection());
     let mut pause = Duration::from_millis(2);
     let begun = Instant::now();
     while !*stop.borrow() {
@@ -51,9 +51,9 @@ pub(super) async fn complete<S: Store>(
             Some(switching) if frozen_for == Some(switching.ticket) => {
                 let to = folded(&checkpoint.mark);
                 let is_ours =
-                    known.version_of(switching.to).is_none_or(|made_by| made_by == part.fingerprint());
+                    known.version_of(switching.to).is_none_or(|made_by| made_by == projection.fingerprint());
                 let mut caught_up = if asked || is_ours {
-                    catch_up(part, setting, switching.to, &to, stop).await?
+                    catch_up(projection, context, switching.to, &to, stop).await?
                 } else {
                     let at = store.checkpoint(&name.generation(switching.to)).await?.mark;
                     at.covers(&to)
@@ -62,7 +62,7 @@ pub(super) async fn complete<S: Store>(
                 if !caught_up && !asked && !is_ours && !*stop.borrow() {
                     if begun.elapsed() > GRACE {
                         let ticket = switching.ticket;
-                        change(store, &*setting.env, name, |known| known.withdrawn(ticket)).await?;
+                        change(store, &*context.env, name, |known| known.withdrawn(ticket)).await?;
                     }
                     sleep(Duration::from_millis(100)).await;
                     continue;
@@ -93,11 +93,11 @@ pub(super) async fn complete<S: Store>(
 
 /// Completes the switch under way for a worker whose live generation is frozen.
 pub(crate) fn complete_switch<'a, S: Store>(
-    part: &'a Arc<dyn ErasedProjection<S>>,
+    projection: &'a Arc<dyn ErasedProjection<S>>,
     context: &'a WorkerContext<S>,
     stop: &'a mut watch::Receiver<bool>,
 ) -> Work<'a, Result<()>> {
-    Box::pin(complete(part, context, false, stop))
+    Box::pin(complete(projection, context, false, stop))
 }
 
 /// Freezes or thaws a checkpoint if it is unchanged since it was read. Returns whether it was.
@@ -118,21 +118,21 @@ async fn store_frozen<S: Documents>(
 /// Folds a generation that is not live until it has reached a mark. Returns `false` if told to stop
 /// before.
 pub(super) async fn catch_up<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
     number: u32,
     to: &Mark,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<bool> {
     let (end, told) = watch::channel(false);
     let mut working = JoinSet::new();
-    let beside = WorkerContext { owner: format!("{} switching", setting.owner), ..setting.clone() };
-    working.spawn(fold_beside(part.clone(), beside, number, SharedPulse::default(), told));
+    let beside = WorkerContext { owner: format!("{} switching", context.owner), ..context.clone() };
+    working.spawn(fold_beside(projection.clone(), beside, number, SharedPulse::default(), told));
     let reached = async {
-        let generation = part.collection().generation(number);
-        let mut at = setting.store.checkpoint(&generation).await?.mark;
+        let generation = projection.collection().generation(number);
+        let mut at = context.store.checkpoint(&generation).await?.mark;
         while !at.covers(to) {
-            at = setting.store.advanced(&generation, &at).await?;
+            at = context.store.advanced(&generation, &at).await?;
         }
         Ok(())
     };
@@ -152,16 +152,16 @@ pub(super) async fn catch_up<S: Store>(
 /// Folds a generation that is not live, until it is deleted or a stop is requested. A generation
 /// that was live before may be frozen.
 pub(super) async fn fold_beside<S: Store>(
-    part: Arc<dyn ErasedProjection<S>>,
-    setting: WorkerContext<S>,
+    projection: Arc<dyn ErasedProjection<S>>,
+    context: WorkerContext<S>,
     number: u32,
     pulse: SharedPulse,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
-    let (store, name) = (setting.store.clone(), part.collection().clone());
+    let (store, name) = (context.store.clone(), projection.collection().clone());
     let generation = name.generation(number);
     loop {
-        let ended = part.fold(setting.clone(), number, false, pulse.clone(), stop.clone()).await?;
+        let ended = projection.fold(context.clone(), number, false, pulse.clone(), stop.clone()).await?;
         let checkpoint = store.checkpoint(&generation).await?;
         let known = store.generations(&name).await?;
         if ended == Ended::Stopped || !known.has(number) || known.live.number == number {
@@ -175,12 +175,12 @@ pub(super) async fn fold_beside<S: Store>(
 
 /// Switches to a generation, and waits until that is done.
 pub(super) async fn switch<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
     number: u32,
 ) -> Result<()> {
-    let (store, name) = (&setting.store, part.collection());
-    change(store, &*setting.env, name, |known| known.switching_to(number)).await?;
+    let (store, name) = (&context.store, projection.collection());
+    change(store, &*context.env, name, |known| known.switching_to(number)).await?;
     let (_running, mut stop) = watch::channel(false);
     let mut pause = Duration::from_millis(10);
     loop {
@@ -195,7 +195,7 @@ pub(super) async fn switch<S: Store>(
             );
             return Err(Error::new(Kind::Conflict, message));
         }
-        match complete(part, setting, true, &mut stop).await {
+        match complete(projection, context, true, &mut stop).await {
             Err(error) if !(error.is_transient() || error.is_unknown() || error.is_conflict()) => {
                 return Err(error);
             }
@@ -210,17 +210,17 @@ pub(super) async fn switch<S: Store>(
 
 /// Switches back to the generation that was kept.
 pub(crate) async fn undo<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
 ) -> Result<()> {
-    let (store, name) = (&setting.store, part.collection());
+    let (store, name) = (&context.store, projection.collection());
     let (_running, mut stop) = watch::channel(false);
     let mut known = store.generations(name).await?;
     let kept = known.kept.as_ref().map(|kept| kept.number);
     if known.switching.as_ref().is_some_and(|switching| Some(switching.to) != kept) {
         // Another process has begun to switch to a rebuild, and may be dead. Complete that switch,
         // then undo it.
-        complete(part, setting, true, &mut stop).await?;
+        complete(projection, context, true, &mut stop).await?;
         known = store.generations(name).await?;
     }
     let Some(kept) = &known.kept else {
@@ -233,7 +233,7 @@ pub(crate) async fn undo<S: Store>(
     // frozen.
     let to = folded(&store.checkpoint(&name.generation(known.live.number)).await?.mark);
     if known.switching.is_none() {
-        catch_up(part, setting, kept.number, &to, &mut stop).await?;
+        catch_up(projection, context, kept.number, &to, &mut stop).await?;
     }
-    switch(part, setting, kept.number).await
+    switch(projection, context, kept.number).await
 }

@@ -67,17 +67,17 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         parked: Vec<(Record, Box<Parked>)>,
     ) -> Result<Mends> {
-        let mut desk = self.replayed(store, env, &parked).await?;
+        let mut state = self.replayed(store, env, &parked).await?;
         let mut done = Mends::default();
         for (record, parked) in parked {
             let id = record.id;
             // An earlier worker could decode this event and folded it. Continuing without it would
             // lose it.
-            if let Some(stray) = &desk.stray {
+            if let Some(stray) = &state.stray {
                 done.push(id, Mended::StillFailing(stray.clone()), None);
                 continue;
             }
-            let Some(mut slot) = desk.documents.take(&id) else { continue };
+            let Some(mut slot) = state.documents.take(&id) else { continue };
             let failure = slot.loss().and_then(|loss| loss.error.as_ref()).map(ToString::to_string);
             slot.park(parked.attempts + 1);
             if let Some(still) = slot.parked_mut().filter(|still| still.position == parked.position) {
@@ -86,11 +86,11 @@ impl<P: Projection> Folder<P> {
             let write = slot.write(&id);
             done.push(id, failure.map_or(Mended::Repaired, Mended::StillFailing), write);
         }
-        done.streams = desk.set_aside();
+        done.streams = state.set_aside();
         Ok(done)
     }
 
-    /// Returns a desk with parked documents, folded on from their failing events.
+    /// Returns a state with parked documents, folded on from their failing events.
     async fn replayed<S: Store>(
         &self,
         store: &S,
@@ -98,23 +98,23 @@ impl<P: Projection> Folder<P> {
         parked: &[(Record, Box<Parked>)],
     ) -> Result<FoldState<P::Document>> {
         let (from, through) = reading(parked);
-        let mut desk = FoldState::careful(from.clone());
+        let mut state = FoldState::careful(from.clone());
         for (record, _) in parked {
-            desk.documents.insert(record.id.clone(), DocumentSlot::released(record.clone()));
+            state.documents.insert(record.id.clone(), DocumentSlot::released(record.clone()));
         }
         if !self.routes_by_stream() {
-            self.replay(store, env, &mut desk, Replay::Range { from, through }).await?;
-            return Ok(desk);
+            self.replay(store, env, &mut state, Replay::Range { from, through }).await?;
+            return Ok(state);
         }
         for (record, parked) in parked {
             // Each stream is read separately: the progress of the previous one does not apply to
             // this one.
-            desk.progress = parked.from.clone();
+            state.progress = parked.from.clone();
             let after = Revision(parked.revision.0.saturating_sub(1));
             let replay = self.replay_of(&record.id, after, Mark::default(), parked.through.clone(), store)?;
-            self.replay(store, env, &mut desk, replay).await?;
+            self.replay(store, env, &mut state, replay).await?;
         }
-        Ok(desk)
+        Ok(state)
     }
 }
 

@@ -103,8 +103,8 @@ impl<P: Projection> Folder<P> {
         ids: &[DocumentId],
         release: Option<&Parked>,
     ) -> Result<(Mends, Vec<Parked>)> {
-        let mut desk = FoldState { taken_up: Some(Mark::default()), ..FoldState::careful(Mark::default()) };
-        mutant!(TakenUpIgnored => desk.taken_up = release.map(|_| Mark::default()));
+        let mut state = FoldState { taken_up: Some(Mark::default()), ..FoldState::careful(Mark::default()) };
+        mutant!(TakenUpIgnored => state.taken_up = release.map(|_| Mark::default()));
         // Read the checkpoint first: later commits of the projector move the documents' own marks.
         let mut through = store.checkpoint(&self.collection).await?.mark;
         let mut stored = BTreeMap::new();
@@ -117,24 +117,24 @@ impl<P: Projection> Folder<P> {
         }
         for id in ids {
             let header = stored.get(id).map(|record| record.header.clone());
-            desk.documents.insert(id.clone(), DocumentSlot::refolded(header));
+            state.documents.insert(id.clone(), DocumentSlot::refolded(header));
         }
         if let Some(parked) = release {
             through.merge(&parked.through);
         }
         if self.routes_by_stream() {
             for id in ids {
-                desk.progress = Mark::default();
+                state.progress = Mark::default();
                 let whole = self.replay_of(id, Revision(0), Mark::default(), through.clone(), store)?;
-                self.replay(store, env, &mut desk, whole).await?;
+                self.replay(store, env, &mut state, whole).await?;
             }
         } else if !ids.is_empty() {
             loop {
-                let range = Replay::Range { from: desk.progress.clone(), through: through.clone() };
-                self.replay(store, env, &mut desk, range).await?;
+                let range = Replay::Range { from: state.progress.clone(), through: through.clone() };
+                self.replay(store, env, &mut state, range).await?;
                 // A stream that is being retried may have waiting events beyond this point. The
                 // worker that unparks it relies on them being folded.
-                match &desk.taken_up {
+                match &state.taken_up {
                     Some(beyond) if !through.covers(beyond) => through.merge(beyond),
                     _ => break,
                 }
@@ -144,11 +144,11 @@ impl<P: Projection> Folder<P> {
         for id in ids {
             // An earlier worker could decode this event and folded it. Continuing without it would
             // lose it.
-            if let Some(stray) = &desk.stray {
+            if let Some(stray) = &state.stray {
                 done.push(id.clone(), Mended::StillFailing(stray.clone()), None);
                 continue;
             }
-            let Some(mut slot) = desk.documents.take(id) else { continue };
+            let Some(mut slot) = state.documents.take(id) else { continue };
             let failure = slot.loss().and_then(|loss| loss.failure.clone());
             let said = failure.as_ref().map(|failure| {
                 format!("{id}: {} (revision {} of {})", failure.error, failure.revision, failure.stream)
@@ -173,9 +173,9 @@ impl<P: Projection> Folder<P> {
             };
             done.push(id.clone(), mended, write);
         }
-        let mut aside: Vec<_> = desk.streams.slots().filter_map(|slot| slot.parked().cloned()).collect();
+        let mut aside: Vec<_> = state.streams.slots().filter_map(|slot| slot.parked().cloned()).collect();
         aside.sort_by(|a, b| a.stream.cmp(&b.stream));
-        done.streams = desk.set_aside();
+        done.streams = state.set_aside();
         Ok((done, aside))
     }
 }

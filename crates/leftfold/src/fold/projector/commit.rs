@@ -36,10 +36,10 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let Some(begun) = self.begun else { return Ok(true) };
         let options = &self.projector.options;
         let due = (self.at_head && self.in_flight.is_none())
-            || self.desk.documents.touched_bytes() > options.batch_bytes
+            || self.state.documents.touched_bytes() > options.batch_bytes
             || begun.elapsed() > options.batch_time
             || options.budget.allowance(Use::Request) == 0
-            || self.desk.suspect;
+            || self.state.suspect;
         if due { self.cut().await } else { Ok(true) }
     }
 
@@ -63,15 +63,15 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         }
         let documents = loop {
             self.repair().await?;
-            match self.on_desk(|desk| desk.documents.cut()).await? {
+            match self.on_state(|state| state.documents.cut()).await? {
                 Ok(cut) => break cut,
-                Err(_) => self.desk.suspect = true,
+                Err(_) => self.state.suspect = true,
             }
         };
-        let streams = self.desk.streams.cut().unwrap_or_default();
+        let streams = self.state.streams.cut().unwrap_or_default();
         self.begun = None;
         let (of_documents, of_streams) = (documents.total(), streams.total());
-        let counted = std::mem::take(&mut self.desk.tally);
+        let counted = std::mem::take(&mut self.state.tally);
         let mut tally = self.checkpoint.tally.clone();
         tally.absorb(&counted);
         tally.applied += of_documents.applied;
@@ -83,7 +83,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             changes.push(CollectionWrites { collection: collection.streams(), writes: streams.writes });
         }
         changes.push(CollectionWrites { collection: collection.clone(), writes: documents.writes });
-        let to = Checkpoint { mark: self.desk.progress.clone(), tally };
+        let to = Checkpoint { mark: self.state.progress.clone(), tally };
         let advance = Advance { projection: collection.clone(), from: self.checkpoint.mark.clone(), to };
         let commit = Arc::new(Commit { advance: Some(advance), changes });
         let span = tracing::debug_span!(
@@ -91,7 +91,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             projection = %collection,
             events = counted.events,
             documents = documents.deltas.len(),
-            position = %self.desk.progress,
+            position = %self.state.progress,
         );
         let mut task = JoinSet::new();
         let submitted = submit(self.projector.store.clone(), commit.clone(), self.projector.env.random());
@@ -127,8 +127,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 self.rate.count(tally.events);
                 self.projector.show(|pulse| pulse.figures.committed(tally.events, deltas.len(), took));
                 self.checkpoint = advance.to.clone();
-                self.desk.documents.settle(batch);
-                self.desk.streams.settle(stream_batch);
+                self.state.documents.settle(batch);
+                self.state.streams.settle(stream_batch);
                 self.weigh();
                 true
             }
@@ -146,16 +146,16 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 let writes = commit.changes.iter().filter(|changes| changes.collection == *collection);
                 let undone = writes.flat_map(|changes| &changes.writes);
                 let undone = undone.map(|write| (write.record.id.clone(), write.expected.clone()));
-                self.desk.documents.undo(undone.zip(deltas));
-                self.desk.suspect = true;
+                self.state.documents.undo(undone.zip(deltas));
+                self.state.suspect = true;
                 for (_, id) in &conflict.documents {
                     mutant!(KeepAfterConflict => continue);
-                    if let Some(slot) = self.desk.documents.touch(id, 0) {
+                    if let Some(slot) = self.state.documents.touch(id, 0) {
                         slot.distrust();
                     }
                 }
-                self.desk.tally.absorb(&tally);
-                self.desk.tally.conflicts += conflict.documents.len() as u64;
+                self.state.tally.absorb(&tally);
+                self.state.tally.conflicts += conflict.documents.len() as u64;
                 self.begun.get_or_insert_with(Instant::now);
                 true
             }
@@ -165,11 +165,11 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     /// Accounts for cached documents in the memory budget, and empties the cache if there is no
     /// room.
     fn weigh(&mut self) {
-        let documents = &mut self.desk.documents;
+        let documents = &mut self.state.documents;
         let _ = self.in_hand.resize(documents.touched_bytes());
         if self.kept.resize(documents.bytes().saturating_sub(documents.touched_bytes())).is_err() {
             documents.forget();
-            self.desk.streams.forget();
+            self.state.streams.forget();
             // The remaining documents are about to be written.
             let _ = self.kept.resize(0);
         }

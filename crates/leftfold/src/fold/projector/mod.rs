@@ -152,7 +152,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
         let run = Run {
             projector: self,
             pages,
-            desk: FoldState::new(checkpoint.mark.clone(), self.options.cache_bytes),
+            state: FoldState::new(checkpoint.mark.clone(), self.options.cache_bytes),
             page: None,
             kept: self.options.budget.take(Use::Cache, 0),
             in_hand: self.options.budget.take(Use::Fold, 0),

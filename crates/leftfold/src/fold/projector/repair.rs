@@ -42,28 +42,28 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
     pub(super) async fn repair(&mut self) -> Result<()> {
         let Projector { store, folder, env, options, .. } = self.projector;
         let mut tries: HashMap<DocumentId, Tries> = HashMap::new();
-        while std::mem::take(&mut self.desk.suspect) {
-            let lost = self.desk.documents.lost();
-            let retried = lost.iter().filter_map(|id| self.desk.documents.get(id)?.loss()?.error.as_ref());
-            self.desk.tally.retried += retried.filter(|error| (options.should_retry)(error)).count() as u64;
-            let (from, through) = (self.checkpoint.mark.clone(), self.desk.progress.clone());
+        while std::mem::take(&mut self.state.suspect) {
+            let lost = self.state.documents.lost();
+            let retried = lost.iter().filter_map(|id| self.state.documents.get(id)?.loss()?.error.as_ref());
+            self.state.tally.retried += retried.filter(|error| (options.should_retry)(error)).count() as u64;
+            let (from, through) = (self.checkpoint.mark.clone(), self.state.progress.clone());
             let again = {
                 let (store, folder, env, lost) = (store.clone(), folder.clone(), env.clone(), lost.clone());
                 threads::drive(async move {
-                    let mut desk = FoldState::careful(from.clone());
-                    let ahead = folder.load_documents(&store, &mut desk, lost).await?;
-                    folder.replay(&store, &*env, &mut desk, Replay::Range { from, through }).await?;
-                    Ok((desk, ahead))
+                    let mut state = FoldState::careful(from.clone());
+                    let ahead = folder.load_documents(&store, &mut state, lost).await?;
+                    folder.replay(&store, &*env, &mut state, Replay::Range { from, through }).await?;
+                    Ok((state, ahead))
                 })
             };
-            let (mut desk, ahead) = self.contained(async { again.await? }).await?;
+            let (mut state, ahead) = self.contained(async { again.await? }).await?;
             self.look_at_streams_again(ahead);
             // All documents of a batch must be folded with and without the same streams.
-            let waits = |parked: &&Parked| parked.position <= self.desk.progress.position(parked.partition);
-            for parked in desk.streams.slots().filter_map(DocumentSlot::parked).filter(waits) {
+            let waits = |parked: &&Parked| parked.position <= self.state.progress.position(parked.partition);
+            for parked in state.streams.slots().filter_map(DocumentSlot::parked).filter(waits) {
                 mutant!(MixedBatch => break);
                 let known =
-                    self.desk.streams.get(&DocumentId::from(&parked.stream)).and_then(DocumentSlot::parked);
+                    self.state.streams.get(&DocumentId::from(&parked.stream)).and_then(DocumentSlot::parked);
                 if known.is_none() {
                     let message = "folding anew: a stream was set aside meanwhile; beginning again";
                     return Err(Error::new(Kind::Conflict, message));
@@ -71,10 +71,10 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             }
             let mut pause = None;
             for id in lost {
-                let Some(mut slot) = desk.documents.take(&id) else { continue };
+                let Some(mut slot) = state.documents.take(&id) else { continue };
                 if let Some(Loss { failure: Some(failure), error: Some(error), .. }) = slot.loss() {
                     let said = format!("{id}: {error} (revision {} of {})", failure.revision, failure.stream);
-                    self.desk.tally.last_error = Some(said);
+                    self.state.tally.last_error = Some(said);
                     let tries =
                         tries.entry(id.clone()).or_insert_with(|| Tries::at(failure, options, &**env));
                     if (tries.partition, tries.position) != (failure.partition, failure.position) {
@@ -84,12 +84,12 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                     match tries.delays.next().filter(|_| (options.should_retry)(error)) {
                         Some(delay) => {
                             pause = pause.max(Some(delay));
-                            self.desk.suspect = true;
+                            self.state.suspect = true;
                         }
                         None => slot.park(tries.count),
                     }
                 }
-                self.desk.documents.replace(&id, slot);
+                self.state.documents.replace(&id, slot);
             }
             if let Some(pause) = pause {
                 tokio::select! { biased;

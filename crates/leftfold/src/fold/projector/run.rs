@@ -32,7 +32,7 @@ const STOP_GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Run<'a, S, P: Projection> {
     pub(super) projector: &'a Projector<S, P>,
     pub(super) pages: mpsc::Receiver<Result<Routed<P::Event>>>,
-    pub(super) desk: FoldState<P::Document>,
+    pub(super) state: FoldState<P::Document>,
     /// A partly folded page.
     pub(super) page: Option<Routed<P::Event>>,
     /// The shares of cached documents, and of the batch's documents, in the memory budget.
@@ -93,7 +93,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let Projector { store, folder, env, .. } = self.projector;
         // The rest of a page needs this too: a commit in between may have evicted documents it
         // needs.
-        let missing = folder.missing(&self.desk, &page);
+        let missing = folder.missing(&self.state, &page);
         if page.is_untouched() {
             let (needed, loaded) = (page.applications(), missing.len() as u64);
             self.projector.show(|pulse| pulse.figures.looked_up(needed, loaded));
@@ -101,44 +101,44 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         let mut records = Vec::new();
         if !missing.is_empty() {
             records = store.load(&folder.collection, missing.clone()).await?;
-            self.look_at_streams_again(is_ahead(&records, &self.desk.progress));
+            self.look_at_streams_again(is_ahead(&records, &self.state.progress));
         }
-        let streams = folder.missing_streams(&self.desk, &page, self.some_streams_parked);
+        let streams = folder.missing_streams(&self.state, &page, self.some_streams_parked);
         if !streams.is_empty() {
             self.some_streams_parked = true;
-            folder.load_streams(store, &mut self.desk, streams).await?;
+            folder.load_streams(store, &mut self.state, streams).await?;
         }
         self.begun.get_or_insert_with(Instant::now);
         let (folder, now) = (Arc::clone(folder), env.now());
         // When code runs in place, nothing else runs during a slice, so slices are small there.
         let events = if threads::in_place() { 512 } else { usize::MAX };
         let (page, done) = self
-            .on_desk(move |desk| {
-                desk.place(missing, records);
-                let done = folder.apply(desk, &mut page, Portion { events, time: SLICE }, now);
+            .on_state(move |state| {
+                state.place(missing, records);
+                let done = folder.apply(state, &mut page, Portion { events, time: SLICE }, now);
                 (page, done)
             })
             .await?;
         // The budget counts a batch but never refuses it.
-        let _ = self.in_hand.resize(self.desk.documents.touched_bytes());
+        let _ = self.in_hand.resize(self.state.documents.touched_bytes());
         self.at_head = done && !page.more;
         self.page = (!done).then_some(page);
         Ok(())
     }
 
-    /// Runs the projection's code on the desk, on a separate thread.
-    pub(super) async fn on_desk<T: Send + 'static>(
+    /// Runs the projection's code on the state, on a separate thread.
+    pub(super) async fn on_state<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&mut FoldState<P::Document>) -> T + Send + 'static,
     ) -> Result<T> {
-        // If the code does not return, this run ends and the desk is not needed again.
-        let mut desk = std::mem::replace(&mut self.desk, FoldState::new(Mark::default(), 0));
+        // If the code does not return, this run ends and the state is not needed again.
+        let mut state = std::mem::replace(&mut self.state, FoldState::new(Mark::default(), 0));
         let work = threads::run(move || {
-            let done = work(&mut desk);
-            (desk, done)
+            let done = work(&mut state);
+            (state, done)
         });
-        let (desk, done) = self.contained(work).await?;
-        self.desk = desk;
+        let (state, done) = self.contained(work).await?;
+        self.state = state;
         Ok(done)
     }
 
@@ -177,7 +177,7 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
         mutant!(StreamsNotLookedAt => return);
         if ahead && !self.projector.folder.routes_by_stream() {
             self.some_streams_parked = true;
-            self.desk.streams.forget();
+            self.state.streams.forget();
         }
     }
 
