@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::batch::{FoldState, Folder, Step};
+use super::batch::FoldState;
+use super::folder::Folder;
 use super::projection::{Folded, Projection, Upcoming};
+use super::routed::Step;
 use crate::event::DocumentId;
 use crate::mark::Lane;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::watch;
 
-use super::batch::Folder;
+use super::folder::Folder;
 use super::mend::Mended;
 use super::options::FoldOptions;
 use super::projection::Projection;

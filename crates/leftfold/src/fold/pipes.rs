@@ -6,7 +6,8 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::Projection;
-use super::batch::{Folder, Routed};
+use super::folder::Folder;
+use super::routed::Routed;
 use super::threads;
 use crate::backoff::Backoff;
 use crate::budget::{Budget, Use};

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::batch::{FoldState, Folder, Portion, Routed};
+use super::batch::{FoldState, Portion};
+use super::folder::Folder;
+use super::routed::Routed;
 use super::slot::DocumentSlot;
 use super::{Projection, threads};
 use crate::documents::Record;

@@ -6,7 +6,7 @@
 //! | `explain`, `changes` | the events that made a document, and the changes of each |
 //! | `as_of` | a moment in the past of a document |
 //! | `absence` | the reasons why a document is missing |
-//! | `verify` | compares the stored documents with a fold of the log |
+//! | `verify`, `plain` | compares the stored documents with a fold of the log |
 //! | `retell` | folds one document event by event, for all of these |
 //! | [`doctor`] | findings about a store and the workers on it, with advice |
 
@@ -16,6 +16,7 @@ mod changes;
 pub mod doctor;
 mod erased;
 mod explain;
+mod plain;
 mod retell;
 mod status;
 mod verify;

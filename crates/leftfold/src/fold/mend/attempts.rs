@@ -10,8 +10,8 @@ use crate::documents::{Collection, CollectionWrites, Commit, CommitOutcome, Docu
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
+use crate::fold::Folder;
 use crate::fold::Projection;
-use crate::fold::batch::Folder;
 use crate::store::Store;
 
 /// The result of repairing one document, and its write, if there is one.

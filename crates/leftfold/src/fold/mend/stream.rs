@@ -8,8 +8,8 @@ use crate::documents::{CollectionWrites, DocumentWrite, Header, Parked, Record};
 use crate::env::Env;
 use crate::error::Result;
 use crate::event::{DocumentId, Revision, StreamId};
+use crate::fold::Folder;
 use crate::fold::Projection;
-use crate::fold::batch::Folder;
 use crate::fold::replay::Replay;
 use crate::store::Store;
 

@@ -25,7 +25,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::rate::Rate;
 use self::run::Run;
-use super::batch::{FoldState, Folder};
+use super::batch::FoldState;
+use super::folder::Folder;
 use super::pipes::read_ahead;
 use super::pulse::{Activity, Pulse, SharedPulse};
 use super::{FoldOptions, Projection};
