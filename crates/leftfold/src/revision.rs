@@ -199,7 +199,11 @@ impl<S: Counters> Counter<S> {
             };
             *drawn = Drawn { requests: request, left: first..first + self.size };
         }
-        drawn.left.next().map(Revision).ok_or_else(|| Error::new(Kind::Store, "a counter gave no number"))
+        drawn
+            .left
+            .next()
+            .map(Revision)
+            .ok_or_else(|| Error::new(Kind::Store, "the counter returned no number"))
     }
 }
 

@@ -19,7 +19,7 @@ pub use self::builder::{Leftfold, Ready};
 pub use self::operate::Unit;
 use self::worker::Worker;
 use crate::documents::{Collection, Get};
-use crate::env::{Env, event_id};
+use crate::env::event_id;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Bookmark, DocumentId, Event, NewEvent, StreamId, to_the_microsecond};
 use crate::fold::{Projection, WorkerContext};
@@ -27,25 +27,6 @@ use crate::inspect::InspectProjection;
 use crate::log::{AppendError, Appended, Entry, Expected};
 use crate::react::{ReactionStore, ReactorHandle};
 use crate::store::Store;
-
-/// Running reactions, independent of the store's type.
-trait Reacts: Send + Sync {
-    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-    fn as_any(&self) -> &dyn Any;
-}
-
-impl<S: ReactionStore> Reacts for ReactorHandle<S> {
-    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.stop(GRACE))
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
-/// The time handlers have to finish when the application stops.
-const GRACE: Duration = Duration::from_secs(10);
 
 /// An open application. Cloning returns another handle. When the last handle is dropped, the
 /// workers are aborted.
@@ -172,9 +153,30 @@ impl<S: Store> App<S> {
             .ok_or_else(|| {
                 let known: Vec<_> =
                     self.0.projections.iter().map(|projection| projection.collection().as_str()).collect();
-                let message =
-                    format!("no projection is named {collection:?}; there are: {}", known.join(", "));
+                let message = format!(
+                    "no projection is named {collection:?}; the projections are: {}",
+                    known.join(", ")
+                );
                 Error::new(Kind::Invalid, message)
             })
     }
 }
+
+/// Running reactions, independent of the store's type.
+trait Reacts: Send + Sync {
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl<S: ReactionStore> Reacts for ReactorHandle<S> {
+    fn stop(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.stop(GRACE))
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// The time handlers have to finish when the application stops.
+const GRACE: Duration = Duration::from_secs(10);

@@ -141,7 +141,7 @@ fn routed_by<E>(
     let error = match route(&event) {
         Some(Ok(ids)) => return Step::Fold(event, ids, bytes),
         Some(Err(error)) => error.to_string(),
-        None => "the projection gave no answer".to_owned(),
+        None => "the projection returned no route".to_owned(),
     };
     let error = Error::new(format!("can't route {}: {error}", event.kind));
     Step::Broken(event.with_data(crate::Json::stored("null")), error)

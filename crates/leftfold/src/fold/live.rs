@@ -41,7 +41,7 @@ pub(crate) async fn run_live<S: Store>(
             }
             Ok(Some(wait)) => wait,
             Err(error) => {
-                tracing::warn!(projection = %projection.collection(), %error, "projection failed, will go on");
+                tracing::warn!(projection = %projection.collection(), %error, "projection failed, retrying");
                 projection.show(|pulse| {
                     pulse.activity = Activity::Failing;
                     pulse.last_error = Some(error.to_string());
@@ -69,8 +69,8 @@ async fn step<S: Store>(
     if known.is_outdated(projection.fingerprint()) {
         let live = known.live.version.unwrap_or_default();
         let said = format!(
-            "a rebuild by code of version {live} has replaced what this code, of version {}, made, so it stands by; run the \
-             newer code, undo the rebuild, or rebuild with this code",
+            "a rebuild by code of version {live} replaced the documents of this code (version {}), so this \
+             worker stands by; run the newer code, undo the rebuild, or rebuild with this code",
             projection.fingerprint()
         );
         projection.show(|pulse| {

@@ -39,7 +39,10 @@ impl Replay {
                 let Some((partition, end)) = behind else { return Ok(None) };
                 let mut page = log.read(partition, from.position(partition), Limit::default()).await?;
                 if page.events.is_empty() && page.through < end {
-                    let message = format!("reading partition {partition} up to {end}: the log ends before");
+                    let message = format!(
+                        "reading partition {partition} up to {end}: the log ends before that position; \
+                         check that this is the right store"
+                    );
                     return Err(crate::Error::new(Kind::Format, message));
                 }
                 from.advance(&partition.into(), page.through.0);

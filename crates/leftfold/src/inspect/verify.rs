@@ -219,7 +219,9 @@ impl<P: Projection> Folder<P> {
                     verified.differing += 1;
                     let (stored, damage) = match value(before.and_then(|record| record.body.as_ref())) {
                         Ok(stored) => (stored, None),
-                        Err(fault) => (None, Some(format!("what is stored is damaged: {fault}; refold it"))),
+                        Err(fault) => {
+                            (None, Some(format!("the stored document is damaged: {fault}; refold it")))
+                        }
                     };
                     let error = damage.or_else(|| plain.error.clone());
                     let folded = plain.body()?.filter(|_| error.is_none());

@@ -228,8 +228,8 @@ impl<S: Store> Rebuild<S> {
             return Ok(known);
         }
         let message = format!(
-            "rebuilding {name}: generation {} is not being built any more, as somebody switched, cancelled it or began \
-             another one; look at its status",
+            "rebuilding {name}: generation {} is no longer being built: it was switched, cancelled or \
+             replaced by another rebuild; check the status",
             self.number
         );
         Err(Error::new(Kind::Conflict, message))

@@ -24,7 +24,7 @@ pub(crate) async fn rebuild_if_changed<S: Store>(
             if !known.differs(projection.fingerprint()) || known.is_outdated(projection.fingerprint()) {
                 return Ok(());
             }
-            tracing::info!(projection = %projection.collection(), fingerprint = projection.fingerprint(), "its code changed, rebuilding");
+            tracing::info!(projection = %projection.collection(), fingerprint = projection.fingerprint(), "code changed, rebuilding");
             let rebuild = Rebuild::begin(projection.clone(), context.clone()).await?;
             rebuild.built().await?;
             rebuild.switch().await
@@ -32,7 +32,7 @@ pub(crate) async fn rebuild_if_changed<S: Store>(
         match rebuilt.await {
             Ok(()) => return,
             Err(error) => {
-                tracing::warn!(projection = %projection.collection(), %error, "rebuilding failed, will go on");
+                tracing::warn!(projection = %projection.collection(), %error, "rebuild failed, retrying");
             }
         }
         sleep(delay).await;

@@ -190,8 +190,8 @@ pub(super) async fn switch<S: Store>(
         }
         if known.switching.as_ref().is_none_or(|switching| switching.to != number) {
             let message = format!(
-                "switching {name} to generation {number}: another switch, or a cancellation, came in between; look at its \
-                 status, and begin again"
+                "switching {name} to generation {number}: another switch or a cancellation happened \
+                 meanwhile; check the status, and start again"
             );
             return Err(Error::new(Kind::Conflict, message));
         }

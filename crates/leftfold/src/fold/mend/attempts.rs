@@ -83,7 +83,8 @@ impl Attempts {
         let Some(delay) = self.0.next() else {
             ids.truncate(1);
             let collection = collection.unwrap_or_default();
-            let message = format!("mending {ids:?} in {collection}: others keep changing it; try again");
+            let message =
+                format!("repairing {ids:?} in {collection}: other writers keep changing it; try again");
             return Err(Error::new(Kind::Conflict, message));
         };
         sleep(delay).await;

@@ -140,7 +140,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 if conflict.checkpoint || commit.changes.len() > 1 {
                     return false;
                 }
-                tracing::debug!(projection = %collection, documents = conflict.documents.len(), "conflict, folding anew");
+                tracing::debug!(projection = %collection, documents = conflict.documents.len(), "conflict, \
+                    folding the changed documents again");
                 // The batch joins the current one again, and documents that another writer changed
                 // are folded again.
                 let writes = commit.changes.iter().filter(|changes| changes.collection == *collection);

@@ -88,7 +88,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
                     break Ended::Stopped;
                 }
                 Err(error) => {
-                    tracing::warn!(projection = %self.folder.collection, %error, "projection failed, will go on");
+                    tracing::warn!(projection = %self.folder.collection, %error, "projection failed, retrying");
                     self.show(|pulse| {
                         pulse.activity = Activity::Failing;
                         pulse.last_error = Some(error.to_string());
@@ -105,7 +105,7 @@ impl<S: Store, P: Projection> Projector<S, P> {
             }
         };
         if let Err(error) = self.store.release(&self.folder.collection, &self.owner).await {
-            tracing::debug!(projection = %self.folder.collection, %error, "lease not released, it will end by itself");
+            tracing::debug!(projection = %self.folder.collection, %error, "lease not released, it will expire");
         }
         self.show(|pulse| pulse.activity = Activity::Stopped);
         ended
@@ -197,7 +197,7 @@ async fn unpanicked<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     std::future::poll_fn(|context| {
         let poll = std::panic::AssertUnwindSafe(|| work.as_mut().poll(context));
         std::panic::catch_unwind(poll).unwrap_or_else(|_| {
-            Poll::Ready(Err(Error::new(Kind::Stopped, "folding: the work panicked, see the log")))
+            Poll::Ready(Err(Error::new(Kind::Stopped, "folding: the projector panicked; see the log")))
         })
     })
     .await

@@ -65,7 +65,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                 let known =
                     self.state.streams.get(&DocumentId::from(&parked.stream)).and_then(DocumentSlot::parked);
                 if known.is_none() {
-                    let message = "folding anew: a stream was set aside meanwhile; beginning again";
+                    let message = "folding documents again: a stream was parked meanwhile; starting over \
+                        from the checkpoint";
                     return Err(Error::new(Kind::Conflict, message));
                 }
             }
@@ -94,7 +95,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
             if let Some(pause) = pause {
                 tokio::select! { biased;
                     () = stopped(&mut self.stop) => {
-                        let message = "waiting to try a fold again: told to stop, the batch is left for later";
+                        let message = "waiting to retry a fold: the worker was stopped; the batch is folded \
+                            at the next start";
                         return Err(Error::new(Kind::Stopped, message));
                     }
                     () = sleep(pause) => {}

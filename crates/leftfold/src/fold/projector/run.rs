@@ -156,7 +156,8 @@ impl<S: Store, P: Projection> Run<'_, S, P> {
                     deadline = Some(Instant::now() + STOP_GRACE);
                 }
                 () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
-                    let message = "stopping: the projection's code did not come back in time; its batch is left for later";
+                    let message = "stopping: the projection's code did not return in time; its batch is \
+                        folded at the next start";
                     return Err(Error::new(Kind::Stopped, message));
                 }
                 () = sleep_until(renewal) => {
