@@ -11,7 +11,7 @@ use regex_syntax::ast::{
     FlagsItemKind, HexLiteralKind, LiteralKind, Span, SpecialLiteralKind, Visitor,
 };
 
-use crate::react::Value;
+use crate::value::Value;
 
 /// The maximum nesting depth of groups.
 const MAX_NESTED: u32 = 50;

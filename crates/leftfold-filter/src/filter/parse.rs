@@ -4,8 +4,8 @@ use super::condition::{Comparison, Condition, Query, Test};
 use super::offset;
 use super::path::Path;
 use super::pattern::Pattern;
-use crate::error::Invalid;
-use crate::react::{Fields, Value};
+use crate::error::Error;
+use crate::value::{Fields, Value};
 
 /// The maximum nesting depth of a filter.
 const MAX_DEPTH: usize = 50;
@@ -42,7 +42,7 @@ const TYPES: [(&str, &[i32]); 22] = [
 ];
 
 /// Compiles a filter. Also returns whether it depends on the time.
-pub(super) fn parse(source: &Value) -> Result<(Query, bool), Invalid> {
+pub(super) fn parse(source: &Value) -> Result<(Query, bool), Error> {
     let mut parser = Parser { at: Vec::new(), indexes: 0, timed: false };
     let query = parser.query(source)?;
     Ok((query, parser.timed))
@@ -92,9 +92,9 @@ struct Parser {
 }
 
 impl Parser {
-    fn refuse<T>(&self, value: &Value, expected: impl AsRef<str>) -> Result<T, Invalid> {
+    fn refuse<T>(&self, value: &Value, expected: impl AsRef<str>) -> Result<T, Error> {
         let (expected, at) = (expected.as_ref(), self.at.join(" › "));
-        Err(Invalid::new(
+        Err(Error::new(
             "filter",
             &value.to_string(),
             if at.is_empty() { expected.to_owned() } else { format!("{expected}, at `{at}`") },
@@ -106,8 +106,8 @@ impl Parser {
         &mut self,
         name: impl Into<String>,
         value: &Value,
-        work: impl FnOnce(&mut Self) -> Result<T, Invalid>,
-    ) -> Result<T, Invalid> {
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.at.push(name.into());
         if self.at.len() > MAX_DEPTH {
             return self.refuse(value, format!("at most {MAX_DEPTH} levels"));
@@ -117,7 +117,7 @@ impl Parser {
         Ok(done)
     }
 
-    fn query(&mut self, value: &Value) -> Result<Query, Invalid> {
+    fn query(&mut self, value: &Value) -> Result<Query, Error> {
         let Value::Object(fields) = value else { return self.refuse(value, "an object") };
         let mut queries = Vec::with_capacity(fields.len());
         for (name, value) in fields {
@@ -141,7 +141,7 @@ impl Parser {
         Ok(Query::And(queries))
     }
 
-    fn queries(&mut self, value: &Value) -> Result<Vec<Query>, Invalid> {
+    fn queries(&mut self, value: &Value) -> Result<Vec<Query>, Error> {
         let queries = self.items(value, Self::query)?;
         if queries.is_empty() { self.refuse(value, "an array that is not empty") } else { Ok(queries) }
     }
@@ -149,8 +149,8 @@ impl Parser {
     fn items<T>(
         &mut self,
         value: &Value,
-        mut each: impl FnMut(&mut Self, &Value) -> Result<T, Invalid>,
-    ) -> Result<Vec<T>, Invalid> {
+        mut each: impl FnMut(&mut Self, &Value) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
         let Value::Array(items) = value else { return self.refuse(value, "an array") };
         let numbered = items.iter().enumerate();
         numbered
@@ -159,7 +159,7 @@ impl Parser {
     }
 
     /// Parses the condition on a path.
-    fn condition(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn condition(&mut self, value: &Value) -> Result<Condition, Error> {
         match value {
             Value::Regex { .. } => self.pattern(value),
             Value::Object(fields) if has_operators(fields) => self.operators(value, fields),
@@ -167,15 +167,15 @@ impl Parser {
         }
     }
 
-    fn equal(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn equal(&mut self, value: &Value) -> Result<Condition, Error> {
         Ok(Condition::Some(Test::Compare(Comparison::Equal, self.literal(value)?)))
     }
 
-    fn pattern(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn pattern(&mut self, value: &Value) -> Result<Condition, Error> {
         Ok(Condition::Some(Test::Matches(self.regex(value)?)))
     }
 
-    fn regex(&mut self, value: &Value) -> Result<Pattern, Invalid> {
+    fn regex(&mut self, value: &Value) -> Result<Pattern, Error> {
         match value {
             Value::Regex { pattern, options } => {
                 Pattern::new(pattern, options).or_else(|expected| self.refuse(value, expected))
@@ -184,7 +184,7 @@ impl Parser {
         }
     }
 
-    fn operators(&mut self, whole: &Value, fields: &Fields) -> Result<Condition, Invalid> {
+    fn operators(&mut self, whole: &Value, fields: &Fields) -> Result<Condition, Error> {
         let mut conditions = Vec::with_capacity(fields.len());
         for (name, value) in fields {
             if name == "$options" && whole.get("$regex").is_some() {
@@ -195,7 +195,7 @@ impl Parser {
         Ok(Condition::All(conditions))
     }
 
-    fn operator(&mut self, whole: &Value, name: &str, value: &Value) -> Result<Condition, Invalid> {
+    fn operator(&mut self, whole: &Value, name: &str, value: &Value) -> Result<Condition, Error> {
         let not = |condition| Condition::Not(Box::new(condition));
         match name {
             "$eq" => self.compare(Comparison::Equal, value),
@@ -230,7 +230,7 @@ impl Parser {
         }
     }
 
-    fn compare(&mut self, comparison: Comparison, value: &Value) -> Result<Condition, Invalid> {
+    fn compare(&mut self, comparison: Comparison, value: &Value) -> Result<Condition, Error> {
         let test = match offset::offset(value) {
             Some(Ok(offset)) => {
                 self.timed = true;
@@ -246,7 +246,7 @@ impl Parser {
     }
 
     /// Checks a value to compare with.
-    fn literal(&mut self, value: &Value) -> Result<Value, Invalid> {
+    fn literal(&mut self, value: &Value) -> Result<Value, Error> {
         if matches!(value, Value::Undefined) {
             return self.refuse(value, "a value that is defined");
         }
@@ -254,7 +254,7 @@ impl Parser {
         Ok(value.clone())
     }
 
-    fn check(&mut self, value: &Value) -> Result<(), Invalid> {
+    fn check(&mut self, value: &Value) -> Result<(), Error> {
         match value {
             Value::Object(fields) => {
                 for (name, value) in fields {
@@ -274,7 +274,7 @@ impl Parser {
         }
     }
 
-    fn one_of(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn one_of(&mut self, value: &Value) -> Result<Condition, Error> {
         let (mut values, mut patterns) = (Vec::new(), Vec::new());
         self.items(value, |parser, item| {
             match item {
@@ -287,7 +287,7 @@ impl Parser {
         Ok(Condition::Some(Test::In { values, patterns }))
     }
 
-    fn types(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn types(&mut self, value: &Value) -> Result<Condition, Error> {
         let codes = match value {
             Value::Array(_) => self.items(value, Self::type_codes)?.concat(),
             _ => self.type_codes(value)?,
@@ -298,7 +298,7 @@ impl Parser {
         Ok(Condition::Some(Test::Type(codes)))
     }
 
-    fn type_codes(&mut self, value: &Value) -> Result<Vec<i32>, Invalid> {
+    fn type_codes(&mut self, value: &Value) -> Result<Vec<i32>, Error> {
         let codes = match value {
             Value::String(alias) => {
                 TYPES.iter().find(|(name, _)| name == alias).map(|(_, codes)| codes.to_vec())
@@ -317,7 +317,7 @@ impl Parser {
         )
     }
 
-    fn text_pattern(&mut self, whole: &Value, value: &Value) -> Result<Condition, Invalid> {
+    fn text_pattern(&mut self, whole: &Value, value: &Value) -> Result<Condition, Error> {
         let options = match whole.get("$options") {
             None => None,
             Some(Value::String(options)) => Some(options.as_str()),
@@ -334,7 +334,7 @@ impl Parser {
         Ok(Condition::Some(Test::Matches(pattern)))
     }
 
-    fn modulo(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn modulo(&mut self, value: &Value) -> Result<Condition, Error> {
         if let Value::Array(items) = value
             && let [divisor, remainder] = &items[..]
             && let (Some(divisor), Some(remainder)) = (divisor.truncated(), remainder.truncated())
@@ -345,7 +345,7 @@ impl Parser {
         self.refuse(value, "an array of a divisor, which is not 0, and a remainder")
     }
 
-    fn size(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn size(&mut self, value: &Value) -> Result<Condition, Error> {
         let size = integer(value).and_then(|size| i32::try_from(size).ok());
         match size.and_then(|size| usize::try_from(size).ok()) {
             Some(size) => Ok(Condition::Some(Test::Size(size))),
@@ -353,7 +353,7 @@ impl Parser {
         }
     }
 
-    fn all(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn all(&mut self, value: &Value) -> Result<Condition, Error> {
         let Value::Array(items) = value else { return self.refuse(value, "an array") };
         let element = |item: &Value| match item {
             Value::Object(fields) => fields.first().is_some_and(|(name, _)| name == "$elemMatch"),
@@ -378,7 +378,7 @@ impl Parser {
         Ok(Condition::All(conditions))
     }
 
-    fn element(&mut self, value: &Value) -> Result<Condition, Invalid> {
+    fn element(&mut self, value: &Value) -> Result<Condition, Error> {
         let Value::Object(fields) = value else { return self.refuse(value, "an object") };
         let on_documents = |name: &str| matches!(name, "$and" | "$or" | "$nor");
         let test = match fields.first() {

@@ -3,13 +3,13 @@
 //! A path passes an array in two ways: to the element at an index, and to all objects among the
 //! elements. So it may reach several values, or none.
 
-use crate::react::Value;
+use crate::value::Value;
 
 /// The maximum number of parts, which is more than documents have levels.
 const MAX_PARTS: usize = 100;
 
 /// Splits a dotted path into its parts. The error is the expected form.
-pub(in crate::react) fn parts(path: &str) -> Result<Vec<&str>, String> {
+pub(crate) fn parts(path: &str) -> Result<Vec<&str>, String> {
     let parts: Vec<_> = path.split('.').collect();
     if parts.iter().any(|part| part.is_empty() || part.starts_with('$') || part.contains('\0')) {
         return Err("a path of names with dots between them, none of them empty or beginning with $".into());

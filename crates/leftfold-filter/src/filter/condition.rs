@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::path::{Ends, Path};
 use super::pattern::Pattern;
-use crate::react::Value;
+use crate::value::Value;
 
 /// A condition on a document.
 #[derive(Clone, Debug)]

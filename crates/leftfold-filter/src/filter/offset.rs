@@ -1,6 +1,6 @@
 //! Relative dates: the time of evaluation plus an offset.
 
-use crate::react::Value;
+use crate::value::Value;
 
 /// The operator of a relative date.
 pub(super) const NOW: &str = "$now";

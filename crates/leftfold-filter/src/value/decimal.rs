@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Invalid;
+use crate::error::Error;
 
 /// A decimal number of up to 34 digits (`Decimal128`).
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +66,12 @@ impl Decimal {
 }
 
 impl FromStr for Decimal {
-    type Err = Invalid;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         parse(text)
             .map(Self)
-            .ok_or_else(|| Invalid::new("decimal number", text, "up to 34 digits, such as -1.50 or 2E+3"))
+            .ok_or_else(|| Error::new("decimal number", text, "up to 34 digits, such as -1.50 or 2E+3"))
     }
 }
 
