@@ -22,12 +22,24 @@
 //!
 //! The feature `bson` converts values from and to BSON.
 
+#[cfg(feature = "bson")]
+mod bson;
+mod condition;
+mod decimal;
 mod error;
 mod filter;
+mod json;
+mod offset;
+mod parse;
+mod path;
 mod paths;
+mod pattern;
+#[cfg(test)]
+mod tests;
 mod value;
 
+pub use decimal::Decimal;
 pub use error::Error;
 pub use filter::Filter;
 pub use paths::Paths;
-pub use value::{Decimal, Fields, Value};
+pub use value::{Fields, Value};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::filter::parts;
+use crate::path::parts;
 use crate::value::{Fields, Value};
 
 /// A list of dotted paths, none of which contains another.

@@ -1,18 +1,9 @@
 //! Values of documents as filters see them, with the types and the order of MongoDB.
 
-#[cfg(feature = "bson")]
-mod bson;
-mod decimal;
-mod json;
-#[cfg(test)]
-mod tests;
-
 use std::cmp::Ordering;
 use std::fmt;
 
-pub use self::decimal::Decimal;
-use self::decimal::Number;
-pub(crate) use self::json::millis;
+use crate::decimal::{Decimal, Number};
 
 /// The fields of an object, in their order.
 pub type Fields = Vec<(String, Value)>;

@@ -3,8 +3,8 @@
 use bson::oid::ObjectId;
 use bson::{Binary, Bson, DateTime, Document, JavaScriptCodeWithScope, Regex, Timestamp};
 
-use super::{Fields, Value};
 use crate::error::Error;
+use crate::value::{Fields, Value};
 
 impl From<Bson> for Value {
     fn from(bson: Bson) -> Self {
@@ -46,7 +46,7 @@ impl TryFrom<Value> for Bson {
     /// Converts a value to BSON. Fails if BSON can't hold it: a regular expression with a zero
     /// character.
     fn try_from(value: Value) -> Result<Self, Error> {
-        let invalid = |value: &Value| Error::new("value", &value.to_string(), "what BSON can hold");
+        let invalid = |value: &Value| Error::new("value", &value.to_string(), "a value that BSON can hold");
         Ok(match value {
             Value::Double(number) => Self::Double(number),
             Value::String(text) => Self::String(text),

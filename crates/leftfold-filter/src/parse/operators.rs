@@ -1,19 +1,13 @@
-//! Parses a value into a filter. An error tells what is wrong and where.
+//! The operators that apply to a path.
 
-use super::condition::{Comparison, Condition, Query, Test};
-use super::offset;
-use super::path::Path;
-use super::pattern::Pattern;
+use super::literal::malformed;
+use super::query::Parser;
+use crate::condition::{Comparison, Condition, Test};
 use crate::error::Error;
+use crate::offset;
+use crate::pattern::Pattern;
 use crate::value::{Fields, Value};
 
-/// The maximum nesting depth of a filter.
-const MAX_DEPTH: usize = 50;
-/// The maximum number of indexes on the way to a value: the cost of following all ways grows with
-/// each of them.
-const MAX_INDEXES: usize = 12;
-
-const QUERIES: &str = "a path, $and, $or or $nor";
 const OPERATORS: &str = "one of $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $exists, $type, $regex, $options, $mod, \
                          $size, $all, $elemMatch, $not";
 const TYPES: [(&str, &[i32]); 22] = [
@@ -41,150 +35,8 @@ const TYPES: [(&str, &[i32]); 22] = [
     ("number", &[1, 16, 18, 19]),
 ];
 
-/// Compiles a filter. Also returns whether it depends on the time.
-pub(super) fn parse(source: &Value) -> Result<(Query, bool), Error> {
-    let mut parser = Parser { at: Vec::new(), indexes: 0, timed: false };
-    let query = parser.query(source)?;
-    Ok((query, parser.timed))
-}
-
-/// Returns the same filter, with regular expressions in values expanded from the short to the long
-/// form.
-pub(super) fn plain(source: Value) -> Value {
-    match source {
-        Value::Object(fields) => {
-            let fields = fields.into_iter().map(|(name, value)| match (name.as_str(), value) {
-                ("$in" | "$nin" | "$all", Value::Array(items)) => {
-                    (name, Value::Array(items.into_iter().map(|item| plain(regex(item))).collect()))
-                }
-                (_, value) => (name, plain(value)),
-            });
-            Value::Object(fields.collect())
-        }
-        Value::Array(items) => Value::Array(items.into_iter().map(plain).collect()),
-        other => other,
-    }
-}
-
-fn regex(value: Value) -> Value {
-    let Value::Object(fields) = &value else { return value };
-    let (pattern, options) = match &fields[..] {
-        [(one, Value::String(pattern))] if one == "$regex" => (pattern, ""),
-        [(one, Value::String(pattern)), (other, Value::String(options))]
-        | [(other, Value::String(options)), (one, Value::String(pattern))]
-            if one == "$regex" && other == "$options" =>
-        {
-            (pattern, options.as_str())
-        }
-        _ => return value,
-    };
-    let mut options: Vec<_> = options.chars().collect();
-    options.sort_unstable();
-    Value::Regex { pattern: pattern.clone(), options: options.into_iter().collect() }
-}
-
-struct Parser {
-    /// The path to the current place.
-    at: Vec<String>,
-    /// The number of indexes on that path.
-    indexes: usize,
-    timed: bool,
-}
-
 impl Parser {
-    fn refuse<T>(&self, value: &Value, expected: impl AsRef<str>) -> Result<T, Error> {
-        let (expected, at) = (expected.as_ref(), self.at.join(" › "));
-        Err(Error::new(
-            "filter",
-            &value.to_string(),
-            if at.is_empty() { expected.to_owned() } else { format!("{expected}, at `{at}`") },
-        ))
-    }
-
-    /// Runs `work` one level deeper.
-    fn within<T>(
-        &mut self,
-        name: impl Into<String>,
-        value: &Value,
-        work: impl FnOnce(&mut Self) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        self.at.push(name.into());
-        if self.at.len() > MAX_DEPTH {
-            return self.refuse(value, format!("at most {MAX_DEPTH} levels"));
-        }
-        let done = work(self)?;
-        self.at.pop();
-        Ok(done)
-    }
-
-    fn query(&mut self, value: &Value) -> Result<Query, Error> {
-        let Value::Object(fields) = value else { return self.refuse(value, "an object") };
-        let mut queries = Vec::with_capacity(fields.len());
-        for (name, value) in fields {
-            queries.push(self.within(name, value, |parser| match name.as_str() {
-                "$and" => parser.queries(value).map(Query::And),
-                "$or" => parser.queries(value).map(Query::Or),
-                "$nor" => parser.queries(value).map(Query::Nor),
-                _ if name.starts_with('$') => parser.refuse(value, QUERIES),
-                _ => {
-                    let path = Path::parse(name).or_else(|expected| parser.refuse(value, expected))?;
-                    parser.indexes += path.indexes();
-                    if parser.indexes > MAX_INDEXES {
-                        return parser.refuse(value, format!("at most {MAX_INDEXES} indexes on the way"));
-                    }
-                    let condition = parser.condition(value)?;
-                    parser.indexes -= path.indexes();
-                    Ok(Query::Field(path, condition))
-                }
-            })?);
-        }
-        Ok(Query::And(queries))
-    }
-
-    fn queries(&mut self, value: &Value) -> Result<Vec<Query>, Error> {
-        let queries = self.items(value, Self::query)?;
-        if queries.is_empty() { self.refuse(value, "an array that is not empty") } else { Ok(queries) }
-    }
-
-    fn items<T>(
-        &mut self,
-        value: &Value,
-        mut each: impl FnMut(&mut Self, &Value) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        let Value::Array(items) = value else { return self.refuse(value, "an array") };
-        let numbered = items.iter().enumerate();
-        numbered
-            .map(|(index, item)| self.within(index.to_string(), item, |parser| each(parser, item)))
-            .collect()
-    }
-
-    /// Parses the condition on a path.
-    fn condition(&mut self, value: &Value) -> Result<Condition, Error> {
-        match value {
-            Value::Regex { .. } => self.pattern(value),
-            Value::Object(fields) if has_operators(fields) => self.operators(value, fields),
-            _ => self.equal(value),
-        }
-    }
-
-    fn equal(&mut self, value: &Value) -> Result<Condition, Error> {
-        Ok(Condition::Some(Test::Compare(Comparison::Equal, self.literal(value)?)))
-    }
-
-    fn pattern(&mut self, value: &Value) -> Result<Condition, Error> {
-        Ok(Condition::Some(Test::Matches(self.regex(value)?)))
-    }
-
-    fn regex(&mut self, value: &Value) -> Result<Pattern, Error> {
-        match value {
-            Value::Regex { pattern, options } => {
-                Pattern::new(pattern, options).or_else(|expected| self.refuse(value, expected))
-            }
-            _ => self.refuse(value, "a regular expression"),
-        }
-    }
-
-    fn operators(&mut self, whole: &Value, fields: &Fields) -> Result<Condition, Error> {
+    pub(super) fn operators(&mut self, whole: &Value, fields: &Fields) -> Result<Condition, Error> {
         let mut conditions = Vec::with_capacity(fields.len());
         for (name, value) in fields {
             if name == "$options" && whole.get("$regex").is_some() {
@@ -243,35 +95,6 @@ impl Parser {
             None => Test::Compare(comparison, self.literal(value)?),
         };
         Ok(Condition::Some(test))
-    }
-
-    /// Checks a value to compare with.
-    fn literal(&mut self, value: &Value) -> Result<Value, Error> {
-        if matches!(value, Value::Undefined) {
-            return self.refuse(value, "a value that is defined");
-        }
-        self.check(value)?;
-        Ok(value.clone())
-    }
-
-    fn check(&mut self, value: &Value) -> Result<(), Error> {
-        match value {
-            Value::Object(fields) => {
-                for (name, value) in fields {
-                    self.within(name, value, |parser| match name.strip_prefix('$') {
-                        None => parser.check(value),
-                        Some(_) => parser.refuse(
-                            value,
-                            malformed(name)
-                                .unwrap_or("a name that does not begin with $, in an object to compare with"),
-                        ),
-                    })?;
-                }
-                Ok(())
-            }
-            Value::Array(_) => self.items(value, Self::check).map(drop),
-            _ => Ok(()),
-        }
     }
 
     fn one_of(&mut self, value: &Value) -> Result<Condition, Error> {
@@ -391,11 +214,6 @@ impl Parser {
     }
 }
 
-/// Returns whether an object consists of operators, rather than being a value to compare with.
-fn has_operators(fields: &Fields) -> bool {
-    fields.first().is_some_and(|(name, _)| name.starts_with('$'))
-}
-
 fn is_true(value: &Value) -> bool {
     match value {
         Value::Bool(is) => *is,
@@ -408,20 +226,4 @@ fn is_true(value: &Value) -> bool {
 /// Returns a whole number of any type.
 fn integer(value: &Value) -> Option<i64> {
     value.truncated().filter(|whole| *value == Value::Int64(*whole))
-}
-
-/// Returns the expected form of an object that begins like extended JSON but is malformed.
-fn malformed(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "$date" => "{\"$date\": \"2026-11-16T08:00:00Z\"}, or milliseconds since 1970 instead of the text",
-        "$oid" => "{\"$oid\": \"…\"} with 24 hexadecimal digits",
-        "$numberInt" | "$numberLong" | "$numberDouble" | "$numberDecimal" => {
-            "a number in its range, as a text"
-        }
-        "$regularExpression" => "{\"$regularExpression\": {\"pattern\": \"…\", \"options\": \"…\"}}",
-        "$binary" => "{\"$binary\": {\"base64\": \"…\", \"subType\": \"00\"}}",
-        "$uuid" => "{\"$uuid\": \"…\"} with 32 hexadecimal digits",
-        "$timestamp" => "{\"$timestamp\": {\"t\": 1, \"i\": 1}}",
-        _ => return None,
-    })
 }

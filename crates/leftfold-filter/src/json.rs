@@ -11,8 +11,8 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::{Fields, Value};
 use crate::error::Error;
+use crate::value::{Fields, Value};
 
 impl Value {
     /// Creates an object, or the value that it represents in extended JSON.
@@ -150,7 +150,10 @@ impl<'de> Visitor<'de> for Reader {
         Ok(Value::of_int(number))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "as MongoDB takes what is too large for an integer")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "MongoDB also rounds a number that is too large for an integer"
+    )]
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
         Ok(i64::try_from(number).map_or(Value::Double(number as f64), Value::of_int))
     }

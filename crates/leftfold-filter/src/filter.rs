@@ -1,23 +1,16 @@
 //! Conditions on documents as data, in MongoDB's query language.
 
-mod condition;
-mod offset;
-mod parse;
-mod path;
-mod pattern;
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use self::condition::Query;
-pub(crate) use self::path::parts;
+use crate::condition::Query;
 use crate::error::Error;
-use crate::value::{Value, millis};
+use crate::json::millis;
+use crate::value::Value;
+use crate::{offset, parse};
 
 /// A condition on documents, in MongoDB's query language.
 ///
@@ -102,7 +95,7 @@ impl Filter {
 
     /// Creates a filter from a value.
     pub fn of(source: Value) -> Result<Self, Error> {
-        let source = parse::plain(source);
+        let source = parse::with_long_patterns(source);
         let (query, timed) = parse::parse(&source)?;
         Ok(Self { source, query, timed })
     }
