@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use leftfold::inspect::AsOf;
+use leftfold::react::FilterError;
 use leftfold::{Invalid, Revision, StreamId};
 use leftfold_server::Scope;
 use leftfold_sources::Mapping;
@@ -606,7 +607,7 @@ pub(crate) struct ParkedRetry {
 }
 
 fn filter(text: &str) -> Result<Box<leftfold::react::Filter>, String> {
-    text.parse().map(Box::new).map_err(|error: Invalid| error.to_string())
+    text.parse().map(Box::new).map_err(|error: FilterError| error.to_string())
 }
 
 fn mapping(text: &str) -> Result<Box<Mapping>, String> {

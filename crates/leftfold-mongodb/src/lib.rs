@@ -47,7 +47,6 @@ mod schema;
 mod sequence;
 mod settle;
 mod transaction;
-pub mod value;
 mod watch;
 
 use std::fmt;

@@ -5,6 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leftfold::budget::Exhausted;
+use leftfold::react::FilterError;
 use leftfold::{AppendError, Error, Invalid, Kind, ReadError};
 use serde_json::{Map, Value, json};
 
@@ -78,6 +79,12 @@ impl Problem {
 impl From<Invalid> for Problem {
     fn from(invalid: Invalid) -> Self {
         Self::invalid(invalid.to_string())
+    }
+}
+
+impl From<FilterError> for Problem {
+    fn from(error: FilterError) -> Self {
+        Self::invalid(error.to_string())
     }
 }
 

@@ -14,7 +14,7 @@ use crate::body::{self, Style};
 use crate::error::Failure;
 use crate::generations::Stand;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, batch, contents, record, value};
+use crate::{Base, MAX_IDS, batch, contents, record};
 
 /// Returns the name of the collection that holds the documents, and the number of its switches so
 /// far.
@@ -72,7 +72,7 @@ fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
         return Ok(body.into());
     }
     let json = Json::stored(body::text(RawBsonRef::Document(stored), Style::Relaxed)?);
-    Ok(Body::typed(json, value::from_bson(Bson::Document(Document::try_from(stored)?))))
+    Ok(Body::typed(json, Bson::Document(Document::try_from(stored)?).into()))
 }
 
 impl Base {

@@ -9,7 +9,6 @@
 mod claims;
 mod context;
 mod events;
-mod filter;
 mod finish;
 mod heartbeat;
 mod loader;
@@ -24,11 +23,9 @@ mod running;
 mod shared;
 mod store;
 mod task;
-mod value;
-mod watch;
 
 pub use context::{Context, Lock, NotCurrent};
-pub use filter::Filter;
+pub use leftfold_filter::{Decimal, Error as FilterError, Fields, Filter, Paths, Value};
 pub(crate) use planner::place_name;
 pub use reacting::{ReactorCounts, ReactorHandle};
 pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
@@ -43,5 +40,3 @@ pub use task::{
     Ended, Evolution, Loser, Observation, Rules, Run, RunOutcome, State, StreamProgress, Suspicion, Task,
     TaskKey, TaskMoment,
 };
-pub use value::{Decimal, Fields, Value};
-pub use watch::Paths;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leftfold_filter::Filter;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use super::events;
-use super::filter::Filter;
 use super::loader::BYTES;
 use super::planner;
 use super::shared::Shared;

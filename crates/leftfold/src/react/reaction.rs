@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leftfold_filter::{Filter, Paths};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::{Context, Inner};
-use super::filter::Filter;
 use super::retry::{Every, Retry};
 use super::store::{Body, DocumentSource, ExternalCollection, FoundDocument};
 use super::task::{Evolution, MAX_HISTORY, Observation, Rules, kept};
-use super::watch::Paths;
 use crate::documents::Collection;
 use crate::error::Invalid;
 use crate::event::{Event, EventKind};

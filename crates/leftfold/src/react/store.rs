@@ -11,10 +11,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leftfold_filter::Value;
 use serde::{Deserialize, Serialize};
 
 use super::task::{State, Suspicion, Task, TaskKey};
-use super::value::Value;
 use crate::documents::Collection;
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
@@ -281,7 +281,7 @@ impl Body {
     pub fn value(&self) -> Result<Cow<'_, Value>, Invalid> {
         match &self.value {
             Some(value) => Ok(Cow::Borrowed(value)),
-            None => self.json.as_str().parse().map(Cow::Owned),
+            None => Ok(Cow::Owned(self.json.as_str().parse()?)),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-use super::path::{Ends, Path};
-use super::pattern::Pattern;
-use crate::react::Value;
+use crate::path::{Ends, Path};
+use crate::pattern::Pattern;
+use crate::value::Value;
 
 /// A condition on a document.
 #[derive(Clone, Debug)]
-pub(super) enum Query {
+pub(crate) enum Query {
     And(Vec<Query>),
     Or(Vec<Query>),
     Nor(Vec<Query>),
@@ -17,7 +17,7 @@ pub(super) enum Query {
 
 /// A condition on a path, or on an element of an array.
 #[derive(Clone, Debug)]
-pub(super) enum Condition {
+pub(crate) enum Condition {
     All(Vec<Condition>),
     Not(Box<Condition>),
     /// At least one value that the path reaches passes.
@@ -26,7 +26,7 @@ pub(super) enum Condition {
 
 /// A condition on a value.
 #[derive(Clone, Debug)]
-pub(super) enum Test {
+pub(crate) enum Test {
     Compare(Comparison, Value),
     /// Compares with a relative date: this many milliseconds from now.
     CompareToNow(Comparison, i64),
@@ -51,7 +51,7 @@ pub(super) enum Test {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
+pub(crate) enum Comparison {
     Equal,
     Greater,
     GreaterOrEqual,
@@ -60,7 +60,7 @@ pub(super) enum Comparison {
 }
 
 impl Query {
-    pub(super) fn matches(&self, document: &Value, now: i64) -> bool {
+    pub(crate) fn matches(&self, document: &Value, now: i64) -> bool {
         match self {
             Self::And(queries) => queries.iter().all(|query| query.matches(document, now)),
             Self::Or(queries) => queries.iter().any(|query| query.matches(document, now)),
@@ -79,7 +79,7 @@ impl Query {
 
     /// Returns when the result may change next. An untimed part that alone decides the result
     /// decides it for good.
-    pub(super) fn changes_at(&self, document: &Value, now: i64) -> Option<i64> {
+    pub(crate) fn changes_at(&self, document: &Value, now: i64) -> Option<i64> {
         let decided = |queries: &[Self], by: bool| {
             queries.iter().any(|query| !query.is_timed() && query.matches(document, now) == by)
         };

@@ -5,7 +5,7 @@
 
 mod filters;
 
-use leftfold::react::{Fields, Value};
+use leftfold_filter::{Fields, Value};
 
 use self::filters::Filters;
 

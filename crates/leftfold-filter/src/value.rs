@@ -1,16 +1,9 @@
 //! Values of documents as filters see them, with the types and the order of MongoDB.
 
-mod decimal;
-mod json;
-#[cfg(test)]
-mod tests;
-
 use std::cmp::Ordering;
 use std::fmt;
 
-pub use self::decimal::Decimal;
-use self::decimal::Number;
-pub(super) use self::json::millis;
+use crate::decimal::{Decimal, Number};
 
 /// The fields of an object, in their order.
 pub type Fields = Vec<(String, Value)>;
@@ -28,13 +21,13 @@ pub type Fields = Vec<(String, Value)>;
 /// their fields in order.
 ///
 /// ```
-/// use leftfold::react::Value;
+/// use leftfold_filter::Value;
 ///
 /// let document: Value = r#"{"n": 5, "at": {"$date": "1970-01-01T00:00:01Z"}}"#.parse()?;
 /// assert_eq!(document.get("n"), Some(&Value::Double(5.0)));
 /// assert_eq!(document.get("at"), Some(&Value::Date(1_000)));
 /// assert_eq!(document.to_string(), r#"{"n":5,"at":{"$date":{"$numberLong":"1000"}}}"#);
-/// # Ok::<(), leftfold::Invalid>(())
+/// # Ok::<(), leftfold_filter::Error>(())
 /// ```
 ///
 /// [extended JSON]: https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
@@ -178,7 +171,7 @@ impl Value {
     }
 
     /// Returns the value as an integer if it is a whole number of any type.
-    pub(crate) fn whole(&self) -> Option<i64> {
+    pub fn whole(&self) -> Option<i64> {
         self.number().and_then(Number::whole)
     }
 

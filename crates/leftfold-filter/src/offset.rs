@@ -1,17 +1,17 @@
 //! Relative dates: the time of evaluation plus an offset.
 
-use crate::react::Value;
+use crate::value::Value;
 
 /// The operator of a relative date.
-pub(super) const NOW: &str = "$now";
-pub(super) const EXPECTED: &str =
+pub(crate) const NOW: &str = "$now";
+pub(crate) const EXPECTED: &str =
     "an offset such as -1h, 30s or 1d12h, in ms, s, m, h and d, of at most 3650000d";
 /// Ten thousand years, in milliseconds. Below that, no result overflows an integer.
 const MOST: i64 = 3_650_000 * 86_400_000;
 
 /// Returns the milliseconds of `{"$now": "-1h"}`, `None` if it is something else, or `Err` if the
 /// offset is invalid.
-pub(super) fn offset(operand: &Value) -> Option<Result<i64, ()>> {
+pub(crate) fn offset(operand: &Value) -> Option<Result<i64, ()>> {
     match (operand, operand.get(NOW)?) {
         (Value::Object(fields), Value::String(text)) if fields.len() == 1 => Some(parse(text).ok_or(())),
         _ => Some(Err(())),
@@ -39,7 +39,7 @@ fn parse(text: &str) -> Option<i64> {
 }
 
 /// Returns the same filter with absolute dates.
-pub(super) fn fixed(source: &Value, now: i64) -> Value {
+pub(crate) fn fixed(source: &Value, now: i64) -> Value {
     match source {
         Value::Object(fields) => match offset(source) {
             Some(Ok(offset)) => Value::Date(now.saturating_add(offset)),

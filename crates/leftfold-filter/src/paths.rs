@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::filter::parts;
-use super::value::{Fields, Value};
-use crate::error::Invalid;
+use crate::error::Error;
+use crate::path::parts;
+use crate::value::{Fields, Value};
 
 /// A list of dotted paths, none of which contains another.
 ///
 /// ```
-/// use leftfold::react::{Paths, Value};
+/// use leftfold_filter::{Paths, Value};
 ///
 /// let paths = Paths::new(["status", "items.count"])?;
 /// let cart: Value =
 ///     r#"{"status": "open", "by": "ann", "items": [{"sku": "shoes", "count": 2}, {"sku": "hat"}]}"#.parse()?;
 /// assert_eq!(paths.values(&cart).to_string(), r#"{"status":"open","items":[{"count":2},{}]}"#);
-/// # Ok::<(), leftfold::Invalid>(())
+/// # Ok::<(), leftfold_filter::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
@@ -30,19 +30,19 @@ struct Node(Vec<(String, Node)>);
 
 impl Paths {
     /// Checks the paths.
-    pub fn new(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Invalid> {
+    pub fn new(paths: impl IntoIterator<Item = impl Into<String>>) -> Result<Self, Error> {
         let paths: Vec<String> = paths.into_iter().map(Into::into).collect();
         let mut root = Node::default();
         for path in &paths {
-            let parts = parts(path).map_err(|expected| Invalid::new("watched path", path, expected))?;
+            let parts = parts(path).map_err(|expected| Error::new("watched path", path, expected))?;
             if !root.insert(&parts) {
                 let expected =
                     "a path that is listed once, and is neither part of another nor has one as its part";
-                return Err(Invalid::new("watched path", path, expected));
+                return Err(Error::new("watched path", path, expected));
             }
         }
         if paths.is_empty() {
-            return Err(Invalid::new("watched paths", "[]", "at least one path"));
+            return Err(Error::new("watched paths", "[]", "at least one path"));
         }
         Ok(Self { paths, root })
     }
@@ -129,9 +129,9 @@ impl Node {
 }
 
 impl TryFrom<Vec<String>> for Paths {
-    type Error = Invalid;
+    type Error = Error;
 
-    fn try_from(paths: Vec<String>) -> Result<Self, Invalid> {
+    fn try_from(paths: Vec<String>) -> Result<Self, Error> {
         Self::new(paths)
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::Invalid;
+use crate::error::Error;
 
 /// A decimal number of up to 34 digits (`Decimal128`).
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +66,12 @@ impl Decimal {
 }
 
 impl FromStr for Decimal {
-    type Err = Invalid;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         parse(text)
             .map(Self)
-            .ok_or_else(|| Invalid::new("decimal number", text, "up to 34 digits, such as -1.50 or 2E+3"))
+            .ok_or_else(|| Error::new("decimal number", text, "up to 34 digits, such as -1.50 or 2E+3"))
     }
 }
 
@@ -126,7 +126,7 @@ impl fmt::Display for Decimal {
 
 /// A number of any type.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Number {
+pub(crate) enum Number {
     Int(i64),
     Double(f64),
     Decimal(Decimal),
@@ -136,7 +136,7 @@ pub(super) enum Number {
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
 impl Number {
-    pub(super) fn compare(self, other: Self) -> Ordering {
+    pub(crate) fn compare(self, other: Self) -> Ordering {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => one.cmp(&other),
             (Self::Int(one), Self::Double(other)) => compare_to_double(one, other),
@@ -149,7 +149,7 @@ impl Number {
     }
 
     /// Returns it as an integer if it is a whole number of any type.
-    pub(super) fn whole(self) -> Option<i64> {
+    pub(crate) fn whole(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
             Self::Double(number) if number.fract() == 0.0 => self.truncated(),
@@ -158,7 +158,7 @@ impl Number {
         }
     }
 
-    pub(super) fn truncated(self) -> Option<i64> {
+    pub(crate) fn truncated(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
             Self::Double(number) => whole(number),
@@ -221,7 +221,7 @@ impl Magnitude {
 /// Returns the integer part, if an integer can hold it.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "it is within the range, and what is cut off is behind the point"
+    reason = "the number is within the range, and only its fraction is lost"
 )]
 fn whole(number: f64) -> Option<i64> {
     (-BEYOND..BEYOND).contains(&number).then_some(number as i64)

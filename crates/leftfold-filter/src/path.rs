@@ -3,13 +3,13 @@
 //! A path passes an array in two ways: to the element at an index, and to all objects among the
 //! elements. So it may reach several values, or none.
 
-use crate::react::Value;
+use crate::value::Value;
 
 /// The maximum number of parts, which is more than documents have levels.
 const MAX_PARTS: usize = 100;
 
 /// Splits a dotted path into its parts. The error is the expected form.
-pub(in crate::react) fn parts(path: &str) -> Result<Vec<&str>, String> {
+pub(crate) fn parts(path: &str) -> Result<Vec<&str>, String> {
     let parts: Vec<_> = path.split('.').collect();
     if parts.iter().any(|part| part.is_empty() || part.starts_with('$') || part.contains('\0')) {
         return Err("a path of names with dots between them, none of them empty or beginning with $".into());
@@ -22,7 +22,7 @@ pub(in crate::react) fn parts(path: &str) -> Result<Vec<&str>, String> {
 
 /// A dotted path.
 #[derive(Clone, Debug)]
-pub(super) struct Path(Vec<Part>);
+pub(crate) struct Path(Vec<Part>);
 
 #[derive(Clone, Debug)]
 struct Part {
@@ -33,7 +33,7 @@ struct Part {
 
 /// The treatment of an array at which a path ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ends {
+pub(crate) enum Ends {
     /// The elements are tested, and then the array itself.
     Within,
     /// Only the array itself is tested.
@@ -41,7 +41,7 @@ pub(super) enum Ends {
 }
 
 impl Path {
-    pub(super) fn parse(path: &str) -> Result<Self, String> {
+    pub(crate) fn parse(path: &str) -> Result<Self, String> {
         let part = |name: &str| {
             let index = name.parse().ok().filter(|index: &usize| index.to_string() == name);
             Part { name: name.to_owned(), index }
@@ -51,13 +51,13 @@ impl Path {
 
     /// Returns how many parts may be an index. Each of them may also be a name, and so doubles the
     /// number of ways to follow.
-    pub(super) fn indexes(&self) -> usize {
+    pub(crate) fn indexes(&self) -> usize {
         self.0.iter().filter(|part| part.index.is_some()).count()
     }
 
     /// Returns whether `wanted` accepts a value that the path reaches. `None` stands for a missing
     /// value.
-    pub(super) fn any(
+    pub(crate) fn any(
         &self,
         root: &Value,
         ends: Ends,

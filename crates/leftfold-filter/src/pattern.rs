@@ -1,7 +1,7 @@
 //! Regular expressions with the meaning that they have in MongoDB, which uses Perl's syntax (PCRE).
 //!
-//! The engine here is another one that needs only linear time. Most of the syntax is common to
-//! both. The rewriter translates expressions that the engines read differently, and rejects those
+//! This crate uses another engine, which needs only linear time. Most of the syntax is common to
+//! both. The rewriter translates the parts that the engines read differently, and rejects parts
 //! that it can't translate.
 
 use regex::{Regex, RegexBuilder};
@@ -11,14 +11,14 @@ use regex_syntax::ast::{
     FlagsItemKind, HexLiteralKind, LiteralKind, Span, SpecialLiteralKind, Visitor,
 };
 
-use crate::react::Value;
+use crate::value::Value;
 
 /// The maximum nesting depth of groups.
 const MAX_NESTED: u32 = 50;
 
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     regex: Regex,
     source: String,
     options: String,
@@ -26,7 +26,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     /// Compiles a regular expression. The error is the expected form.
-    pub(super) fn new(source: &str, options: &str) -> Result<Self, String> {
+    pub(crate) fn new(source: &str, options: &str) -> Result<Self, String> {
         if let Some(unknown) = options.chars().find(|c| !"imsx".contains(*c)) {
             return Err(format!("the options i, m, s and x, not {unknown}"));
         }
@@ -40,7 +40,7 @@ impl Pattern {
             .map_err(|error| format!("a regular expression: {}", error.kind()))?;
         let last = parsed.comments.last().map(|comment| comment.span.end.offset);
         if last == Some(source.len()) && !source.ends_with('\n') {
-            return Err("a line break behind the comment in a regular expression".into());
+            return Err("a line break after the comment in a regular expression".into());
         }
         let folds = options.contains('i');
         let rewriter = Rewriter { source, folds, multi_line, verbose, edits: Vec::new() };
@@ -55,13 +55,13 @@ impl Pattern {
             .map_err(|error| format!("a regular expression: {error}"))?;
         // In MongoDB, no line begins after a line break that ends the text.
         if multi_line && source.contains('^') && regex.is_match_at("a\n", 2) {
-            return Err("a regular expression: one that asks for text behind ^, with the option m".into());
+            return Err("a regular expression: with the option m, text must follow ^".into());
         }
         Ok(Self { regex, source: source.to_owned(), options: options.to_owned() })
     }
 
     /// Returns whether a string matches, or a regular expression is the same.
-    pub(super) fn matches(&self, value: &Value) -> bool {
+    pub(crate) fn matches(&self, value: &Value) -> bool {
         match value {
             Value::String(text) | Value::Symbol(text) => self.regex.is_match(text),
             Value::Regex { pattern, options } => (pattern, options) == (&self.source, &self.options),
@@ -95,7 +95,7 @@ struct Rewriter<'a> {
 impl Rewriter<'_> {
     fn refuse(&self, span: &Span) -> Result<(), String> {
         let part = &self.source[span.start.offset..span.end.offset];
-        Err(format!("a regular expression without {part}, which can't be done here as MongoDB does it"))
+        Err(format!("a regular expression without {part}, which matches differently in MongoDB"))
     }
 
     /// Rejects `^` and `$` where the engines differ: at a line break that ends the text. The

@@ -1,6 +1,8 @@
+//! The order of values, and their JSON.
+
 use proptest::prelude::*;
 
-use super::*;
+use crate::{Decimal, Value};
 
 fn value(text: &str) -> Value {
     text.parse().unwrap()

@@ -11,8 +11,8 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::{Fields, Value};
-use crate::error::Invalid;
+use crate::error::Error;
+use crate::value::{Fields, Value};
 
 impl Value {
     /// Creates an object, or the value that it represents in extended JSON.
@@ -24,7 +24,7 @@ impl Value {
     }
 
     /// Creates a whole number of the narrowest type.
-    pub(crate) fn of_int(number: i64) -> Self {
+    pub fn of_int(number: i64) -> Self {
         i32::try_from(number).map_or(Self::Int64(number), Self::Int32)
     }
 }
@@ -91,7 +91,7 @@ fn id(hex: &str) -> Option<[u8; 12]> {
 }
 
 /// Returns the milliseconds since 1970, rounded down.
-pub(in crate::react) fn millis(time: Timestamp) -> i64 {
+pub(crate) fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_nanosecond().div_euclid(1_000_000)).unwrap_or_else(|_| time.as_millisecond())
 }
 
@@ -115,11 +115,11 @@ impl From<serde_json::Value> for Value {
 }
 
 impl FromStr for Value {
-    type Err = Invalid;
+    type Err = Error;
 
     /// Parses a value from JSON text.
-    fn from_str(text: &str) -> Result<Self, Invalid> {
-        serde_json::from_str(text).map_err(|error| Invalid::new("json", text, format!("valid JSON: {error}")))
+    fn from_str(text: &str) -> Result<Self, Error> {
+        serde_json::from_str(text).map_err(|error| Error::new("json", text, format!("valid JSON: {error}")))
     }
 }
 
@@ -150,7 +150,10 @@ impl<'de> Visitor<'de> for Reader {
         Ok(Value::of_int(number))
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "as MongoDB takes what is too large for an integer")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "MongoDB also rounds a number that is too large for an integer"
+    )]
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
         Ok(i64::try_from(number).map_or(Value::Double(number as f64), Value::of_int))
     }

@@ -1,23 +1,16 @@
 //! Conditions on documents as data, in MongoDB's query language.
 
-mod condition;
-mod offset;
-mod parse;
-mod path;
-mod pattern;
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use self::condition::Query;
-pub(super) use self::path::parts;
-use super::value::{Value, millis};
-use crate::error::Invalid;
+use crate::condition::Query;
+use crate::error::Error;
+use crate::json::millis;
+use crate::value::Value;
+use crate::{offset, parse};
 
 /// A condition on documents, in MongoDB's query language.
 ///
@@ -25,7 +18,7 @@ use crate::error::Invalid;
 /// way of [`to_query`](Self::to_query); elsewhere [`matches`](Self::matches) evaluates it.
 ///
 /// ```
-/// use leftfold::react::{Filter, Value};
+/// use leftfold_filter::{Filter, Value};
 ///
 /// let filter: Filter = r#"{"status": "open", "items": {"$elemMatch": {"sku": "shoes", "count": {"$gte": 2}}}}"#.parse()?;
 /// let cart: Value = r#"{"status": "open", "items": [{"sku": "shoes", "count": 3}]}"#.parse()?;
@@ -54,7 +47,7 @@ use crate::error::Invalid;
 /// [`changes_at`](Self::changes_at) returns when to evaluate it again.
 ///
 /// ```
-/// use leftfold::react::{Filter, Value};
+/// use leftfold_filter::{Filter, Value};
 ///
 /// let overdue: Filter = r#"{"paid": null, "due": {"$lte": {"$now": "0s"}}}"#.parse()?;
 /// let invoice: Value = r#"{"due": {"$date": "2026-11-16T08:00:00Z"}}"#.parse()?;
@@ -96,13 +89,13 @@ impl Filter {
     ///
     /// A [`serde_json::Value`] does not keep the order of fields, which matters where objects are
     /// compared. A text ([`FromStr`]) or a configuration ([`Deserialize`]) keeps it.
-    pub fn parse(json: &serde_json::Value) -> Result<Self, Invalid> {
+    pub fn parse(json: &serde_json::Value) -> Result<Self, Error> {
         Self::of(json.clone().into())
     }
 
     /// Creates a filter from a value.
-    pub fn of(source: Value) -> Result<Self, Invalid> {
-        let source = parse::plain(source);
+    pub fn of(source: Value) -> Result<Self, Error> {
+        let source = parse::with_long_patterns(source);
         let (query, timed) = parse::parse(&source)?;
         Ok(Self { source, query, timed })
     }
@@ -135,10 +128,10 @@ impl Filter {
 }
 
 impl FromStr for Filter {
-    type Err = Invalid;
+    type Err = Error;
 
     /// Parses a filter from JSON text.
-    fn from_str(text: &str) -> Result<Self, Invalid> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         Self::of(text.parse()?)
     }
 }

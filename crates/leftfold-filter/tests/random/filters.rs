@@ -1,6 +1,6 @@
 //! Random filters with every operator, most of them well-formed.
 
-use leftfold::react::{Fields, Value};
+use leftfold_filter::{Fields, Value};
 
 use super::Random;
 
