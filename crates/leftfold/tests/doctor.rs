@@ -68,7 +68,7 @@ async fn a_projection_is_in_the_hands_of_whoever_has_its_lease() {
     // The check does not keep workers from their lease.
     assert_eq!(store.claim(&name, "worker", lease).await.unwrap(), Claim::Ours);
     let stuck = counted().await;
-    assert!(stuck.severity == Severity::Warning && stuck.found.contains("did not move"), "{stuck}");
+    assert!(stuck.severity == Severity::Warning && stuck.found.contains("did not advance"), "{stuck}");
     assert_eq!(store.claim(&name, "worker", lease).await.unwrap(), Claim::Ours);
     store.release(&name, "worker").await.unwrap();
     assert_eq!(counted().await.severity, Severity::Wrong);

@@ -153,10 +153,8 @@ impl<S: Store> App<S> {
             .ok_or_else(|| {
                 let known: Vec<_> =
                     self.0.projections.iter().map(|projection| projection.collection().as_str()).collect();
-                let message = format!(
-                    "no projection is named {collection:?}; the projections are: {}",
-                    known.join(", ")
-                );
+                let message =
+                    format!("no projection is named {collection:?}; there are: {}", known.join(", "));
                 Error::new(Kind::Invalid, message)
             })
     }
