@@ -8,11 +8,11 @@ use std::sync::{Arc, PoisonError};
 use tokio::sync::watch;
 
 use super::folder::Folder;
-use super::mend::Mended;
 use super::options::FoldOptions;
 use super::projection::Projection;
 use super::projector::{Ended, Projector};
 use super::pulse::{Pulse, SharedPulse};
+use super::repair::Mended;
 use crate::documents::Collection;
 use crate::env::Env;
 use crate::error::Result;

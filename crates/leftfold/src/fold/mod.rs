@@ -13,7 +13,7 @@
 //! | `projector` | the shell that reads, calls the core and commits |
 //! | `pipes` | the tasks beside it: reading ahead, and committing |
 //! | `replay` | reading the log again for documents that must be folded from the beginning |
-//! | `mend` | retries of parked units, and refolds |
+//! | `repair` | retries of parked units, and refolds |
 //! | `erased` | a projection without its types |
 //! | `threads` | threads for users' code, beside those of the runtime |
 //! | `pulse`, `figures`, `folding` | the observable state of a worker, and its measurements |
@@ -28,12 +28,12 @@ mod figures;
 mod folder;
 mod folding;
 mod live;
-mod mend;
 mod options;
 mod pipes;
 mod projection;
 mod projector;
 mod pulse;
+mod repair;
 mod replay;
 mod route;
 mod routed;
@@ -49,12 +49,12 @@ pub use error::Error;
 pub use figures::{Figures, Histogram};
 pub(crate) use folder::Folder;
 pub(crate) use live::run_live;
-pub use mend::Mended;
 pub use options::FoldOptions;
 pub use projection::{Bulk, Folded, Projection, Upcoming};
 pub(crate) use projector::{Ended, stopped};
 pub use pulse::Activity;
 pub(crate) use pulse::{Pulse, SharedPulse};
+pub use repair::Mended;
 pub(crate) use replay::Replay;
 pub use route::{DocumentIds, Route};
 pub use routed::Occurrence;

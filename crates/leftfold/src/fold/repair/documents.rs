@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Mended;
-use super::attempts::{Attempts, Mend, Mends};
+use super::attempts::{Attempts, DocumentRepair, Repairs};
 use crate::documents::{Collection, Parked, Record};
 use crate::env::Env;
 use crate::error::Result;
@@ -35,8 +35,8 @@ impl<P: Projection> Folder<P> {
         while !left.is_empty() {
             let (parked, whole) = parked_among(store, &self.collection, &left).await?;
             for id in whole {
-                let mended = before.remove(&id).unwrap_or(Mended::NotParked);
-                tell(id, mended);
+                let outcome = before.remove(&id).unwrap_or(Mended::NotParked);
+                tell(id, outcome);
             }
             let (mut anew, mut parked): (Vec<_>, Vec<_>) =
                 parked.into_iter().partition(|(_, parked)| parked.anew);
@@ -44,14 +44,14 @@ impl<P: Projection> Folder<P> {
             let anew: Vec<_> = anew.into_iter().map(|(record, _)| record.id).collect();
             left.clear();
             let refolded = self.refolded(store, env, &anew, None, &mut attempts, dry_run).await?;
-            for mends in [refolded, self.retried(store, env, parked).await?] {
-                let again = if dry_run { Vec::new() } else { attempts.wrote(store, self, &mends).await? };
+            for repairs in [refolded, self.retried(store, env, parked).await?] {
+                let again = if dry_run { Vec::new() } else { attempts.wrote(store, self, &repairs).await? };
                 let changed: BTreeSet<_> = again.iter().collect();
-                for Mend { id, mended, .. } in mends.documents {
+                for DocumentRepair { id, outcome, .. } in repairs.documents {
                     if changed.contains(&id) {
-                        before.insert(id, mended);
+                        before.insert(id, outcome);
                     } else {
-                        tell(id, mended);
+                        tell(id, outcome);
                     }
                 }
                 left.extend(again);
@@ -67,9 +67,9 @@ impl<P: Projection> Folder<P> {
         store: &S,
         env: &dyn Env,
         parked: Vec<(Record, Box<Parked>)>,
-    ) -> Result<Mends> {
+    ) -> Result<Repairs> {
         let mut state = self.replayed(store, env, &parked).await?;
-        let mut done = Mends::default();
+        let mut done = Repairs::default();
         for (record, parked) in parked {
             let id = record.id;
             // An earlier worker could decode this event and folded it. Continuing without it would

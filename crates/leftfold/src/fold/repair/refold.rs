@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Mended;
-use super::attempts::{Attempts, Mend, Mends, one};
+use super::attempts::{Attempts, DocumentRepair, Repairs, one};
 use crate::documents::{DocumentWrite, Parked, Record};
 use crate::env::Env;
 use crate::error::Result;
@@ -27,10 +27,10 @@ impl<P: Projection> Folder<P> {
         let mut attempts = Attempts::new(env);
         loop {
             let ids = std::slice::from_ref(id);
-            let mends = self.refolded(store, env, ids, None, &mut attempts, false).await?;
-            let mended = mends.documents.first().map_or(Mended::Repaired, |mend| mend.mended.clone());
-            if mended != Mended::Repaired || attempts.wrote(store, self, &mends).await?.is_empty() {
-                return Ok(mended);
+            let repairs = self.refolded(store, env, ids, None, &mut attempts, false).await?;
+            let outcome = repairs.documents.first().map_or(Mended::Repaired, |repair| repair.outcome.clone());
+            if outcome != Mended::Repaired || attempts.wrote(store, self, &repairs).await?.is_empty() {
+                return Ok(outcome);
             }
         }
     }
@@ -50,13 +50,13 @@ impl<P: Projection> Folder<P> {
             let mut attempts = Attempts::new(env);
             let mut left = chunk.to_vec();
             while !left.is_empty() {
-                let mends = self.refolded(store, env, &left, Some(release), &mut attempts, false).await?;
-                if let Some(Mend { mended: Mended::StillFailing(stray), write: None, .. }) =
-                    mends.documents.first()
+                let repairs = self.refolded(store, env, &left, Some(release), &mut attempts, false).await?;
+                if let Some(DocumentRepair { outcome: Mended::StillFailing(stray), write: None, .. }) =
+                    repairs.documents.first()
                 {
                     return Ok(Some(stray.clone()));
                 }
-                left = attempts.wrote(store, self, &mends).await?;
+                left = attempts.wrote(store, self, &repairs).await?;
             }
         }
         Ok(None)
@@ -74,9 +74,9 @@ impl<P: Projection> Folder<P> {
         release: Option<&Parked>,
         attempts: &mut Attempts,
         dry_run: bool,
-    ) -> Result<Mends> {
+    ) -> Result<Repairs> {
         loop {
-            let (mends, aside) = self.refolded_without(store, env, ids, release).await?;
+            let (repairs, aside) = self.refolded_without(store, env, ids, release).await?;
             let mut taken_up = false;
             for parked in aside.iter().filter(|_| !dry_run) {
                 mutant!(TakenUpIgnored => break);
@@ -91,7 +91,7 @@ impl<P: Projection> Folder<P> {
                 }
             }
             if !taken_up {
-                return Ok(mends);
+                return Ok(repairs);
             }
         }
     }
@@ -103,7 +103,7 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         ids: &[DocumentId],
         release: Option<&Parked>,
-    ) -> Result<(Mends, Vec<Parked>)> {
+    ) -> Result<(Repairs, Vec<Parked>)> {
         let mut state = FoldState { taken_up: Some(Mark::default()), ..FoldState::careful(Mark::default()) };
         mutant!(TakenUpIgnored => state.taken_up = release.map(|_| Mark::default()));
         // Read the checkpoint first: later commits of the projector move the documents' own marks.
@@ -141,7 +141,7 @@ impl<P: Projection> Folder<P> {
                 }
             }
         }
-        let mut done = Mends::default();
+        let mut done = Repairs::default();
         for id in ids {
             // An earlier worker could decode this event and folded it. Continuing without it would
             // lose it.
@@ -154,7 +154,7 @@ impl<P: Projection> Folder<P> {
             let said = failure.as_ref().map(|failure| {
                 format!("{id}: {} (revision {} of {})", failure.error, failure.revision, failure.stream)
             });
-            let mended = said.map_or(Mended::Repaired, Mended::StillFailing);
+            let outcome = said.map_or(Mended::Repaired, Mended::StillFailing);
             let write = match (failure, stored.remove(id)) {
                 (Some(failure), Some(record)) => Some(parked_as_it_is(record, failure, &through)),
                 (Some(_), None) => {
@@ -172,7 +172,7 @@ impl<P: Projection> Folder<P> {
                     slot.write(id)
                 }
             };
-            done.push(id.clone(), mended, write);
+            done.push(id.clone(), outcome, write);
         }
         let mut aside: Vec<_> = state.streams.slots().filter_map(|slot| slot.parked().cloned()).collect();
         aside.sort_by(|a, b| a.stream.cmp(&b.stream));

@@ -39,9 +39,9 @@ impl<P: Projection> Folder<P> {
                 Ok(documents) => self.refold_all(store, env, documents, &parked).await?,
                 Err(error) => Some(error),
             };
-            let mended = failure.clone().map_or(Mended::Repaired, Mended::StillFailing);
+            let outcome = failure.clone().map_or(Mended::Repaired, Mended::StillFailing);
             if dry_run {
-                return Ok(mended);
+                return Ok(outcome);
             }
             let mut header = record.header.clone();
             header.parked = failure
@@ -50,9 +50,9 @@ impl<P: Projection> Folder<P> {
                 header.mark.merge(&parked.through);
             }
             if self.wrote_stream(store, record, header, &mut attempts).await? {
-                return Ok(mended);
+                return Ok(outcome);
             }
-            before = mended;
+            before = outcome;
         }
     }
 

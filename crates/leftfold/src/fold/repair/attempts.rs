@@ -15,24 +15,24 @@ use crate::fold::Projection;
 use crate::store::Store;
 
 /// The result of repairing one document, and its write, if there is one.
-pub(super) struct Mend {
+pub(super) struct DocumentRepair {
     pub(super) id: DocumentId,
-    pub(super) mended: Mended,
+    pub(super) outcome: Mended,
     pub(super) write: Option<DocumentWrite>,
 }
 
 /// The result of repairing several documents.
 #[derive(Default)]
-pub(super) struct Mends {
-    pub(super) documents: Vec<Mend>,
+pub(super) struct Repairs {
+    pub(super) documents: Vec<DocumentRepair>,
     /// The streams that the documents were folded without, and how far. A later retry of such a
     /// stream needs to know.
     pub(super) streams: Vec<DocumentWrite>,
 }
 
-impl Mends {
-    pub(super) fn push(&mut self, id: DocumentId, mended: Mended, write: Option<DocumentWrite>) {
-        self.documents.push(Mend { id, mended, write });
+impl Repairs {
+    pub(super) fn push(&mut self, id: DocumentId, outcome: Mended, write: Option<DocumentWrite>) {
+        self.documents.push(DocumentRepair { id, outcome, write });
     }
 }
 
@@ -50,15 +50,15 @@ impl Attempts {
         &mut self,
         store: &S,
         folder: &Folder<P>,
-        mends: &Mends,
+        repairs: &Repairs,
     ) -> Result<Vec<DocumentId>> {
-        let writes: Vec<_> = mends.documents.iter().filter_map(|mend| mend.write.clone()).collect();
+        let writes: Vec<_> = repairs.documents.iter().filter_map(|repair| repair.write.clone()).collect();
         if writes.is_empty() {
             return Ok(Vec::new());
         }
-        let ids = mends.documents.iter().map(|mend| mend.id.clone()).collect();
+        let ids = repairs.documents.iter().map(|repair| repair.id.clone()).collect();
         let streams =
-            CollectionWrites { collection: folder.collection.streams(), writes: mends.streams.clone() };
+            CollectionWrites { collection: folder.collection.streams(), writes: repairs.streams.clone() };
         let documents = CollectionWrites { collection: folder.collection.clone(), writes };
         self.committed(store, vec![streams, documents], ids).await
     }
