@@ -5,13 +5,13 @@
 //! | `projection`, `route`, `error` | the trait that users implement |
 //! | `decode` | from a stored event to a projection's own type |
 //! | `folder`, `routed` | a projection as the engine uses it, and a page of the log as it sees it |
+//! | `load` | loading stored documents for the core |
 //! | `slot` | one document in memory, and the effect of an event on it |
 //! | `cache`   | the documents in memory: the batch's, and a bounded cache |
 //! | `batch` | the pure core: from (documents, events) to (writes, failures, waiting events) |
 //! | `ahead` | folds of a page that a projection computes many at a time |
 //! | `live` | the main loop of a worker: it folds the live generation |
 //! | `projector` | the shell that reads, calls the core and commits |
-//! | `pipes` | the tasks beside it: reading ahead, and committing |
 //! | `replay` | reading the log again for documents that must be folded from the beginning |
 //! | `repair` | retries of parked units, and refolds |
 //! | `erased` | a projection without its types |
@@ -28,8 +28,8 @@ mod figures;
 mod folder;
 mod folding;
 mod live;
+mod load;
 mod options;
-mod pipes;
 mod projection;
 mod projector;
 mod pulse;

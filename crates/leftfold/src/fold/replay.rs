@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-
 use super::batch::{FoldState, Portion};
 use super::folder::Folder;
 use super::routed::Routed;
-use super::slot::DocumentSlot;
 use super::{Projection, threads};
-use crate::documents::Record;
 use crate::env::Env;
 use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
@@ -123,58 +119,6 @@ impl<P: Projection> Folder<P> {
         const PORTION: Portion = Portion { events: 512, time: Duration::from_millis(100) };
         while !threads::blocking(|| self.apply(state, page, PORTION, env.now())) {
             tokio::task::yield_now().await;
-        }
-    }
-
-    /// Loads the stored documents onto the state. Returns whether some have folded events that were
-    /// not presented yet: then another worker is, or was, ahead.
-    pub(crate) async fn load_documents<S: Store>(
-        &self,
-        store: &S,
-        state: &mut FoldState<P::Document>,
-        ids: Vec<DocumentId>,
-    ) -> Result<bool> {
-        let records = store.load(&self.collection, ids.clone()).await?;
-        let ahead = is_ahead(&records, &state.progress);
-        state.place(ids, records);
-        Ok(ahead)
-    }
-
-    /// Loads the state of these streams onto the state.
-    pub(crate) async fn load_streams<S: Store>(
-        &self,
-        store: &S,
-        state: &mut FoldState<P::Document>,
-        ids: Vec<DocumentId>,
-    ) -> Result<()> {
-        let records = store.load_current(&self.collection.streams(), ids.clone()).await?;
-        for id in ids {
-            state.streams.insert(id, DocumentSlot::absent());
-        }
-        for record in records {
-            match (&mut state.taken_up, &record.header.parked) {
-                (Some(through), Some(parked)) if parked.anew => through.merge(&parked.through),
-                _ => state.streams.insert(record.id.clone(), DocumentSlot::loaded(record)),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns whether some of these have folded events that were not presented yet.
-pub(crate) fn is_ahead(records: &[Record], progress: &Mark) -> bool {
-    let lanes = records.iter().flat_map(|record| record.header.mark.lanes());
-    lanes.into_iter().any(|(lane, at)| lane.partition().is_some() && at > progress.get(lane))
-}
-
-impl<D: DeserializeOwned> FoldState<D> {
-    /// Puts stored documents on the state; documents without a record are absent.
-    pub(crate) fn place(&mut self, ids: Vec<DocumentId>, records: Vec<Record>) {
-        for id in ids {
-            self.documents.insert(id, DocumentSlot::absent());
-        }
-        for record in records {
-            self.documents.insert(record.id.clone(), DocumentSlot::loaded(record));
         }
     }
 }

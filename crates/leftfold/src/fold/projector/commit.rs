@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::Instrument as _;
 
-use super::super::pipes::{Settled, submit};
 use super::super::slot::Delta;
 use super::run::Run;
+use crate::backoff::Backoff;
 use crate::budget::Use;
-use crate::documents::{Advance, Checkpoint, CollectionWrites, Commit, Tally};
+use crate::documents::{Advance, Checkpoint, CollectionWrites, Commit, CommitConflict, CommitOutcome, Tally};
 use crate::error::{Error, Kind, Result};
 use crate::fold::Projection;
 use crate::mutant;
@@ -185,5 +185,33 @@ pub(super) async fn wait_for(in_flight: &mut Option<InFlight>) -> Result<(Settle
             Err(Error::new(Kind::Stopped, "committing a batch: the task ended").with_source(error))
         }
         None => std::future::pending().await,
+    }
+}
+
+/// The known outcome of a commit.
+pub(super) enum Settled {
+    Applied,
+    Conflict(CommitConflict),
+}
+
+/// Commits, and repeats the same commit while its outcome is unknown. That is harmless, because its
+/// guards hold at most once.
+///
+/// If the commit was applied without an answer, the repetition is a conflict, and the work starts
+/// over from the store. A checkpoint at the expected mark would be no proof of success. Another
+/// worker may have moved it there, with other documents than those in memory.
+async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Settled> {
+    let mut delays = Backoff::default().limit(8).delays(seed);
+    loop {
+        let doubt = match store.commit(commit.clone()).await {
+            Ok(CommitOutcome::Applied) => return Ok(Settled::Applied),
+            Ok(CommitOutcome::Conflict(conflict)) => return Ok(Settled::Conflict(conflict)),
+            Ok(CommitOutcome::Unknown(error)) => error,
+            Err(error) if error.is_transient() => error,
+            Err(error) => return Err(error),
+        };
+        let Some(delay) = delays.next() else { return Err(doubt) };
+        tracing::debug!(error = %doubt, "outcome of a commit unknown, repeating it");
+        sleep(delay).await;
     }
 }

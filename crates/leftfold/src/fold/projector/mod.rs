@@ -8,10 +8,12 @@
 //! **Invariant**: memory is only ever ahead of the store by the current batch and the one in
 //! flight. On any doubt the projector discards both and continues from the stored checkpoint.
 //!
-//! `run` is the loop, `commit` ends a batch and writes it, and `repair` retries failed folds first.
+//! `read_ahead` reads the log, `run` is the loop that folds, `repair` retries failed folds before the
+//! end of a batch, and `commit` ends and writes it.
 
 mod commit;
 mod rate;
+mod read_ahead;
 mod repair;
 mod run;
 
@@ -24,10 +26,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::rate::Rate;
+use self::read_ahead::read_ahead;
 use self::run::Run;
 use super::batch::FoldState;
 use super::folder::Folder;
-use super::pipes::read_ahead;
 use super::pulse::{Activity, Pulse, SharedPulse};
 use super::{FoldOptions, Projection};
 use crate::backoff::Backoff;

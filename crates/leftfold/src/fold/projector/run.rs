@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::super::batch::{FoldState, Portion};
+use super::super::load::is_ahead;
 use super::super::pulse::Activity;
-use super::super::replay::is_ahead;
 use super::super::routed::Routed;
 use super::super::threads;
 use super::commit::{InFlight, wait_for};

@@ -1,25 +1,22 @@
-//! Data flow between the store and the fold: pages of the log that are read ahead, and commits.
+//! Reading the log ahead of the fold.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 
-use super::Projection;
-use super::folder::Folder;
-use super::routed::Routed;
-use super::threads;
-use crate::backoff::Backoff;
+use super::super::folder::Folder;
+use super::super::routed::Routed;
+use super::super::threads;
 use crate::budget::{Budget, Use};
-use crate::documents::{Commit, CommitConflict, CommitOutcome};
 use crate::error::Result;
 use crate::event::Partition;
+use crate::fold::Projection;
 use crate::log::Limit;
 use crate::mark::Mark;
 use crate::store::Store;
 
 /// Reads the log from a mark on, page by page, and decodes it, one page ahead of the receiver.
-pub(crate) async fn read_ahead<S: Store, P: Projection>(
+pub(super) async fn read_ahead<S: Store, P: Projection>(
     store: S,
     folder: Arc<Folder<P>>,
     mut cursor: Mark,
@@ -56,33 +53,5 @@ pub(crate) async fn read_ahead<S: Store, P: Projection>(
         if !found && let Err(error) = store.grown(&cursor).await {
             return drop(pages.send(Err(error)).await);
         }
-    }
-}
-
-/// The known outcome of a commit.
-pub(crate) enum Settled {
-    Applied,
-    Conflict(CommitConflict),
-}
-
-/// Commits, and repeats the same commit while its outcome is unknown. That is harmless, because its
-/// guards hold at most once.
-///
-/// If the commit was applied without an answer, the repetition is a conflict, and the work starts
-/// over from the store. A checkpoint at the expected mark would be no proof of success. Another
-/// worker may have moved it there, with other documents than those in memory.
-pub(crate) async fn submit<S: Store>(store: S, commit: Arc<Commit>, seed: u64) -> Result<Settled> {
-    let mut delays = Backoff::default().limit(8).delays(seed);
-    loop {
-        let doubt = match store.commit(commit.clone()).await {
-            Ok(CommitOutcome::Applied) => return Ok(Settled::Applied),
-            Ok(CommitOutcome::Conflict(conflict)) => return Ok(Settled::Conflict(conflict)),
-            Ok(CommitOutcome::Unknown(error)) => error,
-            Err(error) if error.is_transient() => error,
-            Err(error) => return Err(error),
-        };
-        let Some(delay) = delays.next() else { return Err(doubt) };
-        tracing::debug!(error = %doubt, "outcome of a commit unknown, repeating it");
-        sleep(delay).await;
     }
 }
