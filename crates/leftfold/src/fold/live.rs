@@ -16,7 +16,8 @@ use crate::store::Store;
 /// The interval at which replaced code checks whether it is wanted again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Completes a switch between generations. [`run_live`] calls it when the live generation is frozen.
+/// Completes a switch between generations. [`run_live`] calls it when the live generation is
+/// frozen.
 pub(crate) type CompleteSwitch<S> = for<'a> fn(
     &'a Arc<dyn ErasedProjection<S>>,
     &'a WorkerContext<S>,

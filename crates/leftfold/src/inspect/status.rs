@@ -67,7 +67,8 @@ impl fmt::Display for SlowFold {
     }
 }
 
-/// The state of a projection, without the costly count of its documents. [`App::status`](crate::App::status) says more.
+/// The state of a projection, without the costly count of its documents.
+/// [`App::status`](crate::App::status) says more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vitals {
     /// The name of the projection.

@@ -8,8 +8,8 @@
 //! **Invariant**: memory is only ever ahead of the store by the current batch and the one in
 //! flight. On any doubt the projector discards both and continues from the stored checkpoint.
 //!
-//! `read_ahead` reads the log, `run` is the loop that folds, `repair` retries failed folds before the
-//! end of a batch, and `commit` ends and writes it.
+//! `read_ahead` reads the log, `run` is the loop that folds, `repair` retries failed folds before
+//! the end of a batch, and `commit` ends and writes it.
 
 mod commit;
 mod rate;
