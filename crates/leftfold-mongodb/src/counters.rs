@@ -6,9 +6,10 @@ use leftfold::Result;
 use leftfold::revision::{Counters, Draw, REMEMBERED_CLIENTS};
 use mongodb::options::ReturnDocument;
 
+use crate::Mongo;
+use crate::connection::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::COUNTERS;
-use crate::{Base, Mongo};
 
 impl Counters for Mongo {
     async fn draw(&self, draw: Draw) -> Result<u64> {

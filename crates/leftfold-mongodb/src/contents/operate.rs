@@ -17,11 +17,11 @@ use leftfold::{Backoff, DocumentId, Env as _, Kind, System};
 use tokio::time::sleep;
 
 use super::direct::{self, Increase};
-use super::kept::{Body, Kept};
-use super::key;
+use super::read::key;
+use super::record::{Body, Kept};
 use super::write::guarded;
-use crate::Base;
-use crate::bulk::{Statements, Verb, said};
+use crate::connection::Base;
+use crate::connection::bulk::{Statements, Verb, said};
 use crate::error::Failure;
 
 impl Base {

@@ -13,11 +13,10 @@ use leftfold::DocumentId;
 use leftfold::react::ExternalCollection;
 use mongodb::ClientSession;
 
-use crate::bulk::{Statements, Verb, held};
+use crate::connection::bulk::{Statements, Verb, held};
+use crate::connection::{Base, Ended, MAX_IDS, Step, Work, batch};
+use crate::encoding::ids;
 use crate::error::Failure;
-use crate::react::ids;
-use crate::transaction::{Ended, Step, Work};
-use crate::{Base, MAX_IDS, batch};
 
 /// The number of changes from which a transaction pays off.
 const MANY: usize = 16;

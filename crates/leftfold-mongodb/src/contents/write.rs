@@ -9,13 +9,13 @@ use bson::raw::cstr;
 use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
 use leftfold::content::{ContentGuard, ContentWrite, OperationIds, Wrote};
 use leftfold::react::ExternalCollection;
-use leftfold::{DocumentId, Kind};
+use leftfold::{DocumentId, Env as _, Kind, Result, System};
 
-use super::kept::{Body, binary, header, header_fields};
+use super::read::key;
+use super::record::{Body, binary, header, header_fields};
 use super::together::Change;
-use super::{key, number};
-use crate::Base;
-use crate::bulk::{Statements, Verb, duplicates, said};
+use crate::connection::bulk::{Statements, Verb, duplicates, said};
+use crate::connection::{Base, patiently};
 use crate::error::Failure;
 
 /// Writes, ready to be sent, with their indexes in the request.
@@ -39,6 +39,21 @@ struct Update<'w> {
 }
 
 impl Base {
+    /// Runs an operation that writes. If the connection fails, the outcome is unknown.
+    pub(super) async fn write_durably<T>(
+        &self,
+        doing: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T> {
+        // The driver's futures are large: without the box, the futures of all callers would be,
+        // too.
+        patiently(self.unblocked(Box::pin(work))).await.map_err(|failure| {
+            let is_lost = matches!(failure.kind(), Kind::Unavailable | Kind::Contended);
+            let failure = if is_lost { failure.unknown() } else { failure };
+            failure.to_error(doing, &self.place)
+        })
+    }
+
     /// Makes the writes whose guards hold.
     pub(super) async fn write_contents(
         &self,
@@ -207,4 +222,9 @@ pub(super) fn guarded(key: &RawBson, guard: &ContentGuard) -> RawDocumentBuf {
     filter.append(cstr!("_id"), rawdoc! { "$eq": key.clone() });
     filter.append(cstr!("_content.guard"), binary(guard));
     filter
+}
+
+/// Returns a random number, unique per call.
+fn number() -> i64 {
+    System.random().cast_signed()
 }

@@ -8,8 +8,8 @@ use leftfold::inspect::doctor::{Area, Finding, span};
 use mongodb::Database;
 use mongodb::options::{CollectionOptions, ReadConcern, ReadPreference, SelectionCriteria};
 
-use super::{Asked, ask, denied, hello, number};
-use crate::Base;
+use super::commands::{Answer, ask, denied, hello, number};
+use crate::connection::Base;
 use crate::error::{Failure, code};
 
 const SUBJECT: &str = "how far back it goes";
@@ -29,10 +29,10 @@ pub(super) async fn look(base: &Base) -> Result<Option<Finding>, Failure> {
         return Ok(Some(denied(Area::Oplog, SUBJECT, "the oplog", "`read` on `local`")));
     };
     let filled = match ask(&local, doc! { "collStats": "oplog.rs" }).await? {
-        Asked::Said(stats) => {
+        Answer::Reply(stats) => {
             number(&stats, "size").zip(number(&stats, "maxSize")).map(|(size, most)| size / most)
         }
-        Asked::Denied | Asked::Unknown => None,
+        Answer::Denied | Answer::Unknown => None,
     };
     let window = Duration::from_secs(u64::from(last.saturating_sub(first)));
     Ok(Some(judge(window, filled)))

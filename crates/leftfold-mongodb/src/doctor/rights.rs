@@ -3,8 +3,8 @@
 use bson::{Bson, Document, doc};
 use leftfold::inspect::doctor::{Area, Finding};
 
+use crate::connection::{Base, Way};
 use crate::error::Failure;
-use crate::{Base, Way};
 
 /// A right that Leftfold needs: its purpose, its actions, the consequence without it, and the role
 /// that grants it. If `always` is set, nothing works without it.

@@ -7,11 +7,12 @@ use leftfold::Collection;
 use leftfold::inspect::doctor::{Area, Finding};
 use mongodb::IndexModel;
 
-use crate::Base;
+use crate::connection::Base;
+use crate::documents::collections::visible;
+use crate::documents::generations::LiveGeneration;
 use crate::error::Failure;
-use crate::generations::Stand;
-use crate::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
-use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records, visible};
+use crate::schema::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
+use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records};
 
 /// Checks all indexes and views.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
@@ -68,7 +69,7 @@ async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
         let stored = Document::try_from(found.current())?;
         let name = stored.get_str("_id").unwrap_or_default();
         let collection = Collection::new(name).map_err(|invalid| Failure::damaged(invalid.to_string()))?;
-        all.push((collection, Stand::read(&stored)?.live));
+        all.push((collection, LiveGeneration::read(&stored)?.live));
     }
     Ok(all)
 }

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use leftfold::inspect::doctor::{Area, Finding, clock, span};
 use leftfold::{Env as _, System};
 
-use super::{Asked, ask, denied, hello, number};
+use super::commands::{Answer, ask, denied, hello, number};
+use crate::connection::{Base, Way};
 use crate::error::Failure;
 use crate::schema::FORMAT;
-use crate::{Base, Way};
 
 const MONITOR: &str = "`clusterMonitor` on `admin`";
 
@@ -34,27 +34,29 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     }
     if hello.contains_key("setName") {
         match ask(&admin, doc! { "replSetGetStatus": 1 }).await? {
-            Asked::Said(status) => findings.push(members(&status)),
-            Asked::Denied => {
+            Answer::Reply(status) => findings.push(members(&status)),
+            Answer::Denied => {
                 findings.push(denied(Area::Store, "members", "the state of the members", MONITOR));
             }
-            Asked::Unknown => {}
+            Answer::Unknown => {}
         }
     }
     let parameters =
         doc! { "getParameter": 1, "featureCompatibilityVersion": 1, "transactionLifetimeLimitSeconds": 1 };
     match ask(&admin, parameters).await? {
-        Asked::Said(parameters) => {
+        Answer::Reply(parameters) => {
             findings.extend(compatibility(&parameters, &info));
             findings.extend(lifetime(&parameters));
         }
-        Asked::Denied => findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR)),
-        Asked::Unknown => {}
+        Answer::Denied => {
+            findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR))
+        }
+        Answer::Unknown => {}
     }
     match ask(&admin, doc! { "serverStatus": 1 }).await? {
-        Asked::Said(status) => findings.extend(engine(&status)),
-        Asked::Denied => findings.push(denied(Area::Store, "storage engine", "the storage engine", MONITOR)),
-        Asked::Unknown => {}
+        Answer::Reply(status) => findings.extend(engine(&status)),
+        Answer::Denied => findings.push(denied(Area::Store, "storage engine", "the storage engine", MONITOR)),
+        Answer::Unknown => {}
     }
     Ok(findings)
 }

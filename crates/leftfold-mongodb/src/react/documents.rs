@@ -9,19 +9,21 @@ use leftfold::react::{Body, DocumentSource, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json, Result};
 use mongodb::options::Hint;
 
-use super::ids;
-use crate::body::{self, Style};
+use crate::connection::{Base, MAX_IDS, batch};
+use crate::contents;
+use crate::documents::generations::LiveGeneration;
+use crate::documents::record;
+use crate::encoding::notation::{self, Style};
+use crate::encoding::ids;
 use crate::error::Failure;
-use crate::generations::Stand;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, batch, contents, record};
 
 /// Returns the name of the collection that holds the documents, and the number of its switches so
 /// far.
 pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(String, i64), Failure> {
     Ok(match on {
         DocumentSource::Projection(collection) => {
-            let Stand { live, switches } = base.stand(collection).await?;
+            let LiveGeneration { live, switches } = base.live_generation(collection).await?;
             (records(&collection.generation(live)), switches)
         }
         DocumentSource::Plain(plain) => (plain.as_str().to_owned(), 0),
@@ -71,7 +73,7 @@ fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
     if let Some(body) = contents::body(stored)? {
         return Ok(body.into());
     }
-    let json = Json::stored(body::text(RawBsonRef::Document(stored), Style::Relaxed)?);
+    let json = Json::stored(notation::text(RawBsonRef::Document(stored), Style::Relaxed)?);
     Ok(Body::typed(json, Bson::Document(Document::try_from(stored)?).into()))
 }
 

@@ -5,15 +5,14 @@ mod complete;
 mod documents;
 mod due;
 mod feed;
-pub(crate) mod ids;
+
 mod leases;
 mod list;
 mod prepare;
-mod reactions;
-mod save;
-mod session;
-mod stirs;
-mod task;
+mod record;
+mod registry;
+mod tasks;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,8 +26,9 @@ use leftfold::{DocumentId, Result};
 
 pub use self::complete::{InTransaction, is_repeatable};
 pub use self::feed::MongoFeed;
-pub(crate) use self::task::closed;
+pub(crate) use self::record::closed;
 use crate::Mongo;
+use crate::encoding::ids;
 
 /// Reactions need a replica set, because only a replica set has change streams.
 ///
@@ -164,7 +164,7 @@ impl ReactionStore for Mongo {
 
     async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         let base = &self.inner.base;
-        let stirred = base.woken(since, patience).await;
-        stirred.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
+        let woken = base.wait_for_wake(since, patience).await;
+        woken.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
     }
 }

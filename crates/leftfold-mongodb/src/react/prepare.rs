@@ -9,10 +9,10 @@ use leftfold::{Error, Kind, Result};
 use mongodb::options::ReturnDocument;
 
 use super::documents::collection_of;
-use crate::Base;
+use crate::connection::Base;
 use crate::error::{Failure, code, is_duplicate};
-use crate::indexes;
-use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, WORKERS, create};
+use crate::schema::indexes;
+use crate::schema::{FEEDS, META, REACTIONS, TASKS, WAKES, WORKERS, create};
 
 /// The storage format of tasks. It increases when older versions can't read the data of newer ones.
 const FORMAT: i32 = 1;
@@ -60,7 +60,7 @@ async fn format(base: &Base) -> Result<i32, Failure> {
 /// Creates collections and indexes. A server refuses an index whose name or keys belong to another
 /// one, so existing indexes are known to be right.
 async fn make(base: &Base) -> Result<(), Failure> {
-    for name in [TASKS, REACTIONS, FEEDS, STIRS, WORKERS] {
+    for name in [TASKS, REACTIONS, FEEDS, WAKES, WORKERS] {
         create(&base.db, name).await?;
     }
     base.db.collection::<Document>(WORKERS).create_index(indexes::of_workers()).await?;
