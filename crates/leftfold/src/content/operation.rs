@@ -10,7 +10,7 @@ use crate::documents::MAX_BODY_BYTES;
 use crate::error::Invalid;
 use crate::event::Revision;
 use crate::json::Json;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::react::{Fields, Value};
 
 /// The number of operations that a document remembers: those with the highest ids.
@@ -92,7 +92,8 @@ impl OperationIds {
         }
         // All forgotten ids are lower than the remembered ones.
         let is_too_old = self.0.len() >= REMEMBERED && self.0.first().is_some_and(|lowest| id < *lowest);
-        if is_too_old && !planted(Bug::OldIsNew) { Recalled::TooOld } else { Recalled::New }
+        mutant!(OldIsNew => return Recalled::New);
+        if is_too_old { Recalled::TooOld } else { Recalled::New }
     }
 
     /// Remembers an operation, and forgets the lowest ones beyond the limit.
@@ -100,9 +101,7 @@ impl OperationIds {
         if let Err(at) = self.0.binary_search(&id) {
             self.0.insert(at, id);
         }
-        if planted(Bug::HighestForgotten) {
-            self.0.truncate(REMEMBERED);
-        }
+        mutant!(HighestForgotten => self.0.truncate(REMEMBERED));
         let surplus = self.0.len().saturating_sub(REMEMBERED);
         self.0.drain(..surplus);
     }

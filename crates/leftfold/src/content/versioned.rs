@@ -22,7 +22,7 @@ use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::react::ExternalCollection;
 
 /// The maximum number of attempts of a write while operations change its guard but not the content
@@ -261,8 +261,9 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
     ) -> Result<Option<Current<D>>> {
         let mut delays = self.retry.delays(self.env.random());
         let mut was_in_doubt = false;
-        let mut current = self.get(id).await?;
         loop {
+            // The document from before a wait may be outdated.
+            let current = self.get(id).await.map_err(|error| doubted(error, was_in_doubt))?;
             let from = current.as_ref().map(|current| current.version);
             let to = change(current.map(|current| current.document))?;
             let wanted = match (from, &to) {
@@ -280,9 +281,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 }
                 // Either this write was ours, or it changes nothing. Otherwise another caller made
                 // the same change, and ours is still missing.
-                Some(WriteAnswer::AlreadyApplied(version))
-                    if is_in_doubt && !planted(Bug::ChangeAgain) || !is_change =>
-                {
+                Some(WriteAnswer::AlreadyApplied(version)) if is_in_doubt || !is_change => {
+                    mutant!(ChangeAgain => if is_change { continue });
                     return Ok(to.map(|document| Current { version, document }));
                 }
                 Some(
@@ -295,8 +295,6 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 return Err(doubted(Error::new(Kind::Conflict, message), was_in_doubt));
             };
             sleep(delay).await;
-            // The document from before the wait may be outdated.
-            current = self.get(id).await.map_err(|error| doubted(error, was_in_doubt))?;
         }
     }
 
@@ -406,27 +404,33 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         Ok((answers.into_iter().flatten().collect(), is_in_doubt))
     }
 
+    /// Decides about one write from the store's answer.
     fn judge(&self, write: &ContentWrite, made: Made, outcome: Wrote) -> Result<Judged<D>> {
         let is_deletion = write.to.is_none();
-        Ok(Judged::Answer(match outcome {
-            Wrote::Written => WriteAnswer::Applied(made.to),
-            Wrote::Refused(None) if is_deletion => WriteAnswer::AlreadyApplied(made.to),
-            Wrote::Refused(None) => WriteAnswer::Conflict(None),
-            Wrote::Refused(Some(stored)) => {
-                let version = Version::of(&stored.body, &self.counted)?;
-                let is_same = version == made.to && !planted(Bug::SameIsConflict);
-                if !is_deletion && (is_same || planted(Bug::OtherIsSame)) {
-                    return Ok(Judged::Answer(WriteAnswer::AlreadyApplied(made.to)));
-                }
-                // The content is the one that the write is based on, but the guard differs. Either
-                // operations led there, or another writer counts other parts.
-                let is_from = Some(version) == made.from || planted(Bug::WriteOverOthers);
-                if is_from && write.expected.as_ref() != Some(&stored.guard) {
-                    return Ok(Judged::Expects(stored.guard));
-                }
-                WriteAnswer::Conflict(Some(Current { version, document: stored.body.to()? }))
-            }
-        }))
+        let already_applied = || Ok(Judged::Answer(WriteAnswer::AlreadyApplied(made.to)));
+        let stored = match outcome {
+            Wrote::Written => return Ok(Judged::Answer(WriteAnswer::Applied(made.to))),
+            Wrote::Refused(None) if is_deletion => return already_applied(),
+            Wrote::Refused(None) => return Ok(Judged::Answer(WriteAnswer::Conflict(None))),
+            Wrote::Refused(Some(stored)) => stored,
+        };
+        let version = Version::of(&stored.body, &self.counted)?;
+        mutant!(OtherIsSame => if !is_deletion { return already_applied() });
+        if !is_deletion && version == made.to {
+            mutant!(SameIsConflict => return Self::conflict(version, &stored));
+            return already_applied();
+        }
+        mutant!(WriteOverOthers => return Ok(Judged::Expects(stored.guard)));
+        // The content is the one that the write is based on, but the guard differs. Either
+        // operations led there, or another writer counts other parts.
+        if Some(version) == made.from && write.expected.as_ref() != Some(&stored.guard) {
+            return Ok(Judged::Expects(stored.guard));
+        }
+        Self::conflict(version, &stored)
+    }
+
+    fn conflict(version: Version, stored: &Stored) -> Result<Judged<D>> {
+        Ok(Judged::Answer(WriteAnswer::Conflict(Some(Current { version, document: stored.body.to()? }))))
     }
 
     /// Sends a request to the store, and repeats it while the store is unavailable: all requests
@@ -516,9 +520,10 @@ impl<T> Pieces<T> {
 fn doubted(error: Error, is_in_doubt: bool) -> Error {
     let says_nothing_written =
         matches!(error.kind(), Kind::Unavailable | Kind::Contended | Kind::Full | Kind::Conflict);
-    if !(is_in_doubt && says_nothing_written) || planted(Bug::DoubtForgotten) {
+    if !(is_in_doubt && says_nothing_written) {
         return error;
     }
+    mutant!(DoubtForgotten => return error);
     Error::new(Kind::Unknown, "nobody can tell whether it was written before that").with_source(error)
 }
 

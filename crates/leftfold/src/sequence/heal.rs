@@ -12,14 +12,13 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::delivery::{Delivery, IngestAnswer, Policy, Refusal};
+use super::delivery::{Delivery, IngestAnswer, Refusal};
 use super::sequencer::Sequencer;
 use super::store::{DueGaps, Sequences, Settled, Settlement, StreamChange, StreamState, Totals, Waiting};
 use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::event::{Event, Partition, Revision, StreamId};
 use crate::log::{Entry, Limit, Log};
-use crate::planted::{Bug, planted};
 
 /// Missing revisions of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,8 +186,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                 Ok(Ok(deliveries)) => {
                     let deliveries: Vec<_> =
                         deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect();
-                    let policy = if planted(Bug::HealTwice) { Policy::Arrival } else { Policy::Contiguous };
-                    let answers = self.sequencer.ingest_asked(policy, deliveries).await?;
+                    let answers = self.sequencer.ingest_resupplied(deliveries).await?;
                     let new =
                         answers.iter().filter(|answer| matches!(answer, IngestAnswer::Appended(_))).count();
                     healed += new as u64;

@@ -22,7 +22,7 @@ use crate::error::{Error, Invalid, Kind, Result};
 use crate::event::to_the_microsecond;
 use crate::event::{Bookmark, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, check_entries};
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The maximum number of streams in the cache.
 const REMEMBERED: usize = 100_000;
@@ -134,13 +134,10 @@ impl<S: Sequences + Clone> Sequencer<S> {
         self.take(Intake { policy, heals: false }, deliveries).await
     }
 
-    /// Like [`ingest`](Self::ingest), for deliveries that were requested.
-    pub(super) async fn ingest_asked(
-        &self,
-        policy: Policy,
-        deliveries: Vec<Delivery>,
-    ) -> Result<Vec<IngestAnswer>> {
-        self.take(Intake { policy, heals: true }, deliveries).await
+    /// Ingests deliveries that a resupplier was asked for. They have revisions.
+    pub(super) async fn ingest_resupplied(&self, deliveries: Vec<Delivery>) -> Result<Vec<IngestAnswer>> {
+        mutant!(HealTwice => return self.take(Intake { policy: Policy::Arrival, heals: true }, deliveries).await);
+        self.take(Intake { policy: Policy::Contiguous, heals: true }, deliveries).await
     }
 
     async fn take(&self, intake: Intake, deliveries: Vec<Delivery>) -> Result<Vec<IngestAnswer>> {
@@ -397,9 +394,7 @@ impl<S: Sequences + Clone> Inner<S> {
             let plan = self.plan(partition, intake, streams, &taken).await?;
             let Settlement { steps, conflicts, .. } = &*plan.settlement;
             let forget = |moved: Vec<StreamId>| {
-                if planted(Bug::KeepAfterMove) {
-                    return;
-                }
+                mutant!(KeepAfterMove => return);
                 let mut memory = self.memory();
                 memory.totals.remove(&partition);
                 for stream in &moved {

@@ -14,7 +14,7 @@ use super::store::{
 use crate::error::Invalid;
 use crate::event::{Event, EventId, Revision, StreamId};
 use crate::log::Entry;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The time after which to retry a delivery for which there was no room.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -360,8 +360,7 @@ impl Line<'_> {
                 self.answer(number, self.is_held());
             };
         }
-        let fits = previous == self.after || planted(Bug::LinkTooFar) && previous.0 == self.after.0 + 1;
-        if self.policy == Policy::Latest || fits && self.end.is_none_or(|end| revision < end) {
+        if self.follows(revision, previous) {
             if let Some(other) = self.ids.get(&entry.id).copied() {
                 let why = ConflictReason::IdTaken { stream: self.stream.clone(), revision: other };
                 return self.dispute(number, revision, entry, why);
@@ -373,6 +372,18 @@ impl Line<'_> {
         } else {
             self.keep(number, revision, previous, entry);
         }
+    }
+
+    /// Returns whether an event above the stream's last one can be appended next.
+    fn follows(&self, revision: Revision, previous: Revision) -> bool {
+        if self.policy == Policy::Latest {
+            return true;
+        }
+        if self.end.is_some_and(|end| revision >= end) {
+            return false;
+        }
+        mutant!(LinkTooFar => return previous == self.after || previous.0 == self.after.0 + 1);
+        previous == self.after
     }
 
     fn append(&mut self, revision: Revision, entry: Arc<Entry>) {
@@ -495,11 +506,13 @@ impl Line<'_> {
 
 /// Returns whether two events have the same type and data. The time and way of delivery may differ.
 fn same_content(a: &Entry, b: &Entry) -> bool {
-    planted(Bug::ContentIgnored) || a.kind == b.kind && a.data.same_as(&b.data)
+    mutant!(ContentIgnored => return true);
+    a.kind == b.kind && a.data.same_as(&b.data)
 }
 
 fn is_same(entry: &Entry, event: &Event) -> bool {
-    planted(Bug::ContentIgnored) || entry.kind == event.kind && entry.data.same_as(&event.data)
+    mutant!(ContentIgnored => return true);
+    entry.kind == event.kind && entry.data.same_as(&event.data)
 }
 
 #[cfg(test)]
