@@ -1,10 +1,18 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::event::{EventKind, Partition, Position};
+use crate::event::{Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::json::Json;
-use crate::log::Limit;
+use crate::log::{Entry, Limit};
+use crate::sequence::store::{
+    Conflict, ConflictReason, Held, HeldPage, StreamChange, StreamState, Totals, Waiting,
+};
+use crate::sequence::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
 
 fn stream() -> StreamId {
     StreamId::new("s").unwrap()

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::counts::SequencerCounts;
+use super::super::counts::SequencerCounts;
 use crate::error::{Error, Result};
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Append, Entry, Limit};
