@@ -9,12 +9,12 @@ use crate::react::{Fields, Value};
 const DEPTH: usize = 100;
 
 /// Returns the canonical text. Fails if the value has none.
-pub(super) fn text(value: &Value) -> Result<String, Invalid> {
+pub(in crate::content) fn text(value: &Value) -> Result<String, Invalid> {
     text_within(value, 0)
 }
 
 /// Like [`text`], for a value that is nested in this many objects and arrays.
-pub(super) fn text_within(value: &Value, levels: usize) -> Result<String, Invalid> {
+pub(in crate::content) fn text_within(value: &Value, levels: usize) -> Result<String, Invalid> {
     let mut text = Text { out: String::new(), depth: levels };
     match text.value(value) {
         Ok(()) => Ok(text.out),

@@ -13,10 +13,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
-use super::operation::Operation;
-use super::store::{ContentGuard, ContentWrite, Contents, Operated, Stored, Wrote};
-use super::{Counted, Version};
 use crate::backoff::Backoff;
+use crate::content::store::{ContentGuard, ContentWrite, Contents, Operated, Stored, Wrote};
+use crate::content::{Counted, Operation, Version};
 use crate::documents::MAX_BODY_BYTES;
 use crate::env::{Env, System};
 use crate::error::{Error, Invalid, Kind, Result};

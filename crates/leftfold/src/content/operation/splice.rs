@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::operation::{Amount, FieldOperation};
+use super::{Amount, FieldOperation};
 
 /// The number of digits that always fit in 64 bits.
 const DIGITS: usize = 18;

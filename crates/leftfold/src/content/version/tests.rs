@@ -1,6 +1,9 @@
 use proptest::prelude::*;
+use sha2::{Digest as _, Sha256};
 
-use super::*;
+use super::{Counted, Version, canonical, plain, sorted};
+use crate::json::Json;
+use crate::react::Value;
 
 fn text(document: &str) -> String {
     canonical(&Json::parse(document).unwrap(), &Counted::All).unwrap()
@@ -85,14 +88,14 @@ fn what_is_not_plain_is_left_to_the_thorough_way() {
         r#""text""#,
     ] {
         let value: Value = plain.parse().unwrap();
-        assert_eq!(plain::text(plain), canonical::text(&value).ok(), "{plain}");
+        assert_eq!(plain::text(plain), super::text(&value).ok(), "{plain}");
     }
     for quick in [
         r#"{"name":"Product 7","price":4900,"stock":-1000,"tags":["shoes",{"a":0,"b":"é"}],"ok":true,"no":null}"#,
         "{}",
         r#"{"a":{},"b":[]}"#,
     ] {
-        let text = canonical::text(&quick.parse().unwrap()).unwrap();
+        let text = super::text(&quick.parse().unwrap()).unwrap();
         assert_eq!(sorted::digest(quick).unwrap(), *Sha256::digest(text), "{quick}");
     }
     for special in [
@@ -150,47 +153,6 @@ fn versions_are_read_as_they_are_written() {
     }
 }
 
-fn operation() -> Operation {
-    Operation::new(OperationId::new(1).unwrap())
-}
-
-/// A number stays a plain number for programs without number widths, even if it was wide.
-#[test]
-fn what_was_incremented_stays_a_plain_number() {
-    let wide = Json::parse(r#"{"n":3000000000,"m":2147483647}"#).unwrap();
-    let after =
-        operation().increment("n", -2_999_999_999_i64).unwrap().increment("m", 1).unwrap().apply(&wide);
-    assert_eq!(after.unwrap().as_str(), r#"{"n":1,"m":2147483648}"#);
-}
-
-#[test]
-fn an_operation_takes_no_value_that_has_no_version() {
-    let deep = |levels: usize| Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap();
-    assert!(operation().set("a", &deep(99)).is_ok());
-    assert!(operation().push("a", &deep(98)).is_ok());
-    for wrong in [
-        operation().set("a", &deep(100)),
-        operation().set("a.b", &deep(99)),
-        operation().push("a", &deep(99)),
-        operation().set("a", &Json::parse(r#"{"$numberDouble":"NaN"}"#).unwrap()),
-        operation().push("a", &Json::parse(r#"{"b":1,"b":1}"#).unwrap()),
-    ] {
-        assert!(wrong.unwrap_err().to_string().starts_with("invalid content"));
-    }
-}
-
-#[test]
-fn what_an_operation_found_is_told_in_short() {
-    let body =
-        Json::parse(&format!(r#"{{"l":{{"$numberLong":"5"}},"long":"{}"}}"#, "é".repeat(1_000))).unwrap();
-    let told = |path| operation().push(path, &1).unwrap().apply(&body).unwrap_err().to_string();
-    assert_eq!(told("l"), r#"invalid path "l": expected an array, which is 5"#);
-    assert_eq!(
-        told("long"),
-        format!(r#"invalid path "long": expected an array, which is "{}…"#, "é".repeat(59))
-    );
-}
-
 fn any_json() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
@@ -215,10 +177,10 @@ proptest! {
         let spaced = document.to_string().replace(',', &format!(",{spaces}")).replace(':', &format!("{spaces}:"));
         for written in [document.to_string(), spaced, format!("{document:#}")] {
             if let (Some(plain), Ok(value)) = (plain::text(&written), written.parse::<Value>()) {
-                prop_assert_eq!(Ok(plain), canonical::text(&value));
+                prop_assert_eq!(Ok(plain), super::text(&value));
             }
             if let (Some(hash), Ok(value)) = (sorted::digest(&written), written.parse::<Value>()) {
-                let text = canonical::text(&value).unwrap();
+                let text = super::text(&value).unwrap();
                 let expected: [u8; 32] = Sha256::digest(text).into();
                 prop_assert_eq!(hash, expected);
             }

@@ -1,0 +1,5 @@
+//! Documents of one type, each guarded by its content.
+
+mod handle;
+
+pub use handle::{Current, Versioned, WriteAnswer};
