@@ -30,8 +30,13 @@ impl Operation {
             let mut fields = fields_of(&mut value, path)?;
             for parent in parents.split('.').filter(|parent| !parent.is_empty()) {
                 let inner = fields.iter_mut().find(|(field, _)| field == parent).map(|(_, value)| value);
-                let missing =
-                    || Invalid::new("path", path, format!("a field of an object: there is no {parent}"));
+                let missing = || {
+                    Invalid::new(
+                        "path",
+                        path,
+                        format!("a path of existing objects; the field {parent} is missing"),
+                    )
+                };
                 fields = fields_of(inner.ok_or_else(missing)?, path)?;
             }
             let at = fields.iter().position(|(field, _)| field == name);
@@ -46,7 +51,7 @@ fn fields_of<'v>(value: &'v mut Value, path: &str) -> Result<&'v mut Fields, Inv
         Value::Object(fields) => Ok(fields),
         other => {
             let found = shown(other);
-            Err(Invalid::new("path", path, format!("a field of an object: what should have it is {found}")))
+            Err(Invalid::new("path", path, format!("a field of an object; its parent is {found}")))
         }
     }
 }
@@ -64,9 +69,9 @@ fn shown(value: &Value) -> String {
 impl FieldOperation {
     fn apply(&self, path: &str, name: &str, fields: &mut Fields, at: Option<usize>) -> Result<(), Invalid> {
         let found = at.and_then(|at| fields.get_mut(at)).map(|(_, value)| value);
-        let expected = |what: &str, found: Option<&Value>| {
-            let found = found.map_or_else(|| "missing".to_owned(), shown);
-            Err(Invalid::new("path", path, format!("{what}, which is {found}")))
+        let fail = |expected: &str, found: Option<&Value>| {
+            let found = found.map_or_else(|| "no such field".to_owned(), shown);
+            Err(Invalid::new("path", path, format!("{expected}; found {found}")))
         };
         match (self, found) {
             (Self::Set(value), Some(found)) => *found = value.as_str().parse()?,
@@ -76,12 +81,12 @@ impl FieldOperation {
                 let value: Value = value.as_str().parse()?;
                 values.retain(|one| *one != value);
             }
-            (Self::Push(_) | Self::Pull(_), found) => return expected("an array", found.as_deref()),
+            (Self::Push(_) | Self::Pull(_), found) => return fail("an array", found.as_deref()),
             (Self::Increment(amount), Some(found)) => match added(found, *amount) {
                 Some(sum) => *found = sum,
-                None => return expected("a number that stays within its range", Some(found)),
+                None => return fail("a number that stays within its range", Some(found)),
             },
-            (Self::Increment(_), None) => return expected("a number", None),
+            (Self::Increment(_), None) => return fail("a number", None),
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ impl Operation {
         if let Some((other, _)) =
             self.steps.iter().find(|(other, _)| is_part(path, other) || is_part(other, path))
         {
-            let expected = format!("a field that is apart from {other}, which the operation changes, too");
+            let expected = format!("a field outside of {other}, which another step changes");
             return Err(Invalid::new("path", path, expected));
         }
         if self.steps.len() == STEPS {
@@ -147,7 +147,7 @@ fn check_path(path: &str) -> Result<(), Invalid> {
         |name: &str| !name.is_empty() && !name.starts_with('$') && !is_position(name) && !name.contains('\0');
     let first = path.split('.').next().unwrap_or_default();
     if path.len() > 1_000 || !path.split('.').all(fits) || first.starts_with('_') {
-        let expected = "the names of fields with dots between them, none a position in an array, none beginning with $, the first not with _";
+        let expected = "names of fields, separated by dots; no array position, no name that begins with $, no _ at the start";
         return Err(Invalid::new("path", path, expected));
     }
     Ok(())

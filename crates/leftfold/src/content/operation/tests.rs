@@ -34,10 +34,10 @@ fn an_operation_takes_no_value_that_has_no_version() {
 fn what_an_operation_found_is_told_in_short() {
     let body =
         Json::parse(&format!(r#"{{"l":{{"$numberLong":"5"}},"long":"{}"}}"#, "é".repeat(1_000))).unwrap();
-    let told = |path| operation().push(path, &1).unwrap().apply(&body).unwrap_err().to_string();
-    assert_eq!(told("l"), r#"invalid path "l": expected an array, which is 5"#);
+    let error = |path| operation().push(path, &1).unwrap().apply(&body).unwrap_err().to_string();
+    assert_eq!(error("l"), r#"invalid path "l": expected an array; found 5"#);
     assert_eq!(
-        told("long"),
-        format!(r#"invalid path "long": expected an array, which is "{}…"#, "é".repeat(59))
+        error("long"),
+        format!(r#"invalid path "long": expected an array; found "{}…"#, "é".repeat(59))
     );
 }

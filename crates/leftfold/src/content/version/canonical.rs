@@ -101,7 +101,7 @@ impl Text {
             sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
         }
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(Wrong::new(format!("the field {} twice", twice[0].0), "each field once"));
+            return Err(Wrong::new(format!("the duplicate field {}", twice[0].0), "each field once"));
         }
         self.out.push('{');
         for (at, (name, value)) in sorted.into_iter().enumerate() {
@@ -119,7 +119,7 @@ impl Text {
 
     fn deeper(&mut self) -> Result<(), Wrong> {
         if self.depth >= DEPTH {
-            return Err(Wrong::new("one level more", "at most 100 levels of objects and arrays"));
+            return Err(Wrong::new("level 101", "at most 100 levels of objects and arrays"));
         }
         self.depth += 1;
         Ok(())

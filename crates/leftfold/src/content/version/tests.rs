@@ -124,9 +124,9 @@ fn what_has_no_version_says_where() {
     for (document, place) in [
         (r#"{"a":[1,{"b":{"$numberDouble":"NaN"}}]}"#, "NaN at a.1.b"),
         (r#"{"a":{"$numberDecimal":"Infinity"}}"#, "Infinity at a"),
-        (r#"{"a":{"b":1,"c":2,"b":1}}"#, "the field b twice at a"),
-        (r#"{"b":1,"\u0062":1}"#, "the field b twice"),
-        (&deep(101), "one level more at 0.0.0"),
+        (r#"{"a":{"b":1,"c":2,"b":1}}"#, "the duplicate field b at a"),
+        (r#"{"b":1,"\u0062":1}"#, "the duplicate field b"),
+        (&deep(101), "level 101 at 0.0.0"),
     ] {
         let error = canonical(&Json::parse(document).unwrap(), &Counted::All).unwrap_err().to_string();
         assert!(error.contains(place), "{error}");

@@ -55,7 +55,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
                 | None => {}
             }
             let Some(delay) = delays.next() else {
-                let message = format!("changing {id} in {}: others keep changing it; try again", self.name());
+                let message =
+                    format!("changing {id} in {}: other writers keep changing it; try again", self.name());
                 return Err(doubted(Error::new(Kind::Conflict, message), was_in_doubt));
             };
             sleep(delay).await;

@@ -30,8 +30,8 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
             Operated::Missing => fail("there is no such document; insert it first".to_owned()),
             Operated::Impossible(invalid) => fail(invalid.to_string()),
             Operated::TooOld => fail(
-                "it is older than all that the document remembers, so nobody can tell whether it was applied; \
-                 look at the document, and give it a new id if it was not"
+                "it is older than all operations that the document remembers, so its outcome is unknown; \
+                 read the document, and give the operation a new id if it was not applied"
                     .to_owned(),
             ),
         }

@@ -39,5 +39,9 @@ pub(super) fn doubted(error: Error, is_in_doubt: bool) -> Error {
         return error;
     }
     mutant!(DoubtForgotten => return error);
-    Error::new(Kind::Unknown, "nobody can tell whether it was written before that").with_source(error)
+    Error::new(
+        Kind::Unknown,
+        "an earlier attempt may have been written; read the document before you write it again",
+    )
+    .with_source(error)
 }

@@ -139,7 +139,9 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
 
     async fn write_one(&self, wanted: Wanted) -> Result<WriteAnswer<D>> {
         let answer = self.write(vec![wanted]).await?.0.pop();
-        answer.ok_or_else(|| Error::new(Kind::Store, "writing a document: the store did not answer"))
+        answer.ok_or_else(|| {
+            Error::new(Kind::Store, "writing a document: the store returned no result; report this bug")
+        })
     }
 
     /// Writes, and writes again if only the guard differs from the expected one, as it does after
@@ -151,8 +153,10 @@ impl<D: Serialize + DeserializeOwned + Send + 'static, S: Contents> Versioned<D,
         let (mut tries, mut is_in_doubt, mut has_written) = (0..MAX_TRIES, false, false);
         while !writes.is_empty() {
             if tries.next().is_none() {
-                let message =
-                    format!("writing to {}: operations keep changing the same documents", self.name());
+                let message = format!(
+                    "writing to {}: operations keep changing the same documents; try again",
+                    self.name()
+                );
                 return Err(doubted(Error::new(Kind::Unavailable, message), is_in_doubt || has_written));
             }
             let request = || self.store.write_contents(&self.collection, Arc::clone(&writes));

@@ -296,7 +296,7 @@ pub async fn operations_are_applied_once<S: Contents>(store: S) {
     let (before, old) = (now().await, operation(2).increment("n", 1).unwrap());
     let error = things.operate("a", old).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Invalid);
-    assert!(error.to_string().contains("older than all that the document remembers"), "{error}");
+    assert!(error.to_string().contains("older than all operations that the document remembers"), "{error}");
     assert_eq!(now().await, before, "it was applied");
     let late = operation(1_000).increment("n", 1).unwrap();
     let mixed = vec![

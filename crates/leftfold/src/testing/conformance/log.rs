@@ -162,7 +162,7 @@ pub async fn json_that_breaks_a_rule_is_not_appended<S: Store>(store: S) {
             let entries = vec![entry("good"), broken];
             let error = store.append(stream("s"), Expected::Any, entries).await.unwrap_err();
             assert!(matches!(error, AppendError::Invalid(_)), "{}: {error:?}", bad.name);
-            assert!(bad.is_told(&error.to_string()), "{}: {error}", bad.name);
+            assert!(bad.is_described_by(&error.to_string()), "{}: {error}", bad.name);
         }
     }
     assert!(all_of(&store, "s").await.is_empty());

@@ -604,7 +604,7 @@ pub async fn json_that_breaks_a_rule_is_not_ingested<S: Store + Sequences>(store
         else {
             panic!("{}: {answers:?}", bad.name)
         };
-        assert!(bad.is_told(&why.to_string()), "{}: {why}", bad.name);
+        assert!(bad.is_described_by(&why.to_string()), "{}: {why}", bad.name);
     }
     assert!(revisions(&store, "bad").await.is_empty());
     nothing_is_held(&store).await;
