@@ -19,7 +19,7 @@ mod store;
 pub use counts::SequencerCounts;
 pub use delivery::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
 pub use heal::{FromLog, Healer, Healing, Missing, Resupply, resupply};
-pub use judge::{Judged, Judgement, Known, Room, judge};
+pub use judge::{Capacity, Judged, Judgement, Known, judge};
 pub use logged::NotLogged;
 pub use sequencer::{Sequencer, SequencerStatus};
 pub use store::{

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::counts::SequencerCounts;
 use super::delivery::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
-use super::judge::{Judged, Judgement, Known, Room, judge};
+use super::judge::{Capacity, Judged, Judgement, Known, judge};
 use super::store::{
     DueGaps, Found, Held, HeldPage, Sequences, Settled, Settlement, Skipped, StreamChange, StreamState,
     Totals, Waiting, WantedEvents,
@@ -469,15 +469,15 @@ impl<S: Sequences + Clone> Inner<S> {
         let (standings, kept) = self.standings(partition, streams).await?;
         let mut pages = self.pages(streams, &standings).await?;
         let mut found = self.find(policy, streams, &standings, &pages, taken).await?;
-        let mut room = Room::new(self.limits, self.store.partitions(), kept);
-        let mut settlement = Settlement { partition, bounds: room.bounds(), ..Settlement::default() };
+        let mut capacity = Capacity::new(self.limits, self.store.partitions(), kept);
+        let mut settlement = Settlement { partition, bounds: capacity.bounds(), ..Settlement::default() };
         let (mut judgements, mut more, mut later) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         let mut ids = HashSet::new();
         let mut counts = SequencerCounts::default();
         let now = to_the_microsecond(self.env.now());
         for (stream, deliveries) in streams {
             let mut known = Known {
-                standing: standings.get(stream).cloned().unwrap_or_default(),
+                state: standings.get(stream).cloned().unwrap_or_default(),
                 page: pages.remove(stream),
                 version: self.env.random() >> 1,
                 ..Known::default()
@@ -488,7 +488,7 @@ impl<S: Sequences + Clone> Inner<S> {
                 known.taken = std::mem::take(&mut found.taken);
             }
             let Judged { judgements: judged, step, conflicts, released: some, more: is_more } =
-                judge(stream, policy, known, deliveries.clone(), &mut room, now);
+                judge(stream, policy, known, deliveries.clone(), &mut capacity, now);
             let new = || step.iter().flat_map(|step| &step.append).map(|(_, entry)| &entry.id);
             if new().any(|id| ids.contains(id)) {
                 later.insert(stream.clone());

@@ -25,12 +25,12 @@ pub struct Held {
 impl Held {
     /// Returns its size as counted against the limits.
     pub fn bytes(&self) -> u64 {
-        bytes(&self.entry)
+        held_bytes(&self.entry)
     }
 }
 
 /// Returns the size of an event as counted against the limits.
-pub(crate) fn bytes(entry: &Entry) -> u64 {
+pub(crate) fn held_bytes(entry: &Entry) -> u64 {
     const REST: usize = 128;
     let metadata = entry.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len());
     (entry.data.as_str().len() + metadata + REST) as u64
@@ -48,16 +48,16 @@ pub struct HeldPage {
 impl HeldPage {
     /// Takes as many events as fit the limit, at least two, and reduces the limit. The last event
     /// of a cut page only tells where to continue.
-    pub fn cut(held: impl Iterator<Item = Held>, room: &mut Limit) -> Self {
+    pub fn cut(held: impl Iterator<Item = Held>, limit: &mut Limit) -> Self {
         let mut page = Self::default();
         for held in held {
             let bytes = usize::try_from(held.bytes()).unwrap_or(usize::MAX);
-            if page.held.len() >= 2 && (room.events == 0 || room.bytes < bytes) {
+            if page.held.len() >= 2 && (limit.events == 0 || limit.bytes < bytes) {
                 page.more = true;
                 break;
             }
-            room.events = room.events.saturating_sub(1);
-            room.bytes = room.bytes.saturating_sub(bytes);
+            limit.events = limit.events.saturating_sub(1);
+            limit.bytes = limit.bytes.saturating_sub(bytes);
             page.held.push(held);
         }
         page

@@ -18,7 +18,7 @@ mod settlement;
 mod state;
 
 pub use conflict::{Conflict, ConflictReason, Resolution};
-pub(crate) use held::bytes;
+pub(crate) use held::held_bytes;
 pub use held::{Found, Held, HeldPage, WantedEvents};
 pub use rejected::{MAX_REJECTED, Rejected, too_many_rejected};
 pub use sequences::Sequences;
