@@ -36,7 +36,7 @@ impl StreamJudge<'_> {
     /// Returns the revision and the previous one. Fails if they are invalid.
     fn checked(&self, delivery: &Delivery) -> Result<(Revision, Revision), Invalid> {
         let Some(revision) = delivery.revision else {
-            let expected = "one for every event of this feed; without, use the policy arrival";
+            let expected = "a revision for each event; for a feed without revisions, use the policy arrival";
             return Err(Invalid::new("revision", "", expected));
         };
         if revision.0 == 0 || i64::try_from(revision.0).is_err() {
@@ -45,7 +45,7 @@ impl StreamJudge<'_> {
         }
         match delivery.previous {
             Some(previous) if previous >= revision => {
-                let expected = format!("a revision below {revision}, that of the event");
+                let expected = format!("a revision below {revision}, the revision of the event");
                 Err(Invalid::new("previous revision", &previous.to_string(), expected))
             }
             Some(previous) if self.policy == Policy::Contiguous => Ok((revision, previous)),

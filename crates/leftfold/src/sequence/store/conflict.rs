@@ -37,7 +37,7 @@ impl fmt::Display for ConflictReason {
             Self::Logged => f.write_str("the log has another event with this revision"),
             Self::Held => f.write_str("another event with this revision is held"),
             Self::Skipped => f.write_str("this revision was skipped by an operator"),
-            Self::Link => f.write_str("it does not fit between the revisions that are there"),
+            Self::Link => f.write_str("its link does not fit between the revisions in the log"),
             Self::IdTaken { stream, revision } => {
                 write!(f, "its id belongs to revision {revision} of stream {stream}")
             }

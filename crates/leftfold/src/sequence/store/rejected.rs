@@ -41,8 +41,8 @@ pub const MAX_REJECTED: u64 = 10_000;
 /// Returns the error of a store that has reached this maximum.
 pub fn too_many_rejected(place: &str) -> Error {
     let message = format!(
-        "could not keep a rejected message in {place}: there are {MAX_REJECTED} already; look at them, submit them again \
-         or forget them"
+        "keeping a rejected message in {place}: the limit of {MAX_REJECTED} is reached; submit the messages again, \
+         or delete them"
     );
     Error::new(Kind::Full, message)
 }
