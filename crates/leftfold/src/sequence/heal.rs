@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::delivery::{IngestAnswer, Refusal};
+use super::delivery::{Delivery, IngestAnswer, Refusal};
 use super::resupply::{MAX_REVISIONS, Missing, Resupply};
 use super::sequencer::Sequencer;
 use super::store::{DueGaps, Sequences, Settled, Settlement, StreamChange, StreamState, Totals, Waiting};
@@ -101,50 +101,55 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                 self.sequencer.release(&stream).await?;
                 return Ok(healed);
             }
-            let asked = Waiting {
+            let requested = Waiting {
                 ask_at: later(now, self.delay(waiting.asked)),
                 asked: waiting.asked.saturating_add(1),
                 ..waiting.clone()
             };
-            let Some(state_now) = self.note(&stream, &state, asked).await? else { return Ok(healed) };
-            state = state_now;
+            let Some(noted) = self.note(&stream, &state, requested).await? else { return Ok(healed) };
+            state = noted;
             let through = Revision(waiting.until.0.min(after.0.saturating_add(MAX_REVISIONS as u64)));
-            let missing = Missing { stream: stream.clone(), after, through };
-            let trouble = match timeout(self.healing.patience, self.resupplier.resupply(missing)).await {
-                Ok(Ok(deliveries)) => {
-                    let deliveries: Vec<_> =
-                        deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect();
+            let trouble = match self.request(Missing { stream: stream.clone(), after, through }).await {
+                Err(trouble) => trouble,
+                Ok(deliveries) => {
                     let answers = self.sequencer.ingest_resupplied(deliveries).await?;
-                    let new =
-                        answers.iter().filter(|answer| matches!(answer, IngestAnswer::Appended(_))).count();
-                    healed += new as u64;
+                    let appended = |answer: &&IngestAnswer| matches!(answer, IngestAnswer::Appended(_));
+                    healed += answers.iter().filter(appended).count() as u64;
                     let survey = self.sequencer.store().survey(vec![stream.clone()]).await?;
-                    let then = survey.streams.get(&stream).cloned().unwrap_or_default();
-                    if then.after() > after {
-                        state = then;
+                    state = survey.streams.get(&stream).cloned().unwrap_or_default();
+                    if state.after() > after {
                         continue;
                     }
-                    state = then;
-                    let refused = answers.iter().find_map(|answer| match answer {
+                    let invalid = answers.iter().find_map(|answer| match answer {
                         IngestAnswer::Refused(Refusal::Invalid(invalid)) => Some(invalid),
                         _ => None,
                     });
-                    match refused {
+                    match invalid {
                         Some(invalid) => format!("a resupplied event is invalid: {invalid}"),
                         None => format!("the resupplier has no revisions {} to {through}", after.0 + 1),
                     }
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!(
-                    "the resupplier did not answer within {} seconds",
-                    self.healing.patience.as_secs()
-                ),
             };
             if let Some(waiting) = state.waiting.clone() {
                 let noted = Waiting { trouble: Some(trouble), ..waiting };
                 self.note(&stream, &state, noted).await?;
             }
             return Ok(healed);
+        }
+    }
+
+    /// Requests missing events. The error is the reason why there is no answer.
+    async fn request(&self, missing: Missing) -> Result<Vec<Delivery>, String> {
+        let stream = missing.stream.clone();
+        match timeout(self.healing.patience, self.resupplier.resupply(missing)).await {
+            Ok(Ok(deliveries)) => {
+                Ok(deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => {
+                let seconds = self.healing.patience.as_secs();
+                Err(format!("the resupplier did not answer within {seconds} seconds"))
+            }
         }
     }
 

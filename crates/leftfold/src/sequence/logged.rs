@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::sequencer::Sequencer;
 use super::store::{Sequences, WantedEvents};
 use crate::error::Error;
-use crate::event::{Bookmark, Revision, StreamId};
+use crate::event::{Bookmark, Event, Revision, StreamId};
 use crate::log::Limit;
 
 /// The reason why an event is not in the log.
@@ -111,6 +111,6 @@ impl<S: Sequences + Clone> Sequencer<S> {
         let Some(before) = revision.0.checked_sub(1) else { return Ok(None) };
         let limit = Limit { events: 1, bytes: 0 };
         let found = self.store().read_stream(stream, Revision(before), limit).await?;
-        Ok(found.first().filter(|event| event.revision == revision).map(crate::Event::bookmark))
+        Ok(found.first().filter(|event| event.revision == revision).map(Event::bookmark))
     }
 }
