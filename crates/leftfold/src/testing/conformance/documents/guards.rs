@@ -6,7 +6,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-use super::{Atomic, json, soon, stream, waits};
 use crate::documents::{
     Advance, Checkpoint, Claim, Collection, CollectionWrites, Commit, CommitConflict, CommitOutcome,
     DocumentCounts, DocumentWrite, Header, Parked, Record, Tally,
@@ -15,6 +14,7 @@ use crate::event::{DocumentId, EventKind, Partition, Position, Revision};
 use crate::json::Json;
 use crate::mark::{Lane, Mark};
 use crate::store::Store;
+use crate::testing::conformance::{Atomic, json, soon, stream, waits};
 
 fn cart() -> Collection {
     Collection::new("cart").unwrap()

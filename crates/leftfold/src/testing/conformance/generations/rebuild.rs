@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{json, soon, waits};
 use crate::documents::{
     Advance, Checkpoint, Collection, CollectionWrites, Commit, CommitOutcome, DocumentCounts, DocumentWrite,
     Generations, Header, Record, Tally,
@@ -20,6 +19,7 @@ use crate::react::{
     DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, Reaction, ReactionStore, Reactor,
 };
 use crate::store::Store;
+use crate::testing::conformance::{json, soon, waits};
 use crate::{App, Leftfold};
 
 fn carts() -> Collection {

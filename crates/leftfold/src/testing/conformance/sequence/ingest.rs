@@ -7,7 +7,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-use super::{entry, json, soon, stream};
 use crate::error::Kind;
 use crate::event::{Event, EventId, Partition, Position, Revision, StreamId};
 use crate::log::{Entry, Expected, Limit};
@@ -19,6 +18,7 @@ use crate::sequence::{
 };
 use crate::store::Store;
 use crate::testing::bad_json;
+use crate::testing::conformance::{entry, json, soon, stream};
 
 const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 const BOUNDLESS: Totals = Totals { events: u64::MAX, bytes: u64::MAX, conflicts: u64::MAX };

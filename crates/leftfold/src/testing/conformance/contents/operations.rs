@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::{json, soon};
 use crate::backoff::Backoff;
 use crate::content::{
     ContentGuard, ContentWrite, Contents, Counted, Operated, Operation, OperationId, REMEMBERED, Stored,
@@ -16,6 +15,7 @@ use crate::event::DocumentId;
 use crate::json::Json;
 use crate::react::{Context, ExternalCollection, Reaction, ReactionStore, Reactor};
 use crate::store::Memory;
+use crate::testing::conformance::{json, soon};
 
 const THINGS: &str = "things";
 

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
-use super::{append, entry, json, soon, stream, waits};
 use crate::event::{Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::json::Json;
 use crate::log::{AppendError, Appended, Entry, Expected, Limit};
 use crate::mark::{Lane, Mark};
 use crate::store::Store;
 use crate::testing::bad_json;
+use crate::testing::conformance::{append, entry, json, soon, stream, waits};
 
 const ALL: Limit = Limit { events: usize::MAX, bytes: usize::MAX };
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{json, soon};
 use crate::documents::{
     Collection, CollectionWrites as Written, Commit, CommitOutcome, DocumentWrite, Header, Record,
 };
@@ -19,6 +18,7 @@ use crate::react::{
     Registered, Retry, Run, State, Suspicion, Task, TaskChange, TaskKey, WantedTasks,
 };
 use crate::store::Store;
+use crate::testing::conformance::{json, soon};
 
 const A_WHILE: Duration = Duration::from_secs(20);
 

@@ -1,0 +1,5 @@
+//! Documents that are written without events.
+
+mod operations;
+
+pub use operations::*;

@@ -1,0 +1,5 @@
+//! The cases about documents.
+
+mod guards;
+
+pub use guards::*;

@@ -1,0 +1,5 @@
+//! The cases about the log.
+
+mod append;
+
+pub use append::*;

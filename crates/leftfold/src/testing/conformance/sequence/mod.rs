@@ -1,0 +1,5 @@
+//! The cases about held, conflicting and rejected deliveries.
+
+mod ingest;
+
+pub use ingest::*;
