@@ -15,6 +15,7 @@
 #![expect(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 mod contents;
+mod counters;
 mod documents;
 mod generations;
 mod log;
@@ -32,6 +33,7 @@ use crate::log::{Entry, Expected};
 use crate::store::Store;
 
 pub use contents::*;
+pub use counters::*;
 pub use documents::*;
 pub use generations::*;
 pub use log::*;
