@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+#[path = "../common/mod.rs"]
 mod common;
 
 use std::sync::Arc;

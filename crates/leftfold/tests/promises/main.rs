@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/scripted.rs"]
+#[path = "../common/scripted.rs"]
 mod scripted;
 
 use std::collections::BTreeMap;

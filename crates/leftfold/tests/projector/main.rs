@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+#[path = "../common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;

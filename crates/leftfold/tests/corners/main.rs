@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/shaky.rs"]
+#[path = "../common/shaky.rs"]
 mod shaky;
 
 use std::sync::atomic::{AtomicBool, Ordering};
