@@ -88,7 +88,6 @@ use mongodb::Database;
 
 use crate::append::Appenders;
 use crate::connection::Base;
-pub use crate::encoding::value;
 pub use crate::options::Options;
 pub use crate::react::{InTransaction, MongoFeed, is_repeatable};
 

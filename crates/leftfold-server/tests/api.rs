@@ -371,7 +371,7 @@ async fn json_that_breaks_a_rule_is_refused_whichever_way_it_comes() {
         for (answer, number) in attempts.iter().zip(0..) {
             let refused = answer.is(400);
             let detail = refused["detail"].as_str().unwrap();
-            assert!(bad.is_told(detail), "{}, {number}: {detail}", bad.name);
+            assert!(bad.is_described_by(detail), "{}, {number}: {detail}", bad.name);
         }
         assert_eq!(get(&router, "/healthz").await.status, 200);
     }

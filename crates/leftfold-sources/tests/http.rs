@@ -345,7 +345,7 @@ async fn posted_json_that_breaks_a_rule_is_refused() {
         assert_problem(&reply, 400, "invalid-event", bad.reason);
         let reply = post(address, BATCH, batch(&[structured, event(1, number)])).await;
         assert_eq!((reply.status, &reply.body[0]["answer"]), (200, &json!("rejected")), "{}", bad.name);
-        assert!(bad.is_told(reply.body[0]["why"].as_str().unwrap()), "{}", reply.body);
+        assert!(bad.is_described_by(reply.body[0]["why"].as_str().unwrap()), "{}", reply.body);
         assert_eq!(reply.body[1]["answer"], "appended", "{}", bad.name);
     }
     assert_right(&store, 1, bad_json().len() as u64).await;
@@ -421,7 +421,7 @@ async fn resupplied_json_that_breaks_a_rule_is_refused() {
         assert_eq!(Healer::new(sequencer.clone(), origin, healing).heal().await.unwrap(), 0, "{}", bad.name);
         let waiting = store.waiting(None, 10).await.unwrap();
         let trouble = waiting[0].1.waiting.as_ref().unwrap().trouble.clone().unwrap();
-        assert!(bad.is_told(&trouble), "{}: {trouble}", bad.name);
+        assert!(bad.is_described_by(&trouble), "{}: {trouble}", bad.name);
         let mended = answering(200, BATCH, batch(&[event_with("gap", 1, "{}")])).await;
         assert_eq!(Healer::new(sequencer, mended, healing).heal().await.unwrap(), 1, "{}", bad.name);
         assert_eq!(common::count(&store).await, 2);

@@ -1,3 +1,4 @@
+//! Conversions between Leftfold's values and BSON.
 
 pub(crate) mod body;
 mod elements;
