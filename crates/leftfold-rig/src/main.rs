@@ -10,12 +10,13 @@
 //! that nothing is missing, and that every reaction had its effect as often as guaranteed.
 
 mod args;
+mod attack;
 mod crew;
 mod failure;
 mod feeder;
-mod hurt;
 mod ledger;
 mod member;
+mod messages;
 mod plan;
 mod points;
 mod process;
@@ -26,7 +27,6 @@ mod signals;
 mod store;
 mod tally;
 mod watch;
-mod words;
 
 use std::io;
 use std::process::ExitCode;

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::args::{Process, Rig};
+use crate::attack::Hurt;
 use crate::crew::{Code, Crew, pause};
 use crate::failure::Failure;
 use crate::feeder;
-use crate::hurt::Hurt;
 use crate::plan::Act;
 use crate::process;
 use crate::react;

@@ -6,7 +6,6 @@
 
 pub(crate) mod ledger;
 mod naive;
-mod store;
 mod writer;
 
 use std::sync::Arc;

@@ -20,11 +20,11 @@ pub(crate) use self::garden::{Garden, Item, ItemKind};
 pub(crate) use self::handlers::{GARBLED, HOLD, ITEM, ITEMS, LARGE, MAX_RETRY_DELAY, POISON, summary};
 use crate::args::Process;
 use crate::failure::Failure;
+use crate::messages::{Did, Said, say};
 use crate::process::{GRACE, ended, orders};
 use crate::react::book::Book;
 use crate::role::Role;
 use crate::store::{Rigged, patiently};
-use crate::words::{Did, Said, say};
 
 /// The interval at which a process reports its counts.
 const SAY_EVERY: Duration = Duration::from_millis(250);

@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 use self::reactors::FEED_OF_ITEMS;
 use crate::crew::{Crew, PATIENCE, pause};
 use crate::failure::Failure;
+use crate::messages::Blow;
 use crate::plan::Act;
 use crate::react::Garden;
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Ground as _, Place, Rigged, patiently};
 use crate::tally::Tally;
-use crate::words::Blow;
 
 /// The longest time before a kill at a random moment.
 const BREATHER: Duration = Duration::from_millis(300);

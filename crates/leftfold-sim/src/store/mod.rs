@@ -1,6 +1,11 @@
 //! A store that fails as real stores do, when the dice say so. Without faults it is the in-memory
 //! store.
 
+mod contents;
+mod sabotage;
+mod sequence;
+mod tasks;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +32,6 @@ use crate::faults::{Fault, Faults};
 use crate::feed::SimulatedFeed;
 use crate::fuse::Fuse;
 use crate::reactions::ledger::Ledger;
-use crate::sabotage;
 use crate::trace::Trace;
 
 /// The longest delay of a write.

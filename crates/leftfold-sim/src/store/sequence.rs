@@ -12,8 +12,8 @@ use leftfold::sequence::{
 use leftfold::{Error, Kind, Result, Sequences, StreamId};
 use tokio::time::sleep;
 
+use super::sabotage;
 use crate::faults::Fault;
-use crate::sabotage;
 use crate::store::{LATE, SimStore};
 
 impl SimStore {

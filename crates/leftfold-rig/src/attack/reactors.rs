@@ -11,13 +11,13 @@ use super::{BREATHER, Hurt, MOST_MISSES, REPLACED, missed};
 use crate::crew::{PATIENCE, pause};
 use crate::failure::Failure;
 use crate::member::Member;
+use crate::messages::Blow;
 use crate::plan::Deed;
 use crate::points;
 use crate::react::{GARBLED, HOLD, ITEM, ItemKind, LARGE, POISON, is_unreadable};
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Place, Rigged, patiently};
-use crate::words::Blow;
 
 /// Places where a handler is about to have an effect and nothing is locked.
 const BEFORE_TRANSACTION: Place =

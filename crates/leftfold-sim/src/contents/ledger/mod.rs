@@ -175,7 +175,7 @@ impl Ledger {
     }
 
     /// Records the start of a call. [`wants`](Self::wants) may add changes to it later.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
         by: &Arc<str>,
         is_calm: bool,
@@ -200,7 +200,7 @@ impl Ledger {
     }
 
     /// Adds a change to a call.
-    pub(super) fn wants(&self, call: CallId, wanted: Wanted) {
+    pub(crate) fn wants(&self, call: CallId, wanted: Wanted) {
         let mut state = self.state();
         let wants = &mut state.calls[call].wanted;
         wants.push(wanted);
@@ -210,19 +210,19 @@ impl Ledger {
     }
 
     /// Returns the current call of a writer.
-    pub(super) fn current(&self, by: &str) -> Option<CallId> {
+    pub(crate) fn current(&self, by: &str) -> Option<CallId> {
         self.state().current.get(by).copied()
     }
 
     /// Records an unknown outcome of a call.
-    pub(super) fn doubt(&self, call: Option<CallId>) {
+    pub(crate) fn doubt(&self, call: Option<CallId>) {
         if let Some(call) = call {
             self.state().calls[call].doubts += 1;
         }
     }
 
     /// Records that a read returned stale data to a writer.
-    pub(super) fn misled(&self, by: &str) {
+    pub(crate) fn misled(&self, by: &str) {
         let mut state = self.state();
         if let Some(call) = state.current.get(by).copied() {
             state.calls[call].is_misled = true;
@@ -230,7 +230,7 @@ impl Ledger {
     }
 
     /// Records a read of a document, and returns the content of the read before.
-    pub(super) fn looked(
+    pub(crate) fn looked(
         &self,
         on: &ExternalCollection,
         id: &DocumentId,
@@ -245,7 +245,7 @@ impl Ledger {
 
     /// Records that a call has written a document or applied an operation to it. Returns the
     /// violations.
-    pub(super) fn saw(
+    pub(crate) fn saw(
         &self,
         call: CallId,
         id: &DocumentId,

@@ -8,9 +8,9 @@ use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Error, Kind, Result};
 use tokio::time::sleep;
 
-use super::ledger::CallId;
+use super::sabotage;
+use crate::contents::ledger::CallId;
 use crate::faults::Fault;
-use crate::sabotage;
 use crate::store::{LATE, SimStore};
 
 impl SimStore {

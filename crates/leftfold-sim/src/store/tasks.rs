@@ -14,10 +14,10 @@ use leftfold::{DocumentId, Error, Kind, Memory, Result};
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
+use super::sabotage;
 use crate::faults::Fault;
 use crate::reactions::Thing;
 use crate::reactions::ledger::{Effect, Sometimes, Wrote};
-use crate::sabotage;
 use crate::store::{LATE, SimStore};
 
 /// The number of changes per call of a feed during faults. It is small, so that there are many
