@@ -12,6 +12,7 @@ pub mod dice;
 pub mod faults;
 pub mod feed;
 pub mod fuse;
+pub mod gate;
 pub mod notes;
 mod reactions;
 pub mod store;

@@ -15,11 +15,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leftfold::log::{Entry, Limit};
-use leftfold::planted::{Bug, planted};
 use leftfold::sequence::{Healer, Healing, HoldingLimits, Missing, SequencerCounts, WantedEvents, resupply};
 use leftfold::{
     Delivery, Error, EventId, EventKind, Json, Kind, Log as _, Policy, Result, Revision, Sequencer,
-    Sequences as _, StreamId,
+    Sequences as _, StreamId, mutant,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -323,11 +322,7 @@ impl Ingester {
                 sleep(dice.time(Duration::from_millis(700))).await;
                 continue;
             }
-            if planted(Bug::IngestLater) {
-                for (number, _) in &batch {
-                    feed.acknowledge(*number);
-                }
-            }
+            mutant!(IngestLater => for (number, _) in &batch { feed.acknowledge(*number) });
             let deliveries: Vec<_> = batch.iter().map(|(_, delivery)| delivery.clone()).collect();
             match sequencer.ingest(Policy::Contiguous, deliveries).await {
                 Ok(answers) => {

@@ -8,10 +8,11 @@ use leftfold::react::ExternalCollection;
 use leftfold::{DocumentId, Error, Kind, Result};
 use tokio::time::sleep;
 
+use super::calls::LATE;
+use super::handle::SimStore;
 use super::sabotage;
 use crate::contents::ledger::CallId;
 use crate::faults::Fault;
-use crate::store::{LATE, SimStore};
 
 impl SimStore {
     /// Does each part of a request separately. The parts may run in any order, late, or not at all,

@@ -12,15 +12,16 @@ use leftfold::sequence::{
 use leftfold::{Error, Kind, Result, Sequences, StreamId};
 use tokio::time::sleep;
 
+use super::calls::LATE;
+use super::handle::SimStore;
 use super::sabotage;
 use crate::faults::Fault;
-use crate::store::{LATE, SimStore};
 
 impl SimStore {
     /// Settles in the inner store and has the feed check the result.
     async fn settle_now(&self, settlement: &Arc<Settlement>) -> Result<Settled> {
-        let sabotaged = sabotage::settlement(self, settlement).await?;
-        let settled = self.inner().settle(sabotaged).await?;
+        let sent = sabotage::settlement(self, settlement).await?;
+        let settled = self.inner().settle(sent).await?;
         self.shared.trace.note(|| format!("{}: settles{}: {settled:?}", self.name, in_short(settlement)));
         self.shared.feed.look(self).await?;
         Ok(settled)
@@ -29,15 +30,15 @@ impl SimStore {
     /// Returns the current or an earlier state of streams.
     async fn survey_past(&self, streams: Vec<StreamId>) -> Result<Survey> {
         let mut survey = self.inner().survey(streams).await?;
-        for (stream, standing) in &mut survey.streams {
+        for (stream, state) in &mut survey.streams {
             let before = {
-                let mut past = self.shared.standings.lock().unwrap_or_else(PoisonError::into_inner);
-                past.insert(stream.clone(), standing.clone())
+                let mut past = self.shared.past_streams.lock().unwrap_or_else(PoisonError::into_inner);
+                past.insert(stream.clone(), state.clone())
             };
             if let Some(before) = before
                 && self.strikes(Fault::Stale)
             {
-                *standing = before;
+                *state = before;
             }
         }
         Ok(survey)

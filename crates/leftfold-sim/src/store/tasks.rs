@@ -1,235 +1,22 @@
-//! The simulated store's operations for reactions.
+//! The simulated store's operations for tasks and reactions.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::PoisonError;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leftfold::planted::{Bug, planted};
 use leftfold::react::{
-    Context, Depth, DocumentFeed, DocumentSource, DueTasks, FeedItem, FoundDocument, FoundDocuments,
-    NotCurrent, Query, ReactionStore, Registered, Task, TaskChange, TaskKey, WantedTasks,
+    Depth, DocumentSource, DueTasks, FoundDocuments, Query, ReactionStore, Registered, Task, TaskChange,
+    TaskKey, WantedTasks,
 };
-use leftfold::{DocumentId, Error, Kind, Memory, Result};
-use serde::de::DeserializeOwned;
-use tokio::time::sleep;
+use leftfold::{DocumentId, Error, Kind, Result, mutant};
 
+use super::calls::LATE;
+use super::changes::SimFeed;
+use super::handle::SimStore;
 use super::sabotage;
 use crate::faults::Fault;
 use crate::reactions::Thing;
-use crate::reactions::ledger::{Effect, Sometimes, Wrote};
-use crate::store::{LATE, SimStore};
-
-/// The number of changes per call of a feed during faults. It is small, so that there are many
-/// places to stop at.
-const FEW: usize = 3;
-/// The number of changes that a feed may repeat.
-const REPEATED: usize = 8;
-
-impl SimStore {
-    /// Does a write that may happen late or not at all, and whose outcome may be unknown.
-    async fn written<T: Send + 'static>(
-        &self,
-        what: &str,
-        write: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let unknown = || {
-            self.shared.ledger.trouble(&self.name);
-            Err(Error::new(Kind::Unknown, format!("{what}: lost the connection")))
-        };
-        if self.strikes(Fault::LostUnknown) {
-            return unknown();
-        }
-        if self.strikes(Fault::Delayed) {
-            let (store, late) = (self.clone(), self.shared.faults.dice().time(LATE));
-            tokio::spawn(async move {
-                sleep(late).await;
-                store.shared.trace.note(|| format!("{}: late", store.name));
-                let _ = write.await;
-                store.shared.ledger.gone(&store.name, Duration::ZERO);
-            });
-            return unknown();
-        }
-        let answer = write.await;
-        self.takes(Duration::from_millis(1)).await;
-        if self.strikes(Fault::AppliedUnknown) { unknown() } else { answer }
-    }
-
-    /// Changes tasks in the inner store and reports them to the ledger. Returns the rejected ones.
-    async fn change_tasks(self, changes: Vec<TaskChange>, how: Wrote) -> Result<Vec<TaskKey>> {
-        let mut refused = Vec::new();
-        for change in changes {
-            let key = change.key().clone();
-            let before = self.inner().load_tasks(vec![key.clone()]).await?.pop();
-            let change = sabotage::task(change, before.as_ref(), how);
-            if !self.inner().save_tasks(vec![change]).await?.is_empty() {
-                self.shared.trace.note(|| format!("{}: {} is refused", self.name, in_short(&key)));
-                self.shared.ledger.happened(Sometimes::Refused);
-                refused.push(key);
-                continue;
-            }
-            let after = self.inner().load_tasks(vec![key.clone()]).await?.pop();
-            self.shared.trace.note(|| {
-                let task = after.as_ref().map_or_else(|| "gone".to_owned(), task_in_short);
-                format!("{}: {} is {task}", self.name, in_short(&key))
-            });
-            for violation in self.shared.ledger.saw(&key, before.as_ref(), after, &self.name, how) {
-                self.violated(violation);
-            }
-        }
-        Ok(refused)
-    }
-
-    /// Records a violation.
-    pub(crate) fn violated(&self, what: String) {
-        self.shared.trace.note(|| what.clone());
-        self.shared.checker.violated(what);
-    }
-
-    /// Completes the task of a run and records its effect in one transaction of the handler. Like
-    /// drivers do, it retries a transaction that conflicts with another write.
-    async fn complete_with<D, E: From<Error>>(
-        &self,
-        ctx: &Context<D>,
-        effect: impl Fn(Option<FoundDocument>) -> Result<Effect, E>,
-    ) -> Result<(), E> {
-        let transaction = async {
-            loop {
-                let effect = effect(self.document_of(ctx).await?)?;
-                let task = self.inner().load_tasks(vec![ctx.task().key.clone()]).await?.pop();
-                let task = task.ok_or_else(|| ctx.lost())?;
-                let seen = task.version;
-                let done = ctx.complete(task).ok_or_else(|| ctx.lost())?;
-                self.takes(Duration::from_millis(5)).await;
-                let commit = self.clone().commit_with(TaskChange::Update(seen, done), effect);
-                match Box::pin(self.written("transaction", commit)).await {
-                    Ok(true) => return Ok(()),
-                    Ok(false) => {}
-                    Err(error) => {
-                        self.shared.ledger.happened(Sometimes::Unknown);
-                        return Err(error.into());
-                    }
-                }
-            }
-        };
-        self.answer("transaction", Box::pin(transaction)).await
-    }
-
-    /// Commits such a transaction if the task has not changed. Returns whether it committed.
-    async fn commit_with(self, change: TaskChange, effect: Effect) -> Result<bool> {
-        let refused = self.clone().change_tasks(vec![change], Wrote::InTransaction).await?;
-        if !refused.is_empty() {
-            return Ok(false);
-        }
-        for violation in self.shared.ledger.effect(effect) {
-            self.violated(violation);
-        }
-        Ok(true)
-    }
-
-    async fn document_of<D>(&self, ctx: &Context<D>) -> Result<Option<FoundDocument>> {
-        let Some(on) = ctx.on() else { return Ok(None) };
-        let found = read(self.inner().current_documents(on, vec![ctx.id().clone()], usize::MAX).await?)?;
-        Ok(found.documents.into_iter().next())
-    }
-
-    /// Records a document's state in the transaction that completes the task.
-    pub(crate) async fn book<D: DeserializeOwned>(&self, ctx: &Context<D>) -> Result<(), NotCurrent> {
-        let effect = |document| ctx.current(document).map(|_| Effect::of(ctx.task(), None));
-        self.complete_with(ctx, effect).await
-    }
-
-    /// Records an event in the transaction that completes the task.
-    pub(crate) async fn book_event(&self, ctx: &Context<leftfold::Event>) -> Result<(), Error> {
-        let revision = ctx.event().ok().map(|event| event.revision.0);
-        self.complete_with(ctx, |_| Ok(Effect::of(ctx.task(), revision))).await
-    }
-}
-
-/// Returns documents as the store reads them: a torn document can't be read.
-fn read(mut found: FoundDocuments) -> Result<FoundDocuments> {
-    for document in &mut found.documents {
-        let body = document.body.as_ref().ok().and_then(|body| body.json().to::<Thing>().ok());
-        if body.is_some_and(|thing| thing.is_torn()) {
-            if planted(Bug::UnreadableStopsAll) {
-                return Err(Error::new(Kind::Store, format!("{} can't be read", document.id)));
-            }
-            document.body = Err("it is torn".to_owned());
-        }
-    }
-    Ok(found)
-}
-
-/// Rejects tasks that are too large for any store.
-fn check_sizes(changes: &[TaskChange]) -> Result<()> {
-    const MOST: usize = 512 << 10;
-    for change in changes {
-        let (TaskChange::Insert(task) | TaskChange::Update(_, task)) = change else { continue };
-        let errors = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
-        let bytes: usize = errors.map(String::len).sum();
-        if bytes > MOST {
-            let message = format!("save tasks: that of {} has {bytes} bytes", in_short(&task.key));
-            return Err(Error::new(Kind::Invalid, message));
-        }
-    }
-    Ok(())
-}
-
-fn in_short(key: &TaskKey) -> String {
-    format!("{}/{}", key.reaction, key.document)
-}
-
-fn task_in_short(task: &Task) -> String {
-    let Task { state, inside, epoch, generation, watched, attempts, check_at, suspicion, .. } = task;
-    let inside = if *inside { "inside" } else { "outside" };
-    let check = if check_at.is_some() { ", to be looked at" } else { "" };
-    format!(
-        "{state:?}, {inside}, claim {epoch}, generation {generation} {}, attempt {attempts}, suspicion {}{check}",
-        watched.as_str(),
-        suspicion.level(),
-    )
-}
-
-/// A feed that repeats changes and loses them.
-pub struct SimFeed {
-    store: SimStore,
-    feed: <Memory as ReactionStore>::Feed,
-    before: VecDeque<(DocumentSource, DocumentId)>,
-}
-
-impl DocumentFeed for SimFeed {
-    async fn next(&mut self, most: usize, patience: Duration) -> Result<FeedItem> {
-        let Self { store, feed, before } = self;
-        let calm = store.shared.faults.is_calm();
-        let most = if calm { most } else { most.min(FEW) };
-        let told = async {
-            if store.strikes(Fault::Lost) {
-                store.inner().forget_changes();
-                store.shared.ledger.happened(Sometimes::LostFeeds);
-                return Ok(FeedItem::Lost("the changes are gone".to_owned()));
-            }
-            let told = feed.next(most, patience).await?;
-            let FeedItem::Changes(mut changes) = told else {
-                store.shared.ledger.happened(Sometimes::LostFeeds);
-                return Ok(told);
-            };
-            let new: Vec<_> = changes
-                .documents
-                .iter()
-                .flat_map(|(on, ids)| ids.iter().map(|id| (on.clone(), id.clone())))
-                .collect();
-            if store.strikes(Fault::Twice) {
-                for (on, id) in before.iter() {
-                    changes.documents.entry(on.clone()).or_default().insert(id.clone());
-                }
-            }
-            before.extend(new);
-            before.drain(..before.len().saturating_sub(REPEATED));
-            Ok(FeedItem::Changes(changes))
-        };
-        store.answer("follow changes", told).await
-    }
-}
+use crate::reactions::ledger::{Sometimes, Wrote};
 
 impl ReactionStore for SimStore {
     type Feed = SimFeed;
@@ -256,7 +43,7 @@ impl ReactionStore for SimStore {
         ids: Vec<DocumentId>,
         bytes: usize,
     ) -> Result<FoundDocuments> {
-        let found = async { read(self.inner().current_documents(on, ids, bytes).await?) };
+        let found = async { readable(self.inner().current_documents(on, ids, bytes).await?) };
         self.answer("read documents", found).await
     }
 
@@ -270,19 +57,7 @@ impl ReactionStore for SimStore {
     }
 
     async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<SimFeed> {
-        self.answer("follow", async {
-            let mut from = from;
-            if self.strikes(Fault::Twice) {
-                let back = self.shared.faults.dice().below(REPEATED as u64);
-                let earlier = |place: String| {
-                    place.parse::<u64>().map_or(place, |at| at.saturating_sub(back).to_string())
-                };
-                from = from.map(earlier);
-            }
-            let feed = self.inner().follow(on, from).await?;
-            Ok(SimFeed { store: self.clone(), feed, before: VecDeque::new() })
-        })
-        .await
+        self.answer("follow", SimFeed::open(self.clone(), on, from)).await
     }
 
     async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
@@ -359,34 +134,7 @@ impl ReactionStore for SimStore {
     }
 
     async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
-        let (store, name, owner) = (self.clone(), name.to_owned(), owner.to_owned());
-        let write = async move {
-            let mut number = store.inner().take_lease(&name, &owner, length).await?;
-            if number.is_none() && store.strikes(Fault::Lease) {
-                let holder = {
-                    let holders = store.shared.lease_holders.lock().unwrap_or_else(PoisonError::into_inner);
-                    holders.get(&name).cloned()
-                };
-                if let Some(holder) = holder {
-                    let node = holder.split(' ').next().unwrap_or_default();
-                    store.shared.ledger.robbed(node, &name);
-                    store.inner().give_lease(&name, &holder).await?;
-                }
-                number = store.inner().take_lease(&name, &owner, length).await?;
-            }
-            if number.is_some() {
-                let mut holders = store.shared.lease_holders.lock().unwrap_or_else(PoisonError::into_inner);
-                let before = holders.insert(name.clone(), owner.clone());
-                if before.is_some_and(|before| before != owner) {
-                    store
-                        .shared
-                        .trace
-                        .note(|| format!("{owner} has the lease {name:?} now, number {number:?}"));
-                    store.shared.ledger.lease_taken_over(&name);
-                }
-            }
-            Ok(sabotage::lease_number(&name, number))
-        };
+        let write = self.clone().take_or_steal_lease(name.to_owned(), owner.to_owned(), length);
         self.answer("take a lease", self.written("take a lease", write)).await
     }
 
@@ -433,4 +181,77 @@ impl ReactionStore for SimStore {
     async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         self.answer("wait for something to do", self.inner().woken(since, patience)).await
     }
+}
+
+impl SimStore {
+    /// Changes tasks in the inner store and reports them to the ledger. Returns the rejected ones.
+    pub(super) async fn change_tasks(self, changes: Vec<TaskChange>, how: Wrote) -> Result<Vec<TaskKey>> {
+        let mut refused = Vec::new();
+        for change in changes {
+            let key = change.key().clone();
+            let before = self.inner().load_tasks(vec![key.clone()]).await?.pop();
+            let change = sabotage::task(change, before.as_ref(), how);
+            if !self.inner().save_tasks(vec![change]).await?.is_empty() {
+                self.shared.trace.note(|| format!("{}: {} is refused", self.name, in_short(&key)));
+                self.shared.ledger.happened(Sometimes::Refused);
+                refused.push(key);
+                continue;
+            }
+            let after = self.inner().load_tasks(vec![key.clone()]).await?.pop();
+            self.shared.trace.note(|| {
+                let task = after.as_ref().map_or_else(|| "gone".to_owned(), task_in_short);
+                format!("{}: {} is {task}", self.name, in_short(&key))
+            });
+            for violation in self.shared.ledger.saw(&key, before.as_ref(), after, &self.name, how) {
+                self.violated(violation);
+            }
+        }
+        Ok(refused)
+    }
+}
+
+/// Returns documents as the store reads them: a torn document can't be read.
+pub(super) fn readable(mut found: FoundDocuments) -> Result<FoundDocuments> {
+    for document in &mut found.documents {
+        let body = document.body.as_ref().ok().and_then(|body| body.json().to::<Thing>().ok());
+        if body.is_some_and(|thing| thing.is_torn()) {
+            mutant!(UnreadableStopsAll => return Err(unreadable(&document.id)));
+            document.body = Err("it is torn".to_owned());
+        }
+    }
+    Ok(found)
+}
+
+fn unreadable(id: &DocumentId) -> Error {
+    Error::new(Kind::Store, format!("{id} can't be read"))
+}
+
+/// Rejects tasks that are too large for any store.
+fn check_sizes(changes: &[TaskChange]) -> Result<()> {
+    const MOST: usize = 512 << 10;
+    for change in changes {
+        let (TaskChange::Insert(task) | TaskChange::Update(_, task)) = change else { continue };
+        let errors = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
+        let bytes: usize = errors.map(String::len).sum();
+        if bytes > MOST {
+            let message = format!("save tasks: that of {} has {bytes} bytes", in_short(&task.key));
+            return Err(Error::new(Kind::Invalid, message));
+        }
+    }
+    Ok(())
+}
+
+fn in_short(key: &TaskKey) -> String {
+    format!("{}/{}", key.reaction, key.document)
+}
+
+fn task_in_short(task: &Task) -> String {
+    let Task { state, inside, epoch, generation, watched, attempts, check_at, suspicion, .. } = task;
+    let inside = if *inside { "inside" } else { "outside" };
+    let check = if check_at.is_some() { ", to be looked at" } else { "" };
+    format!(
+        "{state:?}, {inside}, claim {epoch}, generation {generation} {}, attempt {attempts}, suspicion {}{check}",
+        watched.as_str(),
+        suspicion.level(),
+    )
 }
