@@ -4,8 +4,8 @@
 //! seed decides everything, so every failure can be reproduced. The [`checker`] shares no code with
 //! the engine and works on any store: it also checks the data of real processes.
 
-mod actors;
 pub mod checker;
+mod clock;
 mod contents;
 pub mod crashes;
 pub mod dice;

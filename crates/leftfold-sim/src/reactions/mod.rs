@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::actors::{append, operate, resume, write, write_on};
 pub(crate) use self::handlers::Thing;
 use self::handlers::{Hands, REACTIONS, Setup};
-use crate::actors::Clock;
+use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::faults::{Fault, Faults};
 use crate::store::{LATE, SimStore};

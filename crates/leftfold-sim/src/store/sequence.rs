@@ -23,7 +23,7 @@ impl SimStore {
         let sent = sabotage::settlement(self, settlement).await?;
         let settled = self.inner().settle(sent).await?;
         self.shared.trace.note(|| format!("{}: settles{}: {settled:?}", self.name, in_short(settlement)));
-        self.shared.feed.look(self).await?;
+        self.shared.feed.check_settlement(self).await?;
         Ok(settled)
     }
 

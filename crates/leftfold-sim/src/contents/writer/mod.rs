@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::ledger::{CallId, Ledger, Sometimes, Wanted};
-use crate::actors::Clock;
+use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::store::SimStore;
