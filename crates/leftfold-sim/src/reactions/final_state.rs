@@ -8,9 +8,9 @@ use leftfold::react::{Query, ReactionStore as _, State as Is, Task, TaskKey};
 use leftfold::{DocumentId, Log as _, Partition, Position, Result};
 use serde_json::Value;
 
-use super::World;
-use super::handlers::{DEADLY, POISON, REACTIONS, TORN};
 use super::ledger::{Effect, Ledger};
+use super::things::{DEADLY, POISON, REACTIONS, TORN};
+use super::world::World;
 
 /// The required final state of a document's task.
 #[derive(Clone, Debug, PartialEq)]
