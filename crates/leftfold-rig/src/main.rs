@@ -1,5 +1,7 @@
-//! Runs Leftfold's workers as real processes on a real store, and kills and stops them at the worst
-//! moments.
+//! Kills and stops Leftfold's processes on a real store, and checks that nothing is lost, duplicated
+//! or swapped.
+//!
+//! `cargo run --release -p leftfold-rig --features failpoints -- --kills 60`
 //!
 //! The rig starts workers, producers, feeders, an operator and reactors as separate processes. It
 //! kills them with SIGKILL, at random moments and at named places inside a commit, an append, a
