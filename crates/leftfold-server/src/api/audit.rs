@@ -11,8 +11,8 @@ use leftfold::audit::{Action, Trail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::conflicts::Paged;
 use super::extract::{Content, Params};
-use super::sequences::Paged;
 use super::streams::page;
 use super::{Answer, Operation, json_of};
 use crate::access::{Caller, Scope};

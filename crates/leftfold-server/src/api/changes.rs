@@ -11,7 +11,7 @@ use leftfold::{Collection, DocumentId, Event, Json, Partition, Position};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::collections::known;
+use super::documents::known;
 use super::extract::{Named, Params};
 use super::log::Place;
 use super::sse::{self, Feed, Told, last_event_id};

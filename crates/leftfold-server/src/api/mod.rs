@@ -3,16 +3,17 @@
 
 mod audit;
 mod changes;
-mod collections;
+mod conflicts;
 mod counters;
 mod doctor;
+mod documents;
 pub(crate) mod events;
 mod extract;
 mod health;
 mod log;
 mod meters;
 mod rebuilds;
-mod sequences;
+
 mod sse;
 mod streams;
 mod tasks;
@@ -210,10 +211,10 @@ fn operations<S: Backend>() -> Vec<Operation<S>> {
     [
         streams::operations(),
         log::operations(),
-        collections::operations(),
+        documents::operations(),
         changes::operations(),
         rebuilds::operations(),
-        sequences::operations(),
+        conflicts::operations(),
         tasks::operations(),
         counters::operations(),
         audit::operations(),

@@ -4,8 +4,6 @@
 //! less often. Responses use its latest verdict, so they do not hang if the store does. A verdict
 //! older than a second counts as not ready, because whatever blocks the task blocks requests, too.
 
-mod watch;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +11,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
-
-pub(crate) use self::watch::watch;
 
 /// The maximum age of a verdict.
 const FRESH: Duration = Duration::from_secs(1);
@@ -154,11 +150,11 @@ impl Readiness {
         troubles
     }
 
-    fn judge(&self, refusal: Option<String>) {
+    pub(super) fn judge(&self, refusal: Option<String>) {
         *lock(&self.0.verdict) = Some(Verdict { at: Instant::now(), refusal });
     }
 
-    fn report(&self, troubles: Vec<Trouble>) {
+    pub(super) fn report(&self, troubles: Vec<Trouble>) {
         *lock(&self.0.troubles) = troubles;
     }
 }

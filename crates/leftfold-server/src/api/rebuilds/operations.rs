@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::interval;
 
-use super::audit::{Actor, REASON, Reason, reason};
-use super::collections::known;
-use super::extract::{Content, Named, Params};
-use super::{Answer, Operation, json_of, with_status};
+use super::super::audit::{Actor, REASON, Reason, reason};
+use super::super::documents::known;
+use super::super::extract::{Content, Named, Params};
+use super::super::{Answer, Operation, json_of, with_status};
 use crate::access::Scope;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -124,7 +124,7 @@ impl Rebuilds {
     }
 }
 
-pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
+pub(in super::super) fn operations<S: Backend>() -> Vec<Operation<S>> {
     let how = json!({
         "type": "object", "additionalProperties": false,
         "properties": {

@@ -2,6 +2,7 @@
 //! nothing, and leaves the server running.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "../wire/mod.rs"]
 mod wire;
 
 use axum::Router;
