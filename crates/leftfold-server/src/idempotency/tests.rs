@@ -5,8 +5,12 @@ use axum::routing::post;
 use leftfold::{Leftfold, Memory};
 use tower::ServiceExt as _;
 
-use super::*;
+use std::sync::Arc;
+
+use super::once;
 use crate::Service;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
 
 /// Sends a request with a key three times, where the first one gets `first` as its status. Returns
 /// the statuses and how often the handler ran.
