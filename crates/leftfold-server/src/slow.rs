@@ -55,7 +55,7 @@ impl Body for Hurried {
         }
         ready!(late.as_mut().poll(context));
         this.was_late.store(true, Ordering::Relaxed);
-        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "it came too slowly"))))
+        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "the body arrives too slowly"))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -88,7 +88,7 @@ impl<T> Taken<T> {
         let until = Instant::now() + self.patience;
         let late = self.late.get_or_insert_with(|| Box::pin(sleep_until(until)));
         ready!(late.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read what it is sent")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its response")))
     }
 }
 

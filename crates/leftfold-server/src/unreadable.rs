@@ -35,12 +35,12 @@ fn instead_of(written: &[u8]) -> Option<Vec<u8>> {
     }
     let (problem, reason) = match status {
         "400" => {
-            let said = "this is no request of HTTP/1.1: its first line or a header can't be read";
-            (Problem::invalid(said), "Bad Request")
+            let detail = "not an HTTP/1.1 request: the first line or a header can't be parsed";
+            (Problem::invalid(detail), "Bad Request")
         }
         "431" => {
-            let said = format!("send at most {HEADERS} headers, of {HEADER_BYTES} bytes together");
-            (Problem::headers_too_large(said), "Request Header Fields Too Large")
+            let detail = format!("send at most {HEADERS} headers, of {HEADER_BYTES} bytes together");
+            (Problem::headers_too_large(detail), "Request Header Fields Too Large")
         }
         _ => return None,
     };

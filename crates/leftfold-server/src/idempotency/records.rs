@@ -1,4 +1,4 @@
-//! The record of idempotent requests, and the decision about a repeated one.
+//! The records of idempotent requests, and the pure decision about a repeated one.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,34 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// The time for which a request is remembered.
-const REMEMBERED: SignedDuration = SignedDuration::from_hours(24);
+const RETENTION: SignedDuration = SignedDuration::from_hours(24);
 /// The age at which another process's request counts as abandoned: no request takes so long.
-const GIVEN_UP: SignedDuration = SignedDuration::from_mins(2);
-/// The maximum size of the responses in one document.
-const ROOM: usize = 4 << 20;
+const ABANDONED: SignedDuration = SignedDuration::from_mins(2);
+/// The maximum size of the records in one document.
+const MAX_BYTES: usize = 4 << 20;
+/// The approximate size of a record without its response.
+const RECORD_BYTES: usize = 400;
+/// The size of the largest response that is kept unchanged.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// The body that replaces a larger one.
+const OMITTED: &str = r#"{"detail":"the request succeeded; its response was too large to keep"}"#;
+
+/// The treatment of a repeated request whose first outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterUnknown {
+    /// Process it again, because that is harmless.
+    Repeat,
+    /// Respond that the outcome is unknown.
+    Refuse,
+}
 
 /// The requests in one document, by key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Kept(BTreeMap<String, Entry>);
+pub(super) struct RequestRecords(BTreeMap<String, RequestRecord>);
 
 /// The record of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct RequestRecord {
     /// Distinguishes the request from others with the same key.
     fingerprint: String,
     begun: Timestamp,
@@ -26,12 +41,12 @@ struct Entry {
     by: String,
     /// The number of the last attempt.
     attempt: u64,
-    answer: Option<Answered>,
+    answer: Option<StoredAnswer>,
 }
 
 /// A recorded response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Answered {
+pub(super) struct StoredAnswer {
     pub(super) status: u16,
     pub(super) kind: String,
     pub(super) body: String,
@@ -39,76 +54,92 @@ pub(super) struct Answered {
 
 /// An incoming idempotent request.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct KeyedRequest<'a> {
     pub(super) key: &'a str,
     pub(super) fingerprint: &'a str,
     pub(super) by: &'a str,
     pub(super) attempt: u64,
     pub(super) now: Timestamp,
-    /// `true` if a request that began and never got a response may be processed again.
-    pub(super) repeatable: bool,
+    pub(super) after_unknown: AfterUnknown,
 }
 
 /// The decision about a request.
 #[derive(Debug, PartialEq)]
-pub(super) enum Judged {
+pub(super) enum Verdict {
     /// The request is new, or had no effect: process it.
-    Do,
+    Process,
     /// The request has a response already.
-    Again(Answered),
+    Replay(StoredAnswer),
     /// A process is working on it.
-    UnderWay,
+    InProgress,
     /// Another request has the same key.
-    Other,
+    KeyReused,
     /// The request began, and its outcome is unknown.
     Unknown,
     /// Too much is recorded already.
     Full,
 }
 
-impl Kept {
+impl StoredAnswer {
+    /// Creates the record of a response. A body that is too large is left out.
+    pub(super) fn new(status: u16, kind: &str, body: &[u8]) -> Self {
+        let body = match str::from_utf8(body) {
+            Ok(text) if body.len() <= MAX_ANSWER_BYTES => text.to_owned(),
+            _ => OMITTED.to_owned(),
+        };
+        Self { status, kind: kind.to_owned(), body }
+    }
+}
+
+impl RequestRecords {
     /// Decides about a request. `is_running` tells whether this process is working on an attempt.
-    pub(super) fn judge(&mut self, asked: &Asked<'_>, is_running: impl Fn(u64) -> bool) -> Judged {
-        self.0.retain(|_, entry| asked.now.duration_since(entry.begun) < REMEMBERED);
-        if let Some(entry) = self.0.get(asked.key) {
-            if entry.fingerprint != asked.fingerprint {
-                return Judged::Other;
+    pub(super) fn judge(&mut self, request: &KeyedRequest<'_>, is_running: impl Fn(u64) -> bool) -> Verdict {
+        self.0.retain(|_, record| request.now.duration_since(record.begun) < RETENTION);
+        if let Some(record) = self.0.get(request.key) {
+            if record.fingerprint != request.fingerprint {
+                return Verdict::KeyReused;
             }
-            if let Some(answer) = &entry.answer {
-                return Judged::Again(answer.clone());
+            if let Some(answer) = &record.answer {
+                // Processing the request again brings back a response that was not kept.
+                let is_repeated = answer.body == OMITTED && request.after_unknown == AfterUnknown::Repeat;
+                return if is_repeated { Verdict::Process } else { Verdict::Replay(answer.clone()) };
             }
-            if entry.attempt == asked.attempt {
-                return Judged::Do;
+            if record.attempt == request.attempt {
+                return Verdict::Process;
             }
-            let is_ours = entry.by == asked.by;
-            let is_given_up = asked.now.duration_since(entry.begun) >= GIVEN_UP;
-            if if is_ours { is_running(entry.attempt) } else { !is_given_up } {
-                return Judged::UnderWay;
+            let is_ours = record.by == request.by;
+            let is_abandoned = request.now.duration_since(record.begun) >= ABANDONED;
+            if if is_ours { is_running(record.attempt) } else { !is_abandoned } {
+                return Verdict::InProgress;
             }
-            if !asked.repeatable {
-                return Judged::Unknown;
+            if request.after_unknown == AfterUnknown::Refuse {
+                return Verdict::Unknown;
             }
-        } else if self.bytes() > ROOM {
-            return Judged::Full;
+        } else if self.bytes() > MAX_BYTES {
+            return Verdict::Full;
         }
-        let Asked { fingerprint, by, attempt, now, .. } = *asked;
+        let KeyedRequest { fingerprint, by, attempt, now, .. } = *request;
         let (fingerprint, by) = (fingerprint.to_owned(), by.to_owned());
-        self.0.insert(asked.key.to_owned(), Entry { fingerprint, begun: now, by, attempt, answer: None });
-        Judged::Do
+        self.0.insert(
+            request.key.to_owned(),
+            RequestRecord { fingerprint, begun: now, by, attempt, answer: None },
+        );
+        Verdict::Process
     }
 
     /// Records the response of an attempt. Without a response, the request may be retried. If
     /// another attempt has taken over, nothing changes.
-    pub(super) fn end(&mut self, key: &str, attempt: u64, answer: Option<Answered>) {
-        let Some(entry) = self.0.get_mut(key).filter(|entry| entry.attempt == attempt) else { return };
+    pub(super) fn end(&mut self, key: &str, attempt: u64, answer: Option<StoredAnswer>) {
+        let Some(record) = self.0.get_mut(key).filter(|record| record.attempt == attempt) else { return };
         match answer {
-            Some(answer) => entry.answer = Some(answer),
+            Some(answer) => record.answer = Some(answer),
             None => drop(self.0.remove(key)),
         }
     }
 
     fn bytes(&self) -> usize {
-        self.0.values().filter_map(|entry| entry.answer.as_ref()).map(|answer| answer.body.len()).sum()
+        let answers = self.0.values().filter_map(|record| record.answer.as_ref());
+        self.0.len() * RECORD_BYTES + answers.map(|answer| answer.body.len()).sum::<usize>()
     }
 }
 
@@ -120,59 +151,78 @@ mod tests {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
     }
 
-    fn asked(fingerprint: &str, attempt: u64, minutes: i64) -> Asked<'_> {
-        Asked { key: "k", fingerprint, by: "ann", attempt, now: at(minutes), repeatable: true }
+    fn request(fingerprint: &str, attempt: u64, minutes: i64) -> KeyedRequest<'_> {
+        let after_unknown = AfterUnknown::Repeat;
+        KeyedRequest { key: "k", fingerprint, by: "ann", attempt, now: at(minutes), after_unknown }
     }
 
-    fn done() -> Answered {
-        Answered { status: 200, kind: "application/json".to_owned(), body: "{}".to_owned() }
+    fn done() -> StoredAnswer {
+        StoredAnswer::new(200, "application/json", b"{}")
     }
 
     #[test]
-    fn a_request_is_done_once_and_answered_again() {
-        let mut kept = Kept::default();
-        assert_eq!(kept.judge(&asked("a", 1, 0), |_| true), Judged::Do);
+    fn a_request_is_processed_once_and_its_response_replayed() {
+        let mut records = RequestRecords::default();
+        assert_eq!(records.judge(&request("a", 1, 0), |_| true), Verdict::Process);
         // A write whose outcome was unknown is repeated.
-        assert_eq!(kept.judge(&asked("a", 1, 0), |_| true), Judged::Do);
-        assert_eq!(kept.judge(&asked("a", 2, 0), |attempt| attempt == 1), Judged::UnderWay);
-        kept.end("k", 1, Some(done()));
-        assert_eq!(kept.judge(&asked("a", 3, 1), |_| false), Judged::Again(done()));
-        assert_eq!(kept.judge(&asked("b", 4, 1), |_| false), Judged::Other);
-        assert_eq!(kept.judge(&asked("b", 5, 24 * 60), |_| false), Judged::Do, "it is forgotten after a day");
+        assert_eq!(records.judge(&request("a", 1, 0), |_| true), Verdict::Process);
+        assert_eq!(records.judge(&request("a", 2, 0), |attempt| attempt == 1), Verdict::InProgress);
+        records.end("k", 1, Some(done()));
+        assert_eq!(records.judge(&request("a", 3, 1), |_| false), Verdict::Replay(done()));
+        assert_eq!(records.judge(&request("b", 4, 1), |_| false), Verdict::KeyReused);
+        let tomorrow = records.judge(&request("b", 5, 24 * 60), |_| false);
+        assert_eq!(tomorrow, Verdict::Process, "its record has expired");
     }
 
     #[test]
-    fn what_was_given_up_is_taken_up() {
-        let mut kept = Kept::default();
-        assert_eq!(kept.judge(&asked("a", 1, 0), |_| false), Judged::Do);
-        let other = |attempt, minutes| Asked { by: "bob", ..asked("a", attempt, minutes) };
-        assert_eq!(kept.judge(&other(2, 1), |_| false), Judged::UnderWay);
-        let once = Asked { repeatable: false, ..other(3, 2) };
-        assert_eq!(kept.judge(&once, |_| false), Judged::Unknown);
-        assert_eq!(kept.judge(&other(4, 2), |_| false), Judged::Do);
+    fn an_abandoned_request_is_taken_over() {
+        let mut records = RequestRecords::default();
+        assert_eq!(records.judge(&request("a", 1, 0), |_| false), Verdict::Process);
+        let other = |attempt, minutes| KeyedRequest { by: "bob", ..request("a", attempt, minutes) };
+        assert_eq!(records.judge(&other(2, 1), |_| false), Verdict::InProgress);
+        let refused = KeyedRequest { after_unknown: AfterUnknown::Refuse, ..other(3, 2) };
+        assert_eq!(records.judge(&refused, |_| false), Verdict::Unknown);
+        assert_eq!(records.judge(&other(4, 2), |_| false), Verdict::Process);
         // An attempt that counts as abandoned can no longer record a response.
-        kept.end("k", 1, Some(done()));
-        assert_eq!(kept.judge(&other(5, 3), |_| true), Judged::UnderWay);
+        records.end("k", 1, Some(done()));
+        assert_eq!(records.judge(&other(5, 3), |_| true), Verdict::InProgress);
         // A restarted process knows that it is not working on the request.
-        assert_eq!(kept.judge(&other(6, 3), |_| false), Judged::Do);
-        kept.end("k", 6, None);
-        assert_eq!(kept, Kept::default());
+        assert_eq!(records.judge(&other(6, 3), |_| false), Verdict::Process);
+        records.end("k", 6, None);
+        assert_eq!(records, RequestRecords::default());
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_kept() {
-        let mut kept = Kept::default();
-        let large = || Answered { body: "x".repeat(ROOM / 8), ..done() };
-        let keys: Vec<_> = (0..20).map(|number| number.to_string()).collect();
-        let judged: Vec<_> = keys
-            .iter()
-            .map(|key| {
-                let judged = kept.judge(&Asked { key, ..asked("a", 1, 0) }, |_| false);
-                kept.end(key, 1, Some(large()));
+    fn a_response_that_is_too_large_comes_from_another_run_where_that_is_harmless() {
+        let mut records = RequestRecords::default();
+        assert_eq!(records.judge(&request("a", 1, 0), |_| true), Verdict::Process);
+        let large = StoredAnswer::new(200, "application/json", &vec![b'x'; MAX_ANSWER_BYTES + 1]);
+        assert!(large.body.len() < 100, "{large:?}");
+        records.end("k", 1, Some(large.clone()));
+        assert_eq!(records.judge(&request("a", 2, 0), |_| false), Verdict::Process);
+        assert_eq!(records.judge(&request("b", 3, 0), |_| false), Verdict::KeyReused);
+        let refused = KeyedRequest { after_unknown: AfterUnknown::Refuse, ..request("a", 4, 0) };
+        assert_eq!(records.judge(&refused, |_| false), Verdict::Replay(large));
+    }
+
+    #[test]
+    fn the_records_are_bounded() {
+        let judged = |many: usize, body: usize| {
+            let mut records = RequestRecords::default();
+            let keys: Vec<_> = (0..many).map(|number| number.to_string()).collect();
+            let judged = keys.iter().map(|key| {
+                let judged = records.judge(&KeyedRequest { key, ..request("a", 1, 0) }, |_| false);
+                records.end(key, 1, Some(StoredAnswer { body: "x".repeat(body), ..done() }));
                 judged
-            })
-            .collect();
-        assert_eq!(judged.iter().filter(|judged| **judged == Judged::Do).count(), 9);
-        assert_eq!(judged.last(), Some(&Judged::Full));
+            });
+            judged.collect::<Vec<_>>()
+        };
+        for (many, body, expected) in
+            [(20, MAX_BYTES / 8 - RECORD_BYTES, 9), (20_000, 0, MAX_BYTES / RECORD_BYTES + 1)]
+        {
+            let judged = judged(many, body);
+            assert_eq!(judged.iter().filter(|judged| **judged == Verdict::Process).count(), expected);
+            assert_eq!(judged.last(), Some(&Verdict::Full));
+        }
     }
 }

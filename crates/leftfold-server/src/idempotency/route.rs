@@ -1,181 +1,161 @@
-//! Idempotent writes: a request with an `Idempotency-Key` is processed once. The same request again
-//! gets the first response, also after a crash.
-//!
-//! A hidden collection of the store records a request before it is processed, and its response
-//! afterwards. Refused requests are removed again, so that clients can retry them. If a request
-//! failed, or its process died, it is processed again if that is harmless. Otherwise the response
-//! says that its outcome is unknown.
-
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+//! The layer that makes a route idempotent.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::MethodRouter;
 use http_body_util::{BodyExt as _, Collected};
-use leftfold::documents::{CollectionWrites, Commit, CommitOutcome, DocumentWrite, Header, Record};
-use leftfold::{Backoff, Collection, DocumentId, Documents, Env as _, EventId, Json, Lane, Mark, System};
+use leftfold::{Env as _, EventId, System};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::OnceCell;
-use tokio::time::sleep;
 
-use super::records::{Answered, Asked, Judged, Kept};
+use super::records::{AfterUnknown, KeyedRequest, RequestRecords, StoredAnswer, Verdict};
+use super::store::change;
 use crate::access::{Caller, hexadecimal};
 use crate::problem::Problem;
-use crate::{Backend, Shared, strict};
+use crate::{Backend, Service, Shared, strict};
 
-/// The number of documents that hold the requests.
-const DOCUMENTS: u8 = 64;
-/// The size of the largest response that is kept unchanged.
-const LARGEST: usize = 64 << 10;
 /// The header that marks a response as that of an earlier request.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The requests that this process is working on.
-#[derive(Default)]
-pub(crate) struct Once {
-    running: Mutex<HashSet<u64>>,
-    prepared: OnceCell<Collection>,
+/// Returns whether a header belongs to the identity of a request. Its name is in lower case.
+pub(crate) type IdentifyingHeaders<S> = fn(&Service<S>, &str) -> bool;
+
+/// The treatment of a route's requests with an `Idempotency-Key`.
+pub(crate) struct Keyed<S: Backend> {
+    pub(crate) after_unknown: AfterUnknown,
+    /// Besides the method, the address and the body, these headers tell requests apart.
+    pub(crate) identifying_headers: IdentifyingHeaders<S>,
 }
 
-impl Once {
-    fn is_running(&self, attempt: u64) -> bool {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).contains(&attempt)
-    }
-
-    fn run(self: &Arc<Self>, attempt: u64) -> Running {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(attempt);
-        Running(Arc::clone(self), attempt)
+impl<S: Backend> Clone for Keyed<S> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
-/// A request that this process is working on, as long as the guard lives.
-struct Running(Arc<Once>, u64);
+impl<S: Backend> Copy for Keyed<S> {}
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
-    }
+/// Makes a route idempotent for requests that have a key.
+pub(crate) fn keyed<S: Backend>(
+    route: MethodRouter<Shared<S>>,
+    treatment: Keyed<S>,
+    shared: &Shared<S>,
+) -> MethodRouter<Shared<S>> {
+    route.route_layer(from_fn_with_state((shared.clone(), treatment), layer::<S>))
 }
 
 /// Returns the key that identifies a request, so that it can be repeated.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    let wrong = || Problem::invalid("Idempotency-Key: 1 to 200 visible characters were expected");
+    let wrong = || Problem::invalid("Idempotency-Key: expected 1 to 200 visible characters");
     let key = key.to_str().map_err(|_| wrong())?.trim_matches('"');
     // Ids of events are derived from the key.
     let fits = (1..=200).contains(&key.len()) && EventId::new(key).is_ok();
     if fits { Ok(Some(key.to_owned())) } else { Err(wrong()) }
 }
 
-/// Makes a route idempotent for requests that have a key. `repeatable` requests may be processed
-/// again if their outcome is unknown.
-pub(crate) fn once<S: Backend>(
-    route: MethodRouter<Shared<S>>,
-    repeatable: bool,
-    shared: &Shared<S>,
-) -> MethodRouter<Shared<S>> {
-    route.route_layer(from_fn_with_state((shared.clone(), repeatable), layer::<S>))
-}
-
 async fn layer<S: Backend>(
-    State((shared, repeatable)): State<(Shared<S>, bool)>,
+    State((shared, treatment)): State<(Shared<S>, Keyed<S>)>,
     request: Request,
     next: Next,
 ) -> Response {
     match idempotency_key(request.headers()) {
         Ok(None) => next.run(request).await,
         // Use a separate task: the client may disconnect, and the write must still complete.
-        Ok(Some(key)) => match tokio::spawn(keyed(shared, repeatable, key, request, next)).await {
+        Ok(Some(key)) => match tokio::spawn(process(shared, treatment, key, request, next)).await {
             Ok(answer) => answer.unwrap_or_else(Problem::into_response),
-            Err(error) => Problem::failed(format!("doing it once: {error}")).into_response(),
+            Err(error) => Problem::failed(format!("processing the request: {error}")).into_response(),
         },
         Err(problem) => problem.into_response(),
     }
 }
 
-async fn keyed<S: Backend>(
+/// Processes a request with a key, or returns the response to an earlier one.
+async fn process<S: Backend>(
     shared: Shared<S>,
-    repeatable: bool,
+    treatment: Keyed<S>,
     key: String,
     request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
+    let Keyed { after_unknown, identifying_headers } = treatment;
     let (parts, body) = request.into_parts();
     let (body, _share) = strict::read(body, shared.limits.body, &shared.budget).await?;
     let caller = parts.extensions.get::<Caller>().map_or("", |caller| caller.0.as_str());
-    let (key, fingerprint) = (digest(&[caller.as_bytes(), key.as_bytes()]), {
-        digest(&[parts.method.as_str().as_bytes(), parts.uri.to_string().as_bytes(), &body])
-    });
+    let key = digest([caller.as_bytes(), key.as_bytes()]);
+    let fingerprint = fingerprint(&parts, &body, |name| identifying_headers(&shared, name));
     let attempt = System.random();
-    let _running = shared.once.run(attempt);
-    let judge = |kept: &mut Kept| {
+    let _running = shared.keyed_requests.run(attempt);
+    let judge = |records: &mut RequestRecords| {
         let (key, fingerprint, by) = (&key[..], &fingerprint[..], &shared.name[..]);
-        let asked = Asked { key, fingerprint, by, attempt, now: System.now(), repeatable };
-        kept.judge(&asked, |attempt| shared.once.is_running(attempt))
+        let request = KeyedRequest { key, fingerprint, by, attempt, now: System.now(), after_unknown };
+        records.judge(&request, |attempt| shared.keyed_requests.is_running(attempt))
     };
     match change(&shared, &key, judge).await? {
-        Judged::Do => {}
-        Judged::Again(answer) => return Ok(replayed(answer)),
-        Judged::UnderWay => {
-            let said = "a request with this Idempotency-Key is under way; send it again to hear how it ended";
-            return Err(Problem::conflict(said).retry_after(1));
-        }
-        Judged::Other => {
-            return Err(Problem::key_reused(
-                "another request had this Idempotency-Key; give this one its own",
-            ));
-        }
-        Judged::Unknown => {
-            let said = "a request with this Idempotency-Key was begun, and nobody knows how it ended; \
-                        see whether it was done, and use another key if it was not";
-            return Err(Problem::conflict(said));
-        }
-        Judged::Full => {
-            return Err(Problem::full("too many requests with keys were made within a day").retry_after(60));
-        }
+        Verdict::Process => {}
+        Verdict::Replay(answer) => return Ok(replayed(answer)),
+        refused => return Err(refusal(&refused)),
     }
     let answer = next.run(Request::from_parts(parts.clone(), Body::from(body))).await;
-    let (answer, kept) = taken(answer).await;
+    let (answer, stored) = stored(answer).await;
     // A failed request may have taken effect all the same. If it must not be repeated, it stays
     // recorded as begun, with an unknown outcome.
-    if answer.status().is_server_error() && !repeatable {
+    if answer.status().is_server_error() && after_unknown == AfterUnknown::Refuse {
         return Ok(answer);
     }
     // The request is done, even if that can't be recorded.
-    if let Err(problem) = change(&shared, &key, |all: &mut Kept| all.end(&key, attempt, kept.clone())).await {
+    let end = |records: &mut RequestRecords| records.end(&key, attempt, stored.clone());
+    if let Err(problem) = change(&shared, &key, end).await {
         tracing::warn!(
             ?problem,
             path = parts.uri.path(),
-            "an answer could not be kept for its Idempotency-Key"
+            "recording the response to an Idempotency-Key failed"
         );
     }
     Ok(answer)
 }
 
-/// Returns the response, and the part to keep of it: `None` if nothing was done.
-async fn taken(answer: Response) -> (Response, Option<Answered>) {
+/// Returns the problem for a request that is neither processed nor replayed.
+fn refusal(verdict: &Verdict) -> Problem {
+    match verdict {
+        Verdict::InProgress => {
+            let detail =
+                "a request with this Idempotency-Key is in progress; repeat it later for its response";
+            Problem::conflict(detail).retry_after(1)
+        }
+        Verdict::KeyReused => Problem::key_reused(
+            "another request used this Idempotency-Key; send this one with a key of its own",
+        ),
+        Verdict::Full => {
+            let detail = "too many requests with an Idempotency-Key within a day; send it without, or later";
+            Problem::full(detail).retry_after(60)
+        }
+        _ => Problem::conflict(
+            "a request with this Idempotency-Key began, and its outcome is unknown; \
+             check its effect, and use another key if it had none",
+        ),
+    }
+}
+
+/// Returns the response, and the part to store of it: `None` if nothing was done.
+async fn stored(answer: Response) -> (Response, Option<StoredAnswer>) {
     let (parts, body) = answer.into_parts();
     let status = parts.status;
     let Ok(body) = body.collect().await.map(Collected::to_bytes) else {
-        return (Problem::failed("the answer could not be made").into_response(), None);
+        return (Problem::failed("reading the response failed").into_response(), None);
     };
-    let kept = status.is_success().then(|| {
+    let stored = status.is_success().then(|| {
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let body = match str::from_utf8(&body) {
-            Ok(text) if body.len() <= LARGEST => text.to_owned(),
-            _ => r#"{"detail":"it was done; the answer was too large to be kept"}"#.to_owned(),
-        };
-        Answered { status: status.as_u16(), kind: kind.to_owned(), body }
+        StoredAnswer::new(status.as_u16(), kind, &body)
     });
-    (Response::from_parts(parts, Body::from(body)), kept)
+    (Response::from_parts(parts, Body::from(body)), stored)
 }
 
-fn replayed(answer: Answered) -> Response {
+fn replayed(answer: StoredAnswer) -> Response {
     let mut response = Response::new(Body::from(answer.body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
     if let Ok(kind) = HeaderValue::from_str(&answer.kind) {
@@ -185,62 +165,24 @@ fn replayed(answer: Answered) -> Response {
     response
 }
 
-fn digest(parts: &[&[u8]]) -> String {
+/// Returns what tells requests with the same key apart.
+fn fingerprint(parts: &Parts, body: &[u8], identifies: impl Fn(&str) -> bool) -> String {
+    let uri = parts.uri.to_string();
+    let mut headers: Vec<_> = parts.headers.keys().filter(|name| identifies(name.as_str())).collect();
+    headers.sort_by_key(|name| name.as_str());
+    let headers = headers.into_iter().flat_map(|name| {
+        let values = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+        [name.as_str().as_bytes()].into_iter().chain(values)
+    });
+    digest([parts.method.as_str().as_bytes(), uri.as_bytes(), body].into_iter().chain(headers))
+}
+
+/// Returns a digest that differs for different lists of parts.
+fn digest<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
     hexadecimal(&hash.finalize())
-}
-
-/// Changes the document that holds a request by compare-and-set, and retries until that succeeds.
-async fn change<S: Backend, T>(
-    shared: &Shared<S>,
-    key: &str,
-    mut change: impl FnMut(&mut Kept) -> T,
-) -> Result<T, Problem> {
-    let store = shared.app.store();
-    let collection = shared.once.prepared.get_or_try_init(|| prepared(store)).await?;
-    let number = u8::from_str_radix(key.get(..2).unwrap_or_default(), 16).unwrap_or_default() % DOCUMENTS;
-    let id = DocumentId::new(number.to_string())?;
-    let lane = Lane::named("changes");
-    let mut delays = Backoff::default().limit(10).delays(System.random());
-    loop {
-        let before = store.load_current(collection, vec![id.clone()]).await?.pop();
-        let mut kept: Kept = match before.as_ref().and_then(|record| record.body.as_ref()) {
-            Some(body) => body.to()?,
-            None => Kept::default(),
-        };
-        let was = kept.clone();
-        let answer = change(&mut kept);
-        if kept == was {
-            return Ok(answer);
-        }
-        let expected = before.map(|record| record.header);
-        let changes = expected.as_ref().map_or(0, |header| header.mark.get(&lane));
-        let mark = Mark::from_iter([(lane.clone(), changes + 1)]);
-        let body = Some(Json::of(&kept)?);
-        let record = Record { id: id.clone(), header: Header { mark, parked: None }, body };
-        let changes = CollectionWrites {
-            collection: collection.clone(),
-            writes: vec![DocumentWrite { expected, record }],
-        };
-        let outcome = store.commit(Arc::new(Commit { advance: None, changes: vec![changes] })).await?;
-        let failed = match outcome {
-            CommitOutcome::Applied => return Ok(answer),
-            CommitOutcome::Conflict(_) => Problem::unavailable("others keep noting requests; send it again"),
-            CommitOutcome::Unknown(error) => error.into(),
-        };
-        let Some(delay) = delays.next() else { return Err(failed.retry_after(1)) };
-        sleep(delay).await;
-    }
-}
-
-/// Prepares a hidden collection: a generation that no rebuild ever reaches, even if a read model
-/// has this name.
-async fn prepared<S: Documents>(store: &S) -> leftfold::Result<Collection> {
-    let collection = Collection::new("requests")?.generation(u32::MAX);
-    store.prepare(&collection).await?;
-    Ok(collection)
 }

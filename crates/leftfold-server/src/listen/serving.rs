@@ -191,8 +191,8 @@ impl Serving {
                 };
                 match shaken {
                     Ok(Ok(stream)) => answers.converse(stream, ended).await,
-                    Ok(Err(error)) => tracing::debug!(%peer, %error, "a handshake failed"),
-                    Err(_) => tracing::debug!(%peer, "a handshake took too long"),
+                    Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+                    Err(_) => tracing::debug!(%peer, "TLS handshake timed out"),
                 }
             });
         }
@@ -201,7 +201,7 @@ impl Serving {
         ends.send_replace(true);
         let all = async { while open.join_next().await.is_some() {} };
         if timeout(grace, all).await.is_err() {
-            tracing::warn!("some connections did not end in time, and were cut off");
+            tracing::warn!("connections were closed before they ended");
         }
     }
 }
@@ -217,7 +217,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Room>) -> (Option<Seat>, TcpS
                 return (room.admit(peer.ip()).await, stream, peer);
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be taken");
+                tracing::warn!(%error, "accepting a connection failed");
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -226,9 +226,9 @@ async fn accept(listener: &TcpListener, room: &Arc<Room>) -> (Option<Seat>, TcpS
 
 /// Tells a client that its address has too many connections, unless that would block.
 async fn refuse(mut stream: TcpStream, peer: SocketAddr, is_plain: bool) {
-    tracing::debug!(%peer, "a connection was refused: its address has too many");
+    tracing::debug!(%peer, "connection refused: its address has too many");
     if is_plain {
-        let body = Problem::crowded("close some of them, or see server.connections_per_address").text();
+        let body = Problem::crowded("close idle connections, or raise server.connections_per_address").text();
         let length = body.len();
         let answer = format!(
             "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\n\
@@ -277,7 +277,7 @@ impl Answers {
             }
         };
         if let Err(error) = done {
-            tracing::debug!(%peer, %error, "a connection ended early");
+            tracing::debug!(%peer, %error, "connection ended early");
         }
     }
 
@@ -305,12 +305,13 @@ impl Answers {
         let mut answer = if let Ok(answer) = AssertUnwindSafe(answering).catch_unwind().await {
             answer?
         } else {
-            tracing::error!("a request made the server panic");
-            Problem::failed("this is a bug of the server; its standard error says where").into_response()
+            tracing::error!("a request caused a panic");
+            Problem::failed("this is a bug in the server; its log shows the place").into_response()
         };
         // The reader of the body only knows that reading failed, not why.
         if was_late.load(Ordering::Relaxed) {
-            answer = Problem::too_slow("send the body faster, or less of it").into_response();
+            answer = Problem::too_slow("the body did not arrive in time; send it faster, or a smaller one")
+                .into_response();
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(answer)

@@ -164,8 +164,93 @@ async fn posted_cloud_events_are_put_in_order() {
     assert!(metrics.text.contains("leftfold_deliveries_total{became=\"duplicates\"} 1"), "{}", metrics.text);
 }
 
+/// The first response is repeated, even if another one would be given now.
 #[tokio::test]
-async fn figures_are_there_for_prometheus() {
+async fn posted_events_with_a_key_are_ingested_once() {
+    let (router, _) = shop(Vec::new()).await;
+    let event = |revision: u64| {
+        json!({
+            "specversion": "1.0", "id": format!("e{revision}"), "source": "shop", "subject": "cart-1",
+            "type": "shopping-cart-opened", "data": { "clientId": "ann" }, "sequence": revision,
+        })
+    };
+    let post = async |key: &str, revisions: &[u64]| {
+        let batch = json!(revisions.iter().map(|revision| event(*revision)).collect::<Vec<_>>());
+        let headers = [("content-type", "application/cloudevents-batch+json"), ("idempotency-key", key)];
+        send(&router, "POST", "/events", &headers[..if key.is_empty() { 1 } else { 2 }], &batch.to_string())
+            .await
+    };
+    let first = post("k1", &[2]).await;
+    assert_eq!(first.is(200), json!([{ "answer": "held", "waiting_for": 1 }]));
+    assert_eq!(post("k2", &[1]).await.is(200)[0]["answer"], "appended");
+    let again = post("k1", &[2]).await;
+    assert_eq!((again.status, &again.text), (200, &first.text));
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    assert_eq!(post("", &[2]).await.is(200)[0]["answer"], "duplicate");
+    assert_eq!(post("k1", &[3]).await.is(422)["type"], "urn:leftfold:problem:key-reused");
+    // A refused request is not remembered.
+    let kind = [("content-type", "application/cloudevents+json"), ("idempotency-key", "k3")];
+    send(&router, "POST", "/events", &kind, "{}").await.is(400);
+    assert_eq!(post("k3", &[3]).await.is(200)[0]["answer"], "appended");
+
+    // In binary mode the headers are the event.
+    let binary = async |id: &'static str, trace: &'static str| {
+        let headers = [
+            ("ce-specversion", "1.0"),
+            ("ce-id", id),
+            ("ce-source", "shop"),
+            ("ce-subject", "cart-2"),
+            ("ce-sequence", "1"),
+            ("ce-type", "shopping-cart-opened"),
+            ("traceparent", trace),
+            ("idempotency-key", "k4"),
+        ];
+        send(&router, "POST", "/events", &headers, r#"{"clientId":"ann"}"#).await
+    };
+    let first = binary("b1", "1").await;
+    assert_eq!(first.is(200)["answer"], "appended");
+    assert_eq!(binary("b1", "2").await.text, first.text);
+    binary("b2", "3").await.is(422);
+}
+
+/// The outcomes of many events are too large to keep, so they are determined again.
+#[tokio::test]
+async fn a_large_batch_with_a_key_gets_its_current_outcomes() {
+    let app = Leftfold::on(Memory::default()).start().await.unwrap();
+    let (router, _) = Service::new(app).await.unwrap().router();
+    let line = |revision: u64| {
+        let event = json!({
+            "specversion": "1.0", "id": format!("e{revision}"), "source": "shop", "subject": "cart-1",
+            "type": "noted", "sequence": revision,
+        });
+        format!("{event}\n")
+    };
+    let batch: String = (1..=2_000).map(line).collect();
+    let headers = [("content-type", "application/x-ndjson"), ("idempotency-key", "k")];
+    let first = send(&router, "POST", "/events", &headers, &batch).await;
+    assert!(first.text.len() > 64 << 10, "{}", first.text.len());
+    let again = send(&router, "POST", "/events", &headers, &batch).await.is(200);
+    for (first, again) in first.is(200).as_array().unwrap().iter().zip(again.as_array().unwrap()) {
+        assert_eq!((&first["answer"], &again["answer"]), (&json!("appended"), &json!("duplicate")));
+        assert_eq!(first["bookmark"], again["bookmark"]);
+    }
+    assert_eq!(again.as_array().unwrap().len(), 2_000);
+    send(&router, "POST", "/events", &headers, &line(2_001)).await.is(422);
+}
+
+/// An operation has one table entry, and with it the same answers to a wrong method.
+#[tokio::test]
+async fn every_path_refuses_other_methods_alike() {
+    let (router, _) = shop(Vec::new()).await;
+    for (path, allowed) in [("/events", "POST"), ("/streams/a", "POST,GET,HEAD")] {
+        let refused = send(&router, "DELETE", path, &[], "").await;
+        assert!(refused.is(405)["detail"].as_str().unwrap().contains("/openapi.json"), "{path}");
+        assert_eq!(refused.headers["allow"], allowed, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_exported_for_prometheus() {
     let (router, _) = shop(Vec::new()).await;
     let broken = json!({ "type": "product-item-added", "data": {} });
     for (cart, event) in [("cart-1", opened()), ("cart-2", broken)] {
@@ -202,7 +287,7 @@ async fn figures_are_there_for_prometheus() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_log_is_woken() {
+async fn a_long_poll_of_the_log_is_woken() {
     let (router, _) = shop(Vec::new()).await;
     let waiting = tokio::spawn({
         let router = router.clone();
@@ -296,7 +381,7 @@ async fn documents_are_listed_and_filtered_in_pages() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_folded_is_told_and_tried_again() {
+async fn a_parked_document_is_reported_and_retried() {
     let (router, _) = shop(Vec::new()).await;
     let answer = post(&router, "/streams/cart-1", &json!([added(1)])).await.is(201);
     let token = answer["bookmark"].as_str().unwrap();
@@ -476,11 +561,11 @@ async fn bad_requests_say_what_was_expected() {
         ("GET", "/nothing", "", 404, "/openapi.json"),
         ("DELETE", "/streams/a", "", 405, "/openapi.json"),
         ("GET", "/collections/nothing/documents/a", "", 404, "cart_details, client_summary"),
-        ("GET", "/collections/cart_details/documents/a", "", 404, "there is no document"),
+        ("GET", "/collections/cart_details/documents/a", "", 404, "has no document"),
         ("GET", "/streams/a?limit=0", "", 400, "1 to 1000"),
         ("GET", "/streams/a?limits=3", "", 400, "limits"),
         ("GET", "/log?wait=1h", "", 400, "at most 60s"),
-        ("GET", "/log?after=1-2-3", "", 400, "no place in this log"),
+        ("GET", "/log?after=1-2-3", "", 400, "not a place in this log"),
         (
             "GET",
             "/collections/cart_details/documents/a?at_least=x",
@@ -494,9 +579,9 @@ async fn bad_requests_say_what_was_expected() {
         ("POST", "/streams/a", r#"{"type":"a","data":1,"stray":2}"#, 400, "stray"),
         ("POST", "/streams/a", r#"{"type":"","data":1}"#, 400, "event type"),
         ("POST", "/tasks/retry", "{}", 400, "all"),
-        ("GET", "/tasks/a/b", "", 404, "has no task"),
-        ("POST", "/conflicts/x/discard", "", 404, "no conflict"),
-        ("POST", "/rejected/x/forget", "", 404, "no rejected message"),
+        ("GET", "/tasks/a/b", "", 404, "reaction a has no task for document b"),
+        ("POST", "/conflicts/x/discard", "", 404, "conflict x does not exist"),
+        ("POST", "/rejected/x/forget", "", 404, "rejected message x does not exist"),
     ] {
         let answer = send(&router, method, path, &json, body).await;
         let problem = answer.is(status);
@@ -530,8 +615,7 @@ async fn every_operation_that_is_described_is_there_and_guarded() {
             answer.is(401);
             let parameters = operation["parameters"].as_array().unwrap();
             let has_key = parameters.iter().any(|one| one["name"] == "Idempotency-Key");
-            // Events have ids of their own.
-            assert_eq!(has_key, method == "POST" && path != "/events", "{method} {path}");
+            assert_eq!(has_key, method == "POST", "{method} {path}");
             let allowed = operation["security"][0]["token"][0].as_str().unwrap().parse::<Scope>();
             assert!(allowed.is_ok());
             let bearer = format!("Bearer {secret}");

@@ -23,7 +23,7 @@ enum Refused {
 use Refused::{Closed, Problem};
 
 /// The detail for a request that can't be parsed at all.
-const NO_HTTP: &str = "this is no request of HTTP/1.1";
+const NO_HTTP: &str = "not an HTTP/1.1 request";
 
 type Row = (&'static str, Vec<u8>, Refused);
 
@@ -390,15 +390,15 @@ async fn tokens_are_refused() {
     let rows = vec![
         ("none", write(""), Problem(401, "Bearer")),
         ("another scope", bearer(&reads), Problem(403, "ingest")),
-        ("a part of it", bearer(&ingests[..ingests.len() - 1]), Problem(401, "no such token")),
-        ("more than it", bearer(&format!("{ingests}0")), Problem(401, "no such token")),
-        ("in capitals", bearer(&ingests.to_uppercase()), Problem(401, "no such token")),
+        ("a part of it", bearer(&ingests[..ingests.len() - 1]), Problem(401, "the token is unknown")),
+        ("more than it", bearer(&format!("{ingests}0")), Problem(401, "the token is unknown")),
+        ("in capitals", bearer(&ingests.to_uppercase()), Problem(401, "the token is unknown")),
         ("nothing", bearer(""), Problem(401, "Bearer")),
-        ("a long one", bearer(&"x".repeat(20_000)), Problem(401, "no such token")),
+        ("a long one", bearer(&"x".repeat(20_000)), Problem(401, "the token is unknown")),
         ("a very long one", bearer(&"x".repeat(40_000)), Problem(431, "at most 100 headers")),
         ("no text", bearer("\u{80}"), Problem(401, "Bearer")),
         ("another scheme", write(&format!("authorization: Basic {ingests}\r\n")), Problem(401, "Bearer")),
-        ("two", write(&twice), Problem(401, "no such token")),
+        ("two", write(&twice), Problem(401, "the token is unknown")),
         ("in the query", post(&format!("/streams/a?access_token={ingests}"), EVENT), Problem(401, "Bearer")),
         (
             "before the body is read",
