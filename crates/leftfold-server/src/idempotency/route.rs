@@ -33,11 +33,9 @@ pub(crate) struct Keyed<S: Backend> {
 
 impl<S: Backend> Clone for Keyed<S> {
     fn clone(&self) -> Self {
-        *self
+        Self { after_unknown: self.after_unknown, identifying_headers: self.identifying_headers }
     }
 }
-
-impl<S: Backend> Copy for Keyed<S> {}
 
 /// Makes a route idempotent for requests that have a key.
 pub(crate) fn keyed<S: Backend>(
