@@ -30,13 +30,13 @@ const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// deterministic.
 #[derive(Default)]
 struct Stop {
-    is_told: AtomicBool,
+    is_described_by: AtomicBool,
     told: Notify,
 }
 
 impl Stop {
     fn tell(&self) {
-        self.is_told.store(true, Ordering::Relaxed);
+        self.is_described_by.store(true, Ordering::Relaxed);
         self.told.notify_waiters();
     }
 }
@@ -116,7 +116,7 @@ impl<S: ReactionStore> Shared<S> {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stop.is_told.load(Ordering::Relaxed)
+        self.stop.is_described_by.load(Ordering::Relaxed)
     }
 
     pub(super) async fn stopping(&self) {

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "common/faulty.rs"]
+#[path = "../common/faulty.rs"]
 mod faulty;
 
 use std::net::SocketAddr;

@@ -4,8 +4,6 @@
 //! less often. Responses use its latest verdict, so they do not hang if the store does. A verdict
 //! older than a second counts as not ready, because whatever blocks the task blocks requests, too.
 
-mod watch;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +11,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
-
-pub(crate) use self::watch::watch;
 
 /// The maximum age of a verdict.
 const FRESH: Duration = Duration::from_secs(1);
@@ -40,7 +36,7 @@ struct Verdict {
 /// A feed that reports its own problems.
 struct Feed {
     name: String,
-    look: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 /// A part that does not work, although requests can be served.
@@ -89,7 +85,7 @@ impl fmt::Debug for Readiness {
 }
 
 /// A guard that keeps a feed watched as long as it lives.
-#[must_use = "the feed is looked at as long as this lives"]
+#[must_use = "the feed is watched as long as this lives"]
 #[derive(Debug)]
 pub struct WatchedFeed(Readiness, u64);
 
@@ -100,15 +96,15 @@ impl Drop for WatchedFeed {
 }
 
 impl Readiness {
-    /// Watches a feed. `look` returns the reason if the feed is in trouble.
+    /// Watches a feed. `trouble` returns the reason if the feed is in trouble.
     pub fn watch_feed(
         &self,
         name: impl Into<String>,
-        look: impl Fn() -> Option<String> + Send + Sync + 'static,
+        trouble: impl Fn() -> Option<String> + Send + Sync + 'static,
     ) -> WatchedFeed {
         let mut feeds = lock(&self.0.feeds);
         let number = feeds.last_key_value().map_or(0, |(last, _)| last + 1);
-        feeds.insert(number, Feed { name: name.into(), look: Box::new(look) });
+        feeds.insert(number, Feed { name: name.into(), trouble: Box::new(trouble) });
         drop(feeds);
         WatchedFeed(self.clone(), number)
     }
@@ -116,11 +112,10 @@ impl Readiness {
     /// Returns the reason why requests can't be served, or `None` if they can.
     pub(crate) fn refusal(&self) -> Option<String> {
         match &*lock(&self.0.verdict) {
-            None => Some("the store was not looked at yet".to_owned()),
-            Some(Verdict { at, .. }) if at.elapsed() > FRESH => Some(format!(
-                "the server has not got round to looking at the store for {:.1} s",
-                at.elapsed().as_secs_f64()
-            )),
+            None => Some("the store was not checked yet".to_owned()),
+            Some(Verdict { at, .. }) if at.elapsed() > FRESH => {
+                Some(format!("the last check of the store was {:.1} s ago", at.elapsed().as_secs_f64()))
+            }
             Some(Verdict { refusal, .. }) => refusal.clone(),
         }
     }
@@ -147,18 +142,18 @@ impl Readiness {
     pub(crate) fn troubles(&self) -> Vec<Trouble> {
         let mut troubles = lock(&self.0.troubles).clone();
         troubles.extend(lock(&self.0.feeds).values().filter_map(|feed| {
-            let reason = (feed.look)()?;
+            let reason = (feed.trouble)()?;
             Some(Trouble { kind: TroubleKind::Feed, name: feed.name.clone(), reason })
         }));
         troubles.sort();
         troubles
     }
 
-    fn judge(&self, refusal: Option<String>) {
+    pub(super) fn judge(&self, refusal: Option<String>) {
         *lock(&self.0.verdict) = Some(Verdict { at: Instant::now(), refusal });
     }
 
-    fn report(&self, troubles: Vec<Trouble>) {
+    pub(super) fn report(&self, troubles: Vec<Trouble>) {
         *lock(&self.0.troubles) = troubles;
     }
 }
@@ -174,13 +169,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_verdict_counts_for_a_second() {
         let readiness = Readiness::default();
-        assert!(readiness.refusal().is_some(), "nobody has looked yet");
+        assert!(readiness.refusal().is_some(), "there was no check yet");
         readiness.judge(None);
         assert_eq!(readiness.refusal(), None);
         sleep(FRESH + Duration::from_millis(1)).await;
-        assert!(readiness.refusal().unwrap().contains("has not got round"));
-        readiness.judge(Some("it is gone".to_owned()));
-        assert_eq!(readiness.refusal().as_deref(), Some("it is gone"));
+        assert!(readiness.refusal().unwrap().contains("the last check of the store was"));
+        readiness.judge(Some("no disk".to_owned()));
+        assert_eq!(readiness.refusal().as_deref(), Some("no disk"));
     }
 
     #[test]
@@ -188,8 +183,8 @@ mod tests {
         let readiness = Readiness::default();
         let first = readiness.watch_feed("orders", || Some("no broker".to_owned()));
         let second = readiness.watch_feed("carts", || None);
-        let told: Vec<_> = readiness.troubles().iter().map(ToString::to_string).collect();
-        assert_eq!(told, ["orders: no broker"]);
+        let shown: Vec<_> = readiness.troubles().iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["orders: no broker"]);
         drop((first, second));
         assert_eq!(readiness.troubles(), []);
     }

@@ -166,7 +166,7 @@ impl Webhook {
     }
 
     /// Posts a body under an id, and returns the outcome.
-    async fn post(&self, id: &str, body: Bytes) -> Result<WebhookOutcome, HandlerError> {
+    pub(super) async fn post(&self, id: &str, body: Bytes) -> Result<WebhookOutcome, HandlerError> {
         let deadline = Instant::now() + self.patience;
         let sent = System.now();
         let signature = self.signer.sign(id, sent, &body);
@@ -221,7 +221,7 @@ async fn beginning(
 }
 
 /// Escapes an id for Standard Webhooks: it goes into a header and must not contain a dot.
-fn escaped(key: &str) -> String {
+pub(super) fn escaped(key: &str) -> String {
     let mut escaped = String::with_capacity(key.len());
     for byte in key.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_~/:".contains(&byte) {
@@ -233,6 +233,3 @@ fn escaped(key: &str) -> String {
     }
     escaped
 }
-
-#[cfg(test)]
-mod tests;
