@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::store::{DueTasks, ReactionStore, TaskChange, WantedTasks};
 use super::task::{Loser, State, Suspicion, Task, TaskKey, TaskMoment};
 use crate::error::Result;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The length of a claim where no reaction runs in this process.
 const RENEW_FOR: Duration = Duration::from_secs(15);
@@ -110,10 +110,11 @@ fn wanted<S: ReactionStore>(shared: &Shared<S>, level: Suspicion, most: usize) -
         let most = definition.concurrency.saturating_sub(running).min(share);
         free = free.saturating_sub(most);
         if most > 0 {
-            let version = if planted(Bug::OldCodeRuns) { u32::MAX } else { definition.rules.version };
+            let version = definition.rules.version;
             wanted.push(WantedTasks { reaction: definition.name.clone(), version, most, suspicion: level });
         }
     }
+    mutant!(OldCodeRuns => for wanted in &mut wanted { wanted.version = u32::MAX });
     (wanted, most)
 }
 
@@ -150,8 +151,9 @@ async fn take<S: ReactionStore>(
 }
 
 fn loser(task: &Task, living: &BTreeSet<String>) -> Loser {
+    mutant!(LivingAreDead => return Loser::Dead);
     let is_alive = task.owner.as_ref().is_some_and(|owner| living.contains(owner));
-    if is_alive && !planted(Bug::LivingAreDead) { Loser::Alive } else { Loser::Dead }
+    if is_alive { Loser::Alive } else { Loser::Dead }
 }
 
 fn definition_of<'a, S>(shared: &'a Shared<S>, key: &TaskKey) -> Option<&'a Arc<Definition>> {

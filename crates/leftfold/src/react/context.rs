@@ -19,7 +19,7 @@ use super::store::FoundDocument;
 use super::task::{Observation, RunOutcome, Task, TaskKey, TaskMoment, is_hash, kept};
 use crate::error::{Error, Invalid, Result};
 use crate::event::{DocumentId, Event};
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The reason why there is no document to handle.
 #[derive(Debug, thiserror::Error)]
@@ -288,9 +288,7 @@ impl Lock {
         tokio::spawn(async move {
             // The sender is dropped with the lock.
             while let Err(_elapsed) = tokio::time::timeout(LOCKED / 3, kept.changed()).await {
-                if planted(Bug::LockUnkept) {
-                    continue;
-                }
+                mutant!(LockUnkept => continue);
                 match hands.take_lease(name.clone(), owner.clone(), LOCKED).await {
                     Ok(Some(still)) if still == number => {}
                     Ok(_) => {

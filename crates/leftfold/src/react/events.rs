@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 const PAGE: Limit = Limit { events: 1_000, bytes: 4 << 20 };
 
@@ -33,9 +33,8 @@ pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition:
 /// Stores the position from which a reaction handles events, unless it is stored already. That
 /// happens before the start completes, so that no later event is missed.
 pub(super) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
-    let Some(wanted) = definition.events.as_ref().filter(|_| !planted(Bug::BeginLater)) else {
-        return Ok(());
-    };
+    mutant!(BeginLater => return Ok(()));
+    let Some(wanted) = &definition.events else { return Ok(()) };
     let (store, name) = (&shared.store, place_name(definition));
     while store.feed_place(&name).await?.is_none() {
         let Some(number) = store.take_lease(&name, &shared.owner, LEASE).await? else {
@@ -78,13 +77,11 @@ async fn lead<S: ReactionStore>(
         let before = at.clone();
         for partition in (0..store.partitions()).map(Partition) {
             let page = store.read(partition, at.position(partition), PAGE).await?;
-            if planted(Bug::EventPlaceFirst) {
-                let mut beyond = at.clone();
-                beyond.advance(&partition.into(), page.through.0);
-                note(store, name, number, &beyond).await?;
-            }
+            let mut after = at.clone();
+            after.advance(&partition.into(), page.through.0);
+            mutant!(EventPlaceFirst => note(store, name, number, &after).await?);
             plan(shared, definition, wanted, &page.events).await?;
-            at.advance(&partition.into(), page.through.0);
+            at = after;
         }
         if at != before {
             if !note(store, name, number, &at).await? {

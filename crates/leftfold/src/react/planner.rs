@@ -27,7 +27,7 @@ use super::task::{Observation, State, Task, TaskKey};
 use crate::backoff::Backoff;
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The length of a collection's lease after its last renewal.
 pub(super) const LEASE: Duration = Duration::from_millis(3_500);
@@ -74,7 +74,7 @@ impl<S: ReactionStore> Shared<S> {
         let mut is_in_doubt = false;
         while !self.is_stopping() {
             let taken = async {
-                if is_in_doubt && !planted(Bug::SameLease) {
+                if is_in_doubt {
                     // They have no effect under a new lease number.
                     self.store.give_lease(name, &self.owner).await?;
                 }
@@ -102,6 +102,7 @@ impl<S: ReactionStore> Shared<S> {
                 Ok(()) => pauses = self.pauses(),
                 Err(error) => {
                     is_in_doubt = true;
+                    mutant!(SameLease => is_in_doubt = false);
                     self.failed(&error, "following changes");
                     self.wait(pauses.next().unwrap_or(LEASE)).await;
                 }
@@ -160,12 +161,9 @@ impl<S: ReactionStore> Leader<'_, S> {
             let changes = match told {
                 FeedItem::Changes(changes) => changes,
                 FeedItem::Lost(why) => {
-                    tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
                     feed = store.follow(vec![self.on.clone()], None).await?;
                     let begin = self.first_place(&mut feed).await?;
-                    if !planted(Bug::LostIsNothing) {
-                        self.compare_all().await?;
-                    }
+                    self.compare_after_loss(&why).await?;
                     if !self.note(&begin).await? {
                         return Ok(());
                     }
@@ -178,9 +176,7 @@ impl<S: ReactionStore> Leader<'_, S> {
             let is_quiet = count == 0;
             if !is_quiet {
                 self.shared.falls_behind(self.on);
-            }
-            if planted(Bug::PlaceFirst) && !is_quiet {
-                self.note(&changes.through).await?;
+                mutant!(PlaceFirst => self.note(&changes.through).await?);
             }
             for (on, ids) in changes.documents {
                 self.shared.plan(&on, ids).await?;
@@ -224,6 +220,13 @@ impl<S: ReactionStore> Leader<'_, S> {
     /// Stores the place of the feed. Returns whether this process still has the lease.
     async fn note(&self, place: &str) -> Result<bool> {
         self.shared.store.put_feed_place(self.name, self.number, Some(place.to_owned())).await
+    }
+
+    /// Makes all reactions compare their documents, because changes were lost.
+    async fn compare_after_loss(&self, why: &str) -> Result<()> {
+        tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
+        mutant!(LostIsNothing => return Ok(()));
+        self.compare_all().await
     }
 
     /// Makes all reactions to these documents compare them.
@@ -331,19 +334,11 @@ impl<S: ReactionStore> Shared<S> {
             let refused = self.store.save_tasks(changes).await?;
             self.count(|counts| counts.planned += planned - refused.len() as u64);
             pairs = refused.into_iter().map(|key| (key.reaction, key.document)).collect();
-            if planted(Bug::PlanOnce) {
-                pairs.clear();
-            }
-            if planned > 0 && !planted(Bug::OldPlans) {
-                // A process that registered another definition meanwhile may have compared before
-                // this write. One that registers from here on compares after it.
-                self.refresh().await?;
-                let now = self.definitions_of(&keys);
-                let is_outdated = |key: &&TaskKey| {
-                    now.get(&key.reaction) != known.get(&key.reaction) && !left.contains(&key.document)
-                };
-                let outdated = keys.iter().filter(is_outdated);
-                pairs.extend(outdated.map(|key| (key.reaction.clone(), key.document.clone())));
+            mutant!(PlanOnce => pairs.clear());
+            if planned > 0 {
+                let outdated = self.outdated(&keys, &known).await?;
+                let planned = outdated.into_iter().filter(|key| !left.contains(&key.document));
+                pairs.extend(planned.map(|key| (key.reaction, key.document)));
             }
             let is_contended = !pairs.is_empty();
             let unseen = keys.into_iter().filter(|key| left.contains(&key.document));
@@ -358,6 +353,17 @@ impl<S: ReactionStore> Shared<S> {
             self.wake().await?;
         }
         Ok(())
+    }
+
+    /// Re-reads the registry, and returns the tasks of reactions whose definition became known or
+    /// unknown. A process that registered another definition meanwhile may have compared before the
+    /// tasks were written. A process that registers from now on compares after that.
+    async fn outdated(&self, keys: &[TaskKey], known: &BTreeMap<String, bool>) -> Result<Vec<TaskKey>> {
+        mutant!(OldPlans => return Ok(Vec::new()));
+        self.refresh().await?;
+        let now = self.definitions_of(keys);
+        let is_outdated = |key: &&TaskKey| now.get(&key.reaction) != known.get(&key.reaction);
+        Ok(keys.iter().filter(is_outdated).cloned().collect())
     }
 
     /// Returns, for each reaction of these tasks, whether this process has its registered
@@ -376,22 +382,20 @@ impl<S: ReactionStore> Shared<S> {
     ) -> Option<TaskChange> {
         let seen = task.as_ref().map(|task| task.version);
         let moment = self.moment();
-        let after = match self.known(&key.reaction) {
-            Some(definition) => {
-                let (looks, check_at) = definition.look(document, moment.now);
-                if let Observation::Unreadable(why) = &looks {
-                    tracing::warn!(reaction = key.reaction, document = %key.document, why, "document can't be read, its task fails");
-                }
-                let check_at = check_at.filter(|at| *at > moment.now);
-                Task::observe(task, key, looks, check_at, &definition.rules, moment)?
-            }
-            None if planted(Bug::OthersForgotten) => return None,
-            None => Task::look_again(task, key, moment),
-        };
-        Some(match seen {
+        let change = |after| match seen {
             Some(seen) => TaskChange::Update(seen, after),
             None => TaskChange::Insert(after),
-        })
+        };
+        let Some(definition) = self.known(&key.reaction) else {
+            mutant!(OthersForgotten => return None);
+            return Some(change(Task::look_again(task, key, moment)));
+        };
+        let (looks, check_at) = definition.look(document, moment.now);
+        if let Observation::Unreadable(why) = &looks {
+            tracing::warn!(reaction = key.reaction, document = %key.document, why, "document can't be read, its task fails");
+        }
+        let check_at = check_at.filter(|at| *at > moment.now);
+        Task::observe(task, key, looks, check_at, &definition.rules, moment).map(change)
     }
 
     /// Checks documents that are due. Returns the time until the next one is due.
@@ -475,11 +479,13 @@ impl<S: ReactionStore> Shared<S> {
         };
         let ids = self.store.page_of_ids(on, after, PIECE).await?;
         self.plan_pairs(on, pairs(&ids)).await?;
-        match ids.last() {
-            Some(last) if ids.len() == PIECE => Ok(Some(Comparing::Documents(last.clone()))),
-            _ if planted(Bug::CompareDocumentsOnly) => Ok(None),
-            _ => self.compare_tasks(definition, None).await,
+        if let Some(last) = ids.last()
+            && ids.len() == PIECE
+        {
+            return Ok(Some(Comparing::Documents(last.clone())));
         }
+        mutant!(CompareDocumentsOnly => return Ok(None));
+        self.compare_tasks(definition, None).await
     }
 
     /// Schedules the task of a recurring reaction.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::task::Suspicion;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The time for which suspects are claimed. Then the other tasks have their turn.
 const TURN: Duration = Duration::from_secs(1);
@@ -73,6 +73,13 @@ impl Quarantine {
     /// Begins a turn of suspects of this level.
     pub(super) fn begin(&mut self, level: Suspicion, now: Instant) {
         self.phase = Phase::Draining { level, since: now };
+        mutant!(SuspectsAmongOthers => self.close(level, now, now));
+    }
+
+    /// Lets suspects run, and nothing else.
+    fn close(&mut self, level: Suspicion, since: Instant, now: Instant) {
+        self.patience = PATIENCE;
+        self.phase = Phase::Closed { level, since, closed: now, is_over: false };
     }
 
     /// Records that no further worker may run suspects now.
@@ -83,9 +90,8 @@ impl Quarantine {
     /// Returns the next step, if `running` tasks run in this process.
     pub(super) fn step(&mut self, running: usize, now: Instant) -> Step {
         if let Phase::Draining { level, since } = self.phase {
-            if running == 0 || planted(Bug::SuspectsAmongOthers) {
-                self.patience = PATIENCE;
-                self.phase = Phase::Closed { level, since, closed: now, is_over: false };
+            if running == 0 {
+                self.close(level, since, now);
             } else if now < since + self.patience {
                 return Step::WaitUntil(since + self.patience);
             } else {
@@ -97,7 +103,7 @@ impl Quarantine {
         let Phase::Closed { level, since, closed, is_over } = self.phase else {
             return Step::Claim(Suspicion::None, usize::MAX);
         };
-        let group = if planted(Bug::NeverAlone) { Suspicion::Few.group() } else { level.group() };
+        let group = level.group();
         let is_over = is_over || now >= closed + TURN;
         if !is_over && running < group {
             Step::Claim(level, group - running)

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
 use super::task::{Task, TaskKey};
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The runs of this process.
 #[derive(Default)]
@@ -57,8 +57,9 @@ impl Running {
     /// Returns the task of this run, as it was last written here. Returns `None` if the task was
     /// claimed again meanwhile.
     pub(super) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
-        let is_same = |task: &&Task| task.epoch == epoch || planted(Bug::RunsMixedUp);
-        self.runs().get(key).map(|held| &held.task).filter(is_same).cloned()
+        let task = self.runs().get(key)?.task.clone();
+        mutant!(RunsMixedUp => return Some(task));
+        (task.epoch == epoch).then_some(task)
     }
 
     /// Updates the task of this run after it was read or written.
@@ -77,9 +78,10 @@ impl Running {
 
     /// Removes a run that has ended.
     pub(super) fn release(&self, key: &TaskKey, epoch: u64) {
+        mutant!(RunsMixedUp => self.runs().remove(key));
         {
             let mut runs = self.runs();
-            if runs.get(key).is_some_and(|held| held.task.epoch == epoch || planted(Bug::RunsMixedUp)) {
+            if runs.get(key).is_some_and(|held| held.task.epoch == epoch) {
                 runs.remove(key);
             }
         }

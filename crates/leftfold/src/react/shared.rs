@@ -21,7 +21,7 @@ use super::task::TaskMoment;
 use crate::backoff::Backoff;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 /// The interval at which the store's clock is read.
 const CLOCK_EVERY: Duration = Duration::from_secs(30);
@@ -238,7 +238,8 @@ async fn ask_time<S: ReactionStore>(store: &S) -> Result<(Timestamp, Instant)> {
         if best.is_none_or(|(least, _)| took < least) {
             best = Some((took, (time, now)));
         }
-        if took < SOON || planted(Bug::LateTime) {
+        mutant!(LateTime => break);
+        if took < SOON {
             break;
         }
     }
@@ -287,9 +288,7 @@ impl<S: ReactionStore> Hands for Hand<S> {
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> {
         let (shared, reaction) = (Arc::clone(&self.0), reaction.to_owned());
         Box::pin(async move {
-            if planted(Bug::ThrottleNobody) {
-                return Ok(());
-            }
+            mutant!(ThrottleNobody => return Ok(()));
             let later = |registered: &mut Registered| {
                 registered.throttled = Some(registered.throttled.map_or(until, |before| before.max(until)));
             };

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Ended, Rules, State, Task, TaskMoment};
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::react::retry::later;
 
 /// The number of losses that are excused. A stalled worker looks like a dead one, and the handler
@@ -52,6 +52,7 @@ impl Suspicion {
 
     /// Returns how many tasks of this level may run in one process at the same time.
     pub(in crate::react) fn group(self) -> usize {
+        mutant!(NeverAlone => return 8);
         match self {
             Self::None => usize::MAX,
             Self::Many => 64,
@@ -115,12 +116,16 @@ impl Task {
 
     /// Returns the task as claimed by a worker, or `None` if it can't be claimed. A task whose
     /// claim is lost must be [reaped](Self::reap) first.
-    pub fn claim(mut self, owner: &str, rules: &Rules, moment: TaskMoment) -> Option<Self> {
-        let TaskMoment { now, version, .. } = moment;
-        let is_pending = self.state == State::Pending && self.is_due(now);
-        if !is_pending || self.needs > rules.version && !planted(Bug::OldCodeRuns) {
+    pub fn claim(self, owner: &str, rules: &Rules, moment: TaskMoment) -> Option<Self> {
+        if self.state != State::Pending || !self.is_due(moment.now) {
             return None;
         }
+        mutant!(OldCodeRuns => return Some(self.claimed(owner, rules, moment)));
+        (self.needs <= rules.version).then(|| self.claimed(owner, rules, moment))
+    }
+
+    fn claimed(mut self, owner: &str, rules: &Rules, moment: TaskMoment) -> Self {
+        let TaskMoment { now, version, .. } = moment;
         self.version = version;
         self.epoch += 1;
         self.attempts = self.attempts.saturating_add(1);
@@ -128,7 +133,7 @@ impl Task {
         self.due = Some(later(now, rules.visibility));
         self.owner = Some(owner.to_owned());
         self.claimed_at = Some(now);
-        Some(self)
+        self
     }
 
     /// Returns a task whose claim is lost as pending, or as failed if it was lost too often while
@@ -152,13 +157,7 @@ impl Task {
         self.move_to(State::Pending, now);
         self.due = Some(now);
         let counts = match loser {
-            Loser::Dead if planted(Bug::LossIsNoSuspicion) => false,
-            Loser::Dead if planted(Bug::EveryLossCounts) => true,
-            Loser::Dead => {
-                let was_alone = self.suspicion == Suspicion::Alone;
-                self.suspicion = self.suspicion.raised();
-                was_alone && !planted(Bug::CrashIsNoAttempt)
-            }
+            Loser::Dead => self.is_blamed(),
             Loser::Alive => !self.is_excused(),
         };
         if !counts {
@@ -205,6 +204,18 @@ impl Task {
         Some(self)
     }
 
+    /// Raises the suspicion after the process of a run died. Returns whether the loss counts as an
+    /// attempt: only if the task ran alone.
+    fn is_blamed(&mut self) -> bool {
+        mutant!(LossIsNoSuspicion => return false);
+        mutant!(EveryLossCounts => return true);
+        let was_alone = self.suspicion == Suspicion::Alone;
+        self.suspicion = self.suspicion.raised();
+        mutant!(CrashIsNoAttempt => return false);
+        was_alone
+    }
+
+    /// Counts an excuse for a loss. Returns whether any was left.
     fn is_excused(&mut self) -> bool {
         let is_excused = self.excused < MAX_EXCUSES;
         self.excused = self.excused.saturating_add(1);

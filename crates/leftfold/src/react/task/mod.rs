@@ -17,7 +17,7 @@ pub use self::claim::{Loser, Suspicion};
 use super::retry::{Every, Retry, later};
 use crate::event::DocumentId;
 use crate::json::Json;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 
 mod claim;
 
@@ -238,58 +238,70 @@ impl Task {
         };
         let mut task = Self { check_at, ..before.clone() };
         match seen {
-            Observation::Absent | Observation::Outside if planted(Bug::LeaveUnseen) => {}
-            Observation::Absent | Observation::Outside => {
-                task.inside = false;
-                if before.inside && !planted(Bug::LeaveUnconfirmed) {
-                    // This write may come long after the document was observed. The document may
-                    // match again by then, which changes nothing in the task. From here on an
-                    // observation that it matches changes the task, so the next look is right.
-                    task.check_at = Some(now);
-                }
-                if task.state == State::Pending || task.is_unreadable() {
-                    task.move_to(State::Stale, now);
-                    task.due = None;
-                } else if before.inside {
-                    task.changed_at = now;
-                }
-            }
-            Observation::Unreadable(_) if planted(Bug::UnreadableIgnored) => {}
-            Observation::Unreadable(why) => {
-                task.inside = false;
-                if matches!(task.state, State::Running | State::Changed) {
-                    // The run reports its outcome first.
-                    task.check_at = Some(later(now, rules.visibility));
-                } else {
-                    let error = Some(cut(&format!("{UNREADABLE}{why}")));
-                    if task.state != State::Failed || task.error != error {
-                        task.error = error;
-                        task.give_up(now);
-                    }
-                }
-            }
-            Observation::Inside(watched) => {
-                // A task that ended as stale was not handled, even if the document is again what it
-                // was planned for.
-                let is_new =
-                    !before.inside || kept(before.watched.clone()) != watched || before.state == State::Stale;
-                if is_new {
-                    // Keep the time since which work waits: a document that changes all the time
-                    // must not delay the task forever.
-                    let waits = matches!(before.state, State::Pending | State::Running | State::Changed)
-                        || before.inside && before.state == State::Stale;
-                    task.since = if waits { before.since } else { now };
-                    task.inside = true;
-                    task.watched = watched;
-                    task.renew(rules, now);
-                }
-            }
+            Observation::Absent | Observation::Outside => task.leave(now),
+            Observation::Unreadable(why) => task.fail_unreadable(&why, rules, now),
+            Observation::Inside(watched) => task.enter(watched, rules, now),
         }
         if task == before && before.version != 0 {
             return None;
         }
         task.version = version;
         Some(task)
+    }
+
+    /// Records that the document does not match, or no longer.
+    fn leave(&mut self, now: Timestamp) {
+        mutant!(LeaveUnseen => return);
+        let was_inside = std::mem::take(&mut self.inside);
+        if self.state == State::Pending || self.is_unreadable() {
+            self.move_to(State::Stale, now);
+            self.due = None;
+        } else if was_inside {
+            self.changed_at = now;
+        }
+        mutant!(LeaveUnconfirmed => return);
+        if was_inside {
+            // This write may come long after the document was observed. The document may match
+            // again by then, which changes nothing in the task. From here on an observation that it
+            // matches changes the task, so the next look is right.
+            self.check_at = Some(now);
+        }
+    }
+
+    /// Records that the document can't be read.
+    fn fail_unreadable(&mut self, why: &str, rules: &Rules, now: Timestamp) {
+        mutant!(UnreadableIgnored => return);
+        self.inside = false;
+        if matches!(self.state, State::Running | State::Changed) {
+            // The run reports its outcome first.
+            self.check_at = Some(later(now, rules.visibility));
+            return;
+        }
+        let error = Some(cut(&format!("{UNREADABLE}{why}")));
+        if self.state != State::Failed || self.error != error {
+            self.error = error;
+            self.give_up(now);
+        }
+    }
+
+    /// Records that the document matches and has these watched values.
+    fn enter(&mut self, watched: Json, rules: &Rules, now: Timestamp) {
+        // A task that ended as stale was not handled, even if the document is again what it was
+        // planned for.
+        let is_same = self.inside && kept(self.watched.clone()) == watched;
+        if is_same && self.state != State::Stale {
+            return;
+        }
+        // Keep the time since which work waits: a document that changes all the time must not delay
+        // the task forever.
+        let waits = matches!(self.state, State::Pending | State::Running | State::Changed)
+            || self.inside && self.state == State::Stale;
+        if !waits {
+            self.since = now;
+        }
+        self.inside = true;
+        self.watched = watched;
+        self.renew(rules, now);
     }
 
     /// Returns the task after its document changed, if this process can't evaluate the change. The
@@ -354,8 +366,7 @@ impl Task {
     }
 
     fn unplanned(key: &TaskKey, now: Timestamp) -> Self {
-        let before = u64::try_from(now.as_millisecond()).unwrap_or(0);
-        let before = if planted(Bug::NumbersAgain) { 0 } else { before };
+        let before = number_before(now);
         Self {
             key: key.clone(),
             version: 0,
@@ -429,18 +440,14 @@ impl Task {
 
     /// Returns the task after a run ended. Returns `None` if its claim no longer stands: then the
     /// outcome of the run is ignored.
-    #[expect(clippy::needless_pass_by_value, reason = "a run says once how it ended")]
-    pub fn finish(
-        mut self,
-        epoch: u64,
-        outcome: RunOutcome,
-        rules: &Rules,
-        moment: TaskMoment,
-    ) -> Option<Self> {
+    pub fn finish(self, epoch: u64, outcome: RunOutcome, rules: &Rules, moment: TaskMoment) -> Option<Self> {
+        mutant!(LostClaimCounts => return Some(self.ended(outcome, rules, moment)));
+        self.is_claimed(epoch).then(|| self.ended(outcome, rules, moment))
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "a run ends once")]
+    fn ended(mut self, outcome: RunOutcome, rules: &Rules, moment: TaskMoment) -> Self {
         let TaskMoment { now, version, chance } = moment;
-        if !self.is_claimed(epoch) && !planted(Bug::LostClaimCounts) {
-            return None;
-        }
         self.version = version;
         let (ended, error) = match &outcome {
             RunOutcome::Done | RunOutcome::Handled(_) => (Ended::Done, None),
@@ -460,13 +467,14 @@ impl Task {
             self.done_at = Some(now);
             self.error = None;
         }
-        if self.state == State::Changed && !planted(Bug::ChangedIsDone) {
+        mutant!(ChangedIsDone => self.state = State::Running);
+        if self.state == State::Changed {
             if outcome == RunOutcome::Done {
                 // The state before the change is handled; only the change waits.
                 self.since = self.changed_at;
             }
             self.again_or_stale(rules, now);
-            return Some(self);
+            return self;
         }
         match outcome {
             RunOutcome::Done => self.move_to(State::Done, now),
@@ -479,10 +487,9 @@ impl Task {
             }
             RunOutcome::Stale => {
                 self.move_to(State::Stale, now);
+                mutant!(StaleIsOver => return self);
                 // The document may again be what the task was planned for, without another change.
-                if !planted(Bug::StaleIsOver) {
-                    self.check_at = Some(now);
-                }
+                self.check_at = Some(now);
             }
             RunOutcome::Deferred(until) => {
                 self.attempts = self.attempts.saturating_sub(1);
@@ -501,7 +508,7 @@ impl Task {
             }
         }
         self.go_on(rules, now);
-        Some(self)
+        self
     }
 
     /// Records that an event is handled, and continues with the next one of its stream.
@@ -561,9 +568,8 @@ impl Task {
     /// Returns whether the task can run again on request. Events are handled once, so the task of a
     /// stream can run again only if it is pending or failed.
     pub fn can_run_again(&self) -> bool {
-        self.cursor.is_none()
-            || matches!(self.state, State::Pending | State::Failed)
-            || planted(Bug::EventsAgain)
+        mutant!(EventsAgain => return true);
+        self.cursor.is_none() || matches!(self.state, State::Pending | State::Failed)
     }
 
     /// Returns the task due now, to run again on request. A running task runs again afterwards.
@@ -629,11 +635,18 @@ impl Task {
     /// Returns a text that is the same for all attempts to handle one state of the document, and
     /// different for the next state.
     pub fn idempotency_key(&self) -> String {
-        if planted(Bug::KeyPerAttempt) {
-            return format!("{}/{}/{}/{}", self.key.reaction, self.key.document, self.generation, self.epoch);
-        }
-        format!("{}/{}/{}", self.key.reaction, self.key.document, self.generation)
+        let TaskKey { reaction, document } = &self.key;
+        let generation = self.generation;
+        mutant!(KeyPerAttempt => return format!("{reaction}/{document}/{generation}/{}", self.epoch));
+        format!("{reaction}/{document}/{generation}")
     }
+}
+
+/// Returns the number before the first one of a new task. It is the time, so that numbers grow even
+/// if the task is deleted and created again.
+fn number_before(now: Timestamp) -> u64 {
+    mutant!(NumbersAgain => return 0);
+    u64::try_from(now.as_millisecond()).unwrap_or(0)
 }
 
 /// Returns the watched values as a task keeps them. Large values become their hash, so that every
@@ -664,7 +677,8 @@ pub(super) fn is_hash(watched: &Json) -> bool {
 
 /// Returns an error text as a task keeps it: of a long text only the beginning and the end.
 fn cut(error: &str) -> String {
-    if error.len() <= 2 * CUT_BYTES || planted(Bug::ErrorsUncut) {
+    mutant!(ErrorsUncut => return error.to_owned());
+    if error.len() <= 2 * CUT_BYTES {
         return error.to_owned();
     }
     let (begin, end) =
