@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ended, Rules, State, Task, TaskMoment};
 use crate::mutant;
-use crate::react::retry::later;
+use crate::react::define::later;
 
 /// The number of losses that are excused. A stalled worker looks like a dead one, and the handler
 /// itself may stall it, so excuses must end.

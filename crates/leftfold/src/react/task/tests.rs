@@ -1,6 +1,12 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
+use crate::event::DocumentId;
+use crate::json::Json;
+use crate::react::define::{Every, Retry, later};
 
 // The numbers of a task start at its time, so they are small here.
 const BEGIN: Timestamp = Timestamp::UNIX_EPOCH;

@@ -7,33 +7,33 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::loader::BYTES;
-use super::shared::Shared;
-use super::store::{DocumentSource, FoundDocument, ReactionStore, TaskChange};
-use super::task::{Observation, RunOutcome, State, Task, TaskKey, kept};
 use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::event::DocumentId;
 use crate::mutant;
+use crate::react::reactor::shared::Shared;
+use crate::react::run::loader::BYTES;
+use crate::react::store::{DocumentSource, FoundDocument, ReactionStore, TaskChange};
+use crate::react::task::{Observation, RunOutcome, State, Task, TaskKey, kept};
 
 /// The number of finished runs that are written at once.
-pub(super) const FINISH: usize = 1_000;
+pub(crate) const FINISH: usize = 1_000;
 
 /// A run that has ended.
-pub(super) struct Finished {
-    pub(super) key: TaskKey,
-    pub(super) epoch: u64,
-    pub(super) outcome: RunOutcome,
+pub(crate) struct Finished {
+    pub(crate) key: TaskKey,
+    pub(crate) epoch: u64,
+    pub(crate) outcome: RunOutcome,
     /// `true` if the handler was to complete the task itself.
-    pub(super) completes: bool,
+    pub(crate) completes: bool,
     /// `true` if the reaction is about a document, and the handler has not verified that it is what
     /// the task was planned for.
-    pub(super) unseen: bool,
-    pub(super) took: Duration,
+    pub(crate) unseen: bool,
+    pub(crate) took: Duration,
 }
 
 /// Writes the outcomes of runs in batches.
-pub(super) async fn finish_all<S: ReactionStore>(
+pub(crate) async fn finish_all<S: ReactionStore>(
     shared: Arc<Shared<S>>,
     mut finished: mpsc::Receiver<Finished>,
 ) {

@@ -15,24 +15,24 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::loader::BYTES;
-use super::reaction::{Cleanup, Definition};
-use super::retry::Every;
-use super::shared::Shared;
-use super::store::{
-    Comparing, DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, FoundDocuments, Query,
-    ReactionStore, Registered, TaskChange,
-};
-use super::task::{Observation, State, Task, TaskKey};
 use crate::backoff::Backoff;
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
 use crate::mutant;
+use crate::react::define::Every;
+use crate::react::define::{Cleanup, Definition};
+use crate::react::reactor::shared::Shared;
+use crate::react::run::loader::BYTES;
+use crate::react::store::{
+    Comparing, DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, FoundDocuments, Query,
+    ReactionStore, Registered, TaskChange,
+};
+use crate::react::task::{Observation, State, Task, TaskKey};
 
 /// The length of a collection's lease after its last renewal.
-pub(super) const LEASE: Duration = Duration::from_millis(3_500);
+pub(crate) const LEASE: Duration = Duration::from_millis(3_500);
 /// The age at which a lease is renewed: early enough for retries.
-pub(super) const RENEW: Duration = Duration::from_millis(2_250);
+pub(crate) const RENEW: Duration = Duration::from_millis(2_250);
 /// The document id of tasks that have no document.
 const TIMED: &str = "time";
 /// The maximum number of changes or documents that are processed at once.
@@ -40,12 +40,12 @@ const PIECE: usize = 500;
 /// The interval at which the place of a feed is written although nothing has changed.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
 /// The default interval between sweeps for tasks to delete.
-pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// The longest wait before the planner looks again for documents to check or compare.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Follows the documents of one place while this process has the lease, and stands by otherwise.
-pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: DocumentSource) {
+pub(crate) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: DocumentSource) {
     let name = place_name(&on);
     let (shared, on, name) = (&shared, &on, &name);
     let lead = move |number| async move {
@@ -64,7 +64,7 @@ pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: Documen
 impl<S: ReactionStore> Shared<S> {
     /// Runs `lead` while this process has the lease of this name, and stands by otherwise. Releases
     /// the lease at the end.
-    pub(super) async fn while_leading<L: Future<Output = Result<()>>>(
+    pub(crate) async fn while_leading<L: Future<Output = Result<()>>>(
         &self,
         name: &str,
         lead: impl Fn(u64) -> L,
@@ -244,7 +244,7 @@ impl<S: ReactionStore> Leader<'_, S> {
 
 /// Checks documents that are due, and compares all documents where that is needed, for the
 /// reactions that this process knows.
-pub(super) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let mut pauses = shared.pauses();
     let mut stirs = u64::MAX;
     while !shared.is_stopping() {
@@ -284,7 +284,7 @@ pub(super) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
 
 impl<S: ReactionStore> Shared<S> {
     /// Plans tasks for documents that may have changed.
-    pub(super) async fn plan(&self, on: &DocumentSource, ids: BTreeSet<DocumentId>) -> Result<()> {
+    pub(crate) async fn plan(&self, on: &DocumentSource, ids: BTreeSet<DocumentId>) -> Result<()> {
         let registered: Vec<_> =
             self.refresh().await?.into_iter().filter(|one| one.on.as_ref() == Some(on)).collect();
         let mut pairs: BTreeSet<(String, DocumentId)> = BTreeSet::new();
@@ -559,7 +559,7 @@ impl<S: ReactionStore> Shared<S> {
     }
 
     /// Deletes tasks whose retention time has passed.
-    pub(super) async fn sweep(&self, on: &DocumentSource) -> Result<u64> {
+    pub(crate) async fn sweep(&self, on: &DocumentSource) -> Result<u64> {
         let mut swept = 0;
         for definition in self.current().into_iter().filter(|definition| definition.on.as_ref() == Some(on)) {
             let keep_for = match definition.cleanup {
@@ -605,7 +605,7 @@ impl<S: ReactionStore> Shared<S> {
 }
 
 /// Registers a reaction. If it is new or has changed, requests a comparison of all documents.
-pub(super) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+pub(crate) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
     loop {
         let found = shared.store.registered().await?;
         let found = found.into_iter().find(|one| one.name == definition.name);
@@ -648,6 +648,6 @@ pub(super) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &
 }
 
 /// Returns the duration until a time, or zero if it has passed.
-pub(super) fn until(time: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
+pub(crate) fn until(time: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
     time.duration_since(now).try_into().unwrap_or_default()
 }

@@ -14,12 +14,12 @@ use jiff::Timestamp;
 use leftfold_filter::Value;
 use serde::{Deserialize, Serialize};
 
-use super::task::{State, Suspicion, Task, TaskKey};
 use crate::documents::Collection;
 use crate::error::{Invalid, Result};
 use crate::event::DocumentId;
 use crate::json::Json;
 use crate::log::Log;
+use crate::react::task::{State, Suspicion, Task, TaskKey};
 
 /// The place where documents are stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

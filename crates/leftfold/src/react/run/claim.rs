@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::planner::until;
-use super::reaction::Definition;
-use super::shared::Shared;
-use super::store::{DueTasks, ReactionStore, TaskChange, WantedTasks};
-use super::task::{Loser, State, Suspicion, Task, TaskKey, TaskMoment};
 use crate::error::Result;
 use crate::mutant;
+use crate::react::define::Definition;
+use crate::react::plan::planner::until;
+use crate::react::reactor::shared::Shared;
+use crate::react::store::{DueTasks, ReactionStore, TaskChange, WantedTasks};
+use crate::react::task::{Loser, State, Suspicion, Task, TaskKey, TaskMoment};
 
 /// The length of a claim where no reaction runs in this process.
 const RENEW_FOR: Duration = Duration::from_secs(15);
 
 /// The result of a look for tasks that can be claimed.
-pub(super) struct Claimed {
+pub(crate) struct Claimed {
     /// The claimed tasks.
-    pub(super) tasks: Vec<(Arc<Definition>, Task)>,
+    pub(crate) tasks: Vec<(Arc<Definition>, Task)>,
     /// The time until another task is due; zero if lost claims were reaped, whose tasks are due
     /// now.
-    pub(super) next: Option<Duration>,
+    pub(crate) next: Option<Duration>,
     /// The level of the suspects that are due first, and the time until then.
-    pub(super) suspects: Option<(Suspicion, Duration)>,
+    pub(crate) suspects: Option<(Suspicion, Duration)>,
 }
 
 /// Claims at most `most` due tasks of this suspicion, and reaps lost claims.
-pub(super) async fn claim<S: ReactionStore>(
+pub(crate) async fn claim<S: ReactionStore>(
     shared: &Shared<S>,
     level: Suspicion,
     most: usize,
@@ -167,7 +167,7 @@ fn is_written(found: &Task, task: &Task) -> bool {
 }
 
 /// Renews claims while their handlers run, and cancels the runs whose claims are lost.
-pub(super) async fn renew_all<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn renew_all<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let shortest = shared.runs.iter().map(|definition| definition.rules.visibility).min();
     let every = shortest.unwrap_or(RENEW_FOR) / 3;
     loop {
@@ -260,7 +260,7 @@ async fn acquit_lost<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
 
 /// Lets other tasks run beside suspects that have run for long. If the process ends from here on,
 /// no suspect ran alone.
-pub(super) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
+pub(crate) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
     let runs: Vec<_> = shared.running.runs().values().map(|held| held.task.clone()).collect();
     let mut paroled = BTreeMap::new();
     let mut changes = Vec::new();
@@ -283,7 +283,7 @@ pub(super) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
 }
 
 /// Gives back the claims of runs that did not end in time, so that others may run them at once.
-pub(super) async fn give_back<S: ReactionStore>(shared: &Shared<S>) {
+pub(crate) async fn give_back<S: ReactionStore>(shared: &Shared<S>) {
     let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
         .into_iter()
         .map(|(key, held)| (key, held.task.epoch))
