@@ -155,12 +155,12 @@ mod tests {
         let cart = Collection::new("cart").unwrap();
         let view =
             |on: &str, pipeline: Vec<Document>| doc! { "options": { "viewOn": on, "pipeline": pipeline } };
-        let is_described_by = |live: u32, there: Option<&Document>| judge_view(&cart, live, there).is_some();
-        assert!(!is_described_by(0, Some(&view("leftfold.docs.cart", visible()))));
-        assert!(is_described_by(2, Some(&view("leftfold.docs.cart", visible()))));
-        assert!(!is_described_by(2, Some(&view("leftfold.docs.cart~2", visible()))));
-        assert!(is_described_by(0, Some(&view("leftfold.docs.cart", vec![]))));
-        assert!(is_described_by(0, Some(&doc! { "options": {} })));
-        assert!(is_described_by(0, None));
+        let is_told = |live: u32, there: Option<&Document>| judge_view(&cart, live, there).is_some();
+        assert!(!is_told(0, Some(&view("leftfold.docs.cart", visible()))));
+        assert!(is_told(2, Some(&view("leftfold.docs.cart", visible()))));
+        assert!(!is_told(2, Some(&view("leftfold.docs.cart~2", visible()))));
+        assert!(is_told(0, Some(&view("leftfold.docs.cart", vec![]))));
+        assert!(is_told(0, Some(&doc! { "options": {} })));
+        assert!(is_told(0, None));
     }
 }

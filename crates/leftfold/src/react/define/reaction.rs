@@ -12,15 +12,15 @@ use leftfold_filter::{Filter, Paths};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::context::{Context, Inner};
-use super::retry::{Every, Retry};
-use super::store::{Body, DocumentSource, ExternalCollection, FoundDocument};
-use super::task::{Evolution, MAX_HISTORY, Observation, Rules, kept};
 use crate::documents::Collection;
 use crate::error::Invalid;
 use crate::event::{Event, EventKind};
 use crate::fold::Projection;
 use crate::json::Json;
+use crate::react::define::{Every, Retry};
+use crate::react::handler::{Context, Inner};
+use crate::react::store::{Body, DocumentSource, ExternalCollection, FoundDocument};
+use crate::react::task::{Evolution, MAX_HISTORY, Observation, Rules, kept};
 
 /// The error of a handler. `?` converts any error into one.
 pub struct HandlerError(Box<dyn StdError + Send + Sync>);
@@ -106,28 +106,28 @@ impl Default for Cleanup {
 ///     });
 /// ```
 #[derive(Clone)]
-pub struct Reaction(pub(super) Result<Arc<Definition>, Invalid>);
+pub struct Reaction(pub(crate) Result<Arc<Definition>, Invalid>);
 
 /// The events that a reaction handles.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
-    pub(super) kinds: Vec<EventKind>,
+pub(crate) struct Wanted {
+    pub(crate) kinds: Vec<EventKind>,
     /// `true` if the reaction also handles events that were in the log before it was registered.
-    pub(super) from_start: bool,
+    pub(crate) from_start: bool,
 }
 
 /// The complete definition of a reaction.
-pub(super) struct Definition {
-    pub(super) name: String,
-    pub(super) on: Option<DocumentSource>,
+pub(crate) struct Definition {
+    pub(crate) name: String,
+    pub(crate) on: Option<DocumentSource>,
     /// The trigger as text: if it changes, all documents must be compared again.
-    pub(super) text: String,
-    pub(super) rules: Rules,
-    pub(super) evolution: Evolution,
-    pub(super) cleanup: Cleanup,
-    pub(super) concurrency: usize,
+    pub(crate) text: String,
+    pub(crate) rules: Rules,
+    pub(crate) evolution: Evolution,
+    pub(crate) cleanup: Cleanup,
+    pub(crate) concurrency: usize,
     /// The events that it handles, if it reacts to events.
-    pub(super) events: Option<Wanted>,
+    pub(crate) events: Option<Wanted>,
     look: Look,
     handler: Handler,
 }
@@ -140,7 +140,7 @@ impl fmt::Debug for Definition {
 
 impl Definition {
     /// Evaluates a document or its absence.
-    pub(super) fn look(
+    pub(crate) fn look(
         &self,
         document: Option<&FoundDocument>,
         now: Timestamp,
@@ -155,7 +155,7 @@ impl Definition {
         }
     }
 
-    pub(super) fn handle(&self, context: Arc<Inner>) -> Handled {
+    pub(crate) fn handle(&self, context: Arc<Inner>) -> Handled {
         (self.handler)(context)
     }
 }
@@ -193,7 +193,7 @@ impl Reaction {
     }
 
     /// Begins a recurring reaction. Of all processes that define it, one runs it at a time. It is a
-    /// task like any other, with retries and history, and [`retry`](super::ReactorHandle::retry)
+    /// task like any other, with retries and history, and [`retry`](crate::react::ReactorHandle::retry)
     /// runs it now.
     ///
     /// ```
@@ -208,7 +208,7 @@ impl Reaction {
         Draft::every(every, name)
     }
 
-    /// Checks that the definition is valid. [`Reactor::register`](super::Reactor::register) rejects
+    /// Checks that the definition is valid. [`Reactor::register`](crate::react::Reactor::register) rejects
     /// an invalid reaction.
     pub fn check(&self) -> Result<(), Invalid> {
         self.0.as_ref().map(drop).map_err(Clone::clone)

@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-use super::loader::Loader;
-use super::reaction::Definition;
-use super::retry::later;
-use super::store::FoundDocument;
-use super::task::{Observation, RunOutcome, Task, TaskKey, TaskMoment, is_hash, kept};
 use crate::error::{Error, Invalid, Result};
 use crate::event::{DocumentId, Event};
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::define::Definition;
+use crate::react::define::later;
+use crate::react::run::loader::Loader;
+use crate::react::store::FoundDocument;
+use crate::react::task::{Observation, RunOutcome, Task, TaskKey, TaskMoment, is_hash, kept};
 
 /// The reason why there is no document to handle.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum NotCurrent {
 type Done<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// The store operations that a handler needs, independent of the store's type.
-pub(super) trait Hands: Send + Sync {
+pub(crate) trait Hands: Send + Sync {
     /// Returns the store's time, estimated without a request to the store.
     fn now(&self) -> Timestamp;
     fn random(&self) -> u64;
@@ -53,23 +53,23 @@ pub(super) trait Hands: Send + Sync {
 }
 
 /// One run of a task.
-pub(super) struct Inner {
-    pub(super) definition: Arc<Definition>,
-    pub(super) task: Task,
-    pub(super) loader: Loader,
-    pub(super) hands: Arc<dyn Hands>,
-    pub(super) cancelled: watch::Receiver<bool>,
-    pub(super) owner: String,
+pub(crate) struct Inner {
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) task: Task,
+    pub(crate) loader: Loader,
+    pub(crate) hands: Arc<dyn Hands>,
+    pub(crate) cancelled: watch::Receiver<bool>,
+    pub(crate) owner: String,
     /// `true` if the document was read and is not what the task was planned for.
-    pub(super) stale: AtomicBool,
+    pub(crate) stale: AtomicBool,
     /// `true` if the document was read and is what the task was planned for.
-    pub(super) current: AtomicBool,
+    pub(crate) current: AtomicBool,
     /// `true` if the handler completes the task itself.
-    pub(super) completes: AtomicBool,
-    pub(super) deferred: Mutex<Option<Timestamp>>,
-    pub(super) throttles: AtomicBool,
+    pub(crate) completes: AtomicBool,
+    pub(crate) deferred: Mutex<Option<Timestamp>>,
+    pub(crate) throttles: AtomicBool,
     /// The event to handle, for a reaction to events.
-    pub(super) event: Option<Event>,
+    pub(crate) event: Option<Event>,
 }
 
 impl Inner {
@@ -78,7 +78,7 @@ impl Inner {
     }
 
     /// Takes the time to which the handler deferred the task, if it did.
-    pub(super) fn takes_deferred(&self) -> Option<Timestamp> {
+    pub(crate) fn takes_deferred(&self) -> Option<Timestamp> {
         self.deferred().take()
     }
 }
@@ -97,7 +97,7 @@ impl<D> Clone for Context<D> {
 }
 
 impl<D> Context<D> {
-    pub(super) fn new(inner: Arc<Inner>) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
         Self { inner, document: PhantomData }
     }
 
@@ -174,7 +174,7 @@ impl<D> Context<D> {
     }
 
     /// Stops every process from beginning runs of this reaction until an operator
-    /// [resumes](super::ReactorHandle::resume) it. The reason is stored; handlers that already run
+    /// [resumes](crate::react::ReactorHandle::resume) it. The reason is stored; handlers that already run
     /// continue. Use it for problems that only people can fix. To have this task run again
     /// afterwards, [defer](Self::defer) it too.
     pub async fn pause(&self, why: &str) -> Result<()> {
@@ -224,7 +224,7 @@ impl<D> Context<D> {
     }
 
     /// Returns where the reaction's documents are stored. For extensions of stores.
-    pub fn on(&self) -> Option<&super::DocumentSource> {
+    pub fn on(&self) -> Option<&crate::react::DocumentSource> {
         self.inner.definition.on.as_ref()
     }
 }
@@ -288,9 +288,7 @@ impl Lock {
         tokio::spawn(async move {
             // The sender is dropped with the lock.
             while let Err(_elapsed) = tokio::time::timeout(LOCKED / 3, kept.changed()).await {
-                if planted(Bug::LockUnkept) {
-                    continue;
-                }
+                mutant!(LockUnkept => continue);
                 match hands.take_lease(name.clone(), owner.clone(), LOCKED).await {
                     Ok(Some(still)) if still == number => {}
                     Ok(_) => {

@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::shared::Shared;
-use super::store::ReactionStore;
 use crate::error::Result;
+use crate::react::reactor::shared::Shared;
+use crate::react::store::ReactionStore;
 
 /// The maximum time for which a heartbeat is valid.
 const MAX_LENGTH: Duration = Duration::from_secs(3);
 
 /// The heartbeat of a worker, as the worker knows it.
 #[derive(Default)]
-pub(super) struct Heartbeat {
+pub(crate) struct Heartbeat {
     state: Mutex<State>,
     /// Notifies when the heartbeat is needed.
     needed: Notify,
@@ -37,13 +37,13 @@ impl Heartbeat {
     }
 
     /// Begins to beat, because claims are about to be written.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.needed.notify_one();
     }
 
     /// Keeps the heartbeat for at least this long: claims may have been written that this worker
     /// does not run.
-    pub(super) fn unsure_for(&self, time: Duration) {
+    pub(crate) fn unsure_for(&self, time: Duration) {
         self.state().unsure_until = Some(Instant::now() + time);
         self.needed.notify_one();
     }
@@ -61,7 +61,7 @@ fn length<S: ReactionStore>(shared: &Shared<S>) -> Duration {
 }
 
 /// Sends heartbeats while they are needed.
-pub(super) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let (heartbeat, length) = (&shared.heartbeat, length(&shared));
     loop {
         let is_needed = {
@@ -93,7 +93,7 @@ pub(super) async fn keep<S: ReactionStore>(shared: Arc<Shared<S>>) {
 }
 
 /// Ends the heartbeat of a worker that leaves no claims behind.
-pub(super) async fn end<S: ReactionStore>(shared: &Shared<S>) {
+pub(crate) async fn end<S: ReactionStore>(shared: &Shared<S>) {
     leave_seat(shared).await;
     let has_beaten = shared.heartbeat.state().last.is_some();
     if has_beaten && let Err(error) = shared.store.beat(&shared.worker, Duration::ZERO).await {
@@ -102,7 +102,7 @@ pub(super) async fn end<S: ReactionStore>(shared: &Shared<S>) {
 }
 
 /// Takes one of the seats for workers that run suspects: at most half of the workers have one.
-pub(super) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bool> {
+pub(crate) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bool> {
     let mut living = shared.store.living().await?;
     living.insert(shared.worker.clone());
     for number in 0..(living.len() / 2).max(1) {
@@ -117,7 +117,7 @@ pub(super) async fn take_seat<S: ReactionStore>(shared: &Shared<S>) -> Result<bo
 }
 
 /// Gives the seat back, if this worker has one.
-pub(super) async fn leave_seat<S: ReactionStore>(shared: &Shared<S>) {
+pub(crate) async fn leave_seat<S: ReactionStore>(shared: &Shared<S>) {
     if let Some(seat) = shared.heartbeat.take_seat()
         && let Err(error) = shared.store.give_lease(&seat, &shared.worker).await
     {

@@ -13,18 +13,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
-use super::claims::{self, claim, give_back, renew_all};
-use super::context::Inner;
-use super::events;
-use super::finish::{FINISH, Finished, finish_all};
-use super::heartbeat;
-use super::loader::Loader;
-use super::quarantine::{Quarantine, Step};
-use super::reaction::Definition;
-use super::shared::{Hand, Shared};
-use super::store::ReactionStore;
-use super::task::{RunOutcome, Suspicion, Task};
 use crate::error::Result;
+use crate::react::define::Definition;
+use crate::react::handler::Inner;
+use crate::react::plan::events;
+use crate::react::reactor::shared::{Hand, Shared};
+use crate::react::run::claim::{claim, give_back, parole, renew_all};
+use crate::react::run::finish::{FINISH, Finished, finish_all};
+use crate::react::run::heartbeat;
+use crate::react::run::loader::Loader;
+use crate::react::run::quarantine::{Quarantine, Step};
+use crate::react::store::ReactionStore;
+use crate::react::task::{RunOutcome, Suspicion, Task};
 
 /// The longest wait before looking again for due tasks.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
@@ -33,7 +33,7 @@ const GATHER: Duration = Duration::from_millis(2);
 
 /// Claims and runs tasks until the stop signal; then waits for handlers until the deadline, and
 /// gives back the remaining claims.
-pub(super) async fn run<S: ReactionStore>(
+pub(crate) async fn run<S: ReactionStore>(
     shared: Arc<Shared<S>>,
     mut stop: watch::Receiver<Option<Instant>>,
 ) {
@@ -117,7 +117,7 @@ async fn step<S: ReactionStore>(
         Step::WaitUntil(time) => return Ok(time.saturating_duration_since(now)),
         Step::Parole => {
             heartbeat::leave_seat(shared).await;
-            claims::parole(shared).await?;
+            parole(shared).await?;
             return Ok(Duration::ZERO);
         }
         Step::Leave => {

@@ -7,33 +7,33 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::loader::BYTES;
-use super::shared::Shared;
-use super::store::{DocumentSource, FoundDocument, ReactionStore, TaskChange};
-use super::task::{Observation, RunOutcome, State, Task, TaskKey, kept};
 use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::event::DocumentId;
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::reactor::shared::Shared;
+use crate::react::run::loader::BYTES;
+use crate::react::store::{DocumentSource, FoundDocument, ReactionStore, TaskChange};
+use crate::react::task::{Observation, RunOutcome, State, Task, TaskKey, kept};
 
 /// The number of finished runs that are written at once.
-pub(super) const FINISH: usize = 1_000;
+pub(crate) const FINISH: usize = 1_000;
 
 /// A run that has ended.
-pub(super) struct Finished {
-    pub(super) key: TaskKey,
-    pub(super) epoch: u64,
-    pub(super) outcome: RunOutcome,
+pub(crate) struct Finished {
+    pub(crate) key: TaskKey,
+    pub(crate) epoch: u64,
+    pub(crate) outcome: RunOutcome,
     /// `true` if the handler was to complete the task itself.
-    pub(super) completes: bool,
+    pub(crate) completes: bool,
     /// `true` if the reaction is about a document, and the handler has not verified that it is what
     /// the task was planned for.
-    pub(super) unseen: bool,
-    pub(super) took: Duration,
+    pub(crate) unseen: bool,
+    pub(crate) took: Duration,
 }
 
 /// Writes the outcomes of runs in batches.
-pub(super) async fn finish_all<S: ReactionStore>(
+pub(crate) async fn finish_all<S: ReactionStore>(
     shared: Arc<Shared<S>>,
     mut finished: mpsc::Receiver<Finished>,
 ) {
@@ -139,16 +139,10 @@ async fn finish_some<S: ReactionStore>(
                 for key in refused {
                     left.extend(ours.remove(&key).map(|(finished, _)| finished));
                 }
-                for (finished, task) in ours.into_values() {
-                    over(shared, &finished, Some(&task));
-                }
-            }
-            Err(_) if planted(Bug::FinishOnce) => {
-                for (finished, task) in ours.into_values() {
-                    over(shared, &finished, Some(&task));
-                }
+                end_runs(shared, ours);
             }
             Err(error) => {
+                mutant!(FinishOnce => { end_runs(shared, ours); return Ok(left) });
                 left.extend(ours.into_values().map(|(finished, _)| finished));
                 return Err((error, left));
             }
@@ -167,12 +161,8 @@ async fn finish_some<S: ReactionStore>(
     let mut again = Vec::new();
     for mut finished in left {
         match there.get(&finished.key) {
-            Some(task) if task.is_claimed(finished.epoch) || planted(Bug::LostClaimCounts) => {
-                let is_uncommitted = finished.completes && !planted(Bug::UnknownIsCompleted);
-                if is_uncommitted && matches!(finished.outcome, RunOutcome::Done | RunOutcome::Handled(_)) {
-                    let error = "the handler completed the task in a transaction that was not committed";
-                    finished.outcome = RunOutcome::Failed(error.to_owned());
-                }
+            Some(task) if is_open(task, &finished) => {
+                fail_uncommitted(&mut finished);
                 finished.completes = false;
                 shared.running.update(task);
                 again.push(finished);
@@ -183,6 +173,21 @@ async fn finish_some<S: ReactionStore>(
         }
     }
     Ok(again)
+}
+
+/// Returns whether the outcome of a run is still to be written.
+fn is_open(task: &Task, finished: &Finished) -> bool {
+    mutant!(LostClaimCounts => return true);
+    task.is_claimed(finished.epoch)
+}
+
+/// Makes a run fail whose handler was to complete the task, but did not commit its transaction.
+fn fail_uncommitted(finished: &mut Finished) {
+    mutant!(UnknownIsCompleted => return);
+    if finished.completes && matches!(finished.outcome, RunOutcome::Done | RunOutcome::Handled(_)) {
+        let error = "the handler completed the task in a transaction that was not committed";
+        finished.outcome = RunOutcome::Failed(error.to_owned());
+    }
 }
 
 fn after<S: ReactionStore>(shared: &Shared<S>, finished: &Finished, task: Task) -> Option<Task> {
@@ -196,6 +201,13 @@ fn after<S: ReactionStore>(shared: &Shared<S>, finished: &Finished, task: Task) 
         return Some(Task::look_again(Some(task), &finished.key, moment));
     }
     Some(task)
+}
+
+/// Ends runs whose tasks are written.
+fn end_runs<S: ReactionStore>(shared: &Shared<S>, written: BTreeMap<TaskKey, (Finished, Task)>) {
+    for (finished, task) in written.into_values() {
+        over(shared, &finished, Some(&task));
+    }
 }
 
 /// Ends a run. `task` is its task after the write, or `None` if the claim was lost.

@@ -15,24 +15,24 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::loader::BYTES;
-use super::reaction::{Cleanup, Definition};
-use super::retry::Every;
-use super::shared::Shared;
-use super::store::{
-    Comparing, DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, FoundDocuments, Query,
-    ReactionStore, Registered, TaskChange,
-};
-use super::task::{Observation, State, Task, TaskKey};
 use crate::backoff::Backoff;
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::define::Every;
+use crate::react::define::{Cleanup, Definition};
+use crate::react::reactor::shared::Shared;
+use crate::react::run::loader::BYTES;
+use crate::react::store::{
+    Comparing, DocumentFeed as _, DocumentSource, FeedItem, FoundDocument, FoundDocuments, Query,
+    ReactionStore, Registered, TaskChange,
+};
+use crate::react::task::{Observation, State, Task, TaskKey};
 
 /// The length of a collection's lease after its last renewal.
-pub(super) const LEASE: Duration = Duration::from_millis(3_500);
+pub(crate) const LEASE: Duration = Duration::from_millis(3_500);
 /// The age at which a lease is renewed: early enough for retries.
-pub(super) const RENEW: Duration = Duration::from_millis(2_250);
+pub(crate) const RENEW: Duration = Duration::from_millis(2_250);
 /// The document id of tasks that have no document.
 const TIMED: &str = "time";
 /// The maximum number of changes or documents that are processed at once.
@@ -40,12 +40,12 @@ const PIECE: usize = 500;
 /// The interval at which the place of a feed is written although nothing has changed.
 const NOTE_EVERY: Duration = Duration::from_secs(30);
 /// The default interval between sweeps for tasks to delete.
-pub(super) const SWEEP_EVERY: Duration = Duration::from_mins(1);
+pub(crate) const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// The longest wait before the planner looks again for documents to check or compare.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 /// Follows the documents of one place while this process has the lease, and stands by otherwise.
-pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: DocumentSource) {
+pub(crate) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: DocumentSource) {
     let name = place_name(&on);
     let (shared, on, name) = (&shared, &on, &name);
     let lead = move |number| async move {
@@ -64,7 +64,7 @@ pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, on: Documen
 impl<S: ReactionStore> Shared<S> {
     /// Runs `lead` while this process has the lease of this name, and stands by otherwise. Releases
     /// the lease at the end.
-    pub(super) async fn while_leading<L: Future<Output = Result<()>>>(
+    pub(crate) async fn while_leading<L: Future<Output = Result<()>>>(
         &self,
         name: &str,
         lead: impl Fn(u64) -> L,
@@ -74,7 +74,7 @@ impl<S: ReactionStore> Shared<S> {
         let mut is_in_doubt = false;
         while !self.is_stopping() {
             let taken = async {
-                if is_in_doubt && !planted(Bug::SameLease) {
+                if is_in_doubt {
                     // They have no effect under a new lease number.
                     self.store.give_lease(name, &self.owner).await?;
                 }
@@ -102,6 +102,7 @@ impl<S: ReactionStore> Shared<S> {
                 Ok(()) => pauses = self.pauses(),
                 Err(error) => {
                     is_in_doubt = true;
+                    mutant!(SameLease => is_in_doubt = false);
                     self.failed(&error, "following changes");
                     self.wait(pauses.next().unwrap_or(LEASE)).await;
                 }
@@ -160,12 +161,9 @@ impl<S: ReactionStore> Leader<'_, S> {
             let changes = match told {
                 FeedItem::Changes(changes) => changes,
                 FeedItem::Lost(why) => {
-                    tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
                     feed = store.follow(vec![self.on.clone()], None).await?;
                     let begin = self.first_place(&mut feed).await?;
-                    if !planted(Bug::LostIsNothing) {
-                        self.compare_all().await?;
-                    }
+                    self.compare_after_loss(&why).await?;
                     if !self.note(&begin).await? {
                         return Ok(());
                     }
@@ -178,9 +176,7 @@ impl<S: ReactionStore> Leader<'_, S> {
             let is_quiet = count == 0;
             if !is_quiet {
                 self.shared.falls_behind(self.on);
-            }
-            if planted(Bug::PlaceFirst) && !is_quiet {
-                self.note(&changes.through).await?;
+                mutant!(PlaceFirst => self.note(&changes.through).await?);
             }
             for (on, ids) in changes.documents {
                 self.shared.plan(&on, ids).await?;
@@ -226,6 +222,13 @@ impl<S: ReactionStore> Leader<'_, S> {
         self.shared.store.put_feed_place(self.name, self.number, Some(place.to_owned())).await
     }
 
+    /// Makes all reactions compare their documents, because changes were lost.
+    async fn compare_after_loss(&self, why: &str) -> Result<()> {
+        tracing::warn!(on = %self.on, why, "changes were lost; all documents are compared");
+        mutant!(LostIsNothing => return Ok(()));
+        self.compare_all().await
+    }
+
     /// Makes all reactions to these documents compare them.
     async fn compare_all(&self) -> Result<()> {
         for registered in self.shared.store.registered().await? {
@@ -241,7 +244,7 @@ impl<S: ReactionStore> Leader<'_, S> {
 
 /// Checks documents that are due, and compares all documents where that is needed, for the
 /// reactions that this process knows.
-pub(super) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let mut pauses = shared.pauses();
     let mut stirs = u64::MAX;
     while !shared.is_stopping() {
@@ -281,7 +284,7 @@ pub(super) async fn look_after<S: ReactionStore>(shared: Arc<Shared<S>>) {
 
 impl<S: ReactionStore> Shared<S> {
     /// Plans tasks for documents that may have changed.
-    pub(super) async fn plan(&self, on: &DocumentSource, ids: BTreeSet<DocumentId>) -> Result<()> {
+    pub(crate) async fn plan(&self, on: &DocumentSource, ids: BTreeSet<DocumentId>) -> Result<()> {
         let registered: Vec<_> =
             self.refresh().await?.into_iter().filter(|one| one.on.as_ref() == Some(on)).collect();
         let mut pairs: BTreeSet<(String, DocumentId)> = BTreeSet::new();
@@ -331,19 +334,11 @@ impl<S: ReactionStore> Shared<S> {
             let refused = self.store.save_tasks(changes).await?;
             self.count(|counts| counts.planned += planned - refused.len() as u64);
             pairs = refused.into_iter().map(|key| (key.reaction, key.document)).collect();
-            if planted(Bug::PlanOnce) {
-                pairs.clear();
-            }
-            if planned > 0 && !planted(Bug::OldPlans) {
-                // A process that registered another definition meanwhile may have compared before
-                // this write. One that registers from here on compares after it.
-                self.refresh().await?;
-                let now = self.definitions_of(&keys);
-                let is_outdated = |key: &&TaskKey| {
-                    now.get(&key.reaction) != known.get(&key.reaction) && !left.contains(&key.document)
-                };
-                let outdated = keys.iter().filter(is_outdated);
-                pairs.extend(outdated.map(|key| (key.reaction.clone(), key.document.clone())));
+            mutant!(PlanOnce => pairs.clear());
+            if planned > 0 {
+                let outdated = self.outdated(&keys, &known).await?;
+                let planned = outdated.into_iter().filter(|key| !left.contains(&key.document));
+                pairs.extend(planned.map(|key| (key.reaction, key.document)));
             }
             let is_contended = !pairs.is_empty();
             let unseen = keys.into_iter().filter(|key| left.contains(&key.document));
@@ -358,6 +353,17 @@ impl<S: ReactionStore> Shared<S> {
             self.wake().await?;
         }
         Ok(())
+    }
+
+    /// Re-reads the registry, and returns the tasks of reactions whose definition became known or
+    /// unknown. A process that registered another definition meanwhile may have compared before the
+    /// tasks were written. A process that registers from now on compares after that.
+    async fn outdated(&self, keys: &[TaskKey], known: &BTreeMap<String, bool>) -> Result<Vec<TaskKey>> {
+        mutant!(OldPlans => return Ok(Vec::new()));
+        self.refresh().await?;
+        let now = self.definitions_of(keys);
+        let is_outdated = |key: &&TaskKey| now.get(&key.reaction) != known.get(&key.reaction);
+        Ok(keys.iter().filter(is_outdated).cloned().collect())
     }
 
     /// Returns, for each reaction of these tasks, whether this process has its registered
@@ -376,22 +382,20 @@ impl<S: ReactionStore> Shared<S> {
     ) -> Option<TaskChange> {
         let seen = task.as_ref().map(|task| task.version);
         let moment = self.moment();
-        let after = match self.known(&key.reaction) {
-            Some(definition) => {
-                let (looks, check_at) = definition.look(document, moment.now);
-                if let Observation::Unreadable(why) = &looks {
-                    tracing::warn!(reaction = key.reaction, document = %key.document, why, "document can't be read, its task fails");
-                }
-                let check_at = check_at.filter(|at| *at > moment.now);
-                Task::observe(task, key, looks, check_at, &definition.rules, moment)?
-            }
-            None if planted(Bug::OthersForgotten) => return None,
-            None => Task::look_again(task, key, moment),
-        };
-        Some(match seen {
+        let change = |after| match seen {
             Some(seen) => TaskChange::Update(seen, after),
             None => TaskChange::Insert(after),
-        })
+        };
+        let Some(definition) = self.known(&key.reaction) else {
+            mutant!(OthersForgotten => return None);
+            return Some(change(Task::look_again(task, key, moment)));
+        };
+        let (looks, check_at) = definition.look(document, moment.now);
+        if let Observation::Unreadable(why) = &looks {
+            tracing::warn!(reaction = key.reaction, document = %key.document, why, "document can't be read, its task fails");
+        }
+        let check_at = check_at.filter(|at| *at > moment.now);
+        Task::observe(task, key, looks, check_at, &definition.rules, moment).map(change)
     }
 
     /// Checks documents that are due. Returns the time until the next one is due.
@@ -475,11 +479,13 @@ impl<S: ReactionStore> Shared<S> {
         };
         let ids = self.store.page_of_ids(on, after, PIECE).await?;
         self.plan_pairs(on, pairs(&ids)).await?;
-        match ids.last() {
-            Some(last) if ids.len() == PIECE => Ok(Some(Comparing::Documents(last.clone()))),
-            _ if planted(Bug::CompareDocumentsOnly) => Ok(None),
-            _ => self.compare_tasks(definition, None).await,
+        if let Some(last) = ids.last()
+            && ids.len() == PIECE
+        {
+            return Ok(Some(Comparing::Documents(last.clone())));
         }
+        mutant!(CompareDocumentsOnly => return Ok(None));
+        self.compare_tasks(definition, None).await
     }
 
     /// Schedules the task of a recurring reaction.
@@ -553,7 +559,7 @@ impl<S: ReactionStore> Shared<S> {
     }
 
     /// Deletes tasks whose retention time has passed.
-    pub(super) async fn sweep(&self, on: &DocumentSource) -> Result<u64> {
+    pub(crate) async fn sweep(&self, on: &DocumentSource) -> Result<u64> {
         let mut swept = 0;
         for definition in self.current().into_iter().filter(|definition| definition.on.as_ref() == Some(on)) {
             let keep_for = match definition.cleanup {
@@ -599,7 +605,7 @@ impl<S: ReactionStore> Shared<S> {
 }
 
 /// Registers a reaction. If it is new or has changed, requests a comparison of all documents.
-pub(super) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+pub(crate) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
     loop {
         let found = shared.store.registered().await?;
         let found = found.into_iter().find(|one| one.name == definition.name);
@@ -642,6 +648,6 @@ pub(super) async fn register<S: ReactionStore>(shared: &Shared<S>, definition: &
 }
 
 /// Returns the duration until a time, or zero if it has passed.
-pub(super) fn until(time: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
+pub(crate) fn until(time: jiff::Timestamp, now: jiff::Timestamp) -> Duration {
     time.duration_since(now).try_into().unwrap_or_default()
 }

@@ -10,18 +10,18 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::Hands;
-use super::heartbeat::Heartbeat;
-use super::planner::SWEEP_EVERY;
-use super::reacting::ReactorCounts;
-use super::reaction::Definition;
-use super::running::Running;
-use super::store::{DocumentSource, ReactionStore, Registered};
-use super::task::TaskMoment;
 use crate::backoff::Backoff;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::define::Definition;
+use crate::react::handler::Hands;
+use crate::react::plan::planner::SWEEP_EVERY;
+use crate::react::reactor::ReactorCounts;
+use crate::react::run::heartbeat::Heartbeat;
+use crate::react::run::running::Running;
+use crate::react::store::{DocumentSource, ReactionStore, Registered};
+use crate::react::task::TaskMoment;
 
 /// The interval at which the store's clock is read.
 const CLOCK_EVERY: Duration = Duration::from_secs(30);
@@ -30,33 +30,33 @@ const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// deterministic.
 #[derive(Default)]
 struct Stop {
-    is_described_by: AtomicBool,
+    is_told: AtomicBool,
     told: Notify,
 }
 
 impl Stop {
     fn tell(&self) {
-        self.is_described_by.store(true, Ordering::Relaxed);
+        self.is_told.store(true, Ordering::Relaxed);
         self.told.notify_waiters();
     }
 }
 
 /// The state shared by all parts of a reactor.
-pub(super) struct Shared<S> {
-    pub(super) store: S,
-    pub(super) env: Arc<dyn Env>,
+pub(crate) struct Shared<S> {
+    pub(crate) store: S,
+    pub(crate) env: Arc<dyn Env>,
     /// The owner of leases.
-    pub(super) owner: String,
+    pub(crate) owner: String,
     /// The owner of claims, which sends heartbeats. It differs each time that a process of this
     /// name starts.
-    pub(super) worker: String,
-    pub(super) definitions: Vec<Arc<Definition>>,
+    pub(crate) worker: String,
+    pub(crate) definitions: Vec<Arc<Definition>>,
     /// The reactions that run in this process.
-    pub(super) runs: Vec<Arc<Definition>>,
-    pub(super) concurrency: usize,
-    pub(super) sweep_every: Duration,
-    pub(super) running: Running,
-    pub(super) heartbeat: Heartbeat,
+    pub(crate) runs: Vec<Arc<Definition>>,
+    pub(crate) concurrency: usize,
+    pub(crate) sweep_every: Duration,
+    pub(crate) running: Running,
+    pub(crate) heartbeat: Heartbeat,
     /// The registrations when they were last read.
     registry: Mutex<BTreeMap<String, Registered>>,
     /// The feeds that this process follows, each with the time since which it has unplanned
@@ -71,7 +71,7 @@ pub(super) struct Shared<S> {
 
 impl<S: ReactionStore> Shared<S> {
     /// Creates the state of a reactor that does nothing yet.
-    pub(super) async fn new(store: S, env: Arc<dyn Env>, owner: String) -> Result<Self> {
+    pub(crate) async fn new(store: S, env: Arc<dyn Env>, owner: String) -> Result<Self> {
         let now = ask_time(&store).await?;
         let worker = format!("{owner}-{:06x}", env.random() & 0xff_ffff);
         Ok(Self {
@@ -95,13 +95,13 @@ impl<S: ReactionStore> Shared<S> {
     }
 
     /// Returns the store's time, estimated without a request to the store.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let (time, at) = *lock(&self.clock);
-        super::retry::later(time, at.elapsed())
+        crate::react::define::later(time, at.elapsed())
     }
 
     #[expect(clippy::cast_precision_loss, reason = "chance need not be exact")]
-    pub(super) fn moment(&self) -> TaskMoment {
+    pub(crate) fn moment(&self) -> TaskMoment {
         let (version, chance) = (self.env.random() >> 1, self.env.random());
         // Versions are never 0: that is the version of a task that was never saved.
         TaskMoment {
@@ -111,15 +111,15 @@ impl<S: ReactionStore> Shared<S> {
         }
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stop.tell();
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
-        self.stop.is_described_by.load(Ordering::Relaxed)
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.is_told.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn stopping(&self) {
+    pub(crate) async fn stopping(&self) {
         // This order matters: a stop after this line wakes the waiter.
         let heard = self.stop.told.notified();
         if !self.is_stopping() {
@@ -128,59 +128,59 @@ impl<S: ReactionStore> Shared<S> {
     }
 
     /// Waits for this time, or until the reactor stops.
-    pub(super) async fn wait(&self, time: Duration) {
+    pub(crate) async fn wait(&self, time: Duration) {
         let _ = timeout(time, self.stopping()).await;
     }
 
-    pub(super) fn pauses(&self) -> impl Iterator<Item = Duration> + Send + use<S> {
+    pub(crate) fn pauses(&self) -> impl Iterator<Item = Duration> + Send + use<S> {
         let backoff =
             Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(5)).without_limit();
         backoff.delays(self.env.random())
     }
 
-    pub(super) fn failed(&self, error: &Error, doing: &str) {
+    pub(crate) fn failed(&self, error: &Error, doing: &str) {
         tracing::warn!(%error, "{doing}; trying again");
         self.count(|counts| counts.failures += 1);
     }
 
-    pub(super) fn count(&self, count: impl FnOnce(&mut ReactorCounts)) {
+    pub(crate) fn count(&self, count: impl FnOnce(&mut ReactorCounts)) {
         count(&mut lock(&self.counts));
     }
 
     /// Returns the counters of this process.
-    pub(super) fn counts(&self) -> ReactorCounts {
+    pub(crate) fn counts(&self) -> ReactorCounts {
         lock(&self.counts).clone()
     }
 
     /// Returns the lag of each feed that this process follows.
-    pub(super) fn lags(&self) -> BTreeMap<DocumentSource, Duration> {
+    pub(crate) fn lags(&self) -> BTreeMap<DocumentSource, Duration> {
         let lag = |since: &Option<Instant>| since.map_or(Duration::ZERO, |since| since.elapsed());
         lock(&self.behind).iter().map(|(on, since)| (on.clone(), lag(since))).collect()
     }
 
     /// Records that a feed has unplanned changes.
-    pub(super) fn falls_behind(&self, on: &DocumentSource) {
+    pub(crate) fn falls_behind(&self, on: &DocumentSource) {
         lock(&self.behind).entry(on.clone()).or_default().get_or_insert_with(Instant::now);
     }
 
     /// Records that all changes of a feed are planned.
-    pub(super) fn keeps_up(&self, on: &DocumentSource) {
+    pub(crate) fn keeps_up(&self, on: &DocumentSource) {
         lock(&self.behind).insert(on.clone(), None);
     }
 
     /// Records that this process no longer follows a feed.
-    pub(super) fn follows_no_more(&self, on: &DocumentSource) {
+    pub(crate) fn follows_no_more(&self, on: &DocumentSource) {
         lock(&self.behind).remove(on);
     }
 
-    pub(super) async fn refresh(&self) -> Result<Vec<Registered>> {
+    pub(crate) async fn refresh(&self) -> Result<Vec<Registered>> {
         let registered = self.store.registered().await?;
         *lock(&self.registry) = registered.iter().map(|one| (one.name.clone(), one.clone())).collect();
         Ok(registered)
     }
 
     /// Returns this process's definition of a reaction, if it is the registered one.
-    pub(super) fn known(&self, name: &str) -> Option<Arc<Definition>> {
+    pub(crate) fn known(&self, name: &str) -> Option<Arc<Definition>> {
         let definition = self.definitions.iter().find(|definition| definition.name == name)?;
         let registry = lock(&self.registry);
         let registered = registry.get(name)?;
@@ -191,21 +191,21 @@ impl<S: ReactionStore> Shared<S> {
     }
 
     /// Returns all definitions of this process that are the registered ones.
-    pub(super) fn current(&self) -> Vec<Arc<Definition>> {
+    pub(crate) fn current(&self) -> Vec<Arc<Definition>> {
         self.definitions.iter().filter_map(|definition| self.known(&definition.name)).collect()
     }
 
-    pub(super) async fn wake(&self) -> Result<()> {
+    pub(crate) async fn wake(&self) -> Result<()> {
         self.store.wake().await
     }
 
     /// Wakes all processes soon.
-    pub(super) fn wake_soon(&self) {
+    pub(crate) fn wake_soon(&self) {
         self.to_stir.notify_one();
     }
 
     /// Changes the registration of a reaction. Returns whether it is registered.
-    pub(super) async fn change(&self, name: &str, change: impl Fn(&mut Registered)) -> Result<bool> {
+    pub(crate) async fn change(&self, name: &str, change: impl Fn(&mut Registered)) -> Result<bool> {
         let mut pauses = self.pauses();
         loop {
             let registered = self.store.registered().await?;
@@ -238,7 +238,8 @@ async fn ask_time<S: ReactionStore>(store: &S) -> Result<(Timestamp, Instant)> {
         if best.is_none_or(|(least, _)| took < least) {
             best = Some((took, (time, now)));
         }
-        if took < SOON || planted(Bug::LateTime) {
+        mutant!(LateTime => break);
+        if took < SOON {
             break;
         }
     }
@@ -246,7 +247,7 @@ async fn ask_time<S: ReactionStore>(store: &S) -> Result<(Timestamp, Instant)> {
     best.map(|(_, found)| found).ok_or_else(nothing)
 }
 
-pub(super) async fn keep_time<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn keep_time<S: ReactionStore>(shared: Arc<Shared<S>>) {
     while !shared.is_stopping() {
         shared.wait(CLOCK_EVERY).await;
         match ask_time(&shared.store).await {
@@ -256,7 +257,7 @@ pub(super) async fn keep_time<S: ReactionStore>(shared: Arc<Shared<S>>) {
     }
 }
 
-pub(super) async fn stir_when_asked<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn stir_when_asked<S: ReactionStore>(shared: Arc<Shared<S>>) {
     loop {
         tokio::select! { biased;
             () = shared.stopping() => return,
@@ -269,7 +270,7 @@ pub(super) async fn stir_when_asked<S: ReactionStore>(shared: Arc<Shared<S>>) {
 }
 
 /// The access of handlers to the store.
-pub(super) struct Hand<S>(pub(super) Arc<Shared<S>>);
+pub(crate) struct Hand<S>(pub(crate) Arc<Shared<S>>);
 
 impl<S: ReactionStore> Hands for Hand<S> {
     fn now(&self) -> Timestamp {
@@ -287,9 +288,7 @@ impl<S: ReactionStore> Hands for Hand<S> {
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>> {
         let (shared, reaction) = (Arc::clone(&self.0), reaction.to_owned());
         Box::pin(async move {
-            if planted(Bug::ThrottleNobody) {
-                return Ok(());
-            }
+            mutant!(ThrottleNobody => return Ok(()));
             let later = |registered: &mut Registered| {
                 registered.throttled = Some(registered.throttled.map_or(until, |before| before.max(until)));
             };

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use tokio::time::{sleep, timeout};
 
-use super::planner::{LEASE, RENEW};
-use super::reaction::{Definition, Wanted};
-use super::shared::Shared;
-use super::store::{ReactionStore, TaskChange};
-use super::task::{Task, TaskKey};
 use crate::error::{Error, Kind, Result};
 use crate::event::{DocumentId, Event, Partition, Revision, StreamId};
 use crate::log::Limit;
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::define::{Definition, Wanted};
+use crate::react::plan::planner::{LEASE, RENEW};
+use crate::react::reactor::shared::Shared;
+use crate::react::store::{ReactionStore, TaskChange};
+use crate::react::task::{Task, TaskKey};
 
 const PAGE: Limit = Limit { events: 1_000, bytes: 4 << 20 };
 
@@ -24,7 +24,7 @@ fn place_name(definition: &Definition) -> String {
 }
 
 /// Follows the log for one reaction while this process has the lease, and stands by otherwise.
-pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
+pub(crate) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition: Arc<Definition>) {
     let name = place_name(&definition);
     let (shared, definition, name) = (&*shared, &*definition, &name);
     shared.while_leading(name, move |number| lead(shared, definition, name, number)).await;
@@ -32,10 +32,9 @@ pub(super) async fn follow<S: ReactionStore>(shared: Arc<Shared<S>>, definition:
 
 /// Stores the position from which a reaction handles events, unless it is stored already. That
 /// happens before the start completes, so that no later event is missed.
-pub(super) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
-    let Some(wanted) = definition.events.as_ref().filter(|_| !planted(Bug::BeginLater)) else {
-        return Ok(());
-    };
+pub(crate) async fn begin<S: ReactionStore>(shared: &Shared<S>, definition: &Definition) -> Result<()> {
+    mutant!(BeginLater => return Ok(()));
+    let Some(wanted) = &definition.events else { return Ok(()) };
     let (store, name) = (&shared.store, place_name(definition));
     while store.feed_place(&name).await?.is_none() {
         let Some(number) = store.take_lease(&name, &shared.owner, LEASE).await? else {
@@ -78,13 +77,11 @@ async fn lead<S: ReactionStore>(
         let before = at.clone();
         for partition in (0..store.partitions()).map(Partition) {
             let page = store.read(partition, at.position(partition), PAGE).await?;
-            if planted(Bug::EventPlaceFirst) {
-                let mut beyond = at.clone();
-                beyond.advance(&partition.into(), page.through.0);
-                note(store, name, number, &beyond).await?;
-            }
+            let mut after = at.clone();
+            after.advance(&partition.into(), page.through.0);
+            mutant!(EventPlaceFirst => note(store, name, number, &after).await?);
             plan(shared, definition, wanted, &page.events).await?;
-            at.advance(&partition.into(), page.through.0);
+            at = after;
         }
         if at != before {
             if !note(store, name, number, &at).await? {
@@ -156,7 +153,7 @@ async fn plan<S: ReactionStore>(
 }
 
 /// Returns the next wanted event of a task's stream, or `None` for reactions to documents.
-pub(super) async fn next<S: ReactionStore>(
+pub(crate) async fn next<S: ReactionStore>(
     store: &S,
     definition: &Definition,
     task: &Task,
@@ -180,7 +177,7 @@ pub(super) async fn next<S: ReactionStore>(
 }
 
 /// Returns whether all events so far are planned.
-pub(super) async fn is_caught_up<S: ReactionStore>(store: &S, definition: &Definition) -> Result<bool> {
+pub(crate) async fn is_caught_up<S: ReactionStore>(store: &S, definition: &Definition) -> Result<bool> {
     let name = place_name(definition);
     let Some(place) = store.feed_place(&name).await? else { return Ok(false) };
     let (at, heads) = (mark(&name, &place)?, store.heads().await?);

@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::events;
-use super::planner::{self, SWEEP_EVERY};
-use super::reacting::ReactorHandle;
-use super::reaction::Reaction;
-use super::runner;
-use super::shared::{self, Shared};
-use super::store::{DocumentSource, ReactionStore};
 use crate::env::{Env, System, event_id};
 use crate::error::{Invalid, Result};
+use crate::react::define::Reaction;
+use crate::react::plan::events;
+use crate::react::plan::planner::{self, SWEEP_EVERY};
+use crate::react::reactor::ReactorHandle;
+use crate::react::reactor::shared::{self, Shared};
+use crate::react::run::runner;
+use crate::react::store::{DocumentSource, ReactionStore};
 
 /// Configures the reactions on a store, and this process's share of the work.
 ///

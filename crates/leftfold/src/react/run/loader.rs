@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::store::{DocumentSource, FoundDocument, ReactionStore};
 use crate::error::{Error, Kind, Result};
 use crate::event::DocumentId;
+use crate::react::store::{DocumentSource, FoundDocument, ReactionStore};
 
 /// The maximum number of documents that are read at once.
 const MOST: usize = 500;
 /// The approximate number of bytes of documents that are read at once.
-pub(super) const BYTES: usize = 8 << 20;
+pub(crate) const BYTES: usize = 8 << 20;
 
 type Asked = (DocumentSource, DocumentId, oneshot::Sender<Result<Option<FoundDocument>>>);
 
 /// Reads current documents, none older than its request.
 #[derive(Clone, Debug)]
-pub(super) struct Loader(mpsc::Sender<Asked>);
+pub(crate) struct Loader(mpsc::Sender<Asked>);
 
 impl Loader {
     /// Creates a loader that reads from a store until its last clone is dropped.
-    pub(super) fn on<S: ReactionStore>(store: S) -> Self {
+    pub(crate) fn on<S: ReactionStore>(store: S) -> Self {
         let (ask, mut asked) = mpsc::channel::<Asked>(MOST);
         tokio::spawn(async move {
             let mut batch = Vec::new();
@@ -43,7 +43,7 @@ impl Loader {
     }
 
     /// Returns the current document, if it exists.
-    pub(super) async fn load(&self, on: &DocumentSource, id: &DocumentId) -> Result<Option<FoundDocument>> {
+    pub(crate) async fn load(&self, on: &DocumentSource, id: &DocumentId) -> Result<Option<FoundDocument>> {
         let (answer, answered) = oneshot::channel();
         let stopped = || Error::new(Kind::Stopped, "reading a document: the reactor has ended");
         self.0.send((on.clone(), id.clone(), answer)).await.map_err(|_| stopped())?;

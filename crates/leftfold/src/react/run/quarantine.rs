@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::task::Suspicion;
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::task::Suspicion;
 
 /// The time for which suspects are claimed. Then the other tasks have their turn.
 const TURN: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The next step of a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Claim tasks of this suspicion, at most this many.
     Claim(Suspicion, usize),
     /// Claim nothing before this time, or before a run has ended.
@@ -36,7 +36,7 @@ pub(super) enum Step {
 
 /// Decides which tasks a runner claims.
 #[derive(Debug)]
-pub(super) struct Quarantine {
+pub(crate) struct Quarantine {
     phase: Phase,
     patience: Duration,
     /// The time until which the other tasks have their turn.
@@ -64,28 +64,34 @@ impl Default for Quarantine {
 impl Quarantine {
     /// Returns how long suspects must wait before they can have a turn. The other tasks have no
     /// turn while they have nothing to do.
-    pub(super) fn wait(&self, now: Instant, is_idle: bool) -> Duration {
+    pub(crate) fn wait(&self, now: Instant, is_idle: bool) -> Duration {
         let until = |at: Option<Instant>| at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         let rest = if is_idle { Duration::ZERO } else { until(self.rest_until) };
         rest.max(until(self.room_at))
     }
 
     /// Begins a turn of suspects of this level.
-    pub(super) fn begin(&mut self, level: Suspicion, now: Instant) {
+    pub(crate) fn begin(&mut self, level: Suspicion, now: Instant) {
         self.phase = Phase::Draining { level, since: now };
+        mutant!(SuspectsAmongOthers => self.close(level, now, now));
+    }
+
+    /// Lets suspects run, and nothing else.
+    fn close(&mut self, level: Suspicion, since: Instant, now: Instant) {
+        self.patience = PATIENCE;
+        self.phase = Phase::Closed { level, since, closed: now, is_over: false };
     }
 
     /// Records that no further worker may run suspects now.
-    pub(super) fn finds_no_room(&mut self, now: Instant) {
+    pub(crate) fn finds_no_room(&mut self, now: Instant) {
         self.room_at = Some(now + NO_ROOM);
     }
 
     /// Returns the next step, if `running` tasks run in this process.
-    pub(super) fn step(&mut self, running: usize, now: Instant) -> Step {
+    pub(crate) fn step(&mut self, running: usize, now: Instant) -> Step {
         if let Phase::Draining { level, since } = self.phase {
-            if running == 0 || planted(Bug::SuspectsAmongOthers) {
-                self.patience = PATIENCE;
-                self.phase = Phase::Closed { level, since, closed: now, is_over: false };
+            if running == 0 {
+                self.close(level, since, now);
             } else if now < since + self.patience {
                 return Step::WaitUntil(since + self.patience);
             } else {
@@ -97,7 +103,7 @@ impl Quarantine {
         let Phase::Closed { level, since, closed, is_over } = self.phase else {
             return Step::Claim(Suspicion::None, usize::MAX);
         };
-        let group = if planted(Bug::NeverAlone) { Suspicion::Few.group() } else { level.group() };
+        let group = level.group();
         let is_over = is_over || now >= closed + TURN;
         if !is_over && running < group {
             Step::Claim(level, group - running)
@@ -113,7 +119,7 @@ impl Quarantine {
     }
 
     /// Ends the turn, because no more tasks of this level can be claimed.
-    pub(super) fn end_turn(&mut self) {
+    pub(crate) fn end_turn(&mut self) {
         if let Phase::Closed { is_over, .. } = &mut self.phase {
             *is_over = true;
         }

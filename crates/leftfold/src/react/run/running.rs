@@ -5,49 +5,49 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
-use super::task::{Task, TaskKey};
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::task::{Task, TaskKey};
 
 /// The runs of this process.
 #[derive(Default)]
-pub(super) struct Running {
+pub(crate) struct Running {
     runs: Mutex<BTreeMap<TaskKey, Held>>,
     /// The claims that were lost here, by task.
     lost: Mutex<BTreeMap<TaskKey, u64>>,
     /// Notifies when a run has ended.
-    pub(super) freed: Notify,
+    pub(crate) freed: Notify,
 }
 
-pub(super) struct Held {
+pub(crate) struct Held {
     /// The task as it was last written here.
-    pub(super) task: Task,
-    pub(super) cancel: watch::Sender<bool>,
+    pub(crate) task: Task,
+    pub(crate) cancel: watch::Sender<bool>,
     /// `true` if the handler has ended, but its outcome is not written yet.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
 }
 
 impl Running {
-    pub(super) fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
+    pub(crate) fn runs(&self) -> MutexGuard<'_, BTreeMap<TaskKey, Held>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.runs().len()
     }
 
     /// Adds the run of a task that was just claimed.
-    pub(super) fn begin(&self, task: &Task) {
+    pub(crate) fn begin(&self, task: &Task) {
         let held = Held { task: task.clone(), cancel: watch::Sender::new(false), ended: false };
         self.runs().insert(task.key.clone(), held);
     }
 
     /// Returns the number of running handlers.
-    pub(super) fn active(&self) -> usize {
+    pub(crate) fn active(&self) -> usize {
         self.runs().values().filter(|held| !held.ended).count()
     }
 
     /// Records that a handler has ended: another one may begin while its outcome is written.
-    pub(super) fn ends(&self, key: &TaskKey, epoch: u64) {
+    pub(crate) fn ends(&self, key: &TaskKey, epoch: u64) {
         if let Some(held) = self.runs().get_mut(key).filter(|held| held.task.epoch == epoch) {
             held.ended = true;
         }
@@ -56,30 +56,32 @@ impl Running {
 
     /// Returns the task of this run, as it was last written here. Returns `None` if the task was
     /// claimed again meanwhile.
-    pub(super) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
-        let is_same = |task: &&Task| task.epoch == epoch || planted(Bug::RunsMixedUp);
-        self.runs().get(key).map(|held| &held.task).filter(is_same).cloned()
+    pub(crate) fn held(&self, key: &TaskKey, epoch: u64) -> Option<Task> {
+        let task = self.runs().get(key)?.task.clone();
+        mutant!(RunsMixedUp => return Some(task));
+        (task.epoch == epoch).then_some(task)
     }
 
     /// Updates the task of this run after it was read or written.
-    pub(super) fn update(&self, task: &Task) {
+    pub(crate) fn update(&self, task: &Task) {
         if let Some(held) = self.runs().get_mut(&task.key).filter(|held| held.task.epoch == task.epoch) {
             held.task = task.clone();
         }
     }
 
     /// Tells the handler of this run that its claim is lost.
-    pub(super) fn cancel(&self, key: &TaskKey, epoch: u64) {
+    pub(crate) fn cancel(&self, key: &TaskKey, epoch: u64) {
         if let Some(held) = self.runs().get(key).filter(|held| held.task.epoch == epoch) {
             held.cancel.send_replace(true);
         }
     }
 
     /// Removes a run that has ended.
-    pub(super) fn release(&self, key: &TaskKey, epoch: u64) {
+    pub(crate) fn release(&self, key: &TaskKey, epoch: u64) {
+        mutant!(RunsMixedUp => self.runs().remove(key));
         {
             let mut runs = self.runs();
-            if runs.get(key).is_some_and(|held| held.task.epoch == epoch || planted(Bug::RunsMixedUp)) {
+            if runs.get(key).is_some_and(|held| held.task.epoch == epoch) {
                 runs.remove(key);
             }
         }
@@ -87,18 +89,18 @@ impl Running {
     }
 
     /// Removes a run whose claim others have taken over.
-    pub(super) fn lose(&self, key: &TaskKey, epoch: u64) {
+    pub(crate) fn lose(&self, key: &TaskKey, epoch: u64) {
         self.release(key, epoch);
         self.lost().insert(key.clone(), epoch);
     }
 
     /// Takes the claims that were lost here, each with its epoch.
-    pub(super) fn take_lost(&self) -> BTreeMap<TaskKey, u64> {
+    pub(crate) fn take_lost(&self) -> BTreeMap<TaskKey, u64> {
         std::mem::take(&mut *self.lost())
     }
 
     /// Puts back lost claims, unless there are later ones of the same tasks.
-    pub(super) fn keep_lost(&self, lost: BTreeMap<TaskKey, u64>) {
+    pub(crate) fn keep_lost(&self, lost: BTreeMap<TaskKey, u64>) {
         let mut kept = self.lost();
         for (key, epoch) in lost {
             kept.entry(key).or_insert(epoch);

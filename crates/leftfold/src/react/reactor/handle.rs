@@ -10,13 +10,15 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::events;
-use super::loader::BYTES;
-use super::planner;
-use super::shared::Shared;
-use super::store::{Depth, DocumentSource, FoundDocument, Query, ReactionStore, Registered, TaskChange};
-use super::task::{State, Task, TaskKey};
 use crate::error::{Error, Invalid, Kind, Result};
+use crate::react::plan::events;
+use crate::react::plan::planner;
+use crate::react::reactor::shared::Shared;
+use crate::react::run::loader::BYTES;
+use crate::react::store::{
+    Depth, DocumentSource, FoundDocument, Query, ReactionStore, Registered, TaskChange,
+};
+use crate::react::task::{State, Task, TaskKey};
 
 /// The maximum number of tasks that are changed at once.
 const PIECE: usize = 500;
@@ -54,7 +56,7 @@ pub struct ReactorCounts {
 }
 
 impl ReactorCounts {
-    pub(super) fn handler(&mut self, took: Duration) {
+    pub(crate) fn handler(&mut self, took: Duration) {
         const BOUNDS: [u128; 5] = [1, 10, 100, 1_000, 10_000];
         let at = BOUNDS.iter().position(|bound| took.as_millis() < *bound).unwrap_or(BOUNDS.len());
         self.took[at] += 1;
@@ -87,7 +89,7 @@ impl<S> Drop for Handle<S> {
 }
 
 impl<S: ReactionStore> ReactorHandle<S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         shared: Arc<Shared<S>>,
         planners: JoinSet<()>,
         runner: Option<JoinHandle<()>>,
@@ -284,7 +286,7 @@ impl<S: ReactionStore> ReactorHandle<S> {
         if !self.store().tasks_to_check(names.clone(), 1).await?.tasks.is_empty() {
             return Ok(false);
         }
-        let end = super::retry::later(self.store().time().await?, horizon);
+        let end = crate::react::define::later(self.store().time().await?, horizon);
         for name in names {
             let states = vec![State::Pending, State::Running, State::Changed];
             let query = Query { reaction: Some(name.clone()), states, ..Query::default() };

@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::planner::until;
-use super::reaction::Definition;
-use super::shared::Shared;
-use super::store::{DueTasks, ReactionStore, TaskChange, WantedTasks};
-use super::task::{Loser, State, Suspicion, Task, TaskKey, TaskMoment};
 use crate::error::Result;
-use crate::planted::{Bug, planted};
+use crate::mutant;
+use crate::react::define::Definition;
+use crate::react::plan::planner::until;
+use crate::react::reactor::shared::Shared;
+use crate::react::store::{DueTasks, ReactionStore, TaskChange, WantedTasks};
+use crate::react::task::{Loser, State, Suspicion, Task, TaskKey, TaskMoment};
 
 /// The length of a claim where no reaction runs in this process.
 const RENEW_FOR: Duration = Duration::from_secs(15);
 
 /// The result of a look for tasks that can be claimed.
-pub(super) struct Claimed {
+pub(crate) struct Claimed {
     /// The claimed tasks.
-    pub(super) tasks: Vec<(Arc<Definition>, Task)>,
+    pub(crate) tasks: Vec<(Arc<Definition>, Task)>,
     /// The time until another task is due; zero if lost claims were reaped, whose tasks are due
     /// now.
-    pub(super) next: Option<Duration>,
+    pub(crate) next: Option<Duration>,
     /// The level of the suspects that are due first, and the time until then.
-    pub(super) suspects: Option<(Suspicion, Duration)>,
+    pub(crate) suspects: Option<(Suspicion, Duration)>,
 }
 
 /// Claims at most `most` due tasks of this suspicion, and reaps lost claims.
-pub(super) async fn claim<S: ReactionStore>(
+pub(crate) async fn claim<S: ReactionStore>(
     shared: &Shared<S>,
     level: Suspicion,
     most: usize,
@@ -110,10 +110,11 @@ fn wanted<S: ReactionStore>(shared: &Shared<S>, level: Suspicion, most: usize) -
         let most = definition.concurrency.saturating_sub(running).min(share);
         free = free.saturating_sub(most);
         if most > 0 {
-            let version = if planted(Bug::OldCodeRuns) { u32::MAX } else { definition.rules.version };
+            let version = definition.rules.version;
             wanted.push(WantedTasks { reaction: definition.name.clone(), version, most, suspicion: level });
         }
     }
+    mutant!(OldCodeRuns => for wanted in &mut wanted { wanted.version = u32::MAX });
     (wanted, most)
 }
 
@@ -150,8 +151,9 @@ async fn take<S: ReactionStore>(
 }
 
 fn loser(task: &Task, living: &BTreeSet<String>) -> Loser {
+    mutant!(LivingAreDead => return Loser::Dead);
     let is_alive = task.owner.as_ref().is_some_and(|owner| living.contains(owner));
-    if is_alive && !planted(Bug::LivingAreDead) { Loser::Alive } else { Loser::Dead }
+    if is_alive { Loser::Alive } else { Loser::Dead }
 }
 
 fn definition_of<'a, S>(shared: &'a Shared<S>, key: &TaskKey) -> Option<&'a Arc<Definition>> {
@@ -165,7 +167,7 @@ fn is_written(found: &Task, task: &Task) -> bool {
 }
 
 /// Renews claims while their handlers run, and cancels the runs whose claims are lost.
-pub(super) async fn renew_all<S: ReactionStore>(shared: Arc<Shared<S>>) {
+pub(crate) async fn renew_all<S: ReactionStore>(shared: Arc<Shared<S>>) {
     let shortest = shared.runs.iter().map(|definition| definition.rules.visibility).min();
     let every = shortest.unwrap_or(RENEW_FOR) / 3;
     loop {
@@ -258,7 +260,7 @@ async fn acquit_lost<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
 
 /// Lets other tasks run beside suspects that have run for long. If the process ends from here on,
 /// no suspect ran alone.
-pub(super) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
+pub(crate) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
     let runs: Vec<_> = shared.running.runs().values().map(|held| held.task.clone()).collect();
     let mut paroled = BTreeMap::new();
     let mut changes = Vec::new();
@@ -281,7 +283,7 @@ pub(super) async fn parole<S: ReactionStore>(shared: &Shared<S>) -> Result<()> {
 }
 
 /// Gives back the claims of runs that did not end in time, so that others may run them at once.
-pub(super) async fn give_back<S: ReactionStore>(shared: &Shared<S>) {
+pub(crate) async fn give_back<S: ReactionStore>(shared: &Shared<S>) {
     let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
         .into_iter()
         .map(|(key, held)| (key, held.task.epoch))
