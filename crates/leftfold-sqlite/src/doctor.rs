@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leftfold::inspect::doctor::{self, Area, Examine, Finding, span};
 use leftfold::store::clock::{ClockStep, Reading};
-use leftfold::{Error, Result};
+use leftfold::{Collection, Error, Result};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::Sqlite;
@@ -53,6 +53,10 @@ impl Examine for Sqlite {
         findings.extend(readers.read("look at the tables of", tables::look).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
+    }
+
+    async fn collections(&self) -> Result<Vec<Collection>> {
+        self.inner.readers.read("list the collections of", tables::collections).await
     }
 
     async fn probe(&self) -> Result<()> {

@@ -225,6 +225,10 @@ impl<L: Examine, D: Examine> Examine for SplitStore<L, D> {
         Ok(findings)
     }
 
+    async fn collections(&self) -> Result<Vec<Collection>> {
+        self.documents.collections().await
+    }
+
     async fn probe(&self) -> Result<()> {
         self.log.probe().await?;
         self.documents.probe().await
