@@ -13,8 +13,8 @@ use crate::connection::{Base, MAX_IDS, batch};
 use crate::contents;
 use crate::documents::generations::LiveGeneration;
 use crate::documents::record;
-use crate::encoding::notation::{self, Style};
 use crate::encoding::ids;
+use crate::encoding::notation::{self, Style};
 use crate::error::Failure;
 use crate::schema::records;
 

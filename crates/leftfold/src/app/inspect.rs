@@ -5,17 +5,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{App, Leftfold};
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
-use crate::fold::{Occurrence, Pulse};
+use crate::fold::{Occurrence, Pulse, WorkerContext};
 use crate::inspect::doctor::{self, Examine, Finding};
 use crate::inspect::{
     Absence, AsOf, Differing, Explained, Explaining, Explanation, ExplanationCursor, InspectProjection,
-    ProjectionStatus, Sample, SlowFold, Verified, Vitals,
+    ProjectionStatus, Sample, SlowFold, Verified, Vitals, stored_status,
 };
 use crate::log::{Entry, Limit};
 use crate::mark::Mark;
@@ -43,34 +42,20 @@ impl<S: Store> App<S> {
         projection: &Arc<dyn InspectProjection<S>>,
         head: Mark,
     ) -> Result<ProjectionStatus> {
-        let (store, name) = (&self.0.context.store, projection.collection());
-        let checkpoint = store.checkpoint(name).await?;
-        let counts = store.count(name).await?;
-        let streams = store.count(&name.streams()).await?;
+        let stored = stored_status(&self.0.context.store, projection.collection(), head).await?;
         let pulse = projection.seen();
-        let generations = store.generations(name).await?;
-        let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
         let folding = self.slow_fold(&pulse).await?;
-        let mut tally = checkpoint.tally;
+        let mut tally = stored.tally;
         tally.last_error = pulse.last_error.or(tally.last_error);
         Ok(ProjectionStatus {
-            projection: name.to_string(),
             activity: pulse.activity,
-            lag: checkpoint.mark.distance(&head),
-            position: checkpoint.mark,
-            head,
             events_per_second: pulse.events_per_second,
-            documents: counts.documents,
-            parked_documents: counts.parked,
-            parked_streams: streams.parked,
             version: projection.fingerprint().to_owned(),
-            rebuild_needed: generations.differs(projection.fingerprint()),
-            generations,
+            rebuild_needed: stored.generations.differs(projection.fingerprint()),
             tally,
-            behind_since,
-            parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
             folding,
             figures: pulse.figures,
+            ..stored
         })
     }
 
@@ -83,18 +68,6 @@ impl<S: Store> App<S> {
         let page = self.store().read(partition, after, one).await?;
         let event = page.events.first().map(Occurrence::of);
         Ok(event.map(|event| SlowFold { event, seconds: took.as_secs() }))
-    }
-
-    /// Returns the earliest time of the next unread events of all partitions after a mark.
-    async fn behind_since(&self, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
-        let (store, one) = (&self.0.context.store, Limit { events: 1, ..Limit::default() });
-        let mut since = None;
-        for (lane, end) in head.lanes() {
-            let Some(partition) = lane.partition().filter(|_| mark.get(lane) < end) else { continue };
-            let page = store.read(partition, mark.position(partition), one).await?;
-            since = since.into_iter().chain(page.events.first().map(|event| event.time)).min();
-        }
-        Ok(since)
     }
 
     /// Returns the state of each projection at low cost, for probes that poll.
@@ -306,10 +279,11 @@ impl<S: Store + Sequences + Examine> App<S> {
     /// Each [finding](Finding) that is not fine says what to do; see [`doctor`]. The check changes
     /// no data. It claims the lease of an idle projection for zero time and releases it.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
-        let mut findings = doctor::look_over(&self.0.context).await?;
+        let WorkerContext { store, env, .. } = &self.0.context;
+        let mut findings = doctor::look_over(store, &**env).await?;
         for projection in &self.0.projections {
-            let status = async || self.status_of(projection, self.store().heads().await?).await;
-            findings.extend(doctor::look_at(&self.0.context, projection.collection(), status).await);
+            let status = async || self.status_of(projection, store.heads().await?).await;
+            findings.extend(doctor::look_at(store, &**env, projection.collection(), status).await);
         }
         Ok(findings)
     }

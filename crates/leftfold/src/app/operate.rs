@@ -9,7 +9,7 @@ use crate::documents::{Generations, Parked};
 use crate::error::Result;
 use crate::event::{DocumentId, StreamId};
 use crate::fold::{ErasedProjection, Mended, WorkerContext};
-use crate::inspect::InspectProjection;
+use crate::inspect::{InspectProjection, parked_units};
 use crate::rebuild::{self, Rebuild, change, tidy};
 use crate::store::Store;
 
@@ -33,26 +33,7 @@ impl<S: Store> App<S> {
         most: usize,
     ) -> Result<Vec<(Unit, Parked)>> {
         let name = self.projection(collection)?.collection();
-        let mut found = Vec::new();
-        if !matches!(after, Some(Unit::Document(_))) {
-            let after = match after {
-                Some(Unit::Stream(stream)) => Some(DocumentId::from(stream)),
-                _ => None,
-            };
-            for record in self.0.context.store.parked(&name.streams(), after, most).await? {
-                let unit = Unit::Stream(StreamId::new(&record.id)?);
-                found.extend(record.header.parked.map(|parked| (unit, *parked)));
-            }
-        }
-        let after = match after {
-            Some(Unit::Document(id)) => Some(id.clone()),
-            _ => None,
-        };
-        let left = most.saturating_sub(found.len());
-        for record in self.0.context.store.parked(name, after, left).await? {
-            found.extend(record.header.parked.map(|parked| (Unit::Document(record.id), *parked)));
-        }
-        Ok(found)
+        parked_units(self.store(), name, after, most).await
     }
 
     /// Retries a parked unit with the current code and unparks it. A document is folded from its

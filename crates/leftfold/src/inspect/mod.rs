@@ -7,6 +7,8 @@
 //! | `as_of` | a moment in the past of a document |
 //! | `absence` | the reasons why a document is missing |
 //! | `verify`, `plain` | compares the stored documents with a fold of the log |
+//! | `parked` | the parked units of a collection |
+//! | `inspector` | every collection of a store, without the projections' code |
 //! | `retell` | folds one document event by event, for all of these |
 //! | [`doctor`] | findings about a store and the workers on it, with advice |
 
@@ -16,6 +18,8 @@ mod changes;
 pub mod doctor;
 mod erased;
 mod explain;
+mod inspector;
+mod parked;
 mod plain;
 mod retell;
 mod status;
@@ -27,5 +31,8 @@ pub use changes::FieldChange;
 pub(crate) use erased::InspectProjection;
 pub(crate) use explain::Explaining;
 pub use explain::{Effect, Explained, Explanation, ExplanationCursor};
+pub use inspector::Inspector;
+pub(crate) use parked::parked_units;
+pub(crate) use status::stored_status;
 pub use status::{ProjectionStatus, SlowFold, Vitals};
 pub use verify::{Differing, Sample, Verified};

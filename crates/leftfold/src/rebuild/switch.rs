@@ -52,13 +52,8 @@ pub(super) async fn complete<S: Store>(
                 let to = folded(&checkpoint.mark);
                 let is_ours =
                     known.version_of(switching.to).is_none_or(|made_by| made_by == projection.fingerprint());
-                let mut caught_up = if asked || is_ours {
-                    catch_up(projection, context, switching.to, &to, stop).await?
-                } else {
-                    let at = store.checkpoint(&name.generation(switching.to)).await?.mark;
-                    at.covers(&to)
-                };
-                mutant!(SwitchBehind => caught_up = true);
+                let caught_up =
+                    reached(projection, context, switching.to, &to, asked || is_ours, stop).await?;
                 if !caught_up && !asked && !is_ours && !*stop.borrow() {
                     if begun.elapsed() > GRACE {
                         let ticket = switching.ticket;
@@ -113,6 +108,23 @@ async fn store_frozen<S: Documents>(
         CommitOutcome::Applied => Ok(true),
         CommitOutcome::Conflict(_) | CommitOutcome::Unknown(_) => Ok(false),
     }
+}
+
+/// Returns whether a generation has reached a mark, after folding it that far if this worker may.
+async fn reached<S: Store>(
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
+    number: u32,
+    to: &Mark,
+    may_fold: bool,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<bool> {
+    mutant!(SwitchBehind => return Ok(true));
+    if may_fold {
+        return catch_up(projection, context, number, to, stop).await;
+    }
+    let generation = projection.collection().generation(number);
+    Ok(context.store.checkpoint(&generation).await?.mark.covers(to))
 }
 
 /// Folds a generation that is not live until it has reached a mark. Returns `false` if told to stop

@@ -1,7 +1,7 @@
 //! A log in one store and documents in another.
 
 use crate::delegate;
-use crate::documents::Documents;
+use crate::documents::{Collection, Documents};
 use crate::error::Result;
 use crate::inspect::doctor::{Examine, Finding};
 use crate::log::{Append, Log};
@@ -54,6 +54,10 @@ impl<L: Examine, D: Examine> Examine for SplitStore<L, D> {
         let mut findings = self.log.examine().await?;
         findings.extend(self.documents.examine().await?);
         Ok(findings)
+    }
+
+    async fn collections(&self) -> Result<Vec<Collection>> {
+        self.documents.collections().await
     }
 
     async fn probe(&self) -> Result<()> {

@@ -100,6 +100,14 @@ impl Examine for Memory {
         Ok(findings)
     }
 
+    async fn collections(&self) -> Result<Vec<Collection>> {
+        let state = self.state();
+        let recorded = state.generations.iter().filter(|(_, known)| known.revision > 0);
+        let mut names: Vec<_> = recorded.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        Ok(names)
+    }
+
     async fn probe(&self) -> Result<()> {
         Ok(())
     }
