@@ -1,5 +1,7 @@
 //! Measures the cost of Leftfold as ratios to plain code in the same run.
 //!
+//! `cargo run --release -p leftfold-bench -- fold --store sqlite`
+//!
 //! Machines differ and are noisy, so no single number has a meaning. Each measurement alternates
 //! with its reference several times, and the medians are compared.
 

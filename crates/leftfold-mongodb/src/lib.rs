@@ -55,7 +55,7 @@
 //! |---------------|----------------------------------------------------|----------------------------------------------------|
 //! | `connection/` | transactions, bulk writes, reads after an election | `base`, `bulk`, `catch_up`, `query`, `transaction` |
 //! | `schema/`     | the indexes                                        | `indexes`                                          |
-//! | `encoding/`   | BSON                                               | `body`, `elements`, `ids`, `notation`, `value`     |
+//! | `encoding/`   | BSON                                               | `body`, `elements`, `ids`, `notation`              |
 //! | `append/`     | groups of concurrent appends                       | `appender`, `group`, `judge`, `queue`              |
 //! | `contents/`   | operations by the server, many changes at once     | `direct`, `together`                               |
 //! | `react/feed/` | the change stream                                  | `follow`, `stream`                                 |
@@ -88,7 +88,6 @@ use mongodb::Database;
 
 use crate::append::Appenders;
 use crate::connection::Base;
-pub use crate::encoding::value;
 pub use crate::options::Options;
 pub use crate::react::{InTransaction, MongoFeed, is_repeatable};
 

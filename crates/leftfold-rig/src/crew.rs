@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep};
 use crate::failure::Failure;
 use crate::ledger::Ledger;
 use crate::member::Member;
+use crate::messages::{Blow, Did, Order};
 use crate::role::Role;
 use crate::signals;
 use crate::store::{Kind, Place};
-use crate::words::{Blow, Did, Order};
 
 /// The time that a process has to carry out an order before the rig cancels it.
 const AIM: Duration = Duration::from_secs(2);

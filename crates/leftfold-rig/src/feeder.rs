@@ -15,9 +15,9 @@ use tokio::time::sleep;
 
 use crate::args::Process;
 use crate::failure::Failure;
+use crate::messages::{Said, say};
 use crate::process::{ended, orders, slower};
 use crate::store::{Rigged, patiently};
-use crate::words::{Said, say};
 
 /// The number of streams, `f0` and so on. Only feeders write to them.
 const STREAMS: u64 = 3;

@@ -7,7 +7,7 @@ use leftfold::{Bookmark, Log, Partition, Position};
 use leftfold_sim::dice::Dice;
 
 use crate::failure::Failure;
-use crate::words::Said;
+use crate::messages::Said;
 
 /// The responses that producers and feeders got.
 #[derive(Debug, Default)]

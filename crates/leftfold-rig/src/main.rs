@@ -1,5 +1,7 @@
-//! Runs Leftfold's workers as real processes on a real store, and kills and stops them at the worst
-//! moments.
+//! Kills and stops Leftfold's processes on a real store, and checks that nothing is lost, duplicated
+//! or swapped.
+//!
+//! `cargo run --release -p leftfold-rig --features failpoints -- --kills 60`
 //!
 //! The rig starts workers, producers, feeders, an operator and reactors as separate processes. It
 //! kills them with SIGKILL, at random moments and at named places inside a commit, an append, a
@@ -10,12 +12,13 @@
 //! that nothing is missing, and that every reaction had its effect as often as guaranteed.
 
 mod args;
+mod attack;
 mod crew;
 mod failure;
 mod feeder;
-mod hurt;
 mod ledger;
 mod member;
+mod messages;
 mod plan;
 mod points;
 mod process;
@@ -26,7 +29,6 @@ mod signals;
 mod store;
 mod tally;
 mod watch;
-mod words;
 
 use std::io;
 use std::process::ExitCode;

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use crate::crew::PATIENCE;
 use crate::failure::Failure;
 use crate::ledger::Ledger;
+use crate::messages::{Did, Order, Said};
 use crate::process::GRACE;
 use crate::role::Role;
-use crate::words::{Did, Order, Said};
 
 /// A process of the rig, killed on drop.
 pub(crate) struct Member {

@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::messages::{Blow, Order, Said, say};
 use crate::signals;
-use crate::words::{Blow, Order, Said, say};
 
 /// An order, and the points that lead to its place.
 struct Armed {

@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::Process;
 use crate::failure::Failure;
+use crate::messages::{Said, say};
 use crate::points;
 use crate::store::{Rigged, patiently};
-use crate::words::{Said, say};
 
 /// The lease of a worker: the time that a silent worker keeps others from taking over.
 pub(crate) const LEASE: Duration = Duration::from_millis(400);

@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::args::{Process, Rig};
+use crate::attack::Attacker;
 use crate::crew::{Code, Crew, pause};
 use crate::failure::Failure;
 use crate::feeder;
-use crate::hurt::Hurt;
 use crate::plan::Act;
 use crate::process;
 use crate::react;
@@ -87,7 +87,7 @@ pub(crate) async fn run<S: Rigged>(
             for (role, count) in REACTORS {
                 crew.start(role, count, Code::Any).await?;
             }
-            Hurt::new(ground, app.store(), &mut crew, &garden, (dice, tally, bar)).all(acts).await?;
+            Attacker::new(ground, app.store(), &mut crew, &garden, (dice, tally, bar)).all(acts).await?;
             ground.settle().await?;
             garden.end();
             ended(&mut gardening).await?;

@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 
+use crate::messages::Did;
 use crate::react::Done;
 use crate::store::Kind;
-use crate::words::Did;
 
 /// The counts of a run.
 #[derive(Clone, Debug, Default, Serialize)]

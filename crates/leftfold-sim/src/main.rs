@@ -1,4 +1,6 @@
-//! The command line of the simulation.
+//! Runs the simulation for many seeds, and reports each seed that violates an invariant.
+//!
+//! `cargo run --release -p leftfold-sim -- --seeds 2000`
 
 mod many;
 

@@ -159,12 +159,12 @@ async fn what_stands_still_and_what_is_parked_is_found_and_nothing_is_made() {
     store.append(stream("a"), Expected::Any, vec![entry("bad")]).await.unwrap();
     let stalled = cart(store.clone()).await;
     assert_eq!(stalled.severity, Severity::Wrong);
-    assert_eq!(stalled.found, "1 event not folded, and nobody works on it");
+    assert_eq!(stalled.found, "1 event not folded, and no worker runs");
     let app = Leftfold::on(store.clone()).projection(Counted).start().await.unwrap();
     app.caught_up().await.unwrap();
     app.stop().await;
     let parked = cart(store).await;
-    assert_eq!(parked.found, "1 document is parked, as an event could not be folded");
+    assert_eq!(parked.found, "1 document is parked because an event could not be folded");
 
     // On a file where the projection has never run, the doctor does not create it.
     let other = directory.path().join("other.db");

@@ -128,7 +128,7 @@ async fn what_is_missing_has_a_reason() {
         ("by_stream", "nothing", &["nothing: filtered: 1 of its events"]),
         ("by_stream", "parked", &["parked: parked: its event poison (parked@1) could not be folded: poison"]),
         ("by_stream", "unheard", &["filtered: filtered: the stream with its name has 1 events"]),
-        ("by_stream", "held", &["held: held: held@3 came before held@1"]),
+        ("by_stream", "held", &["held: held: held@3 arrived before held@1"]),
         ("by_stream", "nobody", &["never-routed: "]),
         // The parked stream may belong to any document.
         (

@@ -11,8 +11,8 @@ mod schema;
 mod server;
 
 use bson::doc;
-use leftfold::Result;
 use leftfold::inspect::doctor::{self, Examine, Finding};
+use leftfold::{Collection, Result};
 
 use crate::Mongo;
 use crate::error::Failure;
@@ -26,6 +26,12 @@ impl Examine for Mongo {
         findings.extend(base.run("check the indexes in", schema::look(base)).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
+    }
+
+    async fn collections(&self) -> Result<Vec<Collection>> {
+        let base = &self.inner.base;
+        let generations = base.run("list the collections of", schema::generations(base)).await?;
+        Ok(generations.into_iter().map(|(collection, _)| collection).collect())
     }
 
     async fn probe(&self) -> Result<()> {

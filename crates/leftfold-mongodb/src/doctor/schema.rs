@@ -62,7 +62,7 @@ async fn collections(base: &Base) -> Result<BTreeMap<String, Document>, Failure>
 }
 
 /// Returns the collections of projections that have run, with their live generations.
-async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
+pub(super) async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, Failure> {
     let mut found = base.db.collection::<Document>(GENERATIONS).find(doc! {}).sort(doc! { "_id": 1 }).await?;
     let mut all = Vec::new();
     while found.advance().await? {

@@ -6,7 +6,6 @@ pub(crate) mod ids;
 mod json;
 pub(crate) mod notation;
 mod number;
-pub mod value;
 
 pub(crate) use self::json::{json, text};
 pub(crate) use self::number::{limit, signed, time};

@@ -13,8 +13,8 @@ use crate::connection::{Base, MAX_IDS, batch};
 use crate::contents;
 use crate::documents::generations::LiveGeneration;
 use crate::documents::record;
+use crate::encoding::ids;
 use crate::encoding::notation::{self, Style};
-use crate::encoding::{ids, value};
 use crate::error::Failure;
 use crate::schema::records;
 
@@ -74,7 +74,7 @@ fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
         return Ok(body.into());
     }
     let json = Json::stored(notation::text(RawBsonRef::Document(stored), Style::Relaxed)?);
-    Ok(Body::typed(json, value::from_bson(Bson::Document(Document::try_from(stored)?))))
+    Ok(Body::typed(json, Bson::Document(Document::try_from(stored)?).into()))
 }
 
 impl Base {

@@ -22,10 +22,10 @@ use tokio::time::sleep;
 
 use super::book::{Book, Effect};
 use super::garden::{Item, ItemKind};
+use crate::messages::{Said, say};
 use crate::points;
 use crate::signals;
 use crate::store::Rigged;
-use crate::words::{Said, say};
 
 pub(crate) const RECORD: &str = "record";
 pub(crate) const MAIL: &str = "mail";

@@ -121,6 +121,11 @@ impl<S: Sequences + Clone> Ingest<S> {
         Router::new().route(path, post(take::<S>).fallback(other_methods)).with_state(Arc::new(self))
     }
 
+    /// Responds to a request, like the route does.
+    pub async fn respond(&self, request: Request) -> Response {
+        self.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+    }
+
     async fn answer(&self, request: Request) -> Result<Response, Problem> {
         let (parts, body) = request.into_parts();
         let body = self.read(body).await?;
@@ -248,7 +253,7 @@ impl<S: Sequences + Clone> Ingest<S> {
 }
 
 async fn take<S: Sequences + Clone>(State(ingest): State<Arc<Ingest<S>>>, request: Request) -> Response {
-    ingest.answer(request).await.unwrap_or_else(IntoResponse::into_response)
+    ingest.respond(request).await
 }
 
 /// Marks an event's data as checked, if it was.

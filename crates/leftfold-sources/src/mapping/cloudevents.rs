@@ -106,6 +106,11 @@ impl CloudEvents {
         self.delivery(said, received)
     }
 
+    /// Returns whether an attribute belongs to an event in binary mode.
+    pub(super) fn reads(attribute: &str) -> bool {
+        PREFIXES.iter().any(|prefix| attribute.starts_with(prefix))
+    }
+
     /// Maps the content of a message that is known to be structured.
     #[cfg(feature = "http")]
     pub(super) fn map_structured(&self, content: &[u8], received: Timestamp) -> Result<Delivery, Invalid> {

@@ -197,6 +197,13 @@ impl FieldMapping {
         Ok(Delivery { stream: StreamId::new(stream)?, revision, previous, entry: Arc::new(entry) })
     }
 
+    /// Returns whether a part of the event is in this attribute.
+    pub(super) fn reads(&self, attribute: &str) -> bool {
+        let parts = [&self.revision, &self.previous, &self.id, &self.kind, &self.time];
+        let mut places = parts.into_iter().flatten().chain([&self.stream]);
+        places.any(|place| matches!(place, Place::Attribute(name) if name == attribute))
+    }
+
     fn data_of(&self, found: &Found<'_>) -> Result<Json, Invalid> {
         match &self.data {
             None => Ok(Data::of(found.message)?.json),

@@ -7,8 +7,8 @@ mod probe;
 mod schema;
 mod settings;
 
-use leftfold::Result;
 use leftfold::inspect::doctor::{self, Area, Examine, Finding};
+use leftfold::{Collection, Result};
 
 use self::pages::Pages;
 use self::settings::SettingsWork;
@@ -43,6 +43,10 @@ impl Examine for Sqlite {
         findings.extend(readers.read("check the tables of", schema::look).await?);
         findings.extend(doctor::reactions(self).await);
         Ok(findings)
+    }
+
+    async fn collections(&self) -> Result<Vec<Collection>> {
+        self.inner.readers.read("list the collections of", schema::collections).await
     }
 
     async fn probe(&self) -> Result<()> {

@@ -60,7 +60,7 @@ fn expected() -> Result<Made, Failure> {
 }
 
 /// Returns the collections of projections that have run.
-fn collections(file: &Connection) -> Result<Vec<Collection>, Failure> {
+pub(super) fn collections(file: &Connection) -> Result<Vec<Collection>, Failure> {
     let mut statement = file.prepare("SELECT collection FROM leftfold_generations ORDER BY collection")?;
     let names = statement.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()?;
     let read = |name| Collection::new(name).map_err(|invalid| Failure::damaged(invalid.to_string()));

@@ -1,9 +1,14 @@
 use std::future::Future;
+use std::time::Duration;
 
+use bytes::Bytes;
+use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::*;
+use super::Webhook;
+use super::call::escaped;
+use crate::{AddressGuard, Signer, WebhookOutcome};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 

@@ -5,17 +5,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{App, Leftfold};
 use crate::error::Result;
 use crate::event::{DocumentId, Event, Partition, Position, Revision, StreamId};
-use crate::fold::{Occurrence, Pulse};
+use crate::fold::{Occurrence, Pulse, WorkerContext};
 use crate::inspect::doctor::{self, Examine, Finding};
 use crate::inspect::{
     Absence, AsOf, Differing, Explained, Explaining, Explanation, ExplanationCursor, InspectProjection,
-    ProjectionStatus, Sample, SlowFold, Verified, Vitals,
+    ProjectionStatus, Sample, SlowFold, Verified, Vitals, stored_status,
 };
 use crate::log::{Entry, Limit};
 use crate::mark::Mark;
@@ -30,43 +29,33 @@ const WORK: u64 = 64 << 20;
 impl<S: Store> App<S> {
     /// Returns the status of all projections.
     pub async fn status(&self) -> Result<Vec<ProjectionStatus>> {
-        let head = self.0.setting.store.heads().await?;
+        let head = self.0.context.store.heads().await?;
         let mut all = Vec::new();
-        for part in &self.0.parts {
-            all.push(self.status_of(part, head.clone()).await?);
+        for projection in &self.0.projections {
+            all.push(self.status_of(projection, head.clone()).await?);
         }
         Ok(all)
     }
 
-    async fn status_of(&self, part: &Arc<dyn InspectProjection<S>>, head: Mark) -> Result<ProjectionStatus> {
-        let (store, name) = (&self.0.setting.store, part.collection());
-        let checkpoint = store.checkpoint(name).await?;
-        let counts = store.count(name).await?;
-        let streams = store.count(&name.streams()).await?;
-        let pulse = part.seen();
-        let generations = store.generations(name).await?;
-        let behind_since = self.behind_since(&checkpoint.mark, &head).await?;
+    async fn status_of(
+        &self,
+        projection: &Arc<dyn InspectProjection<S>>,
+        head: Mark,
+    ) -> Result<ProjectionStatus> {
+        let stored = stored_status(&self.0.context.store, projection.collection(), head).await?;
+        let pulse = projection.seen();
         let folding = self.slow_fold(&pulse).await?;
-        let mut tally = checkpoint.tally;
+        let mut tally = stored.tally;
         tally.last_error = pulse.last_error.or(tally.last_error);
         Ok(ProjectionStatus {
-            projection: name.to_string(),
             activity: pulse.activity,
-            lag: checkpoint.mark.distance(&head),
-            position: checkpoint.mark,
-            head,
             events_per_second: pulse.events_per_second,
-            documents: counts.documents,
-            parked_documents: counts.parked,
-            parked_streams: streams.parked,
-            version: part.fingerprint().to_owned(),
-            rebuild_needed: generations.differs(part.fingerprint()),
-            generations,
+            version: projection.fingerprint().to_owned(),
+            rebuild_needed: stored.generations.differs(projection.fingerprint()),
             tally,
-            behind_since,
-            parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
             folding,
             figures: pulse.figures,
+            ..stored
         })
     }
 
@@ -81,29 +70,17 @@ impl<S: Store> App<S> {
         Ok(event.map(|event| SlowFold { event, seconds: took.as_secs() }))
     }
 
-    /// Returns the earliest time of the next unread events of all partitions after a mark.
-    async fn behind_since(&self, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
-        let (store, one) = (&self.0.setting.store, Limit { events: 1, ..Limit::default() });
-        let mut since = None;
-        for (lane, end) in head.lanes() {
-            let Some(partition) = lane.partition().filter(|_| mark.get(lane) < end) else { continue };
-            let page = store.read(partition, mark.position(partition), one).await?;
-            since = since.into_iter().chain(page.events.first().map(|event| event.time)).min();
-        }
-        Ok(since)
-    }
-
     /// Returns the state of each projection at low cost, for probes that poll.
     pub async fn vitals(&self) -> Result<Vec<Vitals>> {
         let store = self.store();
         let head = store.heads().await?;
-        let mut all = Vec::with_capacity(self.0.parts.len());
-        for part in &self.0.parts {
-            let name = part.collection();
+        let mut all = Vec::with_capacity(self.0.projections.len());
+        for projection in &self.0.projections {
+            let name = projection.collection();
             let position = store.checkpoint(name).await?.mark;
             let is_parked = !store.parked(name, None, 1).await?.is_empty()
                 || !store.parked(&name.streams(), None, 1).await?.is_empty();
-            let pulse = part.seen();
+            let pulse = projection.seen();
             all.push(Vitals {
                 projection: name.to_string(),
                 activity: pulse.activity,
@@ -126,9 +103,9 @@ impl<S: Store> App<S> {
         sample: Sample,
         mut tell: impl FnMut(Differing) + Send,
     ) -> Result<Verified> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        part.verify(&self.0.setting, live, sample, &mut tell).await
+        let projection = self.projection(collection)?;
+        let live = self.live(projection).await?;
+        projection.verify(&self.0.context, live, sample, &mut tell).await
     }
 
     /// Passes every event that made a document to `tell`, in order, with its changes. Returns
@@ -186,9 +163,9 @@ impl<S: Store> App<S> {
     /// Returns a document as of a moment: the result of folding its events up to then with the
     /// current code.
     pub async fn past(&self, collection: &str, id: &str, moment: &AsOf) -> Result<Option<Value>> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        let json = part.past(&self.0.setting, live, &DocumentId::new(id)?, moment).await?;
+        let projection = self.projection(collection)?;
+        let live = self.live(projection).await?;
+        let json = projection.past(&self.0.context, live, &DocumentId::new(id)?, moment).await?;
         Ok(json.map(|json| json.to()).transpose()?)
     }
 
@@ -215,9 +192,9 @@ impl<S: Store> App<S> {
         after: Option<&ExplanationCursor>,
         tell: &mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Result<Explaining> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        part.explain(&self.0.setting, live, &DocumentId::new(id)?, until, after, tell).await
+        let projection = self.projection(collection)?;
+        let live = self.live(projection).await?;
+        projection.explain(&self.0.context, live, &DocumentId::new(id)?, until, after, tell).await
     }
 }
 
@@ -225,14 +202,14 @@ impl<S: Store + Sequences> App<S> {
     /// Returns the reasons why a document is missing: all that can be found, at least one. For each
     /// stream, only the first few thousand events are checked.
     pub async fn why_not(&self, collection: &str, id: &str) -> Result<Vec<Absence>> {
-        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
-        let live = self.live(part).await?;
-        let mut reasons = part.why_not(&self.0.setting, live, &id).await?;
+        let (projection, id) = (self.projection(collection)?, DocumentId::new(id)?);
+        let live = self.live(projection).await?;
+        let mut reasons = projection.why_not(&self.0.context, live, &id).await?;
         if reasons == [Absence::There] {
             return Ok(reasons);
         }
         let belongs = |stream: &StreamId, revision: Revision, entry: &Entry| {
-            part.documents_of(event(stream, revision, entry)).contains(&id)
+            projection.documents_of(event(stream, revision, entry)).contains(&id)
         };
         self.held(&mut reasons, &belongs).await?;
         self.in_conflict(&mut reasons, &belongs).await?;
@@ -302,10 +279,11 @@ impl<S: Store + Sequences + Examine> App<S> {
     /// Each [finding](Finding) that is not fine says what to do; see [`doctor`]. The check changes
     /// no data. It claims the lease of an idle projection for zero time and releases it.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
-        let mut findings = doctor::look_over(&self.0.setting).await?;
-        for part in &self.0.parts {
-            let status = async || self.status_of(part, self.store().heads().await?).await;
-            findings.extend(doctor::look_at(&self.0.setting, part.collection(), status).await);
+        let WorkerContext { store, env, .. } = &self.0.context;
+        let mut findings = doctor::look_over(store, &**env).await?;
+        for projection in &self.0.projections {
+            let status = async || self.status_of(projection, store.heads().await?).await;
+            findings.extend(doctor::look_at(store, &**env, projection.collection(), status).await);
         }
         Ok(findings)
     }

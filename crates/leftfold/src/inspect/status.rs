@@ -5,9 +5,12 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::documents::{Generations, Tally};
+use crate::documents::{Collection, Generations, Tally};
+use crate::error::Result;
 use crate::fold::{Activity, Figures, Occurrence};
+use crate::log::Limit;
 use crate::mark::Mark;
+use crate::store::Store;
 
 /// The status of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -31,7 +34,7 @@ pub struct ProjectionStatus {
     /// Parked streams.
     pub parked_streams: u64,
     /// The [fingerprint](crate::Projection::fingerprint) of this process's code: its version,
-    /// unless overridden.
+    /// unless overridden. Empty if this process has no code for it.
     pub version: String,
     /// The generations of the documents, with the versions of the code that built them.
     pub generations: Generations,
@@ -67,7 +70,48 @@ impl fmt::Display for SlowFold {
     }
 }
 
-/// The state of a projection, without the costly count of its documents. [`App::status`](crate::App::status) says more.
+/// Returns the status of a collection as its store has it. What only a process with the projection's
+/// code knows is empty: its version, its activity and its measurements.
+pub(crate) async fn stored_status<S: Store>(
+    store: &S,
+    name: &Collection,
+    head: Mark,
+) -> Result<ProjectionStatus> {
+    let checkpoint = store.checkpoint(name).await?;
+    let counts = store.count(name).await?;
+    let streams = store.count(&name.streams()).await?;
+    let generations = store.generations(name).await?;
+    let behind_since = behind_since(store, &checkpoint.mark, &head).await?;
+    Ok(ProjectionStatus {
+        projection: name.to_string(),
+        lag: checkpoint.mark.distance(&head),
+        position: checkpoint.mark,
+        head,
+        documents: counts.documents,
+        parked_documents: counts.parked,
+        parked_streams: streams.parked,
+        generations,
+        tally: checkpoint.tally,
+        behind_since,
+        parked_since: [counts.parked_since, streams.parked_since].into_iter().flatten().min(),
+        ..ProjectionStatus::default()
+    })
+}
+
+/// Returns the earliest time of the next unread events of all partitions after a mark.
+async fn behind_since<S: Store>(store: &S, mark: &Mark, head: &Mark) -> Result<Option<Timestamp>> {
+    let one = Limit { events: 1, ..Limit::default() };
+    let mut since = None;
+    for (lane, end) in head.lanes() {
+        let Some(partition) = lane.partition().filter(|_| mark.get(lane) < end) else { continue };
+        let page = store.read(partition, mark.position(partition), one).await?;
+        since = since.into_iter().chain(page.events.first().map(|event| event.time)).min();
+    }
+    Ok(since)
+}
+
+/// The state of a projection, without the costly count of its documents.
+/// [`App::status`](crate::App::status) says more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vitals {
     /// The name of the projection.

@@ -6,35 +6,18 @@
 //! such document and runs it. It works in one process or in many; some processes may only plan and
 //! others only run.
 
-mod claims;
-mod context;
-mod events;
-mod filter;
-mod finish;
-mod heartbeat;
-mod loader;
-mod planner;
-mod quarantine;
-mod reacting;
-mod reaction;
+mod define;
+mod handler;
+mod plan;
 mod reactor;
-mod retry;
-mod runner;
-mod running;
-mod shared;
+mod run;
 mod store;
 mod task;
-mod value;
-mod watch;
 
-pub use context::{Context, Lock, NotCurrent};
-pub use filter::Filter;
-pub(crate) use planner::place_name;
-pub use reacting::{ReactorCounts, ReactorHandle};
-pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
-pub use reactor::{Reactor, Registration};
-pub(crate) use retry::later;
-pub use retry::{Every, Retry};
+pub use define::{Cleanup, Draft, Every, HandlerError, Reaction, Retry};
+pub use handler::{Context, Lock, NotCurrent};
+pub use leftfold_filter::{Decimal, Error as FilterError, Fields, Filter, Paths, Value};
+pub use reactor::{Reactor, ReactorCounts, ReactorHandle, Registration};
 pub use store::{
     Body, Comparing, Depth, DocumentFeed, DocumentSource, DueTasks, ExternalCollection, FeedChanges,
     FeedItem, FoundDocument, FoundDocuments, Query, ReactionStore, Registered, TaskChange, WantedTasks,
@@ -43,5 +26,6 @@ pub use task::{
     Ended, Evolution, Loser, Observation, Rules, Run, RunOutcome, State, StreamProgress, Suspicion, Task,
     TaskKey, TaskMoment,
 };
-pub use value::{Decimal, Fields, Value};
-pub use watch::Paths;
+
+pub(crate) use define::later;
+pub(crate) use plan::planner::place_name;

@@ -2,90 +2,22 @@
 
 use std::time::Duration;
 
-use leftfold::DocumentId;
 use leftfold::react::{Ended, State as Is, Suspicion, Task};
 use tokio::time::Instant;
 
-use super::{Sometimes, State, Wrote};
+use super::nodes::{Node, name_of};
+use super::sometimes::Sometimes;
+use super::state::State;
+use super::tasks::Wrote;
 
 /// The number of times a task may be lost before it runs alone. `EXCUSES` is the number of excused
 /// losses.
 const LEVELS: u32 = 3;
 const EXCUSES: u8 = 3;
 
-/// Returns the node that has claimed a task. Workers append a number to its name.
-pub(super) fn node_of(task: &Task) -> Option<&str> {
-    Some(name_of(task.owner.as_deref()?))
-}
-
-/// Returns the node's name from a worker's name.
-pub(super) fn name_of(worker: &str) -> &str {
-    worker.rsplit_once('-').map_or(worker, |(name, _)| name)
-}
-
-/// Returns whether a lost claim counts as an attempt.
-fn is_counted(before: &Task, after: &Task) -> bool {
-    before.state == Is::Running && after.attempts > 0 && after.attempts == before.attempts
-}
-
 impl State {
-    pub(super) fn trouble(&mut self, name: &str, most: Duration, weight: u32) {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.troubles.push((Instant::now() + most, weight));
-        }
-    }
-
-    /// Returns whether a document ever had this value.
-    pub(super) fn was(&self, id: &DocumentId, watched: &str) -> bool {
-        let states = self.documents.get(id).into_iter().flatten();
-        states
-            .filter_map(|(_, document)| document.as_ref()?.get("value"))
-            .any(|value| format!("{value}") == watched)
-    }
-
-    /// Checks a change of an existing task.
-    pub(super) fn changed(
-        &mut self,
-        wrong: &mut Vec<String>,
-        before: &Task,
-        after: &Task,
-        by: &str,
-        how: Wrote,
-    ) {
-        let what = format!("{}/{}", before.key.reaction, before.key.document);
-        let is_claimed = |task: &Task| matches!(task.state, Is::Running | Is::Changed);
-        if after.epoch < before.epoch || after.generation < before.generation {
-            wrong.push(format!("I12: {what} went back"));
-        }
-        if is_claimed(before) && !is_claimed(after) {
-            return self.ended(wrong, before, after, by, how);
-        }
-        if after.epoch > before.epoch {
-            return self.claimed(wrong, before, after, by);
-        }
-        if after.suspicion < before.suspicion {
-            self.sometimes[Sometimes::Acquitted as usize] += 1;
-        }
-        let code = self.nodes.get(by).map_or(0, |node| node.code);
-        let known = self.tasks.entry(before.key.clone()).or_default();
-        if is_claimed(after) && after.due != before.due {
-            known.renewed = Some(Instant::now());
-        }
-        if after.generation > before.generation {
-            known.needs.insert(after.generation, code);
-            if known.done.contains(&after.generation) {
-                wrong.push(format!("I5: the generation {} of {what} is used again", after.generation));
-            }
-        } else if by == "operator" || before.state == Is::Failed && after.state == Is::Pending {
-            *known.retried.entry(after.generation).or_default() += 1;
-            self.sometimes[Sometimes::ByHand as usize] += 1;
-        } else if after.state == Is::Done && before.state != Is::Done {
-            wrong.push(format!("I12: {what} is done without a run"));
-        }
-    }
-
     /// Checks a claim of a task.
-    fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
+    pub(super) fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let offered = self.offered.get(&(by.to_owned(), before.key.clone())).copied();
         let holdup = self.holdups.get(&before.key.reaction).cloned().unwrap_or_default();
@@ -149,7 +81,7 @@ impl State {
         }
         let owner = node_of(before).unwrap_or_default();
         let claim = (before.key.clone(), before.epoch);
-        let is_gone = self.nodes.get(owner).is_none_or(super::Node::is_gone);
+        let is_gone = self.nodes.get(owner).is_none_or(Node::is_gone);
         if counts && is_gone && before.excused < EXCUSES && self.company.contains(&claim) {
             wrong.push(format!("I14: {what} was lost beside others, and that counts as an attempt"));
         }
@@ -181,7 +113,14 @@ impl State {
     }
 
     /// Checks the end of a claim.
-    fn ended(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str, how: Wrote) {
+    pub(super) fn ended(
+        &mut self,
+        wrong: &mut Vec<String>,
+        before: &Task,
+        after: &Task,
+        by: &str,
+        how: Wrote,
+    ) {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let new = after.history.last().filter(|_| after.history.len() > before.history.len());
         let outcome = new.map(|run| run.outcome);
@@ -245,4 +184,14 @@ impl State {
         }
         known.running = None;
     }
+}
+
+/// Returns the node that has claimed a task. Workers append a number to its name.
+pub(super) fn node_of(task: &Task) -> Option<&str> {
+    Some(name_of(task.owner.as_deref()?))
+}
+
+/// Returns whether a lost claim counts as an attempt.
+fn is_counted(before: &Task, after: &Task) -> bool {
+    before.state == Is::Running && after.attempts > 0 && after.attempts == before.attempts
 }

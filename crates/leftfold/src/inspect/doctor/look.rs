@@ -10,11 +10,10 @@ use tokio::time::sleep;
 use super::finding::{Area, Finding};
 use super::{Examine, judge};
 use crate::documents::{Checkpoint, Claim, Collection, Documents};
-use crate::env::event_id;
+use crate::env::{Env, event_id};
 use crate::error::Result;
 use crate::event::{Partition, Position};
 use crate::fold::Activity;
-use crate::fold::WorkerContext;
 use crate::inspect::ProjectionStatus;
 use crate::log::Limit;
 use crate::react::{DocumentSource, ReactionStore, place_name};
@@ -23,9 +22,9 @@ use crate::store::Store;
 
 /// Examines the store, the deliveries that wait before its log, and the clocks of the writers.
 pub(crate) async fn look_over<S: Store + Sequences + Examine>(
-    setting: &WorkerContext<S>,
+    store: &S,
+    env: &dyn Env,
 ) -> Result<Vec<Finding>> {
-    let WorkerContext { store, env, .. } = setting;
     let mut findings =
         vec![Finding::fine(Area::Versions, "Leftfold", concat!("version ", env!("CARGO_PKG_VERSION")))];
     findings.extend(store.examine().await?);
@@ -35,7 +34,7 @@ pub(crate) async fn look_over<S: Store + Sequences + Examine>(
     }
     match Sequencer::new(store.clone()).status().await {
         Ok(status) => findings.extend(judge::sequence(&status, env.now())),
-        Err(error) => findings.push(Finding::failed(Area::Sequence, "what waits", &error)),
+        Err(error) => findings.push(Finding::failed(Area::Sequence, "held events", &error)),
     }
     Ok(findings)
 }
@@ -57,26 +56,27 @@ async fn newest<S: Store>(store: &S) -> Result<Option<Timestamp>> {
 
 /// Examines a projection, or reports that it has never run on the store.
 pub(crate) async fn look_at<S: Store>(
-    setting: &WorkerContext<S>,
+    store: &S,
+    env: &dyn Env,
     name: &Collection,
     status: impl AsyncFnOnce() -> Result<ProjectionStatus>,
 ) -> Vec<Finding> {
     let look = async {
-        let generations = setting.store.generations(name).await?;
-        if generations.revision == 0 && setting.store.checkpoint(name).await? == Checkpoint::default() {
+        let generations = store.generations(name).await?;
+        if generations.revision == 0 && store.checkpoint(name).await? == Checkpoint::default() {
             return Ok(vec![judge::never_run(name.as_str())]);
         }
         let status = status().await?;
-        let mut hands = hands(setting, name, &status).await?;
-        if hands == judge::Hands::Somebody && status.lag > 0 && is_still(setting, name, &status).await? {
+        let mut hands = hands(store, env, name, &status).await?;
+        if hands == judge::Hands::Somebody && status.lag > 0 && is_still(store, name, &status).await? {
             hands = judge::Hands::Stuck;
         }
         let building = match &status.generations.building {
-            Some(building) => Some(claimed(setting, &name.generation(building.number)).await?),
+            Some(building) => Some(claimed(store, env, &name.generation(building.number)).await?),
             None => None,
         };
         let mut findings = judge::projection(&status, hands, building);
-        findings.extend(damaged(setting, name).await?);
+        findings.extend(damaged(store, name).await?);
         Ok(findings)
     };
     let looked: Result<Vec<Finding>> = look.await;
@@ -85,16 +85,17 @@ pub(crate) async fn look_at<S: Store>(
 
 /// Looks for unreadable documents among the first of a collection: examining all would take as long
 /// as verifying.
-async fn damaged<S: Store>(setting: &WorkerContext<S>, name: &Collection) -> Result<Option<Finding>> {
+async fn damaged<S: Store>(store: &S, name: &Collection) -> Result<Option<Finding>> {
     const LOOKED_AT: usize = 1_000;
     const BYTES: usize = 8 << 20;
-    let (records, _) = setting.store.scan_page(name, None, LOOKED_AT, BYTES).await?;
+    let (records, _) = store.scan_page(name, None, LOOKED_AT, BYTES).await?;
     let damaged = records.iter().filter_map(|record| Some((&record.id, record.body.as_ref()?.damage()?)));
     Ok(judge::damaged(name.as_str(), damaged))
 }
 
 async fn hands<S: Store>(
-    setting: &WorkerContext<S>,
+    store: &S,
+    env: &dyn Env,
     name: &Collection,
     status: &ProjectionStatus,
 ) -> Result<judge::Hands> {
@@ -103,21 +104,17 @@ async fn hands<S: Store>(
         Activity::CatchingUp | Activity::Live => Ok(judge::Hands::Somebody),
         // If there is nothing to do, no worker needs to be active.
         _ if status.lag == 0 && status.generations.switching.is_none() => Ok(judge::Hands::Nobody),
-        Activity::Stopped | Activity::Standby => claimed(setting, name).await,
+        Activity::Stopped | Activity::Standby => claimed(store, env, name).await,
     }
 }
 
 /// Returns whether a projection makes no progress although it has events to fold.
-async fn is_still<S: Store>(
-    setting: &WorkerContext<S>,
-    name: &Collection,
-    status: &ProjectionStatus,
-) -> Result<bool> {
+async fn is_still<S: Store>(store: &S, name: &Collection, status: &ProjectionStatus) -> Result<bool> {
     const LOOKS: u32 = 15;
     const PAUSE: Duration = Duration::from_millis(200);
     for _ in 0..LOOKS {
         sleep(PAUSE).await;
-        if setting.store.checkpoint(name).await?.mark != status.position {
+        if store.checkpoint(name).await?.mark != status.position {
             return Ok(false);
         }
     }
@@ -126,12 +123,12 @@ async fn is_still<S: Store>(
 
 /// Returns whether a worker has the lease of a projection. Claims it with zero length, and releases
 /// it.
-async fn claimed<S: Documents>(setting: &WorkerContext<S>, name: &Collection) -> Result<judge::Hands> {
-    let owner = format!("doctor {}", event_id(&*setting.env));
-    match setting.store.claim(name, &owner, Duration::ZERO).await? {
+async fn claimed<S: Documents>(store: &S, env: &dyn Env, name: &Collection) -> Result<judge::Hands> {
+    let owner = format!("doctor {}", event_id(env));
+    match store.claim(name, &owner, Duration::ZERO).await? {
         Claim::Theirs { .. } => Ok(judge::Hands::Somebody),
         Claim::Ours => {
-            setting.store.release(name, &owner).await?;
+            store.release(name, &owner).await?;
             Ok(judge::Hands::Nobody)
         }
     }

@@ -34,11 +34,12 @@ pub use judge::clock;
 pub use look::reactions;
 pub(crate) use look::{look_at, look_over};
 
+use crate::documents::Collection;
 use crate::error::Result;
 
 /// A store that the doctor can examine.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be looked over by the doctor",
+    message = "the doctor can't examine `{Self}`",
     label = "implement `leftfold::inspect::doctor::Examine` for it"
 )]
 pub trait Examine: Send + Sync {
@@ -48,6 +49,9 @@ pub trait Examine: Send + Sync {
     ///
     /// No finding contains a password, or a URL that may contain one.
     fn examine(&self) -> impl Future<Output = Result<Vec<Finding>>> + Send;
+
+    /// Returns the collections of all projections that have run on the store, by name.
+    fn collections(&self) -> impl Future<Output = Result<Vec<Collection>>> + Send;
 
     /// Checks that the store can be read and written now. This is called several times a second, so
     /// it must be cheap. It may hang if the store does: callers use a short timeout.

@@ -150,13 +150,13 @@ impl DocumentFeed for MemoryFeed {
         let state = self.memory.state();
         let reacting = &state.reacting;
         let Some(from) = at.checked_sub(reacting.forgotten) else {
-            return Ok(FeedItem::Lost("the changes were forgotten".to_owned()));
+            return Ok(FeedItem::Lost("the changes are no longer kept".to_owned()));
         };
         let mut changes = FeedChanges::default();
         let new = reacting.journal.get(from..).unwrap_or_default().iter().take(most.max(1));
         self.at += new.len();
         for (on, id) in new.filter(|(on, _)| self.on.contains(on)) {
-            let Some(id) = id else { return Ok(FeedItem::Lost(format!("{on} was made anew"))) };
+            let Some(id) = id else { return Ok(FeedItem::Lost(format!("{on} was created again"))) };
             changes.documents.entry(on.clone()).or_default().insert(id.clone());
         }
         changes.through = self.at.to_string();
