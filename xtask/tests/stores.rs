@@ -1,4 +1,4 @@
-//! The stores look alike: the same traits, and the same parts of them, are in files of the same name.
+//! The stores look alike: the same parts of the same traits are in files of the same name.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod sources;
@@ -83,8 +83,8 @@ fn implemented(line: &str) -> Option<&str> {
     name.split('<').next()?.rsplit("::").next()
 }
 
-/// Returns the rows of the two tables of modules in a store's documentation: the shared modules, and
-/// its own.
+/// Returns the rows of the two tables of modules in a store's documentation: those of all stores,
+/// and its own.
 fn tables(store: &str) -> [Vec<String>; 2] {
     let text = fs::read_to_string(crates().join(store).join("src/lib.rs")).unwrap();
     let (_, modules) = text.split_once("//! # Modules\n").unwrap();

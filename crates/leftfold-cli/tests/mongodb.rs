@@ -151,7 +151,7 @@ async fn the_doctor_finds_what_is_missing_and_makes_nothing() {
     said.says("→ check the database's name");
     shop(&place).await;
     place.run_with_code(&["parked", "retry", "--all"]).exits(0);
-    place.run(&["doctor"]).exits(0).says("oplog        how far back it goes: ").says("0 wrong, 1 notice");
+    place.run(&["doctor"]).exits(0).says("oplog        window: ").says("0 wrong, 1 notice");
     let events = place.open().await.database().collection::<bson::Document>("leftfold.events");
     events.drop_index("leftfold_id").await.unwrap();
     for _ in 0..2 {

@@ -1,7 +1,7 @@
 //! The journal of changes: places that it no longer has, and its bounds.
 //!
-//! The bugs this guards against: a feed that resumes at a place although later entries are gone, and
-//! a journal that grows forever.
+//! The bugs this guards against: a feed that resumes at a place although later entries are gone,
+//! and a journal that grows forever.
 
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 

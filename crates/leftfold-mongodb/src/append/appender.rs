@@ -1,9 +1,9 @@
 //! The task that appends to a partition.
 //!
-//! It takes all queued requests, assigns revisions and positions, and writes the head and all events
-//! in one transaction. It does not check first whether an event exists: the unique indexes report
-//! that, and only then the task reads. The task caches the last revision of each stream. Streams
-//! only grow, so a cached revision that is too low collides with a stored one.
+//! It takes all queued requests, assigns revisions and positions, and writes the head and all
+//! events in one transaction. It does not check first whether an event exists: the unique indexes
+//! report that, and only then the task reads. The task caches the last revision of each stream.
+//! Streams only grow, so a cached revision that is too low collides with a stored one.
 //!
 //! To resolve an unknown outcome, the task writes the same events again. That write fails if they
 //! are stored, and waits for the head if their transaction is still open.

@@ -101,8 +101,8 @@ impl Base {
         Ok(Arc::new(Commit { advance, changes }))
     }
 
-    /// Stores the generations of a collection, if their revision is still `seen`. The view follows a
-    /// switch.
+    /// Stores the generations of a collection, if their revision is still `seen`. The view follows
+    /// a switch.
     pub(super) async fn put_generations(
         &self,
         collection: &Collection,

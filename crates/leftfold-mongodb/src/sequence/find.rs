@@ -1,7 +1,7 @@
 //! Events by place or id, in the log and held, and pages of held events.
 //!
-//! Events found or held at a place must not be older than earlier reads, because the caller combines
-//! them.
+//! Events found or held at a place must not be older than earlier reads, because the caller
+//! combines them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The totals of a partition: its held events and conflicts, and the sequencer's counts. They are in
-//! the head of the partition.
+//! The totals of a partition: its held events and conflicts, and the sequencer's counts. They are
+//! in the head of the partition.
 
 use std::collections::BTreeMap;
 

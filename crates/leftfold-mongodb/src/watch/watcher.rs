@@ -1,8 +1,8 @@
 //! Commits of other processes, by a change stream.
 //!
 //! While only runners wait, the stream covers just the wake-up counter, which is cheaper for the
-//! server. Otherwise it also covers the heads and the checkpoints. Where a change stream fails, as on
-//! a standalone server, the watcher polls instead.
+//! server. Otherwise it also covers the heads and the checkpoints. Where a change stream fails, as
+//! on a standalone server, the watcher polls instead.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

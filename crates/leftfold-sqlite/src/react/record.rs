@@ -30,7 +30,7 @@ pub(super) fn name(state: State) -> &'static str {
 pub(super) fn state(row: &Row<'_>, column: usize) -> Result<State, Failure> {
     let text = row.get_ref(column)?.as_str()?;
     let state = STATES.into_iter().find(|state| name(*state) == text);
-    state.ok_or_else(|| Failure::damaged(format!("a task has the state {text:?}")))
+    state.ok_or_else(|| Failure::damaged(format!("a task has the unknown state {text:?}")))
 }
 
 /// Converts a time for storage, rounded up.

@@ -1,8 +1,8 @@
 //! Leftfold's tables: their definitions and their format.
 //!
 //! Their names begin with `leftfold_`, and `leftfold_meta` stores their format, so that they can
-//! share a file with an application. Only in a file that Leftfold creates does the header also store
-//! the format.
+//! share a file with an application. Only in a file that Leftfold creates does the header also
+//! store the format.
 
 mod create;
 mod definitions;
