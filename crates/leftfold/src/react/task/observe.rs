@@ -7,7 +7,7 @@ use super::rules::{Rules, TaskMoment};
 use super::size::{cut, kept};
 use crate::json::Json;
 use crate::mutant;
-use crate::react::define::later;
+use crate::react::time::later;
 
 /// The prefix of the error of a task whose document can't be read.
 const UNREADABLE: &str = "the document can't be read: ";
