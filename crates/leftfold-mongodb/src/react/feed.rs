@@ -436,7 +436,7 @@ impl Source {
         let id = change.get_document("documentKey")?.get("_id")?;
         let id = id.ok_or_else(|| Failure::damaged("it names no document"))?;
         Ok(match (on, id) {
-            (DocumentSource::Plain(_), id) => Noted::Document(on, ids::of(id)?),
+            (DocumentSource::External(_), id) => Noted::Document(on, ids::of(id)?),
             (DocumentSource::Projection(_), bson::RawBsonRef::String(id)) => {
                 Noted::Document(on, DocumentId::stored(id))
             }

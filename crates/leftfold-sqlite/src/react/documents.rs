@@ -15,7 +15,7 @@ const PLAIN: &str =
 pub(super) fn table(file: &Connection, on: &DocumentSource) -> Result<String, Failure> {
     Ok(match on {
         DocumentSource::Projection(collection) => collections::table(&generations::stored(file, collection)?),
-        DocumentSource::Plain(plain) => format!("\"{}\"", plain.as_str()),
+        DocumentSource::External(collection) => format!("\"{}\"", collection.as_str()),
     })
 }
 
@@ -80,7 +80,7 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
     }
     Ok(Some(match (on, value.as_str()) {
         (DocumentSource::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
-        (DocumentSource::Plain(_), Ok(text)) => match Json::parse(text) {
+        (DocumentSource::External(_), Ok(text)) => match Json::parse(text) {
             Ok(json) => Ok(json.into()),
             Err(error) => Err(format!("the column body: {error}")),
         },
@@ -90,7 +90,7 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
 
 fn prepare<'c>(file: &'c Connection, on: &DocumentSource, sql: &str) -> Result<CachedStatement<'c>, Failure> {
     file.prepare_cached(sql).map_err(|error| match on {
-        DocumentSource::Plain(_) if error.to_string().starts_with("no such ") => {
+        DocumentSource::External(_) if error.to_string().starts_with("no such ") => {
             Failure::refused(PLAIN, format!("{on} can't be read: {error}"))
         }
         _ => error.into(),
@@ -98,9 +98,9 @@ fn prepare<'c>(file: &'c Connection, on: &DocumentSource, sql: &str) -> Result<C
 }
 
 /// Refuses anything that is not a table of documents.
-pub(crate) fn check(connection: &Connection, plain: &ExternalCollection) -> Result<(), Failure> {
+pub(crate) fn check(connection: &Connection, collection: &ExternalCollection) -> Result<(), Failure> {
     let refuse = |advice, report| Err(Failure::refused(advice, report));
-    let name = plain.as_str();
+    let name = collection.as_str();
     let sql =
         "SELECT name, type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')";
     let found = connection

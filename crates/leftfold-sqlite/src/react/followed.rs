@@ -103,7 +103,7 @@ impl Work for FollowWork {
         for on in &self.0 {
             match on {
                 DocumentSource::Projection(collection) => collections::make(tx.connection, collection)?,
-                DocumentSource::Plain(plain) => documents::check(tx.connection, plain)?,
+                DocumentSource::External(collection) => documents::check(tx.connection, collection)?,
             }
             let mut is_new = false;
             for (name, sql) in triggers(tx.connection, on)? {

@@ -62,7 +62,7 @@ impl Reaction {
         let kinds = types.into_iter().map(EventKind::new).collect::<Result<Vec<_>, _>>();
         let wanted = kinds.and_then(|kinds| {
             if kinds.is_empty() {
-                Err(Invalid::new("event types", "", "at least one"))
+                Err(Invalid::new("event types", "", "at least one event type"))
             } else {
                 Ok(Wanted { kinds, from_start: false })
             }
@@ -71,12 +71,13 @@ impl Reaction {
     }
 
     /// Begins a recurring reaction. Of all processes that define it, one runs it at a time. It is a
-    /// task like any other, with retries and history, and [`retry`](crate::react::ReactorHandle::retry)
-    /// runs it now.
+    /// task like any other, with retries and history, and
+    /// [`retry`](crate::react::ReactorHandle::retry) runs it now.
     ///
     /// ```
     /// # use leftfold::react::{Every, Reaction};
-    /// let report = Reaction::every(Every::cron("0 6 * * 1 UTC")?, "weekly-report").run(async |ctx| {
+    /// let weekly = Every::cron("0 6 * * 1 UTC")?;
+    /// let report = Reaction::every(weekly, "weekly-report").run(async |ctx| {
     ///     println!("number {}", ctx.epoch());
     ///     Ok(())
     /// });
@@ -86,14 +87,14 @@ impl Reaction {
         Draft::every(every, name)
     }
 
-    /// Checks that the definition is valid. [`Reactor::register`](crate::react::Reactor::register) rejects
-    /// an invalid reaction.
+    /// Checks that the definition is valid. [`Reactor::register`](crate::react::Reactor::register)
+    /// rejects an invalid reaction.
     pub fn check(&self) -> Result<(), Invalid> {
         self.0.as_ref().map(drop).map_err(Clone::clone)
     }
 
     /// Begins a reaction to documents of a collection that any program writes to.
     pub fn on_plain<D: DeserializeOwned>(collection: &str, name: &str) -> Draft<D> {
-        Draft::new(ExternalCollection::new(collection).map(DocumentSource::Plain).map(Some), name)
+        Draft::new(ExternalCollection::new(collection).map(DocumentSource::External).map(Some), name)
     }
 }
