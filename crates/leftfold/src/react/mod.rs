@@ -3,8 +3,8 @@
 //!
 //! A [`Reaction`] selects documents, by closures or as data ([`Filter`] in MongoDB's query
 //! language, [`Paths`] to watch), and defines a handler. A [`Reactor`] plans a [`Task`] for each
-//! such document and runs it. It works in one process or in many; some processes may only plan and
-//! others only run.
+//! such document and runs it. It works in one process or in many; some processes may only
+//! plan, and some only run.
 //!
 //! | module | purpose |
 //! | --- | --- |

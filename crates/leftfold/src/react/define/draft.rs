@@ -125,15 +125,15 @@ impl<D> Draft<D> {
         Self { rules: Rules { history: runs, ..self.rules }, ..self }
     }
 
-    /// Sets the version of the handler, 1 by default, and what a new version does with tasks that
-    /// an older one ended. Processes with older code never run tasks that need newer code.
+    /// Sets the version of the handler, 1 by default, and the effect of a new version on tasks
+    /// that an older one ended. Processes with older code never run tasks that need newer code.
     pub fn version(self, version: u32, evolution: Evolution) -> Self {
         Self { rules: Rules { version, ..self.rules }, evolution, ..self }
     }
 
-    /// Sets how long a claim lasts without renewal before others may take it over; the default is
-    /// 4.5 seconds. The runner renews it while the handler runs. A handler that blocks the runtime
-    /// for longer loses its claim.
+    /// Sets how long a claim lasts without renewal before another worker may take it over; the
+    /// default is 4.5 seconds. The runner renews it while the handler runs. A handler that blocks
+    /// the runtime for longer loses its claim.
     pub fn visibility(self, silence: Duration) -> Self {
         Self { rules: Rules { visibility: silence, ..self.rules }, ..self }
     }
@@ -148,12 +148,12 @@ impl<D> Draft<D> {
                 "1 to 100 letters, digits, _, - and .",
             ));
         }
-        let refuse = |what: &str, value: String, expected: &str| {
-            Err(Invalid::new("reaction", &format!("{} ({what} {value})", self.name), expected))
+        let refuse = |setting: &str, value: String, expected: &str| {
+            Err(Invalid::new("reaction", &format!("{} ({setting} {value})", self.name), expected))
         };
         let Rules { debounce, at_most, visibility, version, history, .. } = &self.rules;
         if at_most < debounce {
-            return refuse("at most", format!("{at_most:?}"), "no less than the debounce");
+            return refuse("at_most", format!("{at_most:?}"), "at least the debounce");
         }
         if *visibility < Duration::from_millis(100) {
             return refuse("visibility", format!("{visibility:?}"), "at least 100 milliseconds");

@@ -124,7 +124,11 @@ impl Retry {
             return refuse("jitter of a retry policy", self.jitter.to_string(), "a share from 0 to 1");
         }
         if self.attempts == Some(0) {
-            return refuse("attempts of a retry policy", "0".to_owned(), "at least 1: the first one counts");
+            return refuse(
+                "attempts of a retry policy",
+                "0".to_owned(),
+                "at least 1, because the first attempt counts",
+            );
         }
         match &self.schedule {
             Schedule::Series(waits) if waits.is_empty() => {
@@ -135,7 +139,7 @@ impl Retry {
                 refuse(
                     "waits of a retry policy",
                     value,
-                    "more than nothing, and the first no longer than the most",
+                    "a first wait above zero, and no longer than the longest wait",
                 )
             }
             Schedule::Exponential { factor, .. } if !(1.0..=1_000.0).contains(factor) => {

@@ -63,8 +63,8 @@ impl<D> Context<D> {
     /// from the [document](Self::document) instead: it is the one that the task was planned for.
     pub fn watched<W: DeserializeOwned>(&self) -> Result<W> {
         if is_hash(&self.run.task.watched) {
-            let expected = "at most 16 KiB of watched values; read larger ones from the document";
-            return Err(Invalid::new("watched", self.run.task.watched.as_str(), expected).into());
+            let expected = "at most 16 KiB; read larger values from the document";
+            return Err(Invalid::new("watched values", self.run.task.watched.as_str(), expected).into());
         }
         Ok(self.run.task.watched.to()?)
     }
@@ -107,9 +107,9 @@ impl<D> Context<D> {
     }
 
     /// Stops every process from beginning runs of this reaction until an operator
-    /// [resumes](crate::react::ReactorHandle::resume) it. The reason is stored; handlers that already run
-    /// continue. Use it for problems that only people can fix. To have this task run again
-    /// afterwards, [defer](Self::defer) it too.
+    /// [resumes](crate::react::ReactorHandle::resume) it. The reason is stored. Handlers that already
+    /// run continue. Use it for problems that only people can fix. To run this task again afterwards,
+    /// [defer](Self::defer) it too.
     pub async fn pause(&self, reason: &str) -> Result<()> {
         self.run.store.pause(&self.run.definition.name, reason).await
     }
@@ -146,7 +146,8 @@ impl<D> Context<D> {
     pub fn lost(&self) -> Error {
         let TaskKey { reaction, document } = &self.run.task.key;
         let message = format!(
-            "completing {reaction} for {document} in a transaction: another process has taken the task over; do not commit it"
+            "completing {reaction} for {document} in a transaction: another process has taken the task over; \
+             do not commit it"
         );
         Error::new(Kind::Conflict, message)
     }
@@ -190,7 +191,11 @@ impl<D: DeserializeOwned> Context<D> {
                 body.json().to().map_err(NotCurrent::Undecodable)
             }
             Some(Err(reason)) => {
-                let invalid = Invalid::new("document", task.key.document.as_str(), reason);
+                let invalid = Invalid::new(
+                    "document",
+                    task.key.document.as_str(),
+                    format!("a readable body: {reason}"),
+                );
                 Err(NotCurrent::Undecodable(invalid))
             }
             _ => {

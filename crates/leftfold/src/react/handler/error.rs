@@ -49,7 +49,7 @@ pub enum NotCurrent {
     #[error("the document is not, or no longer, what the task was planned for")]
     Stale,
     /// The document can't be decoded as the handler's type.
-    #[error("the document is not of the type that is asked for: {0}")]
+    #[error("the document can't be decoded as the handler's type: {0}")]
     Undecodable(Invalid),
     /// The store could not read the document.
     #[error(transparent)]

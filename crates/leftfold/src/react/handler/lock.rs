@@ -40,11 +40,11 @@ impl Lock {
                         is_gone.send_replace(true);
                         return;
                     }
-                    Err(error) => tracing::warn!(%error, name, "could not keep a lock; trying again"),
+                    Err(error) => tracing::warn!(%error, name, "could not renew a lock; trying again"),
                 }
             }
             if let Err(error) = store.give_lease(name.clone(), owner).await {
-                tracing::warn!(%error, name, "could not give a lock back; it ends by itself");
+                tracing::warn!(%error, name, "could not release a lock; it expires");
             }
         });
         Ok(Some(Self { number, lost, _keeper: keeper }))

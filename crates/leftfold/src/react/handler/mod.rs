@@ -2,7 +2,7 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
-//! | `context` | everything that a handler can ask and do |
+//! | `context` | the document, the task, and the operations of a handler |
 //! | `lock` | locks across processes |
 //! | `error` | errors of handlers |
 //! | `attempt` | one run of a task, shared by its handler and its runner |

@@ -81,7 +81,8 @@ impl<S: ReactionStore> Shared<S> {
         self.compare_tasks(definition, None).await
     }
 
-    /// Schedules the task of a recurring reaction. Returns whether to repeat that.
+    /// Schedules the task of a recurring reaction. Returns where to continue, if it
+    /// must be repeated.
     async fn compare_times(&self, definition: &Definition, every: &Every) -> Result<Option<Comparing>> {
         let key = TaskKey { reaction: definition.name.clone(), document: DocumentId::new(TIMED)? };
         let task = self.store.load_tasks(vec![key.clone()]).await?.pop();

@@ -100,8 +100,10 @@ async fn lead<S: ReactionStore>(
 
 fn decode(name: &str, place: &str) -> Result<Mark> {
     serde_json::from_str(place).map_err(|error| {
-        Error::new(Kind::Format, format!("reading the place of {name}: {place:?} is no mark"))
-            .with_source(error)
+        let message = format!(
+            "reading the place of {name}: {place:?} is damaged, or of a newer version; upgrade leftfold"
+        );
+        Error::new(Kind::Format, message).with_source(error)
     })
 }
 

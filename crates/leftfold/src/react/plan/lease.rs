@@ -1,4 +1,4 @@
-//! Leases: one process at a time follows a feed; the others stand by.
+//! Leases: one process at a time follows a feed; all other processes stand by.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! The planner: observes documents, and changes their tasks.
 //!
 //! The planner reads the task first and the document afterwards. The store writes the resulting
-//! task only if nobody changed it since it was read. So several planners may work at the same time,
-//! and a planner may stall. The lease of a collection only avoids double work; its number guards
-//! the place of the feed.
+//! task only if it has not changed since it was read. So several planners may work at the same
+//! time, and a planner may stall. The lease of a collection only avoids double work; its number
+//! guards the place of the feed.
 //!
 //! A planner that follows a collection may not know all its reactions, or may have another version
 //! of them. For those it marks the task as to be checked, and a process that knows the reaction

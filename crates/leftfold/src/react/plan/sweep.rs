@@ -63,7 +63,7 @@ impl<S: ReactionStore> Shared<S> {
         Ok(swept)
     }
 
-    /// Returns the ids of those documents that exist.
+    /// Returns the ids of the documents that exist.
     async fn existing(&self, on: &DocumentSource, mut ids: Vec<DocumentId>) -> Result<BTreeSet<DocumentId>> {
         let mut existing = BTreeSet::new();
         while !ids.is_empty() {

@@ -1,4 +1,4 @@
-//! Waits of tests: until there is nothing left to plan or to run.
+//! Idle reactors: tests wait until all changes are planned and no task is due.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

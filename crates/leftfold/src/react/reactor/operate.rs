@@ -1,4 +1,4 @@
-//! What operators do: run tasks again, pause and resume reactions, delete old tasks.
+//! Operations: an operator runs tasks again, pauses and resumes reactions, deletes old tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ impl<S: ReactionStore> ReactorHandle<S> {
         if let Some(name) = &query.reaction
             && !self.reactions().await?.iter().any(|one| one.name == *name)
         {
-            return Err(Invalid::new("reaction", name, "one that is registered").into());
+            return Err(Invalid::new("reaction", name, "the name of a registered reaction").into());
         }
         let (mut after, mut retried) = (None, 0);
         loop {
@@ -46,7 +46,7 @@ impl<S: ReactionStore> ReactorHandle<S> {
         Ok(retried)
     }
 
-    /// Returns those tasks whose documents match.
+    /// Returns the tasks whose documents match.
     async fn matching(&self, tasks: Vec<Task>, filter: &Filter) -> Result<Vec<Task>> {
         let places: BTreeMap<_, _> =
             self.reactions().await?.into_iter().filter_map(|one| Some((one.name, one.on?))).collect();
@@ -99,7 +99,7 @@ impl<S: ReactionStore> ReactorHandle<S> {
         if self.shared().change(reaction, change).await? {
             return Ok(());
         }
-        Err(Invalid::new("reaction", reaction, "one that is registered").into())
+        Err(Invalid::new("reaction", reaction, "the name of a registered reaction").into())
     }
 
     /// Deletes the tasks of this process's reactions whose retention time has passed. Returns their

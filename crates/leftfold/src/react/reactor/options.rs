@@ -36,7 +36,8 @@ use crate::react::store::{DocumentSource, ReactionStore};
 ///         Ok(())
 ///     });
 /// let reacting = Reactor::on(store.clone()).reaction(parcels).start().await?;
-/// store.write_plain(&ExternalCollection::new("orders")?, DocumentId::new("o-1")?, Some(Json::parse(r#"{"paid":true}"#)?));
+/// let order = Json::parse(r#"{"paid":true}"#)?;
+/// store.write_plain(&ExternalCollection::new("orders")?, DocumentId::new("o-1")?, Some(order));
 /// reacting.idle().await?;
 /// assert_eq!(reacting.counts().done, 1);
 /// reacting.stop(std::time::Duration::from_secs(5)).await;
@@ -118,7 +119,7 @@ impl<S: ReactionStore> Reactor<S> {
         let definitions = self.reactions.into_iter().map(|one| one.0).collect::<Result<Vec<_>, _>>()?;
         let mut names = BTreeSet::new();
         if let Some(twice) = definitions.iter().find(|one| !names.insert(one.name.clone())) {
-            return Err(Invalid::new("reaction", &twice.name, "each name once").into());
+            return Err(Invalid::new("reaction", &twice.name, "each reaction to have its own name").into());
         }
         let runs: Vec<_> = match &self.runs {
             None => definitions.clone(),

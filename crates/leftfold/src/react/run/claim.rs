@@ -77,7 +77,7 @@ fn wanted<S: ReactionStore>(shared: &Shared<S>, level: Suspicion, most: usize) -
         active += 1;
         *by_reaction.entry(key.reaction.as_str()).or_default() += 1;
     }
-    // Ended runs are written while others run. Their number is bounded, too.
+    // Ended runs are written while handlers run. Their number is bounded, too.
     let in_all = shared.concurrency.saturating_mul(2).saturating_sub(runs.len());
     let most = shared.concurrency.saturating_sub(active).min(in_all).min(most);
     let mut free = most;

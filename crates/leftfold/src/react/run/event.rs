@@ -23,7 +23,8 @@ pub(super) async fn next_event<S: ReactionStore>(
         let page = store.read_stream(&stream, after, PAGE).await?;
         let Some(last) = page.last().map(|event| event.revision) else {
             let message = format!(
-                "reading the planned event after revision {after} of stream {stream}: it is missing; the run is repeated"
+                "reading the planned event after revision {after} of stream {stream}: it is missing; \
+                 the run is repeated"
             );
             return Err(Error::new(Kind::Unavailable, message));
         };

@@ -1,5 +1,5 @@
-//! The heartbeat of a worker: while it has claims, it periodically reports that it is alive. Another
-//! worker that finds one of its claims lost can then tell whether its process has died.
+//! The heartbeat of a worker: while it has claims, it periodically reports that it is alive.
+//! Another worker that finds one of its claims lost can then tell whether its process has died.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -78,7 +78,8 @@ async fn renew<S: ReactionStore>(shared: &Shared<S>, claims: Vec<(TaskKey, u64)>
     Ok(())
 }
 
-/// Gives back the claims of runs that did not end in time, so that other workers may run them at once.
+/// Gives back the claims of runs that did not end in time, so that other workers may run them at
+/// once.
 pub(super) async fn give_back<S: ReactionStore>(shared: &Shared<S>) {
     let keys: Vec<_> = std::mem::take(&mut *shared.running.runs())
         .into_iter()

@@ -1,8 +1,8 @@
 //! Running: the runner claims due tasks, handles them and finishes them, many at a time.
 //!
 //! A claim is a change of the task that only one worker can make. That worker runs the handler and
-//! finishes the task if the claim still stands. If others have taken the claim over, the handler is
-//! cancelled, and its outcome is ignored.
+//! finishes the task if the claim still stands. If another worker has taken the claim over, the
+//! handler is cancelled, and its outcome is ignored.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::mutant;
 pub enum RunOutcome {
     /// The handler succeeded.
     Done,
-    /// The event with this revision is handled; others may follow.
+    /// The event with this revision is handled; more may follow.
     Handled(u64),
     /// The document is not what the task was planned for.
     Stale,
