@@ -142,7 +142,7 @@ impl Webhook {
         let task = ctx.task();
         let collection = match ctx.on() {
             Some(DocumentSource::Projection(collection)) => collection.to_string(),
-            Some(DocumentSource::Plain(plain)) => plain.as_str().to_owned(),
+            Some(DocumentSource::External(collection)) => collection.as_str().to_owned(),
             None => String::new(),
         };
         let data = Data { collection: &collection, id: ctx.id(), document: &document };

@@ -94,7 +94,7 @@ fn rules() -> leftfold::react::Rules {
 }
 
 fn moment() -> leftfold::react::TaskMoment {
-    leftfold::react::TaskMoment { now: "2026-11-16T08:00:00Z".parse().unwrap(), version: 7, chance: 0.5 }
+    leftfold::react::TaskMoment { now: "2026-11-16T08:00:00Z".parse().unwrap(), version: 7, random: 0.5 }
 }
 
 #[tokio::test(start_paused = true)]

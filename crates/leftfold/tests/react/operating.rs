@@ -18,7 +18,14 @@ async fn a_paused_reaction_waits_until_it_is_resumed() {
     reacting.resume("mail").await.unwrap();
     reacting.idle().await.unwrap();
     assert_eq!(mails.count(), 1);
-    assert!(reacting.pause("nothing").await.unwrap_err().to_string().contains("one that is registered"));
+    assert!(
+        reacting
+            .pause("nothing")
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("the name of a registered reaction")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +71,7 @@ async fn what_can_not_work_is_refused_by_name() {
     }
     let twice =
         Reactor::on(Memory::default()).reaction(sends(draft(), &mails)).reaction(sends(draft(), &mails));
-    assert!(twice.start().await.map(drop).unwrap_err().to_string().contains("each name once"));
+    assert!(twice.start().await.map(drop).unwrap_err().to_string().contains("its own name"));
     let unknown = Reactor::on(Memory::default()).reaction(sends(draft(), &mails)).runs(["nothing"]);
     assert!(unknown.start().await.map(drop).unwrap_err().to_string().contains("mail"));
 }
