@@ -94,7 +94,7 @@ pub(crate) struct Process {
     pub(crate) place: String,
     /// Keep other files in this directory
     #[arg(long)]
-    pub(crate) beside: PathBuf,
+    pub(crate) directory: PathBuf,
     #[arg(long)]
     pub(crate) name: String,
     #[arg(long)]
@@ -104,5 +104,5 @@ pub(crate) struct Process {
     pub(crate) from: u64,
     /// Run the fixed code, which can fold and decode everything
     #[arg(long)]
-    pub(crate) mended: bool,
+    pub(crate) fixed: bool,
 }

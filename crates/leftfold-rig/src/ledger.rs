@@ -7,7 +7,7 @@ use leftfold::{Bookmark, Log, Partition, Position};
 use leftfold_sim::dice::Dice;
 
 use crate::failure::Failure;
-use crate::messages::Said;
+use crate::messages::Message;
 
 /// The responses that producers and feeders got.
 #[derive(Debug, Default)]
@@ -25,9 +25,9 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// Records a response. Returns the number of its append or batch, if it has one.
-    pub(crate) fn enter(&mut self, said: Said) -> Option<u64> {
-        match said {
-            Said::Acknowledged { append, ids, bookmark, again } => {
+    pub(crate) fn enter(&mut self, message: Message) -> Option<u64> {
+        match message {
+            Message::Acknowledged { append, ids, bookmark, again } => {
                 self.repeated += u64::from(again);
                 match bookmark.parse() {
                     Ok(bookmark) => self.acknowledged.push((ids, bookmark)),
@@ -35,11 +35,11 @@ impl Ledger {
                 }
                 Some(append)
             }
-            Said::Refused { append, ids } => {
+            Message::Refused { append, ids } => {
                 self.refused.extend(ids);
                 Some(append)
             }
-            Said::Fed { batch, logged } => {
+            Message::Fed { batch, logged } => {
                 self.fed = self.fed.max(batch + 1);
                 for (id, bookmark) in logged {
                     match bookmark.parse() {
@@ -49,11 +49,15 @@ impl Ledger {
                 }
                 Some(batch)
             }
-            Said::Wrong(what) => {
+            Message::Wrong(what) => {
                 self.wrong.push(what);
                 None
             }
-            Said::Ready | Said::Reached { .. } | Said::Disarmed | Said::Did(_) | Said::Fell { .. } => None,
+            Message::Ready
+            | Message::Reached { .. }
+            | Message::Disarmed
+            | Message::Counts(_)
+            | Message::Dying { .. } => None,
         }
     }
 

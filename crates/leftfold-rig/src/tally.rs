@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 
 use serde::Serialize;
 
-use crate::messages::Did;
+use crate::messages::ReactorCounts;
 use crate::react::Done;
 use crate::store::Kind;
 
@@ -54,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) planned_after: f64,
     pub(crate) run_after: f64,
     /// The counts that reactors reported.
-    pub(crate) did: Did,
+    pub(crate) did: ReactorCounts,
     /// Writes of items.
     pub(crate) items: u64,
     /// Effects in transactions, each exactly once.
@@ -131,7 +131,7 @@ impl Tally {
     }
 
     /// Adds the results of reactions.
-    pub(crate) fn reacted(&mut self, done: &Done, did: Did, items: u64) {
+    pub(crate) fn reacted(&mut self, done: &Done, did: ReactorCounts, items: u64) {
         self.did += did;
         self.items += items;
         self.recorded += done.recorded;
@@ -221,9 +221,9 @@ impl Tally {
 
     /// Prints the counts and the violations as JSON.
     pub(crate) fn print_json(&self, holds: bool, violations: &[String]) -> io::Result<()> {
-        let told = serde_json::json!({ "holds": holds, "violations": violations, "run": self });
+        let summary = serde_json::json!({ "holds": holds, "violations": violations, "run": self });
         let mut out = io::stdout().lock();
-        serde_json::to_writer_pretty(&mut out, &told)?;
+        serde_json::to_writer_pretty(&mut out, &summary)?;
         writeln!(out)
     }
 }

@@ -6,12 +6,12 @@ use super::attacker::Attacker;
 use crate::crew::{PATIENCE, pause};
 use crate::failure::Failure;
 use crate::role::Role;
-use crate::store::{Rigged, patiently};
+use crate::store::{TestedStore, patiently};
 
 /// The lease of the planner for items.
 pub(super) const FEED_OF_ITEMS: &str = "feed of plain items";
 
-impl<S: Rigged> Attacker<'_, S> {
+impl<S: TestedStore> Attacker<'_, S> {
     /// Waits for a worker with a lease and returns it.
     pub(super) async fn holder(&mut self) -> Result<usize, Failure> {
         let begun = Instant::now();

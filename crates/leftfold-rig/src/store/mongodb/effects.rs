@@ -22,7 +22,7 @@ impl Effects for Mongo {
     // In JSON this is larger than the maximum size of a document.
     const LARGE_BYTES: usize = 13_000_000;
 
-    async fn lay_out(&self) -> Result<()> {
+    async fn create_tables(&self) -> Result<()> {
         for name in [ITEMS, EFFECTS] {
             self.database().create_collection(name).await.map_err(away)?;
         }

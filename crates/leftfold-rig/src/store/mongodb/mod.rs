@@ -14,7 +14,7 @@ use mongodb::bson::{Document, Timestamp, doc};
 
 use self::copy::Copy;
 use self::servers::Servers;
-use super::{Place, Rigged};
+use super::{Place, TestedStore};
 use crate::points;
 use crate::role::Role::{Feeder, Operator, Planner, Producer, Runner, Worker};
 
@@ -97,9 +97,9 @@ pub(super) const PLACES: &[Place] = &[
 pub(super) const BEFORE_PLAN: Place =
     Place { name: "plan: changes read, nothing planned", role: Planner, passes: &[FEED] };
 
-impl Rigged for Mongo {
-    type Ground = Servers;
-    type Frozen = Copy;
+impl TestedStore for Mongo {
+    type Environment = Servers;
+    type Snapshot = Copy;
 
     const AWAY: Duration = Duration::from_secs(20);
     const LOCKS: bool = false;
@@ -137,9 +137,9 @@ impl Rigged for Mongo {
 
     async fn damage(&self) -> Result<Option<String>> {
         for name in copy::collections()? {
-            let said = self.database().run_command(doc! { "validate": &name }).await.map_err(away)?;
-            if !said.get_bool("valid").unwrap_or(false) {
-                return Ok(Some(format!("{name}: {said}")));
+            let found = self.database().run_command(doc! { "validate": &name }).await.map_err(away)?;
+            if !found.get_bool("valid").unwrap_or(false) {
+                return Ok(Some(format!("{name}: {found}")));
             }
         }
         Ok(None)
@@ -152,9 +152,9 @@ async fn read(database: &Database, name: &str, at: Option<Timestamp>) -> Result<
     let mut concern = doc! { "level": "snapshot" };
     concern.extend(at.map(|at| ("atClusterTime".to_owned(), at.into())));
     let all = doc! { "find": name, "sort": { "_id": 1 }, "batchSize": 1_000_000, "readConcern": concern };
-    let mut said = database.run_command(all).await.map_err(away)?;
+    let mut response = database.run_command(all).await.map_err(away)?;
     let strange = || Error::new(Kind::Store, format!("reading {name} at an instant: a strange answer"));
-    let cursor = said.get_document_mut("cursor").map_err(|_| strange())?;
+    let cursor = response.get_document_mut("cursor").map_err(|_| strange())?;
     let at = cursor.get_timestamp("atClusterTime").map_err(|_| strange())?;
     if cursor.get_i64("id").is_ok_and(|more| more != 0) {
         return Err(Error::new(

@@ -21,7 +21,7 @@ use crate::store::effects::{EFFECTS, Effects};
 impl Effects for Sqlite {
     const LARGE_BYTES: usize = 2_000_000;
 
-    async fn lay_out(&self) -> Result<()> {
+    async fn create_tables(&self) -> Result<()> {
         let tables = format!(
             "CREATE TABLE {ITEMS} (id TEXT PRIMARY KEY, body TEXT);
              CREATE TABLE {EFFECTS} (reaction TEXT, document TEXT, effect TEXT);

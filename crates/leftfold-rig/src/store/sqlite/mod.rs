@@ -10,7 +10,7 @@ use leftfold_sqlite::Sqlite;
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-use super::{Frozen, Ground, Place, Rigged};
+use super::{Environment, Place, Snapshot, TestedStore};
 use crate::failure::Failure;
 use crate::points;
 use crate::role::Role::{Feeder, Operator, Planner, Producer, Runner, Worker};
@@ -106,8 +106,8 @@ pub(super) const BEFORE_PLAN: Place =
 /// The environment of files, which is empty.
 pub(crate) struct Files;
 
-impl Ground for Files {
-    async fn lay() -> Result<Self, Failure> {
+impl Environment for Files {
+    async fn create() -> Result<Self, Failure> {
         Ok(Self)
     }
 
@@ -136,9 +136,9 @@ impl Ground for Files {
     }
 }
 
-impl Rigged for Sqlite {
-    type Ground = Files;
-    type Frozen = Copy;
+impl TestedStore for Sqlite {
+    type Environment = Files;
+    type Snapshot = Copy;
 
     const AWAY: Duration = Duration::ZERO;
     const LOCKS: bool = true;
@@ -195,7 +195,7 @@ pub(crate) struct Copy {
     directory: TempDir,
 }
 
-impl Frozen for Copy {
+impl Snapshot for Copy {
     type Store = Sqlite;
 
     fn store(&self) -> &Sqlite {
