@@ -54,7 +54,7 @@ impl Crew {
         ledger: Arc<Mutex<Ledger>>,
     ) -> Result<Self, Failure> {
         let program = std::env::current_exe()
-            .map_err(|error| Failure::rig("starting processes: this program can't be found", error))?;
+            .map_err(|error| Failure::rig("looking for this program to start processes", error))?;
         let (members, ended_counts, dice) = (Vec::new(), ReactorCounts::default(), Dice::new(seed));
         Ok(Self { members, ended_counts, store, place, directory, seed, dice, program, ledger })
     }
@@ -162,7 +162,7 @@ impl Crew {
                 member.order(&Order::Disarm).await?;
             }
             if begun.elapsed() > PATIENCE {
-                return Err(Failure::rig(format!("giving {} an order", member.name), "it does not answer"));
+                return Err(Failure::rig(format!("giving {} an order", member.name), "it does not respond"));
             }
             pause().await;
         }

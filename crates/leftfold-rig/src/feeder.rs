@@ -58,7 +58,7 @@ pub(crate) async fn feed<S: TestedStore>(args: &Process) -> Result<(), Failure> 
                 IngestAnswer::Held { .. } => {}
                 wrong => {
                     let what =
-                        format!("I6: {} of {} was answered with {wrong:?}", delivery.entry.id, args.name);
+                        format!("I6: the response to {} of {} is {wrong:?}", delivery.entry.id, args.name);
                     send(&Message::Wrong(what)).map_err(not_said)?;
                 }
             }
@@ -69,7 +69,7 @@ pub(crate) async fn feed<S: TestedStore>(args: &Process) -> Result<(), Failure> 
 }
 
 fn not_said(error: std::io::Error) -> Failure {
-    Failure::rig("saying what became of deliveries", error)
+    Failure::rig("reporting the results of deliveries", error)
 }
 
 /// Returns the deliveries of a window, in order.
@@ -146,7 +146,7 @@ pub(crate) async fn finish<S: Sequences + Clone>(
     }
     let status = sequencer.status().await?;
     if (status.held, status.held_bytes, status.conflicts) != (0, 0, 0) {
-        wrong.push(format!("I6: something was left behind: {status:?}"));
+        wrong.push(format!("I6: deliveries are still held: {status:?}"));
     }
     Ok((STREAMS * last, wrong))
 }

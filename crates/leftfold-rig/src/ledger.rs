@@ -31,7 +31,9 @@ impl Ledger {
                 self.repeated += u64::from(again);
                 match bookmark.parse() {
                     Ok(bookmark) => self.acknowledged.push((ids, bookmark)),
-                    Err(error) => self.wrong.push(format!("I11: a bookmark can't be read: {error}")),
+                    Err(error) => {
+                        self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"))
+                    }
                 }
                 Some(append)
             }
@@ -44,7 +46,9 @@ impl Ledger {
                 for (id, bookmark) in logged {
                     match bookmark.parse() {
                         Ok(bookmark) => self.acknowledged.push((vec![id], bookmark)),
-                        Err(error) => self.wrong.push(format!("I11: a bookmark can't be read: {error}")),
+                        Err(error) => {
+                            self.wrong.push(format!("I11: a response has an invalid bookmark: {error}"))
+                        }
                     }
                 }
                 Some(batch)
@@ -103,7 +107,7 @@ impl Ledger {
             }
         }
         let there = self.refused.iter().filter(|id| found.contains_key(*id));
-        wrong.extend(there.map(|id| format!("I11: {id} was refused and is in the log")));
+        wrong.extend(there.map(|id| format!("I11: {id} was rejected and is in the log")));
         let mut appends: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for (append, at, count) in found.keys().filter_map(|id| parts(id)) {
             let (seen, last) = appends.entry(append).or_default();
@@ -112,7 +116,7 @@ impl Ledger {
         }
         let partly = appends.iter().filter(|(_, (seen, count))| seen != count);
         wrong.extend(partly.map(|(append, (seen, count))| {
-            format!("I6: of append {append} only {seen} of {count} events are in the log")
+            format!("I6: only {seen} of the {count} events of append {append} are in the log")
         }));
         Ok(wrong)
     }

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if !points::BUILT_IN {
         eprintln!(
-            "this program was built without the failpoints at which it kills processes; run\n  {COMMAND}"
+            "this program was built without failpoints, which it needs to kill processes; run\n  {COMMAND}"
         );
         return ExitCode::from(USAGE);
     }
@@ -146,7 +146,7 @@ async fn rounds<S: TestedStore>(rig: &Rig, tally: &mut Tally) -> Result<(), Fail
         let directory = tempfile::Builder::new()
             .prefix("leftfold-rig-")
             .tempdir()
-            .map_err(|error| Failure::rig("making a temporary directory", error))?;
+            .map_err(|error| Failure::rig("creating a temporary directory", error))?;
         let done = round::run::<S>(rig, &environment, directory.path(), &attacks, &dice, tally, &bar).await;
         tally.rounds += 1;
         match done {
@@ -189,14 +189,14 @@ fn report(rig: &Rig, tally: &Tally, done: Result<(), Failure>) -> Result<ExitCod
         written.map_err(|error| Failure::rig("writing the summary", error))?;
     }
     if !violations.is_empty() {
-        eprintln!("something did not hold (the same seed chooses the same again, but not the same moments):");
+        eprintln!("violations (the same seed makes the same choices, but not at the same moments):");
         return Err(Failure::Violated(violations));
     }
     let missing = tally.missing();
     if rig.kills >= plan::KILLS_PER_ROUND as u64 && !missing.is_empty() {
         return Err(Failure::rig("the run proves too little", missing.join(", ")));
     }
-    eprintln!("nothing was lost, doubled or swapped");
+    eprintln!("nothing was lost, duplicated or swapped");
     Ok(ExitCode::SUCCESS)
 }
 

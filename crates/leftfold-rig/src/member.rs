@@ -92,18 +92,18 @@ impl Member {
         };
         match timeout(PATIENCE, member.messages.recv()).await {
             Ok(Some(Message::Ready)) => Ok(member),
-            Ok(Some(message)) => Err(Failure::rig(doing, format!("it message {message:?}"))),
+            Ok(Some(message)) => Err(Failure::rig(doing, format!("its first message was {message:?}"))),
             Ok(None) => {
                 let status = member.child.wait().await.map_err(|error| Failure::rig(doing, error))?;
                 Err(member.ended_alone(status))
             }
-            Err(_) => Err(Failure::rig(doing, "it does not get ready")),
+            Err(_) => Err(Failure::rig(doing, "it did not get ready in time")),
         }
     }
 
     pub(crate) fn pid(&self) -> Result<Pid, Failure> {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        pid.ok_or_else(|| Failure::rig(format!("signalling {}", self.name), "it has ended"))
+        pid.ok_or_else(|| Failure::rig(format!("sending a signal to {}", self.name), "it has ended"))
     }
 
     /// Reads its messages. Fails if the process has ended without an order or a deadly document.
@@ -188,7 +188,7 @@ impl Member {
     }
 
     fn ended_alone(&self, status: ExitStatus) -> Failure {
-        let message = format!("{} ended by itself with {status}; what it message is above", self.name);
+        let message = format!("{} ended by itself with {status}; its messages are above", self.name);
         Failure::Violated(vec![message])
     }
 }

@@ -46,7 +46,7 @@ fn on(name: &str, reached: impl Fn() + Send + Sync + 'static) -> Result<(), Stri
 
 #[cfg(not(feature = "failpoints"))]
 fn on(name: &str, _: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
-    Err(format!("there is no point {name}: built without the feature `failpoints`"))
+    Err(format!("there is no failpoint {name}; build with the feature `failpoints`"))
 }
 
 /// Carries out an order of the rig.

@@ -74,7 +74,7 @@ pub(crate) fn orders(args: &Process) -> Result<watch::Receiver<bool>, Failure> {
         }
         end.send_replace(true);
     });
-    send(&Message::Ready).map_err(|error| Failure::rig("saying that it is ready", error))?;
+    send(&Message::Ready).map_err(|error| Failure::rig("reporting that it is ready", error))?;
     Ok(ended)
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn produce<S: TestedStore>(args: &Process) -> Result<(), Failur
                 }
                 Err(error) => Message::Wrong(format!("I11: append {append} of {}: {error}", args.name)),
             };
-            send(&message).map_err(|error| Failure::rig("saying what became of an append", error))?;
+            send(&message).map_err(|error| Failure::rig("reporting the result of an append", error))?;
             // A second attempt might be accepted, and the reported rejection would look wrong.
             if refused {
                 break;

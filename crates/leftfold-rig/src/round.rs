@@ -115,7 +115,7 @@ pub(crate) async fn run<S: TestedStore>(
 async fn ended(watchers: &mut JoinSet<Result<(), Failure>>) -> Result<(), Failure> {
     match watchers.join_next().await {
         Some(Ok(seen)) => seen,
-        Some(Err(error)) => Err(Failure::rig("looking on", error)),
+        Some(Err(error)) => Err(Failure::rig("watching the store", error)),
         None => Ok(()),
     }
 }
@@ -174,7 +174,7 @@ async fn react_to_all<S: TestedStore>(
     let Ok(settled) = timeout(TIME_LIMIT, settling).await else {
         let states = vec![State::Pending, State::Running, State::Changed];
         let open = onlooker.tasks(Query { states, ..Query::default() }, None, 10).await?;
-        let wrong = format!("I10: not everything was reacted to in {TIME_LIMIT:?}; left are {open:?}");
+        let wrong = format!("I10: tasks are open after {TIME_LIMIT:?}: {open:?}");
         return Err(Failure::Violated(vec![wrong]));
     };
     settled?;
@@ -200,7 +200,7 @@ async fn repair_all<S: TestedStore>(app: &App<S>) -> Result<(), Failure> {
 
 /// Returns everything that is not folded or repaired within the time limit.
 async fn unfinished<S: TestedStore>(app: &App<S>) -> Result<Vec<String>, Failure> {
-    let mut wrong = vec![format!("I10: not everything was folded and fixed in {TIME_LIMIT:?}")];
+    let mut wrong = vec![format!("I10: not everything was folded and repaired in {TIME_LIMIT:?}")];
     for status in app.status().await? {
         wrong.push(format!("I10: {} is {} events behind", status.projection, status.lag));
         for (unit, parked) in app.parked(&status.projection, None, 10).await? {

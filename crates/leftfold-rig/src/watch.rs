@@ -150,12 +150,15 @@ impl Watcher {
                             .must_list(app.store(), BY_STREAM, bookmark.stream.as_str(), &bookmark)
                             .await?
                     {
-                        self.checker.violated(format!("I11: a read at least at {bookmark} did not find it"));
+                        self.checker.violated(format!(
+                            "I11: a read at least at {bookmark} does not contain its event"
+                        ));
                     }
                 }
                 Err(ReadError::Unknown { .. }) => {
-                    self.checker
-                        .violated(format!("I11: {bookmark} was acknowledged and is said to be unknown"));
+                    self.checker.violated(format!(
+                        "I11: {bookmark} was acknowledged, and a read reports it as unknown"
+                    ));
                 }
                 // The document is parked or lags, which is allowed for a while.
                 Err(_) => {}

@@ -41,7 +41,7 @@ impl<S: TestedStore> Attacker<'_, S> {
             }
             if begun.elapsed() > PATIENCE {
                 return Err(Failure::Violated(vec![format!(
-                    "I8: the poison is not given up in {PATIENCE:?}"
+                    "I8: the task of the deadly document was not given up in {PATIENCE:?}"
                 )]));
             }
             pause().await;

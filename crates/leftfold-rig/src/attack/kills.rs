@@ -89,6 +89,6 @@ impl<S: TestedStore> Attacker<'_, S> {
 
 /// Returns the failure of a rig whose processes do not reach a place.
 pub(super) fn missed(place: &Place) -> Failure {
-    let tries = format!("{MOST_MISSES} tries, and none got there");
-    Failure::rig(format!("hitting a {} at {:?}", place.role.name(), place.name), tries)
+    let tries = format!("no process reached it in {MOST_MISSES} attempts");
+    Failure::rig(format!("attacking a {} at {:?}", place.role.name(), place.name), tries)
 }

@@ -72,7 +72,7 @@ impl<S: TestedStore> Attacker<'_, S> {
         let at = self
             .crew
             .find_claimant(&owner)
-            .ok_or_else(|| Failure::rig("looking for who runs a task", &owner))?;
+            .ok_or_else(|| Failure::rig("looking for the runner of a task", &owner))?;
         let killed = Instant::now();
         self.crew.replace_as(at, false, None).await?;
         self.tally.reactors_killed += 1;
@@ -95,7 +95,7 @@ impl<S: TestedStore> Attacker<'_, S> {
                 return Ok(task);
             }
             if since.elapsed() > PATIENCE {
-                let message = format!("I10: {reaction} for {document} does not get on for {PATIENCE:?}");
+                let message = format!("I10: {reaction} for {document} made no progress for {PATIENCE:?}");
                 return Err(Failure::Violated(vec![message]));
             }
             sleep(Duration::from_millis(20)).await;

@@ -72,7 +72,7 @@ impl<S: TestedStore> Attacker<'_, S> {
                 return Ok(());
             }
         }
-        let message = format!("I10: {MOST_MISSES} workers were stopped and none was replaced");
+        let message = format!("I10: {MOST_MISSES} workers were stopped, and none was replaced");
         Err(Failure::Violated(vec![message]))
     }
 
@@ -109,7 +109,7 @@ impl<S: TestedStore> Attacker<'_, S> {
                 return Ok(Stopped::Locked);
             }
             if begun.elapsed() > REPLACED {
-                let message = format!("I10: nobody has taken the place of {name}, stopped for {REPLACED:?}");
+                let message = format!("I10: no worker took over from {name}, stopped for {REPLACED:?}");
                 return Err(Failure::Violated(vec![message]));
             }
             pause().await;

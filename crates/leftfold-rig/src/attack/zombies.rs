@@ -59,7 +59,7 @@ impl<S: TestedStore> Attacker<'_, S> {
                 }
                 if begun.elapsed() > REPLACED {
                     let message =
-                        format!("I10: nobody plans in the place of {name}, stopped for {REPLACED:?}");
+                        format!("I10: no process took over the plans of {name}, stopped for {REPLACED:?}");
                     return Err(Failure::Violated(vec![message]));
                 }
                 pause().await;
@@ -105,7 +105,8 @@ impl<S: TestedStore> Attacker<'_, S> {
                     break true;
                 }
                 if begun.elapsed() > REPLACED {
-                    let message = format!("I10: nobody runs the tasks of {name}, stopped for {REPLACED:?}");
+                    let message =
+                        format!("I10: no process took over the tasks of {name}, stopped for {REPLACED:?}");
                     return Err(Failure::Violated(vec![message]));
                 }
                 pause().await;

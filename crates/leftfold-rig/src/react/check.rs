@@ -118,7 +118,7 @@ fn keys(recorded: &[Effect], outside: &[Effect], wrong: &mut Vec<String>) {
         let Effect { reaction, document, key, state, .. } = effect;
         let first = states.entry(key).or_insert(effect);
         if (&first.document, &first.state) != (document, state) {
-            wrong.push(format!("I5: {key} stands for {} and for {state} of {document}", first.state));
+            wrong.push(format!("I5: {key} is the key of both {} and {state} of {document}", first.state));
         }
         let known = keys.entry((reaction, document, state.to_string())).or_insert(key);
         if known != key {
@@ -168,10 +168,7 @@ async fn items<S: TestedStore>(
             let is_known =
                 effect.state.as_u64().is_some_and(|tag| tags.is_some_and(|tags| tags.contains(&tag)));
             if !is_known {
-                wrong.push(format!(
-                    "I5: {} is about a state that {id} never had: {}",
-                    effect.key, effect.state
-                ));
+                wrong.push(format!("I5: {} names a state that {id} never had: {}", effect.key, effect.state));
             }
         }
     }
@@ -191,12 +188,12 @@ async fn tasks<S: TestedStore>(
             deadly = true;
             check_deadly(&task, reports.falls, wrong);
         } else if !matches!(task.state, State::Done | State::Stale) {
-            wrong.push(format!("I10: a task is left: {}", outline(&task)));
+            wrong.push(format!("I10: a task is open: {}", outline(&task)));
         }
         let errors = || task.error.iter().chain(task.history.iter().filter_map(|run| run.error.as_ref()));
         let kept = errors().map(String::len).max().unwrap_or(0).max(task.watched.as_str().len());
         if kept > MAX_KEPT_BYTES {
-            wrong.push(format!("a task keeps a text of {kept} bytes: {}", outline(&task)));
+            wrong.push(format!("a task stores a text of {kept} bytes: {}", outline(&task)));
         }
         let (begin, end) = LONG_ERROR;
         long_errors += errors().filter(|error| error.starts_with(begin) && error.ends_with(end)).count();
@@ -209,11 +206,14 @@ async fn tasks<S: TestedStore>(
         wrong.push("I8: the deadly document has no task".to_owned());
     }
     if long_errors == 0 {
-        wrong.push("no task remembers a long error".to_owned());
+        wrong.push("no task has a long error in its history".to_owned());
     }
     // A task that was given up and renewed later looks like any other.
     if reports.given_up > 1 {
-        wrong.push(format!("I8: {} tasks were given up, not the deadly document alone", reports.given_up));
+        wrong.push(format!(
+            "I8: {} tasks were given up, not only that of the deadly document",
+            reports.given_up
+        ));
     }
     Ok(done)
 }
@@ -284,7 +284,7 @@ impl Log {
             let handled: Vec<_> = handled.iter().filter_map(|effect| effect.state.as_u64()).collect();
             if handled != *revisions {
                 wrong.push(format!(
-                    "I4: of stream {stream} {handled:?} were handled and should be {revisions:?}"
+                    "I4: {handled:?} of stream {stream} were handled, and should be {revisions:?}"
                 ));
             }
         }

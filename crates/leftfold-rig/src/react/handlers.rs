@@ -176,7 +176,7 @@ impl Drop for Running {
 /// Makes some attempts fail. The choice follows from the key alone.
 fn fails<D>(ctx: &Context<D>) -> Result<(), HandlerError> {
     if ctx.attempt() <= 3 && luck(ctx, u64::from(ctx.attempt())).happens(200) {
-        return Err("it was to fail".into());
+        return Err("it fails on purpose".into());
     }
     Ok(())
 }
@@ -240,7 +240,7 @@ async fn hold(ctx: Context<Item>, effects: Arc<EffectFile>) -> Result<(), Handle
     // The loss of the first run does not count as an attempt.
     if ctx.task().history.is_empty() {
         ctx.cancelled().await;
-        return Err("it is held for ever".into());
+        return Err("it is held forever".into());
     }
     let item = ctx.document().await?;
     Ok(effects.enter(&Effect::of(&ctx, &item.tag)?)?)

@@ -71,5 +71,5 @@ fn report<S: TestedStore>(handle: &ReactorHandle<S>) -> Result<(), Failure> {
         takeovers: counts.takeovers,
         lost: counts.lost,
     };
-    send(&Message::Counts(counts)).map_err(|error| Failure::rig("saying what was done", error))
+    send(&Message::Counts(counts)).map_err(|error| Failure::rig("reporting counts", error))
 }

@@ -115,7 +115,7 @@ async fn append(store: &Memory, events: &[Document]) -> Result<()> {
         let number = |field| event.get_i64(field).ok().and_then(|number| u64::try_from(number).ok());
         if (number("_id"), number("revision")) != (Some(bookmark.position.0), Some(bookmark.revision.0)) {
             return Err(wrong(&format!(
-                "it should be {bookmark}; there is a gap before it, or it is there twice"
+                "it should be {bookmark}; there is a gap before it, or it is a duplicate"
             )));
         }
     }

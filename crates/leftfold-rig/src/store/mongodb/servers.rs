@@ -49,7 +49,7 @@ impl Environment for Servers {
     async fn settle(&self) -> Result<(), Failure> {
         let returning = self.returning.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(returning) = returning else { return Ok(()) };
-        let back = returning.await.map_err(|error| Failure::rig("starting a server again", error))?;
+        let back = returning.await.map_err(|error| Failure::rig("restarting a server", error))?;
         Ok(back?)
     }
 
