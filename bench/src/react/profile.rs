@@ -18,7 +18,7 @@ use leftfold::{DocumentId, Event, Log, Mark, Partition, Position, Revision, Stre
 use serde::Serialize;
 use tokio::task;
 
-use super::{DOCUMENTS, Plain, Run};
+use super::{DOCUMENTS, ExternalDocuments, Run};
 use crate::report::{Result, float, number};
 use crate::subject::mongodb::Databases;
 use crate::subject::sqlite::Files;
@@ -256,7 +256,7 @@ struct Line {
 }
 
 /// A store whose server reports its processor time.
-pub(crate) trait Computing: Plain {
+pub(crate) trait Computing: ExternalDocuments {
     /// Returns the server's processor time so far, or `None` if it is part of this process.
     async fn server_time(&self) -> Result<Option<Duration>>;
 }
