@@ -38,7 +38,7 @@ async fn what_is_parked_is_wrong_until_it_is_mended() {
     assert_eq!(of(&answer, "projections", "cart_details")["severity"], "wrong");
     assert_eq!(of(&answer, "projections", "open_carts")["advice"], Value::Null);
 
-    place.run(&["parked", "retry", "--all"]).exits(0);
+    place.run_with_code(&["parked", "retry", "--all"]).exits(0);
     let answer = place.run(&["doctor", "--json"]).exits(0).json();
     assert_eq!(of(&answer, "projections", "cart_details")["severity"], "fine");
 }
@@ -47,7 +47,7 @@ async fn what_is_parked_is_wrong_until_it_is_mended() {
 async fn warnings_alone_are_no_failure() {
     let place = File::new();
     shop(&place).await;
-    place.run(&["parked", "retry", "--all"]).exits(0);
+    place.run_with_code(&["parked", "retry", "--all"]).exits(0);
     place.sql("DROP INDEX leftfold_tasks_due");
     let said = place
         .run(&["doctor"])
@@ -67,7 +67,7 @@ async fn nothing_is_made_where_nothing_is() {
     std::fs::write(&place.file, "no database").unwrap();
     place.run(&["doctor"]).exits(3).says("it is not a SQLite database");
 
-    // Neither are the example's read models, in a store of other projections.
+    // Neither are read models, in a store where none has run.
     let place = File::new();
     Sqlite::open(&place.file).await.unwrap().close().await;
     let said = place.run(&["doctor"]).exits(0);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bson::doc;
 use common::scenarios::shop;
-use common::{Answer, Place, command, run};
+use common::{Answer, File, Place, command, run};
 use leftfold_mongodb::Mongo;
 use leftfold_testbed::mongodb::Server;
 use tokio::sync::OnceCell;
@@ -62,21 +62,26 @@ async fn every_document_of_a_daemon_is_right_however_often_it_is_killed() {
     tokio::task::spawn_blocking(run).await.unwrap();
 }
 
-const LOOKING: [&[&str]; 7] = [
+const LOOKING: [&[&str]; 3] = [&["status"], &["get", "cart_details", "cart-1"], &["parked", "list"]];
+
+const WITH_CODE: [&[&str]; 4] = [
     &["status"],
-    &["get", "cart_details", "cart-1"],
-    &["parked", "list"],
     &["parked", "retry", "--all"],
     &["explain", "cart_details", "cart-1"],
     &["refold", "cart_details", "cart-1"],
-    &["demo-verify"],
 ];
+
+/// Runs each command.
+fn looking(place: &Database) -> impl Iterator<Item = Answer> {
+    let with_code = WITH_CODE.into_iter().map(|command| place.run_with_code(command));
+    LOOKING.into_iter().map(|command| place.run(command)).chain(with_code)
+}
 
 #[tokio::test]
 async fn a_log_that_is_not_there_is_not_made() {
     let place = Database::new().await;
-    for command in LOOKING {
-        place.run(command).exits(3).says("there is none yet; check the database's name");
+    for answer in looking(&place) {
+        answer.exits(3).says("there is none yet; check the database's name");
     }
     let client = Mongo::connect(&Database::new().await.0).await.unwrap().database().client().clone();
     let name = place.0.rsplit_once('/').unwrap().1.split_once('?').unwrap().0;
@@ -87,18 +92,16 @@ async fn a_log_that_is_not_there_is_not_made() {
 async fn a_server_without_transactions_holds_no_log() {
     let server = Server::standalone().await.unwrap();
     let place = Database::of(&server);
-    for command in LOOKING.into_iter().chain([["demo"].as_slice()]) {
-        place.run(command).exits(3).says("this server is no replica set; start it with --replSet");
+    for answer in looking(&place) {
+        answer.exits(3).says("this server is no replica set; start it with --replSet");
     }
     place.run(&["doctor"]).exits(1).says("wrong    store        the log: ").says("→ start it with --replSet");
 }
 
-#[test]
-fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
+#[tokio::test]
+async fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     let told = |url: &str, status, what: &str| {
-        for command in
-            [["status"].as_slice(), &["demo"], &["doctor"], &["get", "cart_details", "cart-1", "--json"]]
-        {
+        for command in [["status"].as_slice(), &["doctor"], &["get", "cart_details", "cart-1", "--json"]] {
             let answer = run(self::command().args(command).args(["--store", url])).exits(status).says(what);
             keeps_secrets(&answer);
         }
@@ -108,12 +111,16 @@ fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     told("mongodb://ann:t0p/secret@127.0.0.1/shop", 2, "password must be URL encoded");
     told("mongodb:/ann:t0psecret@127.0.0.1/shop", 2, "could not understand the MongoDB URL");
     told("mongodb://ann:t0psecret@127.0.0.1/shop?speed=t0psecret", 2, "speed is an invalid option");
-    told("postgres://ann:t0psecret@127.0.0.1/shop", 2, "no such store is known; name a file");
+    told("postgres://ann:t0psecret@127.0.0.1/shop", 2, "unknown kind of store; name a file");
     // URLs at unexpected places.
+    let file = File::new();
+    file.open().await;
     let url = "mongodb://ann:t0psecret@127.0.0.1/shop";
     for misplaced in [["status", url, ""], ["get", url, "cart-1"], ["parked", "list", url]] {
         let command = misplaced.iter().filter(|part| !part.is_empty());
-        keeps_secrets(&run(self::command().args(command)).exits(2).says("mongodb://…@127.0.0.1/shop"));
+        let mut misplaced = self::command();
+        misplaced.env("LEFTFOLD_STORE", file.argument()).args(command);
+        keeps_secrets(&run(&mut misplaced).exits(2).says("mongodb://…@127.0.0.1/shop"));
     }
 }
 
@@ -123,15 +130,15 @@ async fn who_may_not_is_told_so_and_passwords_are_kept() {
     let place = Database::of(&server);
     let (_, password) = place.0.split_once("root:").unwrap();
     let password = password.split_once('@').unwrap().0.to_owned();
-    // Workers get the URL, too.
-    let demo = ["demo", "--events", "300", "--kill-every", "1"];
+    shop(&place).await;
     let mut answers = vec![
-        place.run(&demo).exits(0).says("kept in mongodb://…@127.0.0.1:"),
         place.run(&["status"]).exits(0).says("cart_details"),
+        place.run_with_code(&["parked", "retry", "--all"]).exits(0),
+        place.run(&["doctor"]).says("mongodb://…@127.0.0.1:"),
     ];
     let wrong = Database(place.0.replacen(&password, "t0psecret", 1));
-    for command in LOOKING.into_iter().chain([demo.as_slice(), &["doctor"]]) {
-        answers.push(wrong.run(command).exits(3).says("check the user, the password and `authSource`"));
+    for answer in looking(&wrong).chain([wrong.run(&["doctor"])]) {
+        answers.push(answer.exits(3).says("check the user, the password and `authSource`"));
     }
     let nobody = Database(place.0.replacen(&format!("root:{password}@"), "", 1));
     answers.push(nobody.run(&["status"]).exits(3).says("give the user the role `readWrite`"));
@@ -147,7 +154,7 @@ async fn the_doctor_finds_what_is_missing_and_makes_nothing() {
     let said = place.run(&["doctor"]).exits(3).says("there is none yet");
     said.says("→ check the database's name");
     shop(&place).await;
-    place.run(&["parked", "retry", "--all"]).exits(0);
+    place.run_with_code(&["parked", "retry", "--all"]).exits(0);
     place.run(&["doctor"]).exits(0).says("oplog        how far back it goes: ").says("0 wrong, 1 notice");
     let events = place.open().await.database().collection::<bson::Document>("leftfold.events");
     events.drop_index("leftfold_id").await.unwrap();

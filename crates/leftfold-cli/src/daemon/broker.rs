@@ -4,7 +4,7 @@
 use leftfold::{Error, Invalid, Sequences};
 use serde::Deserialize;
 
-use super::source::{Described, Known, Opened};
+use super::source::{AnySource, ConfiguredSource, SourceConfig};
 
 /// The default name of groups and consumers.
 #[cfg(any(feature = "kafka", feature = "nats", feature = "redis"))]
@@ -41,10 +41,10 @@ impl Kind {
     }
 }
 
-impl Described {
+impl SourceConfig {
     /// Checks that the required keys of its kind are present, and no unknown ones.
     pub(super) fn check_keys(&self) -> Result<(), String> {
-        let said = [
+        let keys = [
             ("stream", self.stream.is_some()),
             ("group", self.group.is_some()),
             ("consumer", self.consumer.is_some()),
@@ -60,15 +60,15 @@ impl Described {
             ("topics", self.topics.is_some()),
             ("options", self.options.is_some()),
         ];
-        let (kind, (needed, others)) = (self.kind.name(), self.kind.keys());
-        for (key, is_said) in said {
-            if key == needed && !is_said {
-                return Err(format!("one of type {kind} needs `{needed}`"));
+        let (kind, (required, optional)) = (self.kind.name(), self.kind.keys());
+        for (key, is_given) in keys {
+            if key == required && !is_given {
+                return Err(format!("a source of type {kind} needs `{required}`"));
             }
-            if is_said && key != needed && !others.contains(&key) {
+            if is_given && key != required && !optional.contains(&key) {
                 return Err(format!(
-                    "one of type {kind} has no `{key}`; it has `{needed}`, and may have `{}`",
-                    others.join("`, `")
+                    "a source of type {kind} has no key `{key}`; it needs `{required}`, and may have `{}`",
+                    optional.join("`, `")
                 ));
             }
         }
@@ -76,10 +76,10 @@ impl Described {
     }
 }
 
-impl Known {
+impl ConfiguredSource {
     /// Creates the source, which connects on first use.
-    pub(super) fn open<T: Sequences + Clone>(&self) -> Result<Box<dyn Opened<T>>, Error> {
-        match self.described.kind {
+    pub(super) fn open<T: Sequences + Clone>(&self) -> Result<Box<dyn AnySource<T>>, Error> {
+        match self.config.kind {
             #[cfg(feature = "kafka")]
             Kind::Kafka => Ok(Box::new(self.kafka()?)),
             #[cfg(feature = "nats")]
@@ -91,7 +91,7 @@ impl Known {
             #[allow(unreachable_patterns, reason = "a program may be built with all of them")]
             kind => {
                 let expected = format!(
-                    "one that this program was built with; build it again with --features {}",
+                    "a type that this program was built with; build it again with --features {}",
                     kind.name()
                 );
                 Err(Invalid::new("type", kind.name(), expected).into())
@@ -101,7 +101,7 @@ impl Known {
 
     #[cfg(feature = "kafka")]
     fn kafka(&self) -> Result<leftfold_sources::kafka::Kafka, Error> {
-        let Described { name, topics, group, .. } = &self.described;
+        let SourceConfig { name, topics, group, .. } = &self.config;
         let topics: Vec<_> = topics.iter().flatten().map(String::as_str).collect();
         let group = group.as_deref().unwrap_or(OURS);
         let kafka = leftfold_sources::kafka::Kafka::new(&self.url, &topics, group)?.named(name);
@@ -110,7 +110,7 @@ impl Known {
 
     #[cfg(feature = "nats")]
     fn nats(&self) -> Result<leftfold_sources::nats::Nats, Error> {
-        let Described { name, stream, durable, filter, ack_wait, window, .. } = &self.described;
+        let SourceConfig { name, stream, durable, filter, ack_wait, window, .. } = &self.config;
         let (stream, durable) = (stream.as_deref().unwrap_or_default(), durable.as_deref().unwrap_or(OURS));
         let mut nats = leftfold_sources::nats::Nats::new(&self.url, stream, durable)?.named(name);
         if let Some(filter) = filter {
@@ -127,7 +127,7 @@ impl Known {
 
     #[cfg(feature = "rabbitmq")]
     fn rabbitmq(&self) -> Result<leftfold_sources::rabbitmq::RabbitMq, Error> {
-        let Described { name, queue, prefetch, .. } = &self.described;
+        let SourceConfig { name, queue, prefetch, .. } = &self.config;
         let queue = queue.as_deref().unwrap_or_default();
         let rabbitmq = leftfold_sources::rabbitmq::RabbitMq::new(&self.url, queue)?.named(name);
         Ok(prefetch.iter().fold(rabbitmq, |rabbitmq, prefetch| rabbitmq.prefetch(*prefetch)))
@@ -135,8 +135,8 @@ impl Known {
 
     #[cfg(feature = "redis")]
     fn redis(&self) -> Result<leftfold_sources::redis::Redis, Error> {
-        let Described { name, stream, group, consumer, content, from_now, take_over_after, .. } =
-            &self.described;
+        let SourceConfig { name, stream, group, consumer, content, from_now, take_over_after, .. } =
+            &self.config;
         let stream = stream.as_deref().unwrap_or_default();
         let (group, consumer) = (group.as_deref().unwrap_or(OURS), consumer.as_deref().unwrap_or(OURS));
         let mut redis = leftfold_sources::redis::Redis::new(&self.url, stream, group, consumer)?.named(name);
@@ -159,15 +159,15 @@ mod tests {
 
     fn checked(said: &str) -> Result<(), String> {
         let text = format!("name = \"orders\"\nurl = \"hidden\"\n{said}");
-        let described: Described = toml::from_str(&text).map_err(|error| error.to_string())?;
-        assert!(!format!("{described:?}").contains("hidden"));
-        described.check_keys()
+        let config: SourceConfig = toml::from_str(&text).map_err(|error| error.to_string())?;
+        assert!(!format!("{config:?}").contains("hidden"));
+        config.check_keys()
     }
 
     fn opened(kind: &str, url: &str, said: &str) -> Result<(), String> {
         let text = format!("name = \"orders\"\nurl = \"\"\ntype = \"{kind}\"\n{said}");
-        let described = toml::from_str(&text).unwrap();
-        let known = Known { described, url: url.to_owned(), options: Vec::new() };
+        let config = toml::from_str(&text).unwrap();
+        let known = ConfiguredSource { config, url: url.to_owned(), options: Vec::new() };
         known.open::<leftfold::Memory>().map(drop).map_err(|error| error.to_string())
     }
 
@@ -220,8 +220,8 @@ mod tests {
         }
         for (wrong, expected) in [
             ("type = \"redis\"", "needs `stream`"),
-            ("type = \"kafka\"\nstream = \"a\"", "has no `stream`; it has `topics`"),
-            ("type = \"nats\"\nstream = \"a\"\nqueue = \"b\"", "has no `queue`"),
+            ("type = \"kafka\"\nstream = \"a\"", "has no key `stream`; it needs `topics`"),
+            ("type = \"nats\"\nstream = \"a\"\nqueue = \"b\"", "has no key `queue`"),
             ("type = \"pulsar\"", "line 3"),
             ("type = \"redis\"\nstrem = \"a\"", "strem"),
             ("type = \"redis\"\nstream = \"a\"\ntake_over_after = \"soon\"", "line 5"),

@@ -1,5 +1,5 @@
-//! The doctor's findings about leftfold.toml: whether everything in it can run, who has access, and
-//! who can read its secrets.
+//! The doctor's findings about leftfold.toml: everything in it that can't run, access to the server,
+//! and access to its secrets.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use leftfold::inspect::doctor::{Area, Finding, span};
 use leftfold::{Env as _, Memory, Sequencer, System};
 use leftfold_script::Script;
 use leftfold_server::expires;
+use leftfold_terminal::Failure;
 use tokio::time::timeout;
 
 use super::Config;
-use super::config::{Secret, Tls};
+use super::config::{Secret, TlsConfig};
 use super::prepared::listen;
-use super::source::{Described, Resupply};
-use super::webhook::Called;
-use crate::exit::Failure;
+use super::source::{Resupply, SourceConfig};
+use super::webhook::WebhookConfig;
 
 /// The timeout of a broker.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -46,8 +46,8 @@ pub(crate) async fn examine(config: &Config) -> (Vec<Finding>, Vec<Script>) {
         Ok(_) => entrance(config),
         Err(failure) => Finding::failed(Area::Service, "server", &failure),
     });
-    if let Some(Tls { certificate, .. }) = &config.server.tls
-        && let Ok(end) = expires(&config.found(certificate))
+    if let Some(TlsConfig { certificate, .. }) = &config.server.tls
+        && let Ok(end) = expires(&config.resolve(certificate))
     {
         findings.push(validity(end, System.now()));
     }
@@ -74,11 +74,11 @@ async fn sources(config: &Config) -> Vec<Finding> {
     for source in sources {
         let subject = format!("source {}", source.name());
         findings.push(match timeout(PATIENCE, source.check::<Memory>()).await {
-            Ok(Ok(())) => Finding::fine(Area::Service, subject, "it can be read from"),
+            Ok(Ok(())) => Finding::fine(Area::Service, subject, "it can be read"),
             Ok(Err(failure)) => Finding::failed(Area::Service, subject, &failure),
             Err(_) => {
-                let found = format!("the broker has not answered for {}", span(PATIENCE));
-                Finding::wrong(Area::Service, subject, found, "check that it runs, and its address")
+                let found = format!("the broker has not responded for {}", span(PATIENCE));
+                Finding::wrong(Area::Service, subject, found, "check its address, and that it runs")
             }
         });
     }
@@ -88,17 +88,23 @@ async fn sources(config: &Config) -> Vec<Finding> {
 /// Returns the finding about access to the server, if its listener options are valid.
 fn entrance(config: &Config) -> Finding {
     if config.tokens.is_empty() {
-        let advice = "make a token with `leftfold token new` if not all programs here are to be trusted";
-        return Finding::notice(Area::Service, "server", "all on this machine may do everything", advice);
+        let advice =
+            "create a token with `leftfold token new`, unless you trust every process on this machine";
+        return Finding::notice(
+            Area::Service,
+            "server",
+            "every process on this machine may do everything",
+            advice,
+        );
     }
-    Finding::fine(Area::Service, "server", "only those with a token are let in")
+    Finding::fine(Area::Service, "server", "every client needs a token")
 }
 
 /// Returns the finding about a certificate that is valid until `end`.
 fn validity(end: Timestamp, now: Timestamp) -> Finding {
-    let (subject, advice) = ("certificate", "have it renewed, and send `leftfold serve` a SIGHUP");
+    let (subject, advice) = ("certificate", "renew it, and send SIGHUP to `leftfold serve`");
     match Duration::try_from(end.duration_since(now)) {
-        Err(_) => Finding::wrong(Area::Service, subject, format!("it has expired at {end}"), advice),
+        Err(_) => Finding::wrong(Area::Service, subject, format!("it expired at {end}"), advice),
         Ok(left) if left < RENEW => {
             Finding::warning(Area::Service, subject, format!("it expires in {}", span(left)), advice)
         }
@@ -108,8 +114,8 @@ fn validity(end: Timestamp, now: Timestamp) -> Finding {
 
 /// Returns the files that contain a secret.
 fn secret_files(config: &Config) -> Vec<PathBuf> {
-    let reactions = config.reactions.iter().flat_map(Called::secrets);
-    let sources = config.sources.iter().flat_map(Described::secrets);
+    let reactions = config.reactions.iter().flat_map(WebhookConfig::secrets);
+    let sources = config.sources.iter().flat_map(SourceConfig::secrets);
     let resupply = config.resupply.iter().flat_map(Resupply::secrets);
     let all = reactions.chain(sources).chain(resupply).chain([&config.store.url]);
     let files = all.filter_map(|secret| match secret {
@@ -117,7 +123,7 @@ fn secret_files(config: &Config) -> Vec<PathBuf> {
         Secret::File(file) => Some(file),
     });
     let key = config.server.tls.iter().map(|tls| &tls.key);
-    let mut files: Vec<_> = files.chain(key).map(|file| config.found(file)).collect();
+    let mut files: Vec<_> = files.chain(key).map(|file| config.resolve(file)).collect();
     files.sort();
     files.dedup();
     files
@@ -132,7 +138,7 @@ fn readable(file: &Path) -> Option<Finding> {
     let mode = file.metadata().ok()?.permissions().mode();
     (mode & OTHERS != 0).then(|| {
         let shown = file.display();
-        let found = format!("{shown} holds a secret, and everybody on this machine can get at it");
+        let found = format!("{shown} contains a secret, and every user of this machine can access it");
         Finding::warning(Area::Service, "secrets", found, format!("chmod 600 {shown}"))
     })
 }

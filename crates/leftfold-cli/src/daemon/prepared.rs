@@ -4,14 +4,12 @@
 use leftfold::{Collection, Memory, Sequencer};
 use leftfold_script::Script;
 use leftfold_server::{Backend, Listen};
+use leftfold_terminal::{Exit, Failure, Location, Out, count};
 use serde_json::json;
 
 use super::Config;
-use super::config::Tls;
-use crate::exit::{Exit, Failure};
+use super::config::TlsConfig;
 use crate::log;
-use crate::output::{Out, count};
-use crate::place::Place;
 
 /// A configuration that passed all checks without a store: names, scripts, reactions, sources,
 /// certificate, limits and log.
@@ -74,29 +72,25 @@ impl Config {
 }
 
 /// Runs all checks of `leftfold serve`, and checks that the sources can be read.
-pub(crate) async fn check<P: Place<Store: Backend>>(
-    place: &P,
-    config: Config,
-    out: &mut Out,
-) -> Result<Exit, Failure> {
+pub(crate) async fn check<L: Location>(location: &L, config: Config, out: &mut Out) -> Result<Exit, Failure> {
     let prepared = Prepared::new(config, false, &[])?;
-    prepared.fit(&place.open().await?).await?;
+    prepared.fit(&location.open().await?).await?;
     let Prepared { config, scripts, .. } = prepared;
     let sources = config.sources()?;
     for source in &sources {
-        source.check::<P::Store>().await?;
+        source.check::<L::Store>().await?;
     }
     let (projections, reactions, sources) = (scripts.len(), config.reactions.len(), sources.len());
     out.value(&json!({
-        "projections": projections, "reactions": reactions, "sources": sources, "store": place.to_string(),
+        "projections": projections, "reactions": reactions, "sources": sources, "store": location.to_string(),
     }))?;
     out.line(format_args!(
-        "{} and {} can run, and the store {place} answers",
+        "{} and {} can run, and the store {location} responds",
         count(projections as u64, "projection"),
         count(reactions as u64, "reaction")
     ))?;
     if sources > 0 {
-        out.line(format_args!("{} can be read from", count(sources as u64, "source")))?;
+        out.line(format_args!("{} can be read", count(sources as u64, "source")))?;
     }
     Ok(Exit::Done)
 }
@@ -106,34 +100,35 @@ pub(crate) async fn check<P: Place<Store: Backend>>(
 pub(super) fn listen(config: &Config, insecure: bool) -> Result<Listen, Failure> {
     let server = &config.server;
     let tls = match &server.tls {
-        Some(Tls { certificate, key }) => {
-            let read = leftfold_server::tls(&config.found(certificate), &config.found(key));
+        Some(TlsConfig { certificate, key }) => {
+            let read = leftfold_server::tls(&config.resolve(certificate), &config.resolve(key));
             Some(read.map_err(|error| Failure::new(Exit::Usage, format!("server.tls: {error}")))?)
         }
         None => None,
     };
     let (address, has_tokens) = (server.listen, !config.tokens.is_empty());
     let is_local = address.ip().is_loopback();
-    let lacks = match (&tls, has_tokens) {
+    let danger = match (&tls, has_tokens) {
         _ if is_local || insecure => None,
-        (None, _) => Some(
-            "tokens and events would go there unencrypted; name a certificate in server.tls, or listen at 127.0.0.1, behind a proxy \
-             that encrypts",
-        ),
-        (Some(_), false) => Some(
-            "everybody there could do everything; make a token with `leftfold token new`, or listen at 127.0.0.1",
-        ),
+        (None, _) => Some((
+            "tokens and events would be sent unencrypted",
+            "set a certificate in server.tls, listen at 127.0.0.1 behind a proxy with TLS",
+        )),
+        (Some(_), false) => Some((
+            "every client could do everything",
+            "create a token with `leftfold token new`, listen at 127.0.0.1",
+        )),
         (Some(_), true) => None,
     };
-    if let Some(lacks) = lacks {
+    if let Some((danger, advice)) = danger {
         let message = format!(
-            "server.listen: {address} can be reached from other machines, and {lacks}, or say --insecure"
+            "server.listen: {address} can be reached from other machines, and {danger}; {advice}, or allow it with \
+             --insecure"
         );
         return Err(Failure::new(Exit::Usage, message));
     }
     if server.health == Some(address) && address.port() != 0 {
-        let message =
-            format!("server.health: {address} is server.listen, too; name another address, or none");
+        let message = format!("server.health: {address} is also server.listen; set another address, or none");
         return Err(Failure::new(Exit::Usage, message));
     }
     // Web pages in a local browser can reach the server without a token, so refuse their host

@@ -1,4 +1,4 @@
-//! `leftfold serve`: runs the configuration until the process is told to stop. SIGHUP replaces the
+//! `leftfold serve`: runs the configuration until a signal stops the process. SIGHUP replaces the
 //! configuration.
 
 use std::net::SocketAddr;
@@ -14,6 +14,7 @@ use leftfold_script::Script;
 use leftfold_server::{Backend, Health, Readiness, ServerLimits, Service, Serving, Stop};
 use leftfold_sources::CloudEvents;
 use leftfold_sources::http::HttpResupplier;
+use leftfold_terminal::{Exit, Failure, Location, Out};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -22,63 +23,60 @@ use tokio::time::timeout;
 
 use super::Config;
 use super::prepared::Prepared;
-use super::source::Known;
+use super::source::ConfiguredSource;
 use super::workers;
-use crate::exit::{Exit, Failure};
-use crate::output::Out;
-use crate::place::Place;
 
 /// The time that sources have to finish received messages.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs everything that the file names until the process is told to stop.
-pub(crate) async fn serve<P: Place<Store: Backend>>(
-    place: &P,
-    file: &Path,
+/// Runs everything that the file names until the process receives a signal to stop.
+pub(crate) async fn serve<L: Location>(
+    location: &L,
     config: Config,
     insecure: bool,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let budget = Budget::new(config.server.memory.bytes());
+    let (file, budget) = (config.path.clone(), Budget::new(config.server.memory.bytes()));
     workers::count_in(&budget);
     let prepared = Arc::new(Prepared::new(config, insecure, &[])?);
     if insecure {
         tracing::warn!(
-            "--insecure: whoever reaches this server may do everything that tokens or TLS do not keep from them"
+            "--insecure: remote listeners may lack TLS or tokens, and then every client may do everything"
         );
     }
     let mut signals = Signals::new()?;
     let address = prepared.config.server.listen;
     let listener = leftfold_server::bind(address).map_err(|error| {
-        let message = format!("listening at {address}: {error}; name another address in server.listen");
+        let message = format!("listening at {address}: {error}; set another address in server.listen");
         Failure::new(Exit::Usage, message)
     })?;
     let shown = listener.local_addr().unwrap_or(address);
     // The budget covers the whole process: its code and libraries take a part before anything is
     // served.
-    let _process = budget.take(Use::Fold, leftfold_server::resident_bytes().unwrap_or_default());
+    let _resident = budget.take(Use::Fold, leftfold_server::resident_bytes().unwrap_or_default());
     let readiness = Readiness::default();
     let health =
         prepared.config.server.health.map(|address| listen_for_health(address, &readiness)).transpose()?;
-    let mut ground = Ground { store: place.open().await?, worker: None, insecure, budget, readiness };
-    if P::IS_LOCAL {
+    let mut process =
+        ProcessState { store: location.open().await?, worker: None, insecure, budget, readiness };
+    if L::IS_LOCAL {
         // No other process on this machine can listen there while this one lives. So the next
         // process with this name can take over at once.
-        ground.worker = Some(format!("leftfold serve at {shown}"));
+        process.worker = Some(format!("leftfold serve at {shown}"));
     }
-    let (mut running, routes) = Next::new(prepared, &ground, None).await?.start().await;
+    let (mut running, routes) = PreparedSnapshot::new(prepared, &process, None).await?.start().await;
     let listen = running.prepared.listen.clone();
     let scheme = if listen.tls.is_some() { "https" } else { "http" };
     let health_address = health.as_ref().map(Health::address);
     out.value(&json!({ "listening": shown, "scheme": scheme, "health": health_address }))?;
     out.line(format_args!(
-        "listening at {scheme}://{shown}, on {place}; see {scheme}://{shown}/openapi.json"
+        "listening at {scheme}://{shown}, on {location}; see {scheme}://{shown}/openapi.json"
     ))?;
     if let Some(health) = health_address {
         out.line(format_args!("health at http://{health}/healthz and /readyz"))?;
     }
     out.flush()?;
-    tracing::info!(address = %shown, %place, "listening");
+    tracing::info!(address = %shown, store = %location, "listening");
     let serving = Serving::new(listen, routes, running.stop.clone());
     let (stopping, mut is_stopping) = watch::channel(false);
     let stop = async {
@@ -88,7 +86,7 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
     let mut served = std::pin::pin!(serving.run(listener, stop));
     let is_served = tokio::select! {
         () = &mut served => true,
-        () = reload_if_told(&mut signals.reload, file, &ground, &mut running, &serving) => false,
+        () = reload_on_signal(&mut signals.reload, &file, &process, &mut running, &serving) => false,
         _ = is_stopping.wait_for(|stopping| *stopping) => false,
     };
     // Concurrently: a client that reads slowly must not keep leases from other processes.
@@ -106,14 +104,14 @@ pub(crate) async fn serve<P: Place<Store: Backend>>(
 
 fn listen_for_health(address: SocketAddr, readiness: &Readiness) -> Result<Health, Failure> {
     Health::listen(address, readiness.clone()).map_err(|error| {
-        let message = format!("listening at {address}: {error}; name another address in server.health");
+        let message = format!("listening at {address}: {error}; set another address in server.health");
         Failure::new(Exit::Usage, message)
     })
 }
 
 /// The signals of the operating system.
 struct Signals<F> {
-    /// Resolves when the process is told to stop. A second signal ends the process at once.
+    /// Resolves when a signal stops the process. A second signal ends the process at once.
     stop: F,
     reload: Signal,
 }
@@ -124,17 +122,17 @@ impl Signals<()> {
             signal(kind).map_err(|error| Failure::new(Exit::Store, format!("listening for signals: {error}")))
         };
         let (mut term, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let mut told = async move || {
+        let mut signaled = async move || {
             tokio::select! {
                 _ = term.recv() => {}
                 _ = interrupt.recv() => {}
             }
         };
         let stop = async move {
-            told().await;
+            signaled().await;
             // Nothing is lost: uncommitted work was not acknowledged.
             tokio::spawn(async move {
-                told().await;
+                signaled().await;
                 std::process::exit(Exit::Interrupted as i32);
             });
         };
@@ -143,7 +141,7 @@ impl Signals<()> {
 }
 
 /// The state that survives a reload.
-struct Ground<S> {
+struct ProcessState<S> {
     store: S,
     /// The name of this process, if it stays the same after a restart.
     worker: Option<String>,
@@ -153,7 +151,7 @@ struct Ground<S> {
 }
 
 /// A running configuration snapshot.
-struct Running<S> {
+struct RunningSnapshot<S> {
     prepared: Arc<Prepared>,
     app: App<S>,
     feeds: JoinSet<()>,
@@ -162,33 +160,33 @@ struct Running<S> {
 }
 
 /// A configuration snapshot that is ready to start. Everything that can fail is done.
-struct Next<S: Backend> {
+struct PreparedSnapshot<S: Backend> {
     prepared: Arc<Prepared>,
     ready: Ready<S>,
     service: Service<S>,
     sequencer: Sequencer<S>,
-    sources: Vec<Known>,
+    sources: Vec<ConfiguredSource>,
     healer: Option<Healer<S, HttpResupplier>>,
     readiness: Readiness,
 }
 
-impl<S: Backend> Next<S> {
+impl<S: Backend> PreparedSnapshot<S> {
     /// Prepares a snapshot, beside a running one if there is one.
     async fn new(
         prepared: Arc<Prepared>,
-        ground: &Ground<S>,
-        before: Option<&Running<S>>,
+        process: &ProcessState<S>,
+        before: Option<&RunningSnapshot<S>>,
     ) -> Result<Self, Failure> {
-        prepared.fit(&ground.store).await?;
+        prepared.fit(&process.store).await?;
         let Prepared { config, scripts, .. } = &*prepared;
         let (webhooks, sources) = (config.webhooks(scripts)?, config.sources()?);
-        let sequencer = Sequencer::new(ground.store.clone());
+        let sequencer = Sequencer::new(process.store.clone());
         let healer = config.healer(sequencer.clone())?;
         let server = &config.server;
-        let options = fold::FoldOptions { budget: ground.budget.clone(), ..fold::FoldOptions::default() };
-        let mut app = Leftfold::on(ground.store.clone()).options(options);
+        let options = fold::FoldOptions { budget: process.budget.clone(), ..fold::FoldOptions::default() };
+        let mut app = Leftfold::on(process.store.clone()).options(options);
         app = app.rebuild_on_change(server.rebuild_on_change);
-        if let Some(worker) = &ground.worker {
+        if let Some(worker) = &process.worker {
             app = app.worker(worker);
         }
         let app = scripts.iter().fold(app, |app, script| match before {
@@ -199,10 +197,10 @@ impl<S: Backend> Next<S> {
         let service = Service::new(ready.app().clone()).await?;
         let service = service.tokens(config.tokens.clone()).policy(server.policy.into());
         let service =
-            service.limits(ServerLimits { body: server.max_body_bytes }).budget(ground.budget.clone());
+            service.limits(ServerLimits { body: server.max_body_bytes }).budget(process.budget.clone());
         let mapping = CloudEvents { source_in_id: server.source_in_id, ..CloudEvents::default() };
-        let service = service.mapping(mapping).readiness(ground.readiness.clone());
-        let service = match &ground.worker {
+        let service = service.mapping(mapping).readiness(process.readiness.clone());
+        let service = match &process.worker {
             Some(worker) => service.name(worker),
             None => service,
         };
@@ -210,12 +208,12 @@ impl<S: Backend> Next<S> {
             Some(before) => service.instead_of(&before.stop),
             None => service,
         };
-        let readiness = ground.readiness.clone();
+        let readiness = process.readiness.clone();
         Ok(Self { prepared, ready, service, sequencer, sources, healer, readiness })
     }
 
     /// Starts the snapshot.
-    async fn start(self) -> (Running<S>, Router) {
+    async fn start(self) -> (RunningSnapshot<S>, Router) {
         let Self { prepared, ready, service, sequencer, sources, healer, readiness } = self;
         let app = ready.start().await;
         let (routes, stop) = service.router();
@@ -227,11 +225,11 @@ impl<S: Backend> Next<S> {
         if let Some(healer) = healer {
             feeds.spawn(healer.run(is_fed));
         }
-        (Running { prepared, app, feeds, feeding, stop }, routes)
+        (RunningSnapshot { prepared, app, feeds, feeding, stop }, routes)
     }
 }
 
-impl<S: Backend> Running<S> {
+impl<S: Backend> RunningSnapshot<S> {
     /// Returns whether it runs this script, unchanged.
     fn runs(&self, script: &Script) -> bool {
         self.prepared.scripts.iter().any(|one| one.is_same(script))
@@ -251,15 +249,15 @@ impl<S: Backend> Running<S> {
 
 /// Reloads the file on each SIGHUP. An invalid file changes nothing, because everything that can
 /// fail is done before anything stops. Projections with unchanged scripts continue without a pause.
-async fn reload_if_told<S: Backend>(
-    told: &mut Signal,
+async fn reload_on_signal<S: Backend>(
+    signal: &mut Signal,
     file: &Path,
-    ground: &Ground<S>,
-    running: &mut Running<S>,
+    process: &ProcessState<S>,
+    running: &mut RunningSnapshot<S>,
     serving: &Serving,
 ) {
-    while told.recv().await.is_some() {
-        match read_again(file, ground, running).await {
+    while signal.recv().await.is_some() {
+        match read_again(file, process, running).await {
             Ok(mut next) => {
                 next.ready.take_over(&running.app).await;
                 // Other projections stop first, or two workers would fold the same documents.
@@ -270,7 +268,7 @@ async fn reload_if_told<S: Backend>(
                 let projections = running.prepared.scripts.len();
                 tracing::info!(file = %file.display(), projections, "reloaded");
             }
-            Err(error) => tracing::error!(%error, "not reloaded, all goes on as before"),
+            Err(error) => tracing::error!(%error, "not reloaded, the previous configuration stays"),
         }
     }
 }
@@ -278,13 +276,14 @@ async fn reload_if_told<S: Backend>(
 /// Reads the file, and prepares a snapshot that can replace the running one.
 async fn read_again<S: Backend>(
     file: &Path,
-    ground: &Ground<S>,
-    running: &Running<S>,
-) -> Result<Next<S>, Failure> {
-    let (config, insecure, before) = (Config::read(file)?, ground.insecure, Arc::clone(&running.prepared));
+    process: &ProcessState<S>,
+    running: &RunningSnapshot<S>,
+) -> Result<PreparedSnapshot<S>, Failure> {
+    let (config, insecure, before) = (Config::read(file)?, process.insecure, Arc::clone(&running.prepared));
     // Compiling scripts blocks, and may take long.
     let prepared = spawn_blocking(move || Prepared::new(config, insecure, &before.scripts)).await;
-    let prepared = prepared.map_err(|error| Failure::new(Exit::Store, format!("reading it: {error}")))??;
+    let prepared = prepared
+        .map_err(|error| Failure::new(Exit::Store, format!("reading {}: {error}", file.display())))??;
     prepared.config.can_follow(&running.prepared.config)?;
-    Next::new(Arc::new(prepared), ground, Some(running)).await
+    PreparedSnapshot::new(Arc::new(prepared), process, Some(running)).await
 }

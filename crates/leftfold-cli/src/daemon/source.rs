@@ -11,14 +11,14 @@ use leftfold::{Sequencer, Sequences};
 use leftfold_server::Readiness;
 use leftfold_sources::http::HttpResupplier;
 use leftfold_sources::{Feed, Handle, Mapping, Source};
+use leftfold_terminal::{Exit, Failure};
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Config;
 use super::broker::Kind;
-use super::config::{Policy, Secret, Time};
-use crate::exit::{Exit, Failure};
+use super::config::{OrderPolicy, Secret, Time};
 
 /// The delay before a source that failed permanently is retried: an operator may have fixed it.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -26,14 +26,14 @@ const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The configuration of a broker. Its kind determines the allowed keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Described {
+pub(crate) struct SourceConfig {
     pub(super) name: String,
     #[serde(rename = "type")]
     pub(super) kind: Kind,
     pub(super) url: Secret,
     #[serde(default)]
     mapping: Mapping,
-    policy: Option<Policy>,
+    policy: Option<OrderPolicy>,
     batch: Option<usize>,
     pub(super) stream: Option<String>,
     pub(super) group: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Described {
     pub(super) options: Option<BTreeMap<String, Secret>>,
 }
 
-impl Described {
+impl SourceConfig {
     /// Returns the values that may be secret.
     pub(super) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         self.options.iter().flat_map(BTreeMap::values).chain([&self.url])
@@ -60,8 +60,8 @@ impl Described {
 
 /// A broker with a valid configuration.
 #[derive(Clone)]
-pub(crate) struct Known {
-    pub(super) described: Described,
+pub(crate) struct ConfiguredSource {
+    pub(super) config: SourceConfig,
     #[cfg_attr(
         not(any(feature = "kafka", feature = "nats", feature = "rabbitmq", feature = "redis")),
         expect(dead_code, reason = "there are no brokers to connect to")
@@ -71,18 +71,18 @@ pub(crate) struct Known {
     pub(super) options: Vec<(String, String)>,
 }
 
-type Doing = Pin<Box<dyn Future<Output = leftfold::Result<()>> + Send>>;
+type SourceFuture = Pin<Box<dyn Future<Output = leftfold::Result<()>> + Send>>;
 
 /// A source of any kind.
-pub(super) trait Opened<T>: Send {
-    fn check(self: Box<Self>) -> Doing;
+pub(super) trait AnySource<T>: Send {
+    fn check(self: Box<Self>) -> SourceFuture;
     fn feed(
         self: Box<Self>,
         sequencer: Sequencer<T>,
-        described: &Described,
+        config: &SourceConfig,
         state: &Arc<Mutex<FeedState>>,
         stop: watch::Receiver<bool>,
-    ) -> Doing;
+    ) -> SourceFuture;
 }
 
 /// The state of a feed.
@@ -105,21 +105,21 @@ impl FeedState {
     }
 }
 
-impl<S: Source, T: Sequences + Clone> Opened<T> for S {
-    fn check(mut self: Box<Self>) -> Doing {
+impl<S: Source, T: Sequences + Clone> AnySource<T> for S {
+    fn check(mut self: Box<Self>) -> SourceFuture {
         Box::pin(async move { Source::check(&mut *self).await })
     }
 
     fn feed(
         self: Box<Self>,
         sequencer: Sequencer<T>,
-        described: &Described,
+        config: &SourceConfig,
         state: &Arc<Mutex<FeedState>>,
         stop: watch::Receiver<bool>,
-    ) -> Doing {
-        let policy = described.policy.unwrap_or(Policy::Contiguous);
-        let mut feed = Feed::new(*self, sequencer, described.mapping.clone(), policy.into());
-        if let Some(batch) = described.batch {
+    ) -> SourceFuture {
+        let policy = config.policy.unwrap_or(OrderPolicy::Contiguous);
+        let mut feed = Feed::new(*self, sequencer, config.mapping.clone(), policy.into());
+        if let Some(batch) = config.batch {
             feed = feed.batch(batch);
         }
         *state.lock().unwrap_or_else(PoisonError::into_inner) = FeedState::Runs(feed.handle());
@@ -127,10 +127,10 @@ impl<S: Source, T: Sequences + Clone> Opened<T> for S {
     }
 }
 
-impl Known {
+impl ConfiguredSource {
     /// Returns the name of the source.
     pub(crate) fn name(&self) -> &str {
-        &self.described.name
+        &self.config.name
     }
 
     /// Checks that the broker responds.
@@ -150,21 +150,21 @@ impl Known {
         readiness: Readiness,
         mut stop: watch::Receiver<bool>,
     ) {
-        let source = &self.described.name[..];
+        let source = &self.config.name[..];
         let state = Arc::<Mutex<FeedState>>::default();
         let watched = Arc::clone(&state);
         let look = move || watched.lock().unwrap_or_else(PoisonError::into_inner).trouble();
         let _watched = readiness.watch_feed(format!("source {source}"), look);
         loop {
             let fed = match self.open::<T>() {
-                Ok(opened) => opened.feed(sequencer.clone(), &self.described, &state, stop.clone()).await,
+                Ok(opened) => opened.feed(sequencer.clone(), &self.config, &state, stop.clone()).await,
                 Err(error) => Err(error),
             };
             match fed {
                 // Brokers never end by themselves: the feed was told to stop.
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::error!(source, %error, "a source failed; it is tried again in half a minute");
+                    tracing::error!(source, %error, "source failed, will retry in 30 seconds");
                     let failed = FeedState::Failed(error.to_string());
                     *state.lock().unwrap_or_else(PoisonError::into_inner) = failed;
                 }
@@ -177,7 +177,7 @@ impl Known {
 
     fn failed(&self, error: leftfold::Error) -> Failure {
         let failure = Failure::from(error);
-        Failure::new(failure.exit, format!("source {}: {failure}", self.described.name))
+        Failure::new(failure.exit, format!("source {}: {failure}", self.config.name))
     }
 }
 
@@ -203,28 +203,25 @@ impl Resupply {
 
 impl Config {
     /// Returns the configured brokers, without connecting to them.
-    pub(crate) fn sources(&self) -> Result<Vec<Known>, Failure> {
-        let names: Vec<_> = self.sources.iter().map(|described| &described.name).collect();
+    pub(crate) fn sources(&self) -> Result<Vec<ConfiguredSource>, Failure> {
+        let names: Vec<_> = self.sources.iter().map(|config| &config.name).collect();
         if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
-            let said = format!(
-                "source {}: two have this name, and nobody could tell what came from which",
-                names[twice]
-            );
-            return Err(Failure::new(Exit::Usage, said));
+            let message = format!("source {}: two sources have this name; give each its own", names[twice]);
+            return Err(Failure::new(Exit::Usage, message));
         }
-        self.sources.iter().map(|described| self.source(described)).collect()
+        self.sources.iter().map(|config| self.source(config)).collect()
     }
 
-    fn source(&self, described: &Described) -> Result<Known, Failure> {
-        let name = &described.name;
-        let wrong = |said: String| Failure::new(Exit::Usage, format!("source {name}: {said}"));
-        described.check_keys().map_err(wrong)?;
-        let url = self.reveal(&format!("the URL of the source {name}"), &described.url)?;
-        let options = described.options.iter().flatten().map(|(option, value)| {
+    fn source(&self, config: &SourceConfig) -> Result<ConfiguredSource, Failure> {
+        let name = &config.name;
+        let wrong = |fault: String| Failure::new(Exit::Usage, format!("source {name}: {fault}"));
+        config.check_keys().map_err(wrong)?;
+        let url = self.reveal(&format!("the URL of the source {name}"), &config.url)?;
+        let options = config.options.iter().flatten().map(|(option, value)| {
             Ok((option.clone(), self.reveal(&format!("{option} of the source {name}"), value)?))
         });
         let options = options.collect::<Result<_, Failure>>()?;
-        let known = Known { described: described.clone(), url, options };
+        let known = ConfiguredSource { config: config.clone(), url, options };
         // Report invalid names and addresses before anything starts.
         known.open::<leftfold::Memory>().map_err(|error| known.failed(error))?;
         Ok(known)

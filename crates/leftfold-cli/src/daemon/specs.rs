@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use leftfold::testing::{Spec, spec};
 use leftfold::{Json, NewEvent};
 use leftfold_script::Script;
+use leftfold_terminal::{Exit, Failure, Out, count};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Config;
-use super::config::Projection;
-use crate::exit::{Exit, Failure};
-use crate::output::{Out, count};
+use super::config::ProjectionConfig;
 
 /// A case of a specification.
 #[derive(Deserialize)]
@@ -56,42 +55,45 @@ impl Given {
 
 /// Runs the specifications of all projections, or of one.
 pub(crate) fn test(config: &Config, only: Option<&str>, out: &mut Out) -> Result<Exit, Failure> {
-    let (mut held, mut failed) = (0, 0);
+    let (mut passed, mut failed) = (0, 0);
     let chosen: Vec<_> = config
         .projections
         .iter()
         .filter(|projection| only.is_none_or(|only| only == projection.name))
         .collect();
     if let (Some(only), true) = (only, chosen.is_empty()) {
-        return Err(Failure::new(Exit::Usage, format!("no projection is named {only:?} in the file")));
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("no projection is named {only:?}; see [[projection]] in {}", config.path.display()),
+        ));
     }
     for projection in chosen {
         for case in cases(config, projection)? {
             let name = case.name.clone();
-            let said = run(config.script(projection)?, case);
+            let result = run(config.script(projection)?, case);
             let place = format!("{}: {name}", projection.name);
             out.element(
-                &json!({ "projection": projection.name, "case": name, "failed": said.as_ref().err() }),
+                &json!({ "projection": projection.name, "case": name, "failed": result.as_ref().err() }),
             )?;
-            match said {
+            match result {
                 Ok(()) => {
-                    held += 1;
+                    passed += 1;
                     out.line(format_args!("ok      {place}"))?;
                 }
-                Err(said) => {
+                Err(error) => {
                     failed += 1;
-                    out.line(format_args!("FAILED  {place}\n\n{said}\n"))?;
+                    out.line(format_args!("FAILED  {place}\n\n{error}\n"))?;
                 }
             }
         }
     }
     out.end_of_list()?;
-    out.line(format_args!("{} held, {failed} failed", count(held, "case")))?;
+    out.line(format_args!("{} passed, {failed} failed", count(passed, "case")))?;
     Ok(if failed == 0 { Exit::Done } else { Exit::No })
 }
 
 /// Returns the cases next to a script, from the file with its name and the ending `.spec.json`.
-fn cases(config: &Config, projection: &Projection) -> Result<Vec<Case>, Failure> {
+fn cases(config: &Config, projection: &ProjectionConfig) -> Result<Vec<Case>, Failure> {
     let file = beside(&config.script_file(projection));
     let failed = |error: String| Failure::new(Exit::Usage, format!("reading {}: {error}", file.display()));
     match std::fs::read_to_string(&file) {

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use leftfold::react::{Evolution, Filter, Paths, Reaction, Retry};
 use leftfold_script::Script;
+use leftfold_terminal::{Exit, Failure};
 use leftfold_webhook::{AddressGuard, Signer, Webhook, usual_retry};
 use serde::{Deserialize, Deserializer};
 
 use super::Config;
 use super::config::{Secret, Time};
-use crate::exit::{Exit, Failure};
 
 /// The default number of concurrent calls.
 const CONCURRENCY: usize = 16;
@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 10;
 /// A reaction that calls a webhook.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Called {
+pub(crate) struct WebhookConfig {
     name: String,
     /// The projection.
     on: String,
@@ -30,7 +30,7 @@ pub(crate) struct Called {
     secret: Secret,
     timeout: Option<Time>,
     #[serde(default)]
-    retry: Policy,
+    retry: RetryPolicy,
     concurrency: Option<usize>,
     /// Private networks that may be called, also without encryption.
     #[serde(default, deserialize_with = "guard")]
@@ -40,7 +40,7 @@ pub(crate) struct Called {
     on_new_version: Evolution,
 }
 
-impl Called {
+impl WebhookConfig {
     /// Returns the values that are secret.
     pub(super) fn secrets(&self) -> [&Secret; 2] {
         [&self.url, &self.secret]
@@ -86,8 +86,7 @@ impl Config {
     pub(crate) fn webhooks(&self, scripts: &[Script]) -> Result<Vec<Reaction>, Failure> {
         let names: Vec<_> = self.reactions.iter().map(|called| &called.name).collect();
         if let Some(twice) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
-            let said =
-                format!("reaction {}: two have this name; their tasks are kept under it", names[twice]);
+            let said = format!("reaction {}: two reactions have this name; give each its own", names[twice]);
             return Err(Failure::new(Exit::Usage, said));
         }
         self.reactions.iter().map(|called| called.reaction(self, scripts)).collect()
@@ -100,10 +99,10 @@ fn guard<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AddressGuard, D::
 
 /// The retry policy of failed calls.
 #[derive(Debug, Deserialize)]
-#[serde(try_from = "Said")]
-struct Policy(Retry);
+#[serde(try_from = "RetryConfig")]
+struct RetryPolicy(Retry);
 
-impl Default for Policy {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self(usual_retry())
     }
@@ -111,7 +110,7 @@ impl Default for Policy {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct RetryConfig {
     every: Option<Time>,
     first: Option<Time>,
     most: Option<Time>,
@@ -120,11 +119,11 @@ struct Said {
     within: Option<Time>,
 }
 
-impl TryFrom<Said> for Policy {
+impl TryFrom<RetryConfig> for RetryPolicy {
     type Error = &'static str;
 
-    fn try_from(said: Said) -> Result<Self, Self::Error> {
-        let Said { every, first, most, waits, attempts, within } = said;
+    fn try_from(config: RetryConfig) -> Result<Self, Self::Error> {
+        let RetryConfig { every, first, most, waits, attempts, within } = config;
         let retry = match (every, first, most, waits) {
             (None, None, None, None) => usual_retry(),
             (Some(Time(every)), None, None, None) => Retry::fixed(every),
@@ -132,7 +131,7 @@ impl TryFrom<Said> for Policy {
                 Retry::exponential(first, most.map_or(first.max(Duration::from_hours(24)), |most| most.0))
             }
             (None, None, None, Some(waits)) => Retry::series(waits.into_iter().map(|wait| wait.0)),
-            _ => return Err("a retry policy has either `every`, or `first` and `most`, or `waits`"),
+            _ => return Err("expected either `every`, or `first` and `most`, or `waits`"),
         };
         let retry = match (attempts, &within) {
             (None, Some(_)) => retry,
@@ -149,7 +148,7 @@ mod tests {
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
     /// Parses a reaction with these lines.
-    fn read(said: &str) -> Result<Called, String> {
+    fn read(said: &str) -> Result<WebhookConfig, String> {
         let text = format!("name = \"paid\"\non = \"carts\"\nsecret = \"{SECRET}\"\n{said}");
         toml::from_str(&text).map_err(|error: toml::de::Error| error.to_string())
     }

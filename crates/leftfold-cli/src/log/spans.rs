@@ -12,6 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use leftfold_terminal::{Exit, Failure};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _, WithHttpConfig as _};
@@ -23,8 +24,6 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::registry::LookupSpan;
-
-use crate::exit::{Exit, Failure};
 
 /// The timeout of a batch.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -40,13 +39,11 @@ impl Spans {
     /// Creates an exporter to the collector at this URL, without the path that OTLP has for spans.
     pub(crate) fn new(url: &str, service: &str) -> Result<Self, Failure> {
         let wrong =
-            |expected: &str| Failure::new(Exit::Usage, format!("log.opentelemetry: {expected} was expected"));
+            |expected: &str| Failure::new(Exit::Usage, format!("log.opentelemetry: expected {expected}"));
         let uri = url.parse::<hyper::Uri>().ok().filter(|uri| uri.authority().is_some());
         let uri = uri.ok_or_else(|| wrong("a URL such as http://localhost:4318"))?;
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(wrong(
-                "a URL without user and password (put a header into OTEL_EXPORTER_OTLP_HEADERS)",
-            ));
+            return Err(wrong("a URL without user and password; set a header in OTEL_EXPORTER_OTLP_HEADERS"));
         }
         let client = Sending::new(uri.scheme_str()).map_err(wrong)?;
         let sender = Sender { runtime: Handle::current(), client, is_failing: Arc::default() };
@@ -76,7 +73,7 @@ impl Spans {
     pub(crate) async fn end(self) {
         let ended = tokio::task::spawn_blocking(move || self.0.shutdown_with_timeout(GRACE)).await;
         if let Ok(Err(error)) = ended {
-            tracing::warn!(%error, "the last spans could not be sent");
+            tracing::warn!(%error, "the last spans were not sent");
         }
     }
 }
@@ -104,7 +101,7 @@ impl Sending {
             Some("https") => {
                 let ring = rustls::crypto::ring::default_provider();
                 let tls = HttpsConnectorBuilder::new().with_provider_and_native_roots(ring);
-                let tls = tls.map_err(|_| "that the system has certificates to trust")?;
+                let tls = tls.map_err(|_| "a system with trusted certificates")?;
                 Ok(Self::Tls(client.build(tls.https_only().enable_http1().build())))
             }
             _ => Err("a URL that begins with http:// or https://"),
@@ -140,10 +137,10 @@ impl HttpClient for Sender {
         let (client, is_failing) = (self.client.clone(), Arc::clone(&self.is_failing));
         let sending = self.runtime.spawn(async move {
             let answer = timeout(PATIENCE, client.send(request)).await;
-            let answer = answer.unwrap_or_else(|_| Err("the collector takes too long".into()));
+            let answer = answer.unwrap_or_else(|_| Err("the collector does not respond in time".into()));
             let failure = match &answer {
                 Ok(answer) if answer.status().is_success() => None,
-                Ok(answer) => Some(format!("the collector answered {}", answer.status())),
+                Ok(answer) => Some(format!("the collector responded {}", answer.status())),
                 Err(error) => Some(error.to_string()),
             };
             // Log once, until the export works again.

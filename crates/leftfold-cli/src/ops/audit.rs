@@ -1,17 +1,12 @@
 //! `leftfold audit`: the actions of operators, and the function with which commands record theirs.
 
-use comfy_table::ContentArrangement;
 use leftfold::audit::{Action, Trail};
 use leftfold::{Documents, System};
+use leftfold_terminal::{Exit, Failure, Location, Out, shorten, table, time};
 
-use crate::args::Audit;
-use crate::exit::{Exit, Failure};
-use crate::output::{Out, shorten, table, time};
-use crate::place::Place;
+use crate::args::AuditArgs;
 
 const PAGE: usize = 500;
-/// The maximum width of the table.
-const WIDTH: u16 = 80;
 
 /// Records the action of this command.
 pub(super) async fn record<S: Documents + Clone>(
@@ -25,15 +20,18 @@ pub(super) async fn record<S: Documents + Clone>(
     Trail::on(store.clone()).record(&System, action).await.map_err(|error| {
         let failure = Failure::from(error);
         let message =
-            format!("it is done ({outcome}), but could not be recorded in the audit trail: {failure}");
+            format!("recording it in the audit trail: {failure}; the action itself is done: {outcome}");
         Failure::new(failure.exit, message)
     })
 }
 
-pub(crate) async fn list_audit<P: Place>(place: &P, args: &Audit, out: &mut Out) -> Result<Exit, Failure> {
-    let trail = Trail::on(place.open_existing().await?);
+pub(crate) async fn list_audit<L: Location>(
+    location: &L,
+    args: &AuditArgs,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let trail = Trail::on(location.open_existing().await?);
     let mut rows = table(["time", "actor", "action", "target", "outcome, reason"], &[]);
-    rows.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
     let (mut after, mut left) = (None, args.limit);
     while left > 0 {
         let (page, end) = trail.list(after.as_deref(), PAGE.min(left)).await?;
@@ -59,7 +57,7 @@ pub(crate) async fn list_audit<P: Place>(place: &P, args: &Audit, out: &mut Out)
     }
     out.end_of_list()?;
     if rows.is_empty() {
-        out.line("no operator has done anything yet")?;
+        out.line("no operator has acted yet")?;
     } else {
         out.line(rows)?;
     }

@@ -2,25 +2,22 @@
 
 use leftfold::sequence::{Conflict, Resolution, WantedEvents};
 use leftfold::{Env as _, Sequences, System};
+use leftfold_terminal::{Exit, Failure, Location, Out, shorten, table, time};
 use serde_json::{Value, json};
 
 use super::audit;
-use crate::args::{Forget, Keep, One};
-use crate::exit::{Exit, Failure};
-use crate::output::{Out, shorten, table, time};
-use crate::place::Place;
+use crate::args::{DeleteArgs, IdArgs, KeepArgs};
 
 const PAGE: usize = 1_000;
 
-pub(crate) async fn list_conflicts<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
-    let mut rows = table(["id", "stream", "revision", "type", "since", "why"], &[2]);
+pub(crate) async fn list_conflicts<L: Location>(location: &L, out: &mut Out) -> Result<Exit, Failure> {
+    let store = location.open_existing().await?;
+    let mut rows = table(["id", "event", "type", "since", "reason"], &[]);
     for conflict in all(&store).await? {
         out.element(&in_json(&conflict))?;
         rows.add_row([
             short(&conflict),
-            conflict.stream.to_string(),
-            conflict.revision.to_string(),
+            format!("{}@{}", conflict.stream, conflict.revision),
             conflict.entry.kind.to_string(),
             time(conflict.since),
             conflict.why.to_string(),
@@ -28,15 +25,19 @@ pub(crate) async fn list_conflicts<P: Place>(place: &P, out: &mut Out) -> Result
     }
     out.end_of_list()?;
     if rows.is_empty() {
-        out.line("nothing contradicts")?;
+        out.line("no event contradicts the log")?;
     } else {
         out.line(rows)?;
     }
     Ok(Exit::Done)
 }
 
-pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
+pub(crate) async fn show_conflict<L: Location>(
+    location: &L,
+    args: &IdArgs,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let store = location.open_existing().await?;
     let conflict = one(&store, &args.id).await?;
     let places = vec![(conflict.stream.clone(), conflict.revision)];
     let found = store.find(WantedEvents { places, ids: vec![conflict.entry.id.clone()] }).await?;
@@ -56,7 +57,7 @@ pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out
     out.value(&json!({ "conflict": in_json(&conflict), "there": there }))?;
     out.line(format_args!("{}@{}: {}", conflict.stream, conflict.revision, conflict.why))?;
     let entry = &conflict.entry;
-    out.line(format_args!("  came   {} {} {}", entry.id, entry.kind, shorten(entry.data.as_str(), 400)))?;
+    out.line(format_args!("  new    {} {} {}", entry.id, entry.kind, shorten(entry.data.as_str(), 400)))?;
     for event in &found.logged {
         let (id, kind, data) = (&event.id, &event.kind, shorten(event.data.as_str(), 400));
         out.line(format_args!(
@@ -72,32 +73,36 @@ pub(crate) async fn show_conflict<P: Place>(place: &P, args: &One, out: &mut Out
 }
 
 /// Resolves a conflict in favor of the stored event.
-pub(crate) async fn keep_stored<P: Place>(place: &P, args: &Keep, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn keep_stored<L: Location>(
+    location: &L,
+    args: &KeepArgs,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let decided = Resolution { reason: args.reason.clone(), at: System.now() };
-    resolve(place, &args.one.id, Some(decided), Some(&args.reason), out).await
+    resolve(location, &args.id.id, Some(decided), Some(&args.reason), out).await
 }
 
 /// Deletes the conflicting event.
-pub(crate) async fn discard_conflict<P: Place>(
-    place: &P,
-    args: &Forget,
+pub(crate) async fn discard_conflict<L: Location>(
+    location: &L,
+    args: &DeleteArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    resolve(place, &args.one.id, None, args.why.reason.as_deref(), out).await
+    resolve(location, &args.id.id, None, args.reason.reason.as_deref(), out).await
 }
 
-async fn resolve<P: Place>(
-    place: &P,
+async fn resolve<L: Location>(
+    location: &L,
     id: &str,
     decided: Option<Resolution>,
     reason: Option<&str>,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
+    let store = location.open_existing().await?;
     let conflict = one(&store, id).await?;
     let (action, outcome) = match &decided {
-        Some(_) => ("keep-stored", "what is there is right"),
-        None => ("discard-conflict", "forgotten"),
+        Some(_) => ("keep-stored", "the stored event is kept"),
+        None => ("discard-conflict", "deleted"),
     };
     let is_done = store.resolve(&conflict, decided).await?;
     let target = format!("{}@{}", conflict.stream, conflict.revision);
@@ -128,11 +133,11 @@ async fn one(store: &impl Sequences, id: &str) -> Result<Conflict, Failure> {
     match (found.pop(), found.len()) {
         (Some(conflict), 0) => Ok(conflict),
         (None, _) => {
-            Err(Failure::new(Exit::No, format!("there is no conflict {id}; `conflicts list` shows them")))
+            Err(Failure::new(Exit::No, format!("no conflict has the id {id}; see `leftfold conflicts list`")))
         }
         (_, more) => Err(Failure::new(
             Exit::Usage,
-            format!("{} conflicts begin with {id}; name more of the id", more + 1),
+            format!("the ids of {} conflicts begin with {id}; give more of the id", more + 1),
         )),
     }
 }

@@ -2,46 +2,33 @@
 
 use std::cmp::Reverse;
 
-use leftfold::inspect::doctor::{Area, Finding, Severity, worst};
+use leftfold::inspect::Inspector;
+use leftfold::inspect::doctor::{Area, Examine, Finding, Severity, worst};
+use leftfold::{Leftfold, Sequences, Store};
 use leftfold_script::Script;
+use leftfold_terminal::{Exit, Failure, Location, Out, count, without_secrets};
 use serde_json::json;
 
-use crate::args;
-use crate::daemon::{self, Config};
-use crate::exit::{Exit, Failure};
-use crate::models::{self, Models};
-use crate::output::{Out, count};
-use crate::place::{Named, Place, without_secrets};
+use crate::daemon;
+use crate::projections::Projections;
 
-pub(crate) async fn doctor(args: &args::Store, out: &mut Out) -> Result<Exit, Failure> {
-    let (named, findings, scripts) = match Models::file(args) {
-        None => (Models::store(args), Vec::new(), None),
-        Some(file) => {
-            let config = Config::read(file)?;
-            let named = config.place()?;
-            let (findings, scripts) = daemon::examine(&config).await;
-            (named, findings, Some(scripts))
-        }
-    };
-    match named {
-        Named::File(file) => examine(&file, scripts, findings, out).await,
-        #[cfg(feature = "mongodb")]
-        Named::MongoDb(database) => examine(&database, scripts, findings, out).await,
-        Named::Unknown(why) => Err(Failure::new(Exit::Usage, why)),
-    }
-}
-
-async fn examine<P: Place>(
-    place: &P,
-    scripts: Option<Vec<Script>>,
-    mut findings: Vec<Finding>,
+pub(crate) async fn doctor<L: Location>(
+    location: &L,
+    projections: &Projections,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let looked = match place.open_untouched().await {
-        Ok(store) => models::doctor(store, scripts).await,
+    let (mut findings, scripts) = match projections {
+        Projections::Configured(config) => {
+            let (findings, scripts) = daemon::examine(config).await;
+            (findings, Some(scripts))
+        }
+        Projections::Stored => (Vec::new(), None),
+    };
+    let examined = match location.open_untouched().await {
+        Ok(store) => examine(store, scripts).await,
         Err(failure) => Err(failure),
     };
-    let failed = match looked {
+    let failed = match examined {
         Ok(found) => {
             findings.extend(found);
             None
@@ -58,11 +45,23 @@ async fn examine<P: Place>(
     }
     // The most severe first.
     findings.sort_by_key(|finding| (Reverse(finding.severity), finding.area));
-    out.value(&json!({ "store": place.to_string(), "worst": worst(&findings), "findings": findings }))?;
+    out.value(&json!({ "store": location.to_string(), "worst": worst(&findings), "findings": findings }))?;
     show(&findings, out)?;
-    out.line(format_args!("{place}: {}", summary(&findings)))?;
+    out.line(format_args!("{location}: {}", summary(&findings)))?;
     let answer = if worst(&findings) == Severity::Wrong { Exit::No } else { Exit::Done };
     Ok(failed.unwrap_or(answer))
+}
+
+/// Examines a store without changing it, with the projections of the scripts. Without scripts it
+/// examines every collection.
+async fn examine<S>(store: S, scripts: Option<Vec<Script>>) -> Result<Vec<Finding>, Failure>
+where
+    S: Store + Sequences + Examine,
+{
+    Ok(match scripts {
+        Some(scripts) => scripts.into_iter().fold(Leftfold::on(store), Leftfold::projection).doctor().await?,
+        None => Inspector::on(store).doctor().await?,
+    })
 }
 
 fn show(findings: &[Finding], out: &mut Out) -> Result<(), Failure> {

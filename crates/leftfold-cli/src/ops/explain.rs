@@ -5,23 +5,21 @@ use std::io;
 
 use leftfold::inspect::{Absence, Effect, Explained, FieldChange};
 use leftfold::{App, Sequences, Store};
+use leftfold_terminal::{Exit, Failure, Location, Out, brief_difference, shorten, thousands};
 use serde_json::Value;
 
-use crate::args;
-use crate::exit::{Exit, Failure};
-use crate::models::Models;
-use crate::output::{Out, brief_difference, shorten, thousands};
-use crate::place::Place;
+use crate::args::{DocumentArgs, ExplainArgs};
+use crate::projections::{Projections, select_from};
 
-pub(crate) async fn explain<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &args::Explain,
+pub(crate) async fn explain<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &ExplainArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let args::Document { collection, id, .. } = &args.document;
-    models.known(collection)?;
-    let app = models.open_existing(place).await?;
+    let DocumentArgs { collection, id } = &args.document;
+    let app = projections.open_with_code(location, "explain").await?;
+    select_from(&app, Some(collection))?;
     if args.why_not {
         return why_not(&app, collection, id, out).await;
     }
@@ -40,7 +38,7 @@ pub(crate) async fn explain<P: Place>(
     if !found {
         let reasons = app.why_not(collection, id).await?;
         let reasons = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        let message = format!("explaining {id:?} in {collection}: nothing was folded into it yet: {reasons}");
+        let message = format!("explaining {id:?} in {collection}: no event was folded into it: {reasons}");
         return Err(Failure::new(Exit::No, message));
     }
     if let Some(moment) = &args.at {
@@ -90,10 +88,10 @@ fn tell(step: &Explained, out: &mut Out) -> io::Result<()> {
             if step.left_out > 0 {
                 out.line(format_args!("            … and {} more changes", thousands(step.left_out)))?;
             }
-            if step.size.is_none() { out.line("            the document is gone") } else { Ok(()) }
+            if step.size.is_none() { out.line("            the document is deleted") } else { Ok(()) }
         }
         Effect::Failed(error) => out.line(format_args!("            failed: {}", shorten(error, 200))),
-        Effect::Waiting => out.line("            waits"),
+        Effect::Waiting => out.line("            waits for the failed event"),
     }
 }
 

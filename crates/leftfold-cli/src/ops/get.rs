@@ -1,33 +1,32 @@
 //! `leftfold get`: a document, now, once an event is folded, or at an earlier time.
 
 use leftfold::Sequencer;
-use serde_json::Value;
+use leftfold_terminal::{Exit, Failure, Location, Out};
 
-use crate::args::{self, Event};
-use crate::exit::{Exit, Failure};
-use crate::models::Models;
-use crate::output::Out;
-use crate::place::Place;
+use crate::args::{AwaitedEvent, DocumentArgs, GetArgs};
+use crate::projections::{Projections, select_from};
 
-pub(crate) async fn get<P: Place>(
-    place: &P,
-    models: &Models,
-    args: args::Get,
+pub(crate) async fn get<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: GetArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let args::Document { collection, id, .. } = &args.document;
-    models.known(collection)?;
-    let app = models.open_existing(place).await?;
+    let DocumentArgs { collection, id } = &args.document;
     let (document, missing) = if let Some(moment) = &args.at {
+        let app = projections.open_with_code(location, "get --at").await?;
+        select_from(&app, Some(collection))?;
         let missing = format!("as of {moment} there was no such document");
         (app.past(collection, id, moment).await?, missing)
     } else {
-        let mut get = app.get_as::<Value>(collection, id);
+        let documents = projections.open(location).await?;
+        documents.collections(Some(collection)).await?;
+        let mut get = documents.get(collection, id);
         if let Some(event) = args.at_least {
             let bookmark = match event {
-                Event::Bookmark(bookmark) => bookmark,
-                Event::At(stream, revision) => {
-                    let sequencer = Sequencer::new(app.store().clone());
+                AwaitedEvent::Bookmark(bookmark) => bookmark,
+                AwaitedEvent::At(stream, revision) => {
+                    let sequencer = Sequencer::new(documents.store().clone());
                     sequencer.logged(&stream, revision, args.timeout).await?
                 }
             };

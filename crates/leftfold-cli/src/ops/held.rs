@@ -2,37 +2,34 @@
 
 use leftfold::sequence::{Held, StreamState};
 use leftfold::{Revision, Sequencer, Sequences as _, StreamId};
+use leftfold_terminal::{Exit, Failure, Location, Out, count, shorten, table, thousands, time};
 use serde_json::json;
 
 use super::audit;
-use crate::args::{Skip, Stream};
-use crate::exit::{Exit, Failure};
-use crate::output::{Out, count, shorten, table, thousands, time};
-use crate::place::Place;
+use crate::args::{SkipArgs, StreamArgs};
 
 const PAGE: usize = 1_000;
 
-pub(crate) async fn list_held<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
-    let mut rows = table(["stream", "waits for", "since", "held", "highest", "asked", "trouble"], &[3, 4, 5]);
+pub(crate) async fn list_held<L: Location>(location: &L, out: &mut Out) -> Result<Exit, Failure> {
+    let store = location.open_existing().await?;
+    let mut rows = table(["stream", "missing", "since", "held", "requests", "last error"], &[3, 4]);
     let mut after = None;
     loop {
         let page = store.waiting(after, PAGE).await?;
         after = page.last().map(|(stream, _)| stream.clone());
-        for (stream, standing) in &page {
-            let Some(waiting) = &standing.waiting else { continue };
-            let wanted = missing(standing);
+        for (stream, state) in &page {
+            let Some(waiting) = &state.waiting else { continue };
+            let missing = missing(state);
             out.element(&json!({
-                "stream": stream, "last": standing.last, "waits_for": wanted, "since": waiting.since,
+                "stream": stream, "last": state.last, "waits_for": missing, "since": waiting.since,
                 "held": waiting.events, "bytes": waiting.bytes, "highest": waiting.highest,
                 "asked": waiting.asked, "ask_at": waiting.ask_at, "trouble": waiting.trouble,
             }))?;
             rows.add_row([
                 stream.to_string(),
-                wanted.map_or_else(|| "nothing: to be released".to_owned(), shown),
+                missing.map_or_else(|| "none".to_owned(), range),
                 time(waiting.since),
                 thousands(waiting.events),
-                waiting.highest.to_string(),
                 thousands(waiting.asked.into()),
                 shorten(waiting.trouble.as_deref().unwrap_or_default(), 60),
             ]);
@@ -51,27 +48,30 @@ pub(crate) async fn list_held<P: Place>(place: &P, out: &mut Out) -> Result<Exit
 }
 
 /// Returns the first and the last revision that a stream lacks.
-fn missing(standing: &StreamState) -> Option<(u64, u64)> {
-    let until = standing.waiting.as_ref()?.until.0;
-    let first = standing.after().0 + 1;
+fn missing(state: &StreamState) -> Option<(u64, u64)> {
+    let until = state.waiting.as_ref()?.until.0;
+    let first = state.after().0 + 1;
     (first <= until).then_some((first, until))
 }
 
-fn shown((first, last): (u64, u64)) -> String {
+fn range((first, last): (u64, u64)) -> String {
     if first == last { first.to_string() } else { format!("{first} to {last}") }
 }
 
-pub(crate) async fn show_held<P: Place>(place: &P, args: &Stream, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn show_held<L: Location>(
+    location: &L,
+    args: &StreamArgs,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
     let stream = StreamId::new(&args.stream)?;
-    let store = place.open_existing().await?;
+    let store = location.open_existing().await?;
     let limit = leftfold::log::Limit { events: PAGE, ..leftfold::log::Limit::default() };
     let page = store.held(vec![stream.clone()], limit).await?.remove(&stream).unwrap_or_default();
     let skipped = store.skipped(&stream).await?;
-    let mut rows = table(["revision", "after", "id", "type", "since", "data"], &[0, 1]);
-    for Held { revision, previous, since, entry, .. } in &page.held {
+    let mut rows = table(["revision", "id", "type", "since", "data"], &[0]);
+    for Held { revision, since, entry, .. } in &page.held {
         rows.add_row([
             revision.to_string(),
-            previous.to_string(),
             entry.id.to_string(),
             entry.kind.to_string(),
             time(*since),
@@ -87,23 +87,23 @@ pub(crate) async fn show_held<P: Place>(place: &P, args: &Stream, out: &mut Out)
     });
     out.value(&json!({ "held": held.collect::<Vec<_>>(), "more": page.more, "skipped": skipped }))?;
     if page.held.is_empty() {
-        out.line(format_args!("nothing of {stream} is held"))?;
+        out.line(format_args!("no event of {stream} is held"))?;
     } else {
         out.line(rows)?;
     }
     if page.more {
-        out.line("and more behind these")?;
+        out.line("and more after these")?;
     }
     for skipped in &skipped {
-        let range = shown((skipped.after.0 + 1, skipped.through.0));
+        let range = range((skipped.after.0 + 1, skipped.through.0));
         out.line(format_args!("skipped {range} at {}: {}", time(skipped.at), skipped.reason))?;
     }
     Ok(if page.held.is_empty() { Exit::No } else { Exit::Done })
 }
 
-pub(crate) async fn skip<P: Place>(place: &P, args: &Skip, out: &mut Out) -> Result<Exit, Failure> {
+pub(crate) async fn skip<L: Location>(location: &L, args: &SkipArgs, out: &mut Out) -> Result<Exit, Failure> {
     let stream = StreamId::new(&args.stream)?;
-    let store = place.open_existing().await?;
+    let store = location.open_existing().await?;
     let sequencer = Sequencer::new(store.clone());
     let released = sequencer.skip(&stream, Revision(args.through), &args.reason).await?;
     let target = format!("{stream} through {}", args.through);

@@ -22,6 +22,6 @@ pub(crate) use held::{list_held, show_held, skip};
 pub(crate) use parked::{list_parked, retry_parked};
 pub(crate) use rebuild::{rebuild, undo, verify};
 pub(crate) use refold::refold;
-pub(crate) use rejected::{forget_rejected, list_rejected, resubmit_rejected, show_rejected};
+pub(crate) use rejected::{delete_rejected, list_rejected, resubmit_rejected, show_rejected};
 pub(crate) use status::status;
-pub(crate) use tasks::{count_tasks, list_tasks, pause_reaction, retry_tasks, show_task};
+pub(crate) use tasks::{count_tasks, list_tasks, pause_reaction, resume_reaction, retry_tasks, show_task};

@@ -2,103 +2,97 @@
 
 use leftfold::documents::Parked;
 use leftfold::fold::Mended;
-use leftfold::{App, DocumentId, Store, StreamId, Unit};
+use leftfold::{App, Collection, DocumentId, Store, StreamId, Unit};
+use leftfold_terminal::{Exit, Failure, Location, Out, count, shorten, thousands, time};
 use serde_json::json;
 
 use super::audit;
-use crate::args::{ParkedList, ParkedRetry};
-use crate::exit::{Exit, Failure};
-use crate::models::Models;
-use crate::output::{Out, count, shorten, table, thousands};
-use crate::place::Place;
+use crate::args::{ParkedListArgs, RetryParkedArgs};
+use crate::projections::{Projections, select_from};
 
 const PAGE: usize = 100;
 
-pub(crate) async fn list_parked<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &ParkedList,
+pub(crate) async fn list_parked<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &ParkedListArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let collections = models.named(args.collection.as_deref())?;
-    let app = models.open_existing(place).await?;
-    let mut rows = table(["collection", "", "id", "event", "type", "waiting", "tried", "error"], &[5, 6]);
-    for collection in collections {
+    let documents = projections.open(location).await?;
+    let mut nothing = true;
+    for collection in documents.collections(args.collection.as_deref()).await? {
         let mut after = None;
         loop {
-            let page = app.parked(collection, after.as_ref(), PAGE).await?;
+            let page = documents.parked(&collection, after.as_ref(), PAGE).await?;
             let Some((last, _)) = page.last() else { break };
-            after = Some(last.clone());
+            (nothing, after) = (false, Some(last.clone()));
             for (unit, parked) in &page {
-                let (what, id) = parts(unit);
-                out.element(&json!({ "collection": collection, "unit": what, "id": id, "parked": parked }))?;
-                rows.add_row(row(collection, unit, parked));
+                show(&collection, unit, parked, out)?;
             }
         }
     }
     out.end_of_list()?;
-    if rows.is_empty() {
+    if nothing {
         out.line("nothing is parked")?;
-    } else {
-        out.line(rows)?;
     }
     Ok(Exit::Done)
 }
 
-fn row(collection: &str, unit: &Unit, parked: &Parked) -> [String; 8] {
-    let (what, id) = parts(unit);
-    [
-        collection.to_owned(),
-        what.to_owned(),
-        id.to_owned(),
-        format!("{}@{}", parked.stream, parked.revision),
-        parked.kind.to_string(),
-        thousands(parked.waiting),
-        thousands(parked.attempts.into()),
-        shorten(&parked.error, 100),
-    ]
+fn show(collection: &Collection, unit: &Unit, parked: &Parked, out: &mut Out) -> Result<(), Failure> {
+    let (kind, id) = parts(unit);
+    out.element(&json!({ "collection": collection, "unit": kind, "id": id, "parked": parked }))?;
+    let Parked { stream, revision, kind: event, attempts, waiting, since, error, .. } = parked;
+    out.line(format_args!("{collection} {kind} {id}: stopped at {stream}@{revision} ({event})"))?;
+    out.line(format_args!(
+        "  since {}, after {}, {} waiting",
+        time(*since),
+        count((*attempts).into(), "attempt"),
+        count(*waiting, "event"),
+    ))?;
+    Ok(out.line(format_args!("  {}", shorten(error, 200)))?)
 }
 
-pub(crate) async fn retry_parked<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &ParkedRetry,
+pub(crate) async fn retry_parked<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &RetryParkedArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
     if args.collection.is_none() && !args.all {
-        let message = "retrying: name a read model, and documents of it if not all, or everything with --all";
+        let message =
+            "retrying: nothing is selected; name a read model and its documents, or select all with --all";
         return Err(Failure::new(Exit::Usage, message));
     }
-    let collections = models.named(args.collection.as_deref())?;
-    let app = models.open_existing(place).await?;
-    let mut told = Told { repaired: 0, failing: 0, dry_run: args.dry_run };
-    for collection in collections {
-        let before = (told.repaired, told.failing);
+    let app = projections.open_with_code(location, "parked retry").await?;
+    let mut counts = RetryCounts { repaired: 0, failing: 0, dry_run: args.dry_run };
+    for collection in select_from(&app, args.collection.as_deref())? {
+        let collection = collection.as_str();
+        let before = (counts.repaired, counts.failing);
         if args.ids.is_empty() {
-            retry_all(&app, collection, args, &mut told, out).await?;
+            retry_all(&app, collection, args, &mut counts, out).await?;
         }
         for id in &args.ids {
             let unit = unit(args.streams, id)?;
             let mended = app.retry(collection, &unit, args.dry_run).await?;
-            told.tell(collection, &unit, &mended, out)?;
+            counts.add(collection, &unit, &mended, out)?;
         }
-        let (repaired, failing) = (told.repaired - before.0, told.failing - before.1);
+        let (repaired, failing) = (counts.repaired - before.0, counts.failing - before.1);
         if !args.dry_run && repaired + failing > 0 {
             let ids = if args.ids.is_empty() { String::new() } else { format!(": {}", args.ids.join(", ")) };
-            let (target, reason) = (format!("{collection}{ids}"), args.why.reason.as_deref());
+            let (target, reason) = (format!("{collection}{ids}"), args.reason.reason.as_deref());
             let outcome = format!("{repaired} repaired, {failing} still failing");
             audit::record(app.store(), "retry-parked", &target, reason, &outcome).await?;
         }
     }
     out.end_of_list()?;
-    told.sum_up(out)
+    counts.sum_up(out)
 }
 
 async fn retry_all<S: Store>(
     app: &App<S>,
     collection: &str,
-    args: &ParkedRetry,
-    told: &mut Told,
+    args: &RetryParkedArgs,
+    counts: &mut RetryCounts,
     out: &mut Out,
 ) -> Result<(), Failure> {
     let mut after = None;
@@ -111,21 +105,22 @@ async fn retry_all<S: Store>(
                 continue;
             }
             let mended = app.retry(collection, unit, args.dry_run).await?;
-            told.tell(collection, unit, &mended, out)?;
+            counts.add(collection, unit, &mended, out)?;
         }
     }
 }
 
 /// The counts of a retry.
-struct Told {
+struct RetryCounts {
     repaired: u64,
     failing: u64,
     dry_run: bool,
 }
 
-impl Told {
-    fn tell(&mut self, collection: &str, unit: &Unit, mended: &Mended, out: &mut Out) -> Result<(), Failure> {
-        let (what, id) = parts(unit);
+impl RetryCounts {
+    /// Counts and prints the result of a retry.
+    fn add(&mut self, collection: &str, unit: &Unit, mended: &Mended, out: &mut Out) -> Result<(), Failure> {
+        let (kind, id) = parts(unit);
         let (outcome, error) = match mended {
             Mended::Repaired => ("repaired", None),
             Mended::StillFailing(error) => ("still-failing", Some(error)),
@@ -134,24 +129,24 @@ impl Told {
         self.repaired += u64::from(*mended == Mended::Repaired);
         self.failing += u64::from(error.is_some());
         out.element(&json!({
-            "collection": collection, "unit": what, "id": id, "outcome": outcome, "error": error,
+            "collection": collection, "unit": kind, "id": id, "outcome": outcome, "error": error,
         }))?;
-        let said = match mended {
+        let result = match mended {
             Mended::Repaired if self.dry_run => "would be repaired".to_owned(),
             Mended::Repaired => "repaired".to_owned(),
-            Mended::StillFailing(error) => format!("still fails: {}", shorten(error, 200)),
-            Mended::NotParked => "is not parked".to_owned(),
+            Mended::StillFailing(error) => format!("still failing: {}", shorten(error, 200)),
+            Mended::NotParked => "not parked".to_owned(),
         };
-        Ok(out.line(format_args!("{collection} {what} {id}: {said}"))?)
+        Ok(out.line(format_args!("{collection} {kind} {id}: {result}"))?)
     }
 
     fn sum_up(&self, out: &mut Out) -> Result<Exit, Failure> {
         let repaired = if self.dry_run { "would be repaired" } else { "repaired" };
-        let (mended, failing) = (thousands(self.repaired), count(self.failing, "other"));
+        let (number, failing) = (thousands(self.repaired), thousands(self.failing));
         match (self.repaired, self.failing) {
             (0, 0) => out.line("nothing to repair")?,
-            (_, 0) => out.line(format_args!("{mended} {repaired}"))?,
-            _ => out.line(format_args!("{mended} {repaired}, {failing} still failing"))?,
+            (_, 0) => out.line(format_args!("{number} {repaired}"))?,
+            _ => out.line(format_args!("{number} {repaired}, {failing} still failing"))?,
         }
         Ok(if self.failing == 0 { Exit::Done } else { Exit::No })
     }

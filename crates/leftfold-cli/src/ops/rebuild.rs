@@ -7,35 +7,33 @@ use indicatif::{ProgressBar, ProgressStyle};
 use leftfold::inspect::{Differing, FieldChange, Sample};
 use leftfold::rebuild::{Difference, Rebuild};
 use leftfold::{App, Store};
+use leftfold_terminal::{Exit, Failure, Location, Out, brief_difference, count};
 use serde_json::json;
 
 use super::audit;
-use crate::args;
-use crate::exit::{Exit, Failure};
-use crate::models::Models;
-use crate::output::{Out, brief_difference, count};
-use crate::place::Place;
+use crate::args::{RebuildArgs, UndoArgs, VerifyArgs};
+use crate::projections::{Projections, select_from};
 
 /// The interval at which progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
-pub(crate) async fn rebuild<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &args::Rebuild,
+pub(crate) async fn rebuild<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &RebuildArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let collection = &args.one.collection;
-    models.known(collection)?;
-    let app = models.open_existing(place).await?;
-    let reason = args.why.reason.as_deref();
+    let collection = &args.collection;
+    let app = projections.open_with_code(location, "rebuild").await?;
+    select_from(&app, Some(collection))?;
+    let reason = args.reason.reason.as_deref();
     if args.cancel {
         let cancelled = app.cancel_rebuild(collection).await?;
         if cancelled {
-            audit::record(app.store(), "cancel-rebuild", collection, reason, "given up").await?;
+            audit::record(app.store(), "cancel-rebuild", collection, reason, "cancelled").await?;
         }
         out.value(&json!({ "collection": collection, "cancelled": cancelled }))?;
-        out.line(if cancelled { "given up; what is live stays" } else { "nothing is being rebuilt" })?;
+        out.line(if cancelled { "cancelled; the live documents stay" } else { "nothing is being rebuilt" })?;
         return Ok(Exit::Done);
     }
     let rebuild = app.rebuild(collection).await?;
@@ -44,7 +42,7 @@ pub(crate) async fn rebuild<P: Place>(
         built = build(&rebuild, args.samples) => built,
         _ = tokio::signal::ctrl_c() => {
             let message = format!(
-                "rebuilding {collection}: interrupted; the same command goes on where it was, --cancel gives it up"
+                "rebuilding {collection}: interrupted; resume with the same command, or cancel with --cancel"
             );
             Err(Failure::new(Exit::Interrupted, message))
         }
@@ -59,7 +57,7 @@ pub(crate) async fn rebuild<P: Place>(
         built => {
             rebuild.leave().await;
             let outcome = match &built {
-                Ok(_) => format!("generation {generation} is built, and not switched to"),
+                Ok(_) => format!("generation {generation} is built, but not live"),
                 Err(failure) => format!("generation {generation} is not built: {failure}"),
             };
             audit::record(app.store(), "rebuild", collection, reason, &outcome).await?;
@@ -71,7 +69,7 @@ pub(crate) async fn rebuild<P: Place>(
     }))?;
     show(&difference, out)?;
     out.line(if args.dry_run {
-        format!("{collection} is not switched: the same command without --dry-run goes on and switches, --cancel gives it up")
+        format!("{collection} is not switched; switch with the same command without --dry-run, or cancel with --cancel")
     } else {
         format!("{collection} is switched; `leftfold undo {collection}` switches back")
     })?;
@@ -93,7 +91,8 @@ async fn build<S: Store>(rebuild: &Rebuild<S>, samples: usize) -> Result<Differe
                 let progress = rebuild.progress().await?;
                 bar.set_length(progress.total);
                 bar.set_position(progress.done);
-                let left = progress.remaining.map_or_else(|| "…".to_owned(), |left| indicatif::HumanDuration(left).to_string());
+                let left = progress.remaining.map(|left| indicatif::HumanDuration(left).to_string());
+                let left = left.unwrap_or_else(|| "…".to_owned());
                 bar.set_message(match progress.last_error {
                     Some(error) => format!("waiting: {error}"),
                     None => format!("{:.0}/s, {left} left", progress.events_per_second),
@@ -109,10 +108,10 @@ fn show(difference: &Difference, out: &mut Out) -> Result<(), Failure> {
     let Difference { compared, differing, only_live, only_rebuilt, parked, moving, samples } = difference;
     let compared = count(*compared, "document");
     if difference.is_none() {
-        out.line(format_args!("{compared} compared: all are the same"))?;
+        out.line(format_args!("{compared} compared: all are equal"))?;
     } else {
         out.line(format_args!(
-            "{compared} compared: {differing} differ, {only_live} are gone, {only_rebuilt} are new"
+            "{compared} compared: {differing} differ, {only_live} deleted, {only_rebuilt} new"
         ))?;
     }
     for sample in samples {
@@ -121,38 +120,39 @@ fn show(difference: &Difference, out: &mut Out) -> Result<(), Failure> {
         out.line(format_args!("    live:    {live}\n    rebuilt: {rebuilt}"))?;
     }
     if parked + moving > 0 {
-        out.line(format_args!("not compared: {parked} parked, {moving} that kept changing"))?;
+        out.line(format_args!("not compared: {parked} parked, {moving} kept changing"))?;
     }
     Ok(())
 }
 
-pub(crate) async fn undo<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &args::Undo,
+pub(crate) async fn undo<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &UndoArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let collection = &args.one.collection;
-    models.known(collection)?;
-    let app = models.open_existing(place).await?;
+    let collection = &args.collection;
+    let app = projections.open_with_code(location, "undo").await?;
+    select_from(&app, Some(collection))?;
     app.undo(collection).await?;
-    audit::record(app.store(), "undo", collection, args.why.reason.as_deref(), "switched back").await?;
+    audit::record(app.store(), "undo", collection, args.reason.reason.as_deref(), "switched back").await?;
     out.value(&json!({ "collection": collection, "undone": true }))?;
-    out.line(format_args!("{collection} is what it was before the last rebuild, and up to date"))?;
+    out.line(format_args!(
+        "{collection} is switched back to the documents from before the last rebuild, and up to date"
+    ))?;
     Ok(Exit::Done)
 }
 
-pub(crate) async fn verify<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &args::Verify,
+pub(crate) async fn verify<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &VerifyArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let collections = models.named(args.collection.as_deref())?;
-    let app = models.open_existing(place).await?;
+    let app = projections.open_with_code(location, "verify").await?;
     let mut differs = false;
-    for collection in collections {
-        differs |= verify_one(&app, collection, args.sample, out).await?;
+    for collection in select_from(&app, args.collection.as_deref())? {
+        differs |= verify_one(&app, collection.as_str(), args.sample, out).await?;
     }
     out.end_of_list()?;
     Ok(if differs { Exit::No } else { Exit::Done })
@@ -182,13 +182,13 @@ async fn verify_one<S: Store>(
         verified.moving
     ))?;
     for Differing { id, stored, folded, changes, left_out, error } in &found {
-        let what = match (stored, folded, error) {
+        let fault = match (stored, folded, error) {
             (_, _, Some(error)) => format!(": its events can't be folded: {error}"),
-            (true, false, None) => ": it is stored, and its events make no document".to_owned(),
-            (false, true, None) => ": it is not stored".to_owned(),
+            (true, false, None) => ": stored, but its events make no document".to_owned(),
+            (false, true, None) => ": not stored".to_owned(),
             _ => String::new(),
         };
-        out.line(format_args!("  {id}{what}"))?;
+        out.line(format_args!("  {id}{fault}"))?;
         for FieldChange { path, before, after, .. } in changes {
             let path = if path.is_empty() { "the document" } else { path };
             let (stored, folded) = brief_difference(before.as_ref(), after.as_ref());

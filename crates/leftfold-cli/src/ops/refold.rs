@@ -2,48 +2,45 @@
 
 use leftfold::fold::Mended;
 use leftfold::{Kind, ReadError};
+use leftfold_terminal::{Exit, Failure, Location, Out};
 use serde_json::{Value, json};
 
 use super::audit;
-use crate::args;
-use crate::exit::{Exit, Failure};
-use crate::models::Models;
-use crate::output::Out;
-use crate::place::Place;
+use crate::args::{DocumentArgs, RefoldArgs};
+use crate::projections::{Projections, select_from};
 
-pub(crate) async fn refold<P: Place>(
-    place: &P,
-    models: &Models,
-    args: &args::Refold,
+pub(crate) async fn refold<L: Location>(
+    location: &L,
+    projections: &Projections,
+    args: &RefoldArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let args::Document { collection, id, .. } = &args.document;
-    models.known(collection)?;
-    let app = models.open_existing(place).await?;
+    let DocumentArgs { collection, id } = &args.document;
+    let app = projections.open_with_code(location, "refold").await?;
+    select_from(&app, Some(collection))?;
+    let failed = |why: &str| Err(Failure::new(Exit::No, format!("refolding {id:?} in {collection}: {why}")));
     let before = match app.get_as::<Value>(collection, id).await {
         // A damaged document, or one of another shape, is the reason to refold.
         Err(ReadError::Store(error)) if error.kind() == Kind::Format => Some(Value::Null),
         before => before?,
     };
     if let Mended::StillFailing(error) = app.refold(collection, id).await? {
-        let message = format!("refolding {id:?} in {collection}: {error}; it stays as it was");
-        return Err(Failure::new(Exit::No, message));
+        return failed(&format!("{error}; the document stays as it was"));
     }
     let after = app.get_as::<Value>(collection, id).await?;
     if before.is_none() && after.is_none() {
-        let message = format!("refolding {id:?} in {collection}: no event makes such a document");
-        return Err(Failure::new(Exit::No, message));
+        return failed("no event makes such a document");
     }
     let changed = before != after;
-    let (target, reason) = (format!("{collection}: {id}"), args.why.reason.as_deref());
-    let outcome = if changed { "changed" } else { "it is what it was" };
+    let (target, reason) = (format!("{collection}: {id}"), args.reason.reason.as_deref());
+    let outcome = if changed { "changed" } else { "unchanged" };
     audit::record(app.store(), "refold", &target, reason, outcome).await?;
     out.value(&json!({ "collection": collection, "id": id, "changed": changed, "document": after }))?;
-    let what = match (&after, changed) {
-        (_, false) => "it is what it was",
-        (Some(_), true) => "it was not what its events make of it, and is now",
-        (None, true) => "its events leave nothing of it, so it is gone",
+    let result = match (&after, changed) {
+        (_, false) => "it is unchanged",
+        (Some(_), true) => "it differed from its events, and equals them now",
+        (None, true) => "its events make no document, so it is deleted",
     };
-    out.line(format_args!("{id} in {collection} is folded anew: {what}"))?;
+    out.line(format_args!("{id} in {collection} is folded again: {result}"))?;
     Ok(Exit::Done)
 }

@@ -1,20 +1,18 @@
 //! `leftfold rejected`: messages that are not events.
 
 use leftfold::sequence::Rejected;
-use leftfold::{IngestAnswer, Policy, Sequencer, Sequences};
+use leftfold::{IngestAnswer, Sequencer, Sequences};
 use leftfold_sources::{Resubmitted, resubmit};
+use leftfold_terminal::{Exit, Failure, Location, Out, shorten, table, thousands, time};
 use serde_json::{Value, json};
 
 use super::audit;
-use crate::args::{self, Forget, One, Resubmit};
-use crate::exit::{Exit, Failure};
-use crate::output::{Out, shorten, table, thousands, time};
-use crate::place::Place;
+use crate::args::{DeleteArgs, IdArgs, ResubmitArgs};
 
 const PAGE: usize = 100;
 
-pub(crate) async fn list_rejected<P: Place>(place: &P, out: &mut Out) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
+pub(crate) async fn list_rejected<L: Location>(location: &L, out: &mut Out) -> Result<Exit, Failure> {
+    let store = location.open_existing().await?;
     let mut rows = table(["id", "source", "since", "bytes", "reason"], &[3]);
     let mut after = None;
     loop {
@@ -36,15 +34,19 @@ pub(crate) async fn list_rejected<P: Place>(place: &P, out: &mut Out) -> Result<
     }
     out.end_of_list()?;
     if rows.is_empty() {
-        out.line("nothing was rejected")?;
+        out.line("no message was rejected")?;
     } else {
         out.line(rows)?;
     }
     Ok(Exit::Done)
 }
 
-pub(crate) async fn show_rejected<P: Place>(place: &P, args: &One, out: &mut Out) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
+pub(crate) async fn show_rejected<L: Location>(
+    location: &L,
+    args: &IdArgs,
+    out: &mut Out,
+) -> Result<Exit, Failure> {
+    let store = location.open_existing().await?;
     let rejected = one(&store, &args.id).await?;
     out.value(&in_json(&rejected))?;
     out.line(format_args!("{} from {}, {}", rejected.id(), rejected.source, time(rejected.since)))?;
@@ -56,60 +58,53 @@ pub(crate) async fn show_rejected<P: Place>(place: &P, args: &One, out: &mut Out
     Ok(Exit::Done)
 }
 
-pub(crate) async fn resubmit_rejected<P: Place>(
-    place: &P,
-    args: &Resubmit,
+pub(crate) async fn resubmit_rejected<L: Location>(
+    location: &L,
+    args: &ResubmitArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
-    let id = one(&store, &args.one.id).await?.id();
-    let policy = match args.policy {
-        args::Policy::Contiguous => Policy::Contiguous,
-        args::Policy::Latest => Policy::Latest,
-        args::Policy::Arrival => Policy::Arrival,
-    };
+    let store = location.open_existing().await?;
+    let id = one(&store, &args.id.id).await?.id();
     let mapping = args.mapping.clone().map(|mapping| *mapping).unwrap_or_default();
-    let (became, said) = match resubmit(&Sequencer::new(store.clone()), &id, &mapping, policy).await? {
-        Resubmitted::NotThere => ("gone", "somebody else has submitted or forgotten it".to_owned()),
-        Resubmitted::StillRejected(invalid) => ("rejected", format!("it is still no event: {invalid}")),
+    let (became, said) = match resubmit(&Sequencer::new(store.clone()), &id, &mapping, args.policy.into())
+        .await?
+    {
+        Resubmitted::NotThere => ("gone", "another process has resubmitted or deleted it".to_owned()),
+        Resubmitted::StillRejected(invalid) => ("rejected", format!("still no event: {invalid}")),
         Resubmitted::Answered(answer) => match answer {
-            IngestAnswer::Appended(bookmark) => ("appended", format!("it is in the log: {bookmark}")),
-            IngestAnswer::Duplicate(bookmark) => {
-                ("duplicate", format!("it was in the log already: {bookmark}"))
-            }
+            IngestAnswer::Appended(bookmark) => ("appended", format!("appended at {bookmark}")),
+            IngestAnswer::Duplicate(bookmark) => ("duplicate", format!("already in the log at {bookmark}")),
             IngestAnswer::Held { waiting_for } => {
-                ("held", format!("it is held, and waits for revision {waiting_for}"))
+                ("held", format!("held until revision {waiting_for} arrives"))
             }
-            IngestAnswer::Stale { last } => {
-                ("stale", format!("it is older than revision {last}, and dropped"))
-            }
+            IngestAnswer::Stale { last } => ("stale", format!("older than revision {last}, and dropped")),
             IngestAnswer::Conflict(why) => {
-                ("conflict", format!("it is a conflict now: {why}; see `conflicts list`"))
+                ("conflict", format!("a conflict: {why}; see `leftfold conflicts list`"))
             }
             IngestAnswer::Refused(refusal) => ("refused", refusal.to_string()),
         },
     };
     if !matches!(became, "gone" | "rejected" | "refused") {
-        audit::record(&store, "resubmit-rejected", &id, args.why.reason.as_deref(), became).await?;
+        audit::record(&store, "resubmit-rejected", &id, args.reason.reason.as_deref(), became).await?;
     }
     out.value(&json!({ "id": id, "became": became, "said": said }))?;
     out.line(format_args!("{id}: {said}"))?;
     Ok(if matches!(became, "rejected" | "refused" | "gone") { Exit::No } else { Exit::Done })
 }
 
-pub(crate) async fn forget_rejected<P: Place>(
-    place: &P,
-    args: &Forget,
+pub(crate) async fn delete_rejected<L: Location>(
+    location: &L,
+    args: &DeleteArgs,
     out: &mut Out,
 ) -> Result<Exit, Failure> {
-    let store = place.open_existing().await?;
-    let id = one(&store, &args.one.id).await?.id();
+    let store = location.open_existing().await?;
+    let id = one(&store, &args.id.id).await?.id();
     let is_done = store.forget(&id).await?;
     if is_done {
-        audit::record(&store, "forget-rejected", &id, args.why.reason.as_deref(), "forgotten").await?;
+        audit::record(&store, "forget-rejected", &id, args.reason.reason.as_deref(), "deleted").await?;
     }
     out.value(&json!({ "id": id, "forgotten": is_done }))?;
-    out.line(format_args!("{id}: forgotten"))?;
+    out.line(format_args!("{id}: deleted"))?;
     Ok(if is_done { Exit::Done } else { Exit::No })
 }
 
@@ -123,10 +118,13 @@ async fn one(store: &impl Sequences, id: &str) -> Result<Rejected, Failure> {
     match (page.pop(), page.len()) {
         (Some(rejected), 0) => Ok(rejected),
         (None, _) => {
-            let message = format!("there is no rejected message {id}; `rejected list` shows them");
+            let message = format!("no rejected message has the id {id}; see `leftfold rejected list`");
             Err(Failure::new(Exit::No, message))
         }
-        _ => Err(Failure::new(Exit::Usage, format!("several messages begin with {id}; name more of the id"))),
+        _ => Err(Failure::new(
+            Exit::Usage,
+            format!("the ids of several messages begin with {id}; give more of the id"),
+        )),
     }
 }
 

@@ -5,11 +5,11 @@
 
 #[macro_use]
 pub(crate) mod scenarios;
+pub(crate) mod shop;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use leftfold_sqlite::Sqlite;
 use serde_json::Value;
@@ -61,9 +61,15 @@ pub(crate) trait Place {
     /// Corrupts a document: sets a field to 7, past the engine.
     async fn spoil(&self, collection: &str, id: &str, field: &str);
 
-    /// Runs a command on the store.
+    /// Runs a command on the store, without the code of its projections.
     fn run(&self, arguments: &[&str]) -> Answer {
-        run(command().args(arguments).arg("--store").arg(self.argument()))
+        run(command().arg("--store").arg(self.argument()).args(arguments))
+    }
+
+    /// Runs a command on the store, with the code of the shop's projections.
+    fn run_with_code(&self, arguments: &[&str]) -> Answer {
+        let shop = shop::configured(self.argument().to_str().unwrap());
+        run(command().arg("--config").arg(shop.path().join("leftfold.toml")).args(arguments))
     }
 }
 
@@ -114,27 +120,4 @@ pub(crate) fn run(command: &mut Command) -> Answer {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
-}
-
-/// Polls until the condition holds, for half a minute.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Returns the arguments of the processes whose environment names a store below this path.
-#[cfg(target_os = "linux")]
-pub(crate) fn workers_below(path: &Path) -> Vec<String> {
-    let wanted = format!("LEFTFOLD_STORE=sqlite:{}", path.to_str().unwrap());
-    let of = |entry: std::io::Result<std::fs::DirEntry>| {
-        let process = entry.ok()?.path();
-        let told =
-            |what| Some(String::from_utf8_lossy(&std::fs::read(process.join(what)).ok()?).into_owned());
-        told("environ")?.contains(&wanted).then(|| told("cmdline"))?
-    };
-    std::fs::read_dir("/proc").unwrap().filter_map(of).collect()
 }

@@ -57,6 +57,11 @@ impl<S: Store + Examine> Inspector<S> {
         Self { store }
     }
 
+    /// Returns the underlying store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
     /// Returns the collections of all projections that have run on the store, by name.
     pub async fn collections(&self) -> Result<Vec<Collection>> {
         self.store.collections().await
