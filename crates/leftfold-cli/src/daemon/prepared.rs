@@ -56,15 +56,15 @@ impl Config {
         let names: Vec<_> = self.projections.iter().map(|projection| &projection.name).collect();
         for (at, name) in names.iter().enumerate() {
             let wrong =
-                |said: String| Failure::new(Exit::Usage, format!("projection {name:?}: name: {said}"));
+                |fault: String| Failure::new(Exit::Usage, format!("projection {name:?}: name: {fault}"));
             Collection::new(name).map_err(|invalid| wrong(invalid.to_string()))?;
             if let Some(other) = names[..at].iter().find(|other| other.eq_ignore_ascii_case(name)) {
-                let said = if other == name {
+                let fault = if other == name {
                     "two projections have it; give each its own".to_owned()
                 } else {
                     format!("it differs from {other:?} only in case; choose names that differ in more")
                 };
-                return Err(wrong(said));
+                return Err(wrong(fault));
             }
         }
         Ok(())

@@ -87,7 +87,7 @@ impl Logs {
     /// Sends the remaining spans.
     #[cfg_attr(
         not(feature = "opentelemetry"),
-        expect(clippy::unused_async, reason = "there is nothing to send")
+        expect(clippy::unused_async, reason = "this build sends no spans")
     )]
     pub(crate) async fn end(self) {
         #[cfg(feature = "opentelemetry")]
