@@ -286,7 +286,7 @@ fn mistakes_are_named() {
     let twice = text.split("[[projection]]").next().unwrap().split("[[reaction]]").nth(1).unwrap().to_owned();
     std::fs::write(file, format!("{text}\n[[reaction]]{twice}")).unwrap();
     let output = leftfold(directory.path(), &["check"]);
-    assert!(said(&output).contains("two have this name"), "{}", said(&output));
+    assert!(said(&output).contains("two reactions have this name"), "{}", said(&output));
 }
 
 #[test]
