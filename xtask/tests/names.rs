@@ -1,16 +1,19 @@
 //! A public name says one thing: no two public types of the workspace share one.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod sources;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use sources::{crates, sources};
 
 /// Names of one concept that each store, server or module has in its own way.
 const SAME_CONCEPT: [&str; 4] = ["Error", "InTransaction", "Options", "Server"];
 
 #[test]
 fn no_two_public_types_share_a_name() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+    let crates = crates();
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in fs::read_dir(&crates).unwrap() {
         for path in sources(&entry.unwrap().path().join("src")) {
@@ -39,19 +42,4 @@ fn public_type(line: &str) -> Option<&str> {
     let name = keywords.iter().find_map(|keyword| definition.strip_prefix(keyword))?;
     let name = name.split(|character: char| !character.is_alphanumeric() && character != '_').next()?;
     (!name.is_empty()).then_some(name)
-}
-
-/// Returns the source files of a directory, without those of tests.
-fn sources(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && name != "tests" {
-            found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") && name != "tests.rs" {
-            found.push(path);
-        }
-    }
-    found
 }

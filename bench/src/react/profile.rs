@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table};
-use leftfold::log::{Limit, LogPage};
 use leftfold::react::{
-    Depth, DocumentFeed, DocumentSource, DueTasks, FeedItem, FoundDocuments, Query, ReactionStore,
-    Registered, State, Task, TaskChange, TaskKey, WantedTasks,
+    DocumentFeed, DocumentSource, DueTasks, FeedItem, FoundDocuments, ReactionStore, Registered, State, Task,
+    TaskChange, TaskKey, WantedTasks,
 };
-use leftfold::{DocumentId, Event, Log, Mark, Partition, Position, Revision, StreamId};
+use leftfold::{DocumentId, Log, delegate};
 use serde::Serialize;
 use tokio::task;
 
-use super::{DOCUMENTS, Plain, Run};
+use super::{DOCUMENTS, ExternalDocuments, Run};
 use crate::report::{Result, float, number};
 use crate::subject::mongodb::Databases;
 use crate::subject::sqlite::Files;
@@ -95,42 +94,16 @@ impl<F: DocumentFeed> DocumentFeed for TimedFeed<F> {
 }
 
 impl<S: Log> Log for Timed<S> {
-    fn partitions(&self) -> u16 {
-        self.store.partitions()
-    }
-
-    async fn heads(&self) -> leftfold::Result<Mark> {
-        self.store.heads().await
-    }
-
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> leftfold::Result<LogPage> {
-        self.store.read(partition, after, limit).await
-    }
-
-    async fn read_stream(
-        &self,
-        stream: &StreamId,
-        after: Revision,
-        limit: Limit,
-    ) -> leftfold::Result<Vec<Event>> {
-        self.store.read_stream(stream, after, limit).await
-    }
-
-    async fn grown(&self, beyond: &Mark) -> leftfold::Result<()> {
-        self.store.grown(beyond).await
-    }
+    delegate!(store: Log);
 }
 
 impl<S: ReactionStore> ReactionStore for Timed<S> {
     type Feed = TimedFeed<S::Feed>;
 
-    async fn prepare_reactions(&self, on: &[DocumentSource]) -> leftfold::Result<()> {
-        self.store.prepare_reactions(on).await
-    }
-
-    async fn time(&self) -> leftfold::Result<jiff::Timestamp> {
-        self.store.time().await
-    }
+    delegate!(
+        store: prepare_reactions, time, page_of_ids, has_changes, list_tasks, task_depths,
+        register, take_lease, give_lease, beat, living, feed_place, woken
+    );
 
     async fn current_documents(
         &self,
@@ -142,23 +115,10 @@ impl<S: ReactionStore> ReactionStore for Timed<S> {
         self.time(step, ids.len(), self.store.current_documents(on, ids, bytes)).await
     }
 
-    async fn page_of_ids(
-        &self,
-        on: &DocumentSource,
-        after: Option<DocumentId>,
-        most: usize,
-    ) -> leftfold::Result<Vec<DocumentId>> {
-        self.store.page_of_ids(on, after, most).await
-    }
-
     async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> leftfold::Result<Self::Feed> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner).planner = task::try_id();
         let feed = self.store.follow(on, from).await?;
         Ok(TimedFeed { feed, times: Arc::clone(&self.times) })
-    }
-
-    async fn has_changes(&self, on: Vec<DocumentSource>, after: String) -> leftfold::Result<bool> {
-        self.store.has_changes(on, after).await
     }
 
     async fn load_tasks(&self, keys: Vec<TaskKey>) -> leftfold::Result<Vec<Task>> {
@@ -188,46 +148,9 @@ impl<S: ReactionStore> ReactionStore for Timed<S> {
         self.time("plan: find tasks to check", 0, self.store.tasks_to_check(reactions, most)).await
     }
 
-    async fn list_tasks(
-        &self,
-        query: Query,
-        after: Option<TaskKey>,
-        most: usize,
-    ) -> leftfold::Result<Vec<Task>> {
-        self.store.list_tasks(query, after, most).await
-    }
-
-    async fn task_depths(&self) -> leftfold::Result<BTreeMap<String, Depth>> {
-        self.store.task_depths().await
-    }
-
     async fn registered(&self) -> leftfold::Result<Vec<Registered>> {
         let step = if self.is_planner() { "plan: read the registry" } else { "check: read the registry" };
         self.time(step, 1, self.store.registered()).await
-    }
-
-    async fn register(&self, seen: Option<u64>, reaction: Registered) -> leftfold::Result<bool> {
-        self.store.register(seen, reaction).await
-    }
-
-    async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> leftfold::Result<Option<u64>> {
-        self.store.take_lease(name, owner, length).await
-    }
-
-    async fn give_lease(&self, name: &str, owner: &str) -> leftfold::Result<()> {
-        self.store.give_lease(name, owner).await
-    }
-
-    async fn beat(&self, worker: &str, length: Duration) -> leftfold::Result<()> {
-        self.store.beat(worker, length).await
-    }
-
-    async fn living(&self) -> leftfold::Result<BTreeSet<String>> {
-        self.store.living().await
-    }
-
-    async fn feed_place(&self, name: &str) -> leftfold::Result<Option<String>> {
-        self.store.feed_place(name).await
     }
 
     async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> leftfold::Result<bool> {
@@ -237,10 +160,6 @@ impl<S: ReactionStore> ReactionStore for Timed<S> {
     async fn wake(&self) -> leftfold::Result<()> {
         let step = if self.is_planner() { "plan: wake the claimer" } else { "finish: wake the planner" };
         self.time(step, 1, self.store.wake()).await
-    }
-
-    async fn woken(&self, since: u64, patience: Duration) -> leftfold::Result<u64> {
-        self.store.woken(since, patience).await
     }
 }
 
@@ -256,7 +175,7 @@ struct Line {
 }
 
 /// A store whose server reports its processor time.
-pub(crate) trait Computing: Plain {
+pub(crate) trait Computing: ExternalDocuments {
     /// Returns the server's processor time so far, or `None` if it is part of this process.
     async fn server_time(&self) -> Result<Option<Duration>>;
 }

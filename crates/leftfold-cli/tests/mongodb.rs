@@ -93,7 +93,7 @@ async fn a_server_without_transactions_holds_no_log() {
     let server = Server::standalone().await.unwrap();
     let place = Database::of(&server);
     for answer in looking(&place) {
-        answer.exits(3).says("this server is no replica set; start it with --replSet");
+        answer.exits(3).says("this server is not a replica set; start it with --replSet");
     }
     place.run(&["doctor"]).exits(1).says("wrong    store        the log: ").says("→ start it with --replSet");
 }
@@ -109,7 +109,7 @@ async fn a_url_that_leads_nowhere_is_told_and_keeps_its_secrets() {
     let nobody = "mongodb://ann:t0psecret@127.0.0.1:1/shop?serverSelectionTimeoutMS=300";
     told(nobody, 3, "check that the server runs");
     told("mongodb://ann:t0p/secret@127.0.0.1/shop", 2, "password must be URL encoded");
-    told("mongodb:/ann:t0psecret@127.0.0.1/shop", 2, "could not understand the MongoDB URL");
+    told("mongodb:/ann:t0psecret@127.0.0.1/shop", 2, "could not parse the MongoDB URL");
     told("mongodb://ann:t0psecret@127.0.0.1/shop?speed=t0psecret", 2, "speed is an invalid option");
     told("postgres://ann:t0psecret@127.0.0.1/shop", 2, "unknown kind of store; name a file");
     // URLs at unexpected places.
@@ -155,7 +155,7 @@ async fn the_doctor_finds_what_is_missing_and_makes_nothing() {
     said.says("→ check the database's name");
     shop(&place).await;
     place.run_with_code(&["parked", "retry", "--all"]).exits(0);
-    place.run(&["doctor"]).exits(0).says("oplog        how far back it goes: ").says("0 wrong, 1 notice");
+    place.run(&["doctor"]).exits(0).says("oplog        window: ").says("0 wrong, 1 notice");
     let events = place.open().await.database().collection::<bson::Document>("leftfold.events");
     events.drop_index("leftfold_id").await.unwrap();
     for _ in 0..2 {

@@ -6,9 +6,10 @@ use leftfold::Result;
 use leftfold::revision::{Counters, Draw, REMEMBERED_CLIENTS};
 use mongodb::options::ReturnDocument;
 
+use crate::Mongo;
+use crate::connection::Base;
 use crate::error::{Failure, is_duplicate};
 use crate::schema::COUNTERS;
-use crate::{Base, Mongo};
 
 impl Counters for Mongo {
     async fn draw(&self, draw: Draw) -> Result<u64> {
@@ -50,7 +51,7 @@ impl Base {
                 Err(error) => return Err(error.into()),
             }
         };
-        let damaged = || Failure::damaged(format!("counter {} does not say what it gave out", draw.counter));
+        let damaged = || Failure::damaged(format!("counter {} does not record its last draw", draw.counter));
         let stored = stored.ok_or_else(damaged)?;
         let draws =
             stored.get_array("draws").map_err(|_| damaged())?.iter().filter_map(bson::Bson::as_document);

@@ -18,14 +18,14 @@ pub(crate) struct Failure {
 }
 
 const DAMAGED: &str =
-    "the database is damaged, or another program has changed it: keep a copy, and put back a backup";
+    "the database is damaged, or another program has changed it: keep a copy, and restore a backup";
 
 /// Error codes of servers that are not the primary, shut down, or can't be reached.
 const UNAVAILABLE: [i32; 13] = [6, 7, 50, 89, 91, 189, 246, 262, 9001, 10_107, 11_600, 11_602, 13_435];
 /// The code of a conflict with another writer of the same documents.
 const WRITE_CONFLICT: i32 = 112;
 pub(crate) const DUPLICATE_KEY: i32 = 11_000;
-const RETRY_ADVICE: &str = "try again; if it stays, look at the server's log";
+const RETRY_ADVICE: &str = "try again; if it fails again, check the server's log";
 
 impl Failure {
     pub(crate) fn new(kind: Kind, advice: &'static str, report: impl Into<String>) -> Self {
@@ -46,13 +46,13 @@ impl Failure {
     /// Creates the failure for a server that does not answer.
     pub(crate) fn silent() -> Self {
         let advice = "check that the server runs and can be reached; try again";
-        let failure = Self::new(Kind::Unavailable, advice, "the server has not answered for too long");
+        let failure = Self::new(Kind::Unavailable, advice, "the server did not answer in time");
         Self { repeatable: true, ..failure }
     }
 
     /// Returns the same failure with an unknown outcome: the write may have happened.
     pub(crate) fn unknown(self) -> Self {
-        let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
+        let advice = "the outcome is unknown; repeat the same call, which is harmless";
         Self { kind: Kind::Unknown, advice, ..self }
     }
 
@@ -142,9 +142,9 @@ fn judge_code(code: i32, message: String) -> (Kind, &'static str, String) {
     let (kind, advice) = match code {
         13 => (Kind::Store, "give the user the role `readWrite` on this database, and `dbAdmin` to rebuild"),
         18 => (Kind::Store, "check the user, the password and `authSource` in the URL"),
-        14_031 => (Kind::Full, "make room on the server's disk, and try again"),
-        64 => (Kind::Unknown, "whether it was written can't be told; repeat it as it was"),
-        WRITE_CONFLICT => (Kind::Contended, "others keep writing the same; try again"),
+        14_031 => (Kind::Full, "free disk space on the server, and try again"),
+        64 => (Kind::Unknown, "the outcome is unknown; repeat the same call"),
+        WRITE_CONFLICT => (Kind::Contended, "other writers keep changing the same documents; try again"),
         code if UNAVAILABLE.contains(&code) => (Kind::Unavailable, RETRY_ADVICE),
         _ => (Kind::Store, RETRY_ADVICE),
     };

@@ -24,47 +24,71 @@
 //!
 //! The records behind the view `cart_details` are in `leftfold.docs.cart_details`. Create indexes
 //! for your queries there. Deleted documents leave their marks there too.
+//!
+//! # Modules
+//!
+//! Every store has these modules, with the same parts in the same files:
+//!
+//! | Module        | Purpose                                            | Files beside `mod.rs`                                                                              |
+//! |---------------|----------------------------------------------------|----------------------------------------------------------------------------------------------------|
+//! | `options`     | the options, and opening the store                 |                                                                                                    |
+//! | `connection/` | the connections, and work on them                  | `open`                                                                                             |
+//! | `schema/`     | the stored format, and creating what is missing    | `create`, `definitions`, `format`                                                                  |
+//! | `encoding/`   | conversions between values and their stored forms  | `json`, `number`                                                                                   |
+//! | `log/`        | `Log`: reading events                              | `heads`, `read`, `record`                                                                          |
+//! | `append/`     | `Append`: appending events                         | `write`                                                                                            |
+//! | `sequence/`   | `Sequences`: held events, gaps, conflicts          | `conflicts`, `find`, `record`, `rejected`, `settle`, `skipped`, `streams`, `totals`                |
+//! | `documents/`  | `Documents`: documents of projections, checkpoints | `checkpoint`, `collections`, `commit`, `generations`, `lease`, `read`, `record`                    |
+//! | `contents/`   | `Contents`: documents without events               | `operate`, `prepare`, `read`, `record`, `write`                                                    |
+//! | `counters`    | `Counters`: consecutive numbers                    |                                                                                                    |
+//! | `react/`      | `ReactionStore`: reactions and tasks               | `complete`, `documents`, `due`, `leases`, `list`, `prepare`, `record`, `registry`, `tasks`, `wake` |
+//! | `react/feed/` | `DocumentFeed`: changes of documents               | `place`                                                                                            |
+//! | `clock`       | the store's time                                   |                                                                                                    |
+//! | `watch/`      | waiting for commits of any process                 | `board`, `known`, `watcher`                                                                        |
+//! | `doctor/`     | `Examine`: checks for operators                    | `schema`                                                                                           |
+//! | `error`       | errors with the operation and the advice           |                                                                                                    |
+//! | `points`      | places where a test can stop the process           |                                                                                                    |
+//!
+//! Only this store has:
+//!
+//! | Module        | Purpose                                            | Files                                              |
+//! |---------------|----------------------------------------------------|----------------------------------------------------|
+//! | `connection/` | transactions, bulk writes, reads after an election | `base`, `bulk`, `catch_up`, `query`, `transaction` |
+//! | `schema/`     | the indexes                                        | `indexes`                                          |
+//! | `encoding/`   | BSON                                               | `body`, `elements`, `ids`, `notation`              |
+//! | `append/`     | groups of concurrent appends                       | `appender`, `group`, `judge`, `queue`              |
+//! | `contents/`   | operations by the server, many changes at once     | `direct`, `together`                               |
+//! | `react/feed/` | the change stream                                  | `follow`, `stream`                                 |
+//! | `doctor/`     | checks of the servers                              | `commands`, `oplog`, `rights`, `server`            |
 
 #[macro_use]
 mod points;
 
 mod append;
-mod body;
-mod bulk;
-mod commit;
+mod clock;
+mod connection;
 mod contents;
 mod counters;
 mod doctor;
 mod documents;
+mod encoding;
 mod error;
-mod generations;
-mod indexes;
-mod lease;
 mod log;
+mod options;
 mod react;
-mod record;
 mod schema;
 mod sequence;
-mod settle;
-mod transaction;
-pub mod value;
 mod watch;
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use bson::oid::ObjectId;
-use leftfold::log::MAX_EVENT_BYTES;
-use leftfold::store::clock::Steady;
-use leftfold::{Backoff, Env as _, Partition, Result, System};
-use mongodb::{Client, Database};
-use tokio::time::{Instant, sleep};
+use leftfold::Result;
+use mongodb::Database;
 
 use crate::append::Appenders;
-use crate::error::Failure;
-use crate::watch::Board;
-
+use crate::connection::Base;
+pub use crate::options::Options;
 pub use crate::react::{InTransaction, MongoFeed, is_repeatable};
 
 /// A MongoDB database that holds the log and the documents. Cloning gives another handle to the
@@ -80,39 +104,6 @@ struct Inner {
     appenders: Appenders,
 }
 
-/// The connection, and the properties of the server.
-pub(crate) struct Base {
-    client: Client,
-    db: Database,
-    /// The name under which the server knows this process.
-    app: String,
-    /// The database and the servers, for error messages: without user and password.
-    place: String,
-    way: Way,
-    /// The number of partitions of the log. `None` if the server can't hold a log.
-    partitions: Option<u16>,
-    board: Arc<Board>,
-    /// One lock per partition. Writers of one process take turns, because they would only conflict
-    /// with each other. The partition's head orders writers of different processes.
-    turns: Vec<tokio::sync::Mutex<()>>,
-    /// The election id of the last primary known to show every write acknowledged before it.
-    caught_up: Mutex<Option<ObjectId>>,
-    /// The store's time as this process knows it.
-    steady: Mutex<Steady>,
-    /// The latest time that other processes have reported, in microseconds.
-    time_kept: Mutex<Option<i64>>,
-    /// The origin of the elapsed time that `steady` measures.
-    begun: Instant,
-}
-
-/// The network path to the servers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
-    /// `true` if all servers are on this machine.
-    is_local: bool,
-    is_encrypted: bool,
-}
-
 impl Mongo {
     /// Connects to the database that the URL names, or `leftfold` if it names none. Creates missing
     /// collections and indexes.
@@ -122,7 +113,7 @@ impl Mongo {
 
     /// Returns the default connection options.
     pub fn options() -> Options {
-        Options { partitions: None, max_event_bytes: MAX_EVENT_BYTES, existing: false, untouched: false }
+        Options::new()
     }
 
     /// Returns the database, for queries of your own.
@@ -131,112 +122,8 @@ impl Mongo {
     }
 }
 
-impl Base {
-    /// Returns whether the server has transactions, so that a commit is atomic.
-    pub(crate) fn has_transactions(&self) -> bool {
-        self.partitions.is_some()
-    }
-
-    /// Waits until no other task of this process writes to the partition.
-    pub(crate) async fn turn(&self, partition: Partition) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        match self.turns.get(usize::from(partition.0)) {
-            Some(turn) => Some(turn.lock().await),
-            None => None,
-        }
-    }
-
-    /// Runs an operation with a timeout. The error names the operation and the database.
-    pub(crate) async fn run<T>(
-        &self,
-        doing: &str,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T> {
-        patiently(work).await.map_err(|failure| failure.to_error(doing, &self.place))
-    }
-}
-
-/// Runs an operation with a timeout: a server that hangs with open connections never answers.
-pub(crate) async fn patiently<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(Failure::silent()))
-}
-
-const PATIENCE: Duration = Duration::from_secs(15);
-/// The time within which connecting is retried after transient failures.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-
-/// Returns a batch size that fits the whole result, so that the server need not keep a cursor open.
-pub(crate) fn batch(count: usize) -> u32 {
-    u32::try_from(count.saturating_add(1)).map_or(MAX_BATCH, |count| count.min(MAX_BATCH))
-}
-
-const MAX_BATCH: u32 = 1_000_000;
-
-/// The largest number of ids in one query: a query is a BSON document, with the size limit of one.
-pub(crate) const MAX_IDS: usize = 20_000;
-
 impl fmt::Debug for Mongo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mongo").field("place", &self.inner.base.place).finish_non_exhaustive()
-    }
-}
-
-/// The options of a connection.
-#[derive(Clone, Debug)]
-#[must_use = "options do nothing until a connection is made with them"]
-pub struct Options {
-    partitions: Option<u16>,
-    max_event_bytes: usize,
-    existing: bool,
-    untouched: bool,
-}
-
-impl Options {
-    /// Sets the number of partitions of the log, from 1 to 1,024. It is fixed when the log is
-    /// created; the default is 1. With more partitions, more processes append at the same time and
-    /// more workers share a projection.
-    pub fn partitions(mut self, partitions: u16) -> Self {
-        self.partitions = Some(partitions);
-        self
-    }
-
-    /// Sets the size limit of an event's data, and of its metadata: 1 MiB by default, at most 7
-    /// MiB.
-    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
-        self.max_event_bytes = bytes;
-        self
-    }
-
-    /// Connects only to an existing log and creates none: for programs that inspect a log written
-    /// by others.
-    pub fn existing(mut self) -> Self {
-        self.existing = true;
-        self
-    }
-
-    /// Connects only to an existing log, or to a server that can't hold one, and creates nothing:
-    /// for the [doctor](leftfold::Leftfold::doctor), which reports missing collections and indexes.
-    pub fn untouched(mut self) -> Self {
-        (self.existing, self.untouched) = (true, true);
-        self
-    }
-
-    /// Connects to the database that the URL names, or `leftfold` if it names none. Creates missing
-    /// collections and indexes.
-    pub async fn connect(self, url: impl AsRef<str>) -> Result<Mongo> {
-        let begun = Instant::now();
-        let backoff = Backoff::default().first(Duration::from_millis(50)).most(Duration::from_secs(1));
-        let mut delays = backoff.without_limit().delays(System.random());
-        let base = loop {
-            match schema::connect(url.as_ref(), &self).await {
-                // For example an election. The driver has already waited this long for a server it
-                // can't reach.
-                Err(error) if error.is_transient() && begun.elapsed() < CONNECT_WITHIN => {
-                    sleep(delays.next().unwrap_or_default()).await;
-                }
-                connected => break Arc::new(connected?),
-            }
-        };
-        let appenders = Appenders::new(base.partitions.unwrap_or(0));
-        Ok(Mongo { inner: Arc::new(Inner { base, max_event_bytes: self.max_event_bytes, appenders }) })
     }
 }

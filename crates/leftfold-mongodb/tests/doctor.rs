@@ -63,14 +63,14 @@ async fn nothing_is_wrong_with_a_healthy_replica_set() {
         ("transactions", Area::Store),
         ("storage engine", Area::Store),
         ("this machine and the store", Area::Clock),
-        ("how far back it goes", Area::Oplog),
+        ("window", Area::Oplog),
         ("user", Area::Rights),
         ("indexes", Area::Schema),
         ("counted", Area::Projections),
     ] {
         assert_eq!(of(&findings, subject).area, area);
     }
-    assert_eq!(of(&findings, "indexes").found, "all 15 are there, and all views");
+    assert_eq!(of(&findings, "indexes").found, "all 15 exist, and all views");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn an_index_that_is_missing_or_changed_is_found() {
         let other = doc! { "createIndexes": collection, "indexes": [{ "key": { "x": 1 }, "name": index }] };
         store.database().run_command(other).await.unwrap();
         let findings = examined(&url).await;
-        assert!(of(&findings, &subject).found.contains("not the one that Leftfold makes"));
+        assert!(of(&findings, &subject).found.contains("differs from the one that Leftfold creates"));
         indexed.drop_index(index).await.unwrap();
         if !is_of_the_log {
             used(&url).await;
@@ -120,7 +120,7 @@ async fn a_view_that_does_not_show_what_is_live_is_found() {
     let other = doc! { "collMod": "counted", "viewOn": "leftfold.docs.other", "pipeline": [] };
     assert!(view(other).await.contains("leftfold.docs.counted is live"));
     let all = doc! { "collMod": "counted", "viewOn": "leftfold.docs.counted", "pipeline": [] };
-    assert!(view(all).await.contains("changed what it leaves out"));
+    assert!(view(all).await.contains("changed its filter"));
     assert!(view(doc! { "drop": "counted" }).await.contains("it is missing"));
     used(&url).await;
     assert!(worst(&examined(&url).await) < Severity::Warning);
@@ -187,7 +187,7 @@ async fn what_a_user_may_not_do_is_told_with_the_role_and_without_the_password()
 
     let findings = examined(&url("keeper")).await;
     assert!(worst(&findings) < Severity::Warning, "{findings:#?}");
-    assert_eq!(of(&findings, "user").found, "it may do all that is needed");
+    assert_eq!(of(&findings, "user").found, "it has all rights that Leftfold needs");
 
     let findings = examined(&url("writer")).await;
     assert_eq!(worst(&findings), Severity::Warning, "{findings:#?}");
@@ -198,7 +198,7 @@ async fn what_a_user_may_not_do_is_told_with_the_role_and_without_the_password()
         ("members", "`clusterMonitor` on `admin`"),
         ("parameters", "`clusterMonitor` on `admin`"),
         ("storage engine", "`clusterMonitor` on `admin`"),
-        ("how far back it goes", "`read` on `local`"),
+        ("window", "`read` on `local`"),
     ] {
         let finding = of(&findings, subject);
         assert_eq!(finding.severity, Severity::Notice);

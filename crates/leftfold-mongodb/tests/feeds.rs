@@ -20,7 +20,7 @@ use leftfold_testbed::mongodb::Server;
 const A_WHILE: Duration = Duration::from_secs(20);
 
 fn plain(name: &str) -> DocumentSource {
-    DocumentSource::Plain(ExternalCollection::new(name).unwrap())
+    DocumentSource::External(ExternalCollection::new(name).unwrap())
 }
 
 fn id(text: &str) -> DocumentId {
@@ -414,7 +414,7 @@ async fn what_can_not_be_followed_is_refused() {
     let store = STANDALONE.store(Mongo::options()).await;
     let error = store.prepare_reactions(&[plain("orders")]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Store);
-    assert!(error.to_string().contains("no replica set; start it with --replSet"), "{error}");
+    assert!(error.to_string().contains("not a replica set; start it with --replSet"), "{error}");
 
     let store = prepared(&[]).await;
     let database = store.database();

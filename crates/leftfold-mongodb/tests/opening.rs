@@ -129,7 +129,10 @@ async fn a_log_keeps_its_partitions_and_its_format() {
     metas.update_one(doc! { "_id": "log" }, doc! { "$set": { "format": 2 } }).await.unwrap();
     let error = refused(&url).await;
     assert_eq!(error.kind(), Kind::Format);
-    assert!(error.to_string().contains("it has format 2, and this program reads format 1"), "{error}");
+    assert!(
+        error.to_string().contains("it has format 2, and this version of Leftfold reads format 1"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -252,8 +255,7 @@ async fn a_document_that_is_not_ours_is_neither_read_nor_overwritten() {
 async fn a_standalone_server_holds_documents_and_no_log() {
     let store = STANDALONE.store(Mongo::options()).await;
     store.prepare(&cart()).await.unwrap();
-    let says =
-        "this server is no replica set; start it with --replSet and run rs.initiate(), one member will do";
+    let says = "this server is not a replica set; start it with --replSet and run rs.initiate(), one member is enough";
     let stream = StreamId::new("s").unwrap();
     let append = store.append(stream.clone(), Expected::Any, vec![entry("e")]).await.unwrap_err();
     assert!(append.to_string().contains(says), "{append}");

@@ -275,7 +275,7 @@ async fn a_settlement_that_can_not_be_told_is_unknown_and_harmless_to_repeat() {
         .unwrap();
     let settled = soon(store.settle(settlement(0))).await.unwrap();
     let Settled::Unknown(error) = settled else { panic!("{settled:?}") };
-    assert!(error.is_unknown() && error.to_string().contains("can't be told"), "{error}");
+    assert!(error.is_unknown() && error.to_string().contains("the outcome is unknown"), "{error}");
     heal(&server).await;
     assert_settled(&store, 1).await;
     assert!(matches!(store.settle(settlement(0)).await.unwrap(), Settled::Moved(_)));
@@ -306,7 +306,7 @@ async fn a_write_that_no_majority_acknowledges_is_unknown_and_never_taken_for_do
     server.fail_point(failing(&["commitTransaction"], doc! { "times": 1_000 }, unheard)).await.unwrap();
     let outcome = soon(store.commit(commit(0))).await.unwrap();
     let CommitOutcome::Unknown(error) = outcome else { panic!("{outcome:?}") };
-    assert!(error.is_unknown() && error.to_string().contains("can't be told"), "{error}");
+    assert!(error.is_unknown() && error.to_string().contains("the outcome is unknown"), "{error}");
     heal(&server).await;
     // It was written. The same commit again is a conflict, and harmless.
     assert_at(&store, 1).await;

@@ -355,7 +355,7 @@ async fn changes_whose_outcome_can_not_be_told_are_errors_and_harmless_to_repeat
         let error = soon(store.save_tasks(vec![change.clone()])).await.unwrap_err();
         heal(&server).await;
         assert!(error.is_unknown(), "{command}: {error}");
-        assert!(error.to_string().contains("could not keep tasks in"), "{error}");
+        assert!(error.to_string().contains("could not save tasks in"), "{error}");
         soon(async { while versions(&store).await != after {} }).await;
         assert_eq!(store.save_tasks(vec![change]).await.unwrap(), [key("a")], "{command}");
         assert_eq!(versions(&store).await, after, "{command}");
@@ -377,7 +377,7 @@ async fn a_task_is_completed_in_a_transaction_of_the_user() {
     let orders = store.database().collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 5, "n": 1 }).await.unwrap();
     insert(&store, [task("a", 1)].into_iter()).await;
-    let on = DocumentSource::Plain(ExternalCollection::new("orders").unwrap());
+    let on = DocumentSource::External(ExternalCollection::new("orders").unwrap());
     let five = DocumentId::new(r#"{"$numberInt":"5"}"#).unwrap();
     let mut session = store.database().client().start_session().await.unwrap();
     // First aborted, then committed.
@@ -452,7 +452,10 @@ async fn what_is_stored_stays_as_it_is() {
     metas.update_one(doc! { "_id": "reactions" }, doc! { "$set": { "format": 2 } }).await.unwrap();
     let error = store.prepare_reactions(&[]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Format);
-    assert!(error.to_string().contains("have format 2, and this program reads format 1"), "{error}");
+    assert!(
+        error.to_string().contains("have format 2, and this version of Leftfold reads format 1"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -472,7 +475,7 @@ async fn indexes_are_made_anew_and_others_of_their_names_are_refused() {
         store.database().run_command(other).await.unwrap();
         let error = store.prepare_reactions(&[]).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Format);
-        assert!(error.to_string().contains("drop it, and it is made anew"), "{error}");
+        assert!(error.to_string().contains("drop it, and Leftfold creates it again"), "{error}");
         tasks.drop_index(name).await.unwrap();
         store.prepare_reactions(&[]).await.unwrap();
     }

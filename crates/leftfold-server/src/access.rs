@@ -3,7 +3,6 @@
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
@@ -80,7 +79,10 @@ impl Token {
     pub fn generate(name: impl Into<String>, scopes: Vec<Scope>) -> leftfold::Result<(String, Self)> {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(|error| {
-            Error::new(Kind::Store, format!("making a token: the system gives no random numbers: {error}"))
+            Error::new(
+                Kind::Store,
+                format!("generating a token: the system provides no random numbers: {error}"),
+            )
         })?;
         let secret = format!("lf_{}", hexadecimal(&random));
         let sha256 = hash(&secret);
@@ -101,7 +103,7 @@ fn hash_of<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Erro
     if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(text);
     }
-    Err(D::Error::custom("64 hexadecimal digits were expected, as `leftfold token new` says them"))
+    Err(D::Error::custom("expected 64 hexadecimal digits, as printed by `leftfold token new`"))
 }
 
 fn hash(secret: &str) -> String {
@@ -123,11 +125,6 @@ pub(crate) fn guarded<S: Backend>(
     shared: &Shared<S>,
 ) -> MethodRouter<Shared<S>> {
     route.route_layer(from_fn_with_state((shared.clone(), scope), check::<S>))
-}
-
-/// Requires the scope on all routes of a router.
-pub(crate) fn guarded_router<S: Backend>(router: Router, scope: Scope, shared: &Shared<S>) -> Router {
-    router.route_layer(from_fn_with_state((shared.clone(), scope), check::<S>))
 }
 
 async fn check<S: Backend>(
@@ -186,10 +183,11 @@ fn allowed(tokens: &[Token], headers: &HeaderMap, scope: Scope) -> Result<Option
     // Compare all tokens, so that the time reveals nothing.
     let found = tokens.iter().fold(None, |found, token| if token.is(&hash) { Some(token) } else { found });
     match found {
-        None => Err(refused("unknown-token", Problem::unauthorized("no such token is known"))),
+        None => Err(refused("unknown-token", Problem::unauthorized("the token is unknown"))),
         Some(token) if token.scopes.contains(&scope) => Ok(Some(token.name.clone())),
         Some(token) => {
-            let problem = Problem::forbidden(format!("a token with the scope {} is needed", scope.name()));
+            let problem =
+                Problem::forbidden(format!("the operation needs a token with the scope {}", scope.name()));
             Err(Refused { token: Some(token.name.clone()), ..refused("scope", problem) })
         }
     }

@@ -17,8 +17,8 @@ pub fn expires(certificate: &Path) -> leftfold::Result<Timestamp> {
         Error::new(Kind::Invalid, message)
     };
     let read =
-        CertificateDer::from_pem_file(certificate).map_err(|_| failed("there is no valid one in it"))?;
-    not_after(&read).ok_or_else(|| failed("it does not say when it expires"))
+        CertificateDer::from_pem_file(certificate).map_err(|_| failed("expected a certificate as PEM"))?;
+    not_after(&read).ok_or_else(|| failed("it has no valid expiry date"))
 }
 
 const SEQUENCE: u8 = 0x30;

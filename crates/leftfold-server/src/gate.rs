@@ -35,13 +35,11 @@ impl Gate {
     ) -> Result<(), Problem> {
         self.rate.take(client, now).map_err(|wait| {
             let seconds = wait.as_secs() + 1;
-            Problem::too_many("your address made more requests than are allowed each second")
+            Problem::too_many("the address exceeded its requests per second; retry later")
                 .retry_after(seconds)
         })?;
         if !is_encoded(request.uri()) {
-            return Err(Problem::invalid(
-                "the path or the query: after % two hexadecimal digits were expected",
-            ));
+            return Err(Problem::invalid("the path or the query: expected two hexadecimal digits after %"));
         }
         let named = addressed(request)?;
         let Some(hosts) = &self.hosts else { return Ok(()) };
@@ -54,8 +52,8 @@ impl Gate {
                 .any(|one| one.eq_ignore_ascii_case(host))
         };
         if named.is_empty() || !named.iter().all(is_known) {
-            let said = "the header Host names none of the hosts that are served here: this machine, and those in server.hosts";
-            return Err(Problem::misdirected(said));
+            let detail = "header Host: expected the name of this machine, or one in server.hosts";
+            return Err(Problem::misdirected(detail));
         }
         // Reads pass: a browser keeps the response from pages of other origins.
         let is_write = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
@@ -67,8 +65,8 @@ impl Gate {
                     .is_some_and(|origin| is_known(&origin))
             })
         {
-            let said = "the header Origin names another site, and pages of others may not write here; see server.hosts";
-            return Err(Problem::foreign(said));
+            let detail = "header Origin: pages of other sites may not write; list the site in server.hosts to allow it";
+            return Err(Problem::foreign(detail));
         }
         Ok(())
     }
@@ -87,7 +85,7 @@ fn is_encoded(uri: &Uri) -> bool {
 fn addressed<B>(request: &Request<B>) -> Result<Vec<Authority>, Problem> {
     let host = host(request.headers())?;
     if host.is_none() && request.version() >= Version::HTTP_11 {
-        return Err(Problem::invalid("the header Host is missing"));
+        return Err(Problem::invalid("header Host: missing"));
     }
     Ok(host.into_iter().chain(request.uri().authority().cloned()).collect())
 }
@@ -99,11 +97,9 @@ fn host(headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
         (Some(host), None) => match Authority::try_from(host.as_bytes()) {
             // HTTP allows no user name before the host.
             Ok(host) if !host.as_str().contains('@') => Ok(Some(host)),
-            _ => Err(Problem::invalid(
-                "the header Host: a name or an address was expected, with or without a port",
-            )),
+            _ => Err(Problem::invalid("header Host: expected a name or an address, with or without a port")),
         },
-        (Some(_), Some(_)) => Err(Problem::invalid("the header Host was sent twice")),
+        (Some(_), Some(_)) => Err(Problem::invalid("header Host: sent twice")),
     }
 }
 
@@ -125,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_are_let_in_who_mean_this_server() {
+    fn only_requests_for_this_server_are_admitted() {
         for (host, expected) in [
             ("localhost", 200),
             ("LOCALHOST:7777", 200),
@@ -148,14 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_so_to_the_end() {
+    fn percent_encoding_is_complete() {
         for (uri, expected) in [("/a%20b?c=%7B%7d", 200), ("/%zz", 400), ("/a%", 400), ("/a?b=%1", 400)] {
             assert_eq!(status(None, "GET", uri, &[("host", "a")]), expected, "{uri}");
         }
     }
 
     #[test]
-    fn pages_of_others_do_not_write() {
+    fn pages_of_other_sites_do_not_write() {
         let host = ("host", "localhost:7777");
         for (method, origin, expected) in [
             ("POST", "http://localhost:3000", 200),

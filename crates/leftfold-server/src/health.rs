@@ -38,7 +38,7 @@ impl Health {
         let answer = async move {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,
-                Err(error) => return tracing::error!(%error, "the listener for health can't be used"),
+                Err(error) => return tracing::error!(%error, "using the health listener failed"),
             };
             let listen = Listen {
                 connections: CONNECTIONS,
@@ -61,16 +61,17 @@ impl Health {
 }
 
 fn routes(readiness: Readiness) -> Router {
-    let ready = |Query(asked): Query<api::Ready>| async move {
+    let ready = |Query(query): Query<api::Ready>| async move {
         match (readiness.refusal(), readiness.troubles().is_empty()) {
             (Some(_), _) => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             (None, true) => (StatusCode::OK, "ready\n"),
-            (None, false) if asked.is_strict() => (StatusCode::SERVICE_UNAVAILABLE, "degraded\n"),
+            (None, false) if query.is_strict() => (StatusCode::SERVICE_UNAVAILABLE, "degraded\n"),
             (None, false) => (StatusCode::OK, "degraded\n"),
         }
     };
-    Router::new()
-        .route("/healthz", get(|| async { "alive\n" }))
-        .route("/readyz", get(ready))
-        .fallback(|_: Uri| async { (StatusCode::NOT_FOUND, "only /healthz and /readyz are answered here\n") })
+    Router::new().route("/healthz", get(|| async { "alive\n" })).route("/readyz", get(ready)).fallback(
+        |_: Uri| async {
+            (StatusCode::NOT_FOUND, "no such path; this listener serves only /healthz and /readyz\n")
+        },
+    )
 }

@@ -48,7 +48,7 @@ pub(crate) async fn charged(State(budget): State<Budget>, request: Request, next
         Ok(whole) => {
             Response::from_parts(parts, Body::new(Charged { bytes: whole.to_bytes(), _share: share }))
         }
-        Err(error) => Problem::failed(format!("making the answer: {error}")).into_response(),
+        Err(error) => Problem::failed(format!("reading the response: {error}")).into_response(),
     }
 }
 

@@ -74,7 +74,7 @@ impl Meters {
         let client = request.extensions().get::<Peer>().map(|peer| peer.0.to_string()).unwrap_or_default();
         let (method, route) = (request.method(), route(request));
         let token = token.unwrap_or_default();
-        tracing::warn!(reason, client, token, %method, route, unlogged, "an authentication was refused");
+        tracing::warn!(reason, client, token, %method, route, unlogged, "authentication refused");
     }
 
     fn answered(&self, counted: Counted, took: Duration) {

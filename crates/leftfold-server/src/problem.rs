@@ -5,6 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leftfold::budget::Exhausted;
+use leftfold::react::FilterError;
 use leftfold::{AppendError, Error, Invalid, Kind, ReadError};
 use serde_json::{Map, Value, json};
 
@@ -81,6 +82,12 @@ impl From<Invalid> for Problem {
     }
 }
 
+impl From<FilterError> for Problem {
+    fn from(error: FilterError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
 impl From<Exhausted> for Problem {
     fn from(exhausted: Exhausted) -> Self {
         Self::exhausted(exhausted.to_string()).retry_after(1)
@@ -89,46 +96,46 @@ impl From<Exhausted> for Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let said = error.to_string();
+        let detail = error.to_string();
         match error.kind() {
-            Kind::Invalid => return Self::invalid(said),
-            Kind::Conflict => return Self::conflict(said),
-            _ => tracing::warn!(%error, "a request failed"),
+            Kind::Invalid => return Self::invalid(detail),
+            Kind::Conflict => return Self::conflict(detail),
+            _ => tracing::warn!(%error, "request failed"),
         }
         match error.kind() {
-            Kind::Full => Self::full(said).retry_after(5),
-            Kind::Contended => Self::contended(said).retry_after(1),
-            Kind::Unavailable | Kind::Unknown | Kind::Stopped => Self::unavailable(said).retry_after(1),
-            Kind::Format => Self::damaged(said),
-            _ => Self::failed(said),
+            Kind::Full => Self::full(detail).retry_after(5),
+            Kind::Contended => Self::contended(detail).retry_after(1),
+            Kind::Unavailable | Kind::Unknown | Kind::Stopped => Self::unavailable(detail).retry_after(1),
+            Kind::Format => Self::damaged(detail),
+            _ => Self::failed(detail),
         }
     }
 }
 
 impl From<AppendError> for Problem {
     fn from(error: AppendError) -> Self {
-        let said = error.to_string();
+        let detail = error.to_string();
         match error {
             AppendError::WrongRevision { actual, .. } => {
-                Self::wrong_revision(said).with("revision", actual.0)
+                Self::wrong_revision(detail).with("revision", actual.0)
             }
             AppendError::IdTaken { stored, .. } | AppendError::PartlyThere { stored, .. } => {
-                Self::conflict(said).with("stored", stored.to_string())
+                Self::conflict(detail).with("stored", stored.to_string())
             }
             AppendError::Store(error) => error.into(),
-            _ => Self::invalid(said),
+            _ => Self::invalid(detail),
         }
     }
 }
 
 impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
-        let said = error.to_string();
+        let detail = error.to_string();
         match error {
-            ReadError::Lagging { behind, .. } => Self::lagging(said).with("behind", behind).retry_after(1),
-            ReadError::Parked { parked, .. } => Self::parked(said).with("parked", json!(parked)),
+            ReadError::Lagging { behind, .. } => Self::lagging(detail).with("behind", behind).retry_after(1),
+            ReadError::Parked { parked, .. } => Self::parked(detail).with("parked", json!(parked)),
             ReadError::Store(error) => error.into(),
-            _ => Self::invalid(said),
+            _ => Self::invalid(detail),
         }
     }
 }

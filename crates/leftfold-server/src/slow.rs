@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 const PER_SECOND: u64 = 16 << 10;
 
 /// A body with a deadline that moves with the bytes received.
-pub(crate) struct Hurried {
+pub(crate) struct TimedBody {
     body: Incoming,
     patience: Duration,
     received: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Hurried {
     was_late: Arc<AtomicBool>,
 }
 
-impl Hurried {
+impl TimedBody {
     /// Returns the body, and a flag that tells afterwards whether it was late.
     pub(crate) fn new(body: Incoming, patience: Duration) -> (Self, Arc<AtomicBool>) {
         let was_late = Arc::new(AtomicBool::new(false));
@@ -33,7 +33,7 @@ impl Hurried {
     }
 }
 
-impl Body for Hurried {
+impl Body for TimedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -55,7 +55,7 @@ impl Body for Hurried {
         }
         ready!(late.as_mut().poll(context));
         this.was_late.store(true, Ordering::Relaxed);
-        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "it came too slowly"))))
+        Poll::Ready(Some(Err(io::Error::new(io::ErrorKind::TimedOut, "the body arrives too slowly"))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -68,14 +68,14 @@ impl Body for Hurried {
 }
 
 /// A connection whose client must read the data that is written to it.
-pub(crate) struct Taken<T> {
+pub(crate) struct TimedStream<T> {
     stream: T,
     patience: Duration,
     /// The timer, while data waits to be written.
     late: Option<Pin<Box<Sleep>>>,
 }
 
-impl<T> Taken<T> {
+impl<T> TimedStream<T> {
     pub(crate) fn new(stream: T, patience: Duration) -> Self {
         Self { stream, patience, late: None }
     }
@@ -88,11 +88,11 @@ impl<T> Taken<T> {
         let until = Instant::now() + self.patience;
         let late = self.late.get_or_insert_with(|| Box::pin(sleep_until(until)));
         ready!(late.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read what it is sent")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its response")))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Taken<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TimedStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -102,7 +102,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Taken<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Taken<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for TimedStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -3,17 +3,13 @@
 //! another the last.
 
 use axum::body::Body;
-use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use leftfold::Json;
 use leftfold::budget::{Budget, Share, Use};
-use leftfold_sources::http::Checked;
 use serde::de::IgnoredAny;
 
 use crate::memory::UNREFUSED;
@@ -27,7 +23,7 @@ pub(crate) async fn read(body: Body, most: usize, budget: &Budget) -> Result<(By
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                return Problem::too_large(format!("at most {most} bytes are taken in one body"));
+                return Problem::too_large(format!("the body is larger than {most} bytes"));
             }
             Problem::invalid(format!("reading the body: {error}"))
         })?;
@@ -57,28 +53,8 @@ pub(crate) fn check(json: &[u8]) -> Result<(), Problem> {
     Json::check_strict(json).map_err(|fault| Problem::invalid(format!("the body: {fault}")))
 }
 
-/// Checks posted events before the handler reads them. The maximum size is part of the state.
-pub(crate) async fn events(
-    State((most, budget)): State<(usize, Budget)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (mut parts, body) = request.into_parts();
-    let looked_over = async {
-        let (body, share) = read(body, most, &budget).await?;
-        if look_over(&parts.headers, &body)? {
-            parts.extensions.insert(Checked);
-        }
-        Ok::<_, Problem>((body, share))
-    };
-    match looked_over.await {
-        Ok((body, _share)) => next.run(Request::from_parts(parts, body.into())).await,
-        Err(problem) => problem.into_response(),
-    }
-}
-
-/// Rejects a body that breaks the rules. Returns whether all of it was checked.
-fn look_over(headers: &HeaderMap, body: &[u8]) -> Result<bool, Problem> {
+/// Checks the body of posted events. Returns whether all of it was checked.
+pub(crate) fn check_events(headers: &HeaderMap, body: &[u8]) -> Result<bool, Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
@@ -121,24 +97,24 @@ mod tests {
     }
 
     #[test]
-    fn events_are_looked_over_by_their_type() {
-        let looked_over = |kind: &'static str, body: &str| {
+    fn events_are_checked_by_their_type() {
+        let checked = |kind: &'static str, body: &str| {
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-            look_over(&headers, body.as_bytes()).ok()
+            check_events(&headers, body.as_bytes()).ok()
         };
         let twice = "{\"a\":1,\"a\":1}";
         for kind in
             ["application/json", "Application/CloudEvents+JSON; charset=utf-8", "application/x-ndjson"]
         {
-            assert_eq!(looked_over(kind, twice), None, "{kind}");
-            assert_eq!(looked_over(kind, "{}"), Some(true), "{kind}");
+            assert_eq!(checked(kind, twice), None, "{kind}");
+            assert_eq!(checked(kind, "{}"), Some(true), "{kind}");
         }
-        assert_eq!(looked_over("text/plain", twice), Some(false), "nobody checked it");
+        assert_eq!(checked("text/plain", twice), Some(false), "it is unchecked");
         assert_eq!(
-            looked_over("application/x-ndjson", "{\"a\":1}\n\n{\"a\":1}\n{no JSON\n"),
+            checked("application/x-ndjson", "{\"a\":1}\n\n{\"a\":1}\n{no JSON\n"),
             Some(false),
-            "a part that nobody could check"
+            "one line could not be checked"
         );
-        assert_eq!(looked_over("application/jsonl", &format!("{{}}\n{twice}")), None);
+        assert_eq!(checked("application/jsonl", &format!("{{}}\n{twice}")), None);
     }
 }

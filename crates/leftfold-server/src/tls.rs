@@ -27,7 +27,7 @@ pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, private));
     let mut config = tried.map_err(|error| {
         let both = format!("the certificate {} and the key {}", certificate.display(), key.display());
-        Error::new(Kind::Invalid, format!("trying {both}: {error}; is it the key of this certificate?"))
+        Error::new(Kind::Invalid, format!("using {both}: {error}; is it the key of this certificate?"))
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -37,8 +37,8 @@ pub fn tls(certificate: &Path, key: &Path) -> leftfold::Result<Arc<ServerConfig>
 fn said(error: &pem::Error) -> String {
     match error {
         pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => "there is none in it; PEM was expected, -----BEGIN …".to_owned(),
-        _ => "it is no valid PEM".to_owned(),
+        pem::Error::NoItemsFound => "expected PEM, -----BEGIN …, and found none".to_owned(),
+        _ => "the PEM is invalid".to_owned(),
     }
 }
 
@@ -71,11 +71,11 @@ mod tests {
         let broken = key.replace("-----END", "-----FIN");
         for (certificate, key, expected) in [
             (certificate.as_str(), other.as_str(), "is it the key of this certificate?"),
-            (&certificate, "nothing", "key.pem: there is none in it"),
-            (&certificate, &broken, "key.pem: it is no valid PEM"),
-            (&certificate, &certificate, "key.pem: there is none in it"),
-            ("nothing", &key, "cert.pem: there is none in it"),
-            (&key, &key, "cert.pem: there is none in it"),
+            (&certificate, "nothing", "key.pem: expected PEM, -----BEGIN …, and found none"),
+            (&certificate, &broken, "key.pem: the PEM is invalid"),
+            (&certificate, &certificate, "key.pem: expected PEM, -----BEGIN …, and found none"),
+            ("nothing", &key, "cert.pem: expected PEM, -----BEGIN …, and found none"),
+            (&key, &key, "cert.pem: expected PEM, -----BEGIN …, and found none"),
         ] {
             let said = read(certificate, key).unwrap_err();
             assert!(said.contains(expected), "{said}");

@@ -14,13 +14,13 @@ use crate::problem::Problem;
 pub(crate) const MARK: &str = "x-content-type-options";
 
 /// A connection that adds a body to hyper's own responses.
-pub(crate) struct Explained<T> {
+pub(crate) struct ProblemStream<T> {
     stream: T,
     /// The response that replaces hyper's, and how much of it is written.
     instead: Option<(Vec<u8>, usize)>,
 }
 
-impl<T> Explained<T> {
+impl<T> ProblemStream<T> {
     pub(crate) fn new(stream: T) -> Self {
         Self { stream, instead: None }
     }
@@ -35,12 +35,12 @@ fn instead_of(written: &[u8]) -> Option<Vec<u8>> {
     }
     let (problem, reason) = match status {
         "400" => {
-            let said = "this is no request of HTTP/1.1: its first line or a header can't be read";
-            (Problem::invalid(said), "Bad Request")
+            let detail = "not an HTTP/1.1 request: the first line or a header can't be parsed";
+            (Problem::invalid(detail), "Bad Request")
         }
         "431" => {
-            let said = format!("send at most {HEADERS} headers, of {HEADER_BYTES} bytes together");
-            (Problem::headers_too_large(said), "Request Header Fields Too Large")
+            let detail = format!("send at most {HEADERS} headers, of {HEADER_BYTES} bytes together");
+            (Problem::headers_too_large(detail), "Request Header Fields Too Large")
         }
         _ => return None,
     };
@@ -55,7 +55,7 @@ fn instead_of(written: &[u8]) -> Option<Vec<u8>> {
     )
 }
 
-impl<T: AsyncWrite + Unpin> Explained<T> {
+impl<T: AsyncWrite + Unpin> ProblemStream<T> {
     /// Writes the replacement, and reports to hyper that its own response was written.
     fn write_instead(&mut self, length: usize, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         while let Some((text, written)) = &mut self.instead {
@@ -68,7 +68,7 @@ impl<T: AsyncWrite + Unpin> Explained<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Explained<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ProblemStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Explained<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Explained<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ProblemStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

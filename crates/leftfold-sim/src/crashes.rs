@@ -6,12 +6,11 @@ use std::time::Duration;
 use leftfold::fold::FoldOptions;
 use leftfold::{App, Backoff, Expected, NewEvent, Result};
 
-use crate::actors::read_own;
 use crate::dice::Dice;
 use crate::faults::Faults;
 use crate::notes::{BY_CONTENT, BY_STREAM, Happened};
 use crate::store::SimStore;
-use crate::world::{World, WorldRun, in_own_time};
+use crate::world::{World, WorldRun, in_own_time, read_own};
 
 /// The actor that dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +142,7 @@ impl Telling {
         let bookmark = app.append_events(&stream, Expected::Any, vec![event]).await;
         let bookmark =
             bookmark.map_err(|error| leftfold::Error::new(leftfold::Kind::Store, error.to_string()))?;
-        self.world.told.acknowledged().push(bookmark.into_bookmark());
+        self.world.responses.acknowledged().push(bookmark.into_bookmark());
         Ok(())
     }
 
@@ -152,9 +151,9 @@ impl Telling {
         for name in [BY_STREAM, BY_CONTENT] {
             app.retry_all(name, false, |_, _| ()).await?;
         }
-        let bookmark = self.world.told.acknowledged().first().cloned();
+        let bookmark = self.world.responses.acknowledged().first().cloned();
         if let Some(bookmark) = bookmark {
-            read_own(&app, bookmark.stream.clone().as_str(), bookmark, &self.world.told).await;
+            read_own(&app, bookmark.stream.clone().as_str(), bookmark, &self.world.responses).await;
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ async fn json_that_breaks_a_rule_is_rejected() {
     let rejected = rejected(&store).await;
     for (bad, message) in bad {
         let (_, reason) = &rejected[&message.content];
-        assert!(bad.is_told(reason), "{}: {reason}", bad.name);
+        assert!(bad.is_described_by(reason), "{}: {reason}", bad.name);
     }
 }
 

@@ -65,7 +65,10 @@ impl StoreClock {
         let before = steady.step();
         let reading = steady.read(self.clock.now().as_microsecond(), self.clock.elapsed(), kept);
         if let Some(ClockStep { by, .. }) = steady.step().filter(|step| Some(*step) != before) {
-            tracing::warn!(microseconds = by, "the clock of this machine was set; waits go on as they were");
+            tracing::warn!(
+                microseconds = by,
+                "this machine's clock was set; leases and waits continue unchanged"
+            );
         }
         reading
     }
@@ -90,7 +93,7 @@ impl StoreClock {
 pub(crate) fn read(connection: &Connection) -> Result<Reading, Failure> {
     let sql = "SELECT leftfold_clock((SELECT value FROM leftfold_meta WHERE key = 'clock'))";
     let text: String = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
-    let (time, wall) = two(&text).ok_or_else(|| Failure::damaged(format!("the clock says {text:?}")))?;
+    let (time, wall) = two(&text).ok_or_else(|| Failure::damaged(format!("the clock returned {text:?}")))?;
     Ok(Reading { time, wall })
 }
 

@@ -5,8 +5,8 @@ use leftfold::{Error, Result};
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::Sqlite;
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 impl Counters for Sqlite {
     async fn draw(&self, draw: Draw) -> Result<u64> {

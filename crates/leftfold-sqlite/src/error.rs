@@ -30,7 +30,7 @@ impl Failure {
 
     /// Returns the same failure with an unknown outcome: the write may have happened.
     pub(crate) fn unknown(self) -> Self {
-        let advice = "whether it was written can't be told; repeat it as it was, which is harmless";
+        let advice = "the outcome is unknown; repeat the same call, which is harmless";
         Self { kind: Kind::Unknown, advice, ..self }
     }
 
@@ -51,18 +51,16 @@ impl Failure {
 }
 
 const DAMAGED: &str =
-    "the file is damaged, or another program has changed it: keep a copy, and put back a backup";
+    "the file is damaged, or another program has changed it: keep a copy, and restore a backup";
 
 impl From<rusqlite::Error> for Failure {
     fn from(error: rusqlite::Error) -> Self {
         let report = error.to_string();
         let (kind, advice) = match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => {
-                (Kind::Full, "make room on the disk, or raise `max_bytes`, and try again")
-            }
+            Some(ErrorCode::DiskFull) => (Kind::Full, "free disk space or raise `max_bytes`, and try again"),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
                 Kind::Unavailable,
-                "another process holds the file; try again, or find and stop that process",
+                "another process has locked the file; try again, or find and stop that process",
             ),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (Kind::Format, DAMAGED),
             Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
@@ -70,16 +68,16 @@ impl From<rusqlite::Error> for Failure {
                 "check that its directory exists and that this process may write to both file and directory",
             ),
             Some(ErrorCode::SystemIoFailure) => {
-                (Kind::Store, "the disk or the file system failed; look into the system's log")
+                (Kind::Store, "the disk or the file system failed; check the system's log")
             }
             _ if report.contains("no such table: leftfold_tasks") => {
-                (Kind::Store, "open the file with `Sqlite::open` first, which makes its tables")
+                (Kind::Store, "open the file with `Sqlite::open` first, which creates its tables")
             }
             _ if report.contains("no such table: leftfold_") => (
                 Kind::Store,
                 "the collection is not in this file; start its projection, or call `prepare`, first",
             ),
-            Some(_) => (Kind::Store, "try again; if it stays, please report it"),
+            Some(_) => (Kind::Store, "try again; if it fails again, please report it"),
             None => (Kind::Format, DAMAGED),
         };
         Self { kind, advice, report }

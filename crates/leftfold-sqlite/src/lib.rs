@@ -34,43 +34,70 @@
 //! ```sql
 //! SELECT id, body ->> '$.status' FROM cart_details;
 //! ```
+//!
+//! # Modules
+//!
+//! Every store has these modules, with the same parts in the same files:
+//!
+//! | Module        | Purpose                                            | Files beside `mod.rs`                                                                              |
+//! |---------------|----------------------------------------------------|----------------------------------------------------------------------------------------------------|
+//! | `options`     | the options, and opening the store                 |                                                                                                    |
+//! | `connection/` | the connections, and work on them                  | `open`                                                                                             |
+//! | `schema/`     | the stored format, and creating what is missing    | `create`, `definitions`, `format`                                                                  |
+//! | `encoding/`   | conversions between values and their stored forms  | `json`, `number`                                                                                   |
+//! | `log/`        | `Log`: reading events                              | `heads`, `read`, `record`                                                                          |
+//! | `append/`     | `Append`: appending events                         | `write`                                                                                            |
+//! | `sequence/`   | `Sequences`: held events, gaps, conflicts          | `conflicts`, `find`, `record`, `rejected`, `settle`, `skipped`, `streams`, `totals`                |
+//! | `documents/`  | `Documents`: documents of projections, checkpoints | `checkpoint`, `collections`, `commit`, `generations`, `lease`, `read`, `record`                    |
+//! | `contents/`   | `Contents`: documents without events               | `operate`, `prepare`, `read`, `record`, `write`                                                    |
+//! | `counters`    | `Counters`: consecutive numbers                    |                                                                                                    |
+//! | `react/`      | `ReactionStore`: reactions and tasks               | `complete`, `documents`, `due`, `leases`, `list`, `prepare`, `record`, `registry`, `tasks`, `wake` |
+//! | `react/feed/` | `DocumentFeed`: changes of documents               | `place`                                                                                            |
+//! | `clock`       | the store's time                                   |                                                                                                    |
+//! | `watch/`      | waiting for commits of any process                 | `board`, `known`, `watcher`                                                                        |
+//! | `doctor/`     | `Examine`: checks for operators                    | `schema`                                                                                           |
+//! | `error`       | errors with the operation and the advice           |                                                                                                    |
+//! | `points`      | places where a test can stop the process           |                                                                                                    |
+//!
+//! Only this store has:
+//!
+//! | Module        | Purpose                                              | Files                                                    |
+//! |---------------|------------------------------------------------------|----------------------------------------------------------|
+//! | `connection/` | the writing thread, the readers, the file's identity | `identity`, `job`, `readers`, `thread`, `work`, `writer` |
+//! | `react/`      | triggers that record changes of documents            | `triggers`                                               |
+//! | `react/feed/` | the journal of these changes                         | `journal`                                                |
+//! | `doctor/`     | checks of the file                                   | `clock`, `file`, `pages`, `probe`, `settings`            |
 
 #[macro_use]
 mod points;
 
+mod append;
 mod clock;
-mod collections;
+mod connection;
 mod contents;
 mod counters;
 mod doctor;
 mod documents;
+mod encoding;
 mod error;
-mod generations;
-mod identity;
-mod lease;
 mod log;
-mod probe;
+mod options;
 mod react;
-mod readers;
 mod schema;
 mod sequence;
 mod watch;
-mod writer;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
-use leftfold::{Error, Kind, Result};
+use leftfold::Result;
 
 pub use crate::clock::MachineClock;
-use crate::clock::{Machine, StoreClock};
-use crate::error::Failure;
-use crate::identity::Identity;
+use crate::connection::{Identity, Readers, Writer};
+pub use crate::options::Options;
 pub use crate::react::{InTransaction, SqliteFeed, document_in, save_task_in, task_in};
-use crate::readers::Readers;
 use crate::watch::Board;
-use crate::writer::Writer;
 
 /// A SQLite file that holds the log and the documents. Cloning gives another handle to the same
 /// store.
@@ -119,7 +146,7 @@ impl Sqlite {
 
     /// Returns the default options.
     pub fn options() -> Options {
-        Options { partitions: None, max_event_bytes: 1 << 20, max_bytes: None, clock: Arc::new(Machine) }
+        Options::new()
     }
 
     /// Drops this handle and waits until the last handle is dropped, all writes and reads have
@@ -149,74 +176,5 @@ impl fmt::Debug for Sqlite {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.board.close();
-    }
-}
-
-/// The options for opening a file.
-#[derive(Clone, Debug)]
-#[must_use = "options do nothing until a file is opened with them"]
-pub struct Options {
-    partitions: Option<u16>,
-    max_event_bytes: usize,
-    max_bytes: Option<u64>,
-    clock: Arc<dyn MachineClock>,
-}
-
-impl Options {
-    /// Sets the number of partitions of the log, from 1 to 1,024. It is fixed when the file is
-    /// created; the default is 1. With more partitions, more workers share a projection.
-    pub fn partitions(mut self, partitions: u16) -> Self {
-        self.partitions = Some(partitions);
-        self
-    }
-
-    /// Sets the size limit of an event's data, and of its metadata: 1 MiB by default.
-    pub fn max_event_bytes(mut self, bytes: usize) -> Self {
-        self.max_event_bytes = bytes;
-        self
-    }
-
-    /// Sets the size limit of the file. Writes beyond it fail as on a full disk. There is no limit
-    /// by default.
-    ///
-    /// The write-ahead log beside the file is not included: about 16 MB.
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets the source of time. The default is the machine's clocks.
-    pub fn clock(mut self, clock: impl MachineClock) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Opens a file like [`Sqlite::open`], with these options.
-    pub async fn open(self, path: impl AsRef<Path>) -> Result<Sqlite> {
-        let path = path.as_ref().to_owned();
-        let shown = path.display().to_string();
-        let opened = tokio::task::spawn_blocking(move || self.open_blocking(path)).await;
-        opened.map_err(|error| {
-            Error::new(Kind::Stopped, format!("could not open {shown}: the program is stopping"))
-                .with_source(error)
-        })?
-    }
-
-    fn open_blocking(self, path: PathBuf) -> Result<Sqlite> {
-        let (connection, partitions, identity) = schema::open(&path, &self)?;
-        let identity = Arc::new(identity);
-        let (stay_open, others) = mpsc::channel();
-        let board = Board::new(&path, &identity, partitions, stay_open.clone());
-        let clock = StoreClock::new(self.clock);
-        let installed = clock.install(&connection).map_err(Failure::from);
-        // From here on the store's time advances, even if the machine's clock is changed.
-        installed
-            .and_then(|()| clock::now(&connection))
-            .map_err(|failure| failure.to_error("open", &path))?;
-        let writer = Writer::start(connection, &path, &identity, Arc::clone(&board), others)?;
-        let readers = Readers::new(&path, &identity, clock, stay_open);
-        let max_event_bytes = self.max_event_bytes;
-        let inner = Inner { path, identity, partitions, max_event_bytes, writer, readers, board };
-        Ok(Sqlite { inner: Arc::new(inner) })
     }
 }

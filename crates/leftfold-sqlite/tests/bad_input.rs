@@ -47,7 +47,7 @@ async fn what_is_no_file_of_ours_is_refused_and_left_alone() {
     let directory = tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     refused(directory.path(), Kind::Store, &["is a directory", "name a file"]).await;
-    refused(&path("none/store.db"), Kind::Store, &["no directory", "none", "make it"]).await;
+    refused(&path("none/store.db"), Kind::Store, &["no directory", "none", "create it"]).await;
     refused(Path::new("/proc/store.db"), Kind::Store, &["check that its directory exists"]).await;
 
     std::fs::write(path("text"), "Dear diary, ".repeat(1_000)).unwrap();
@@ -66,10 +66,10 @@ async fn what_is_no_file_of_ours_is_refused_and_left_alone() {
         let mut damaged = bytes.clone();
         damaged[at..at + 8.min(at)].fill(0xA5);
         std::fs::write(path(name), damaged).unwrap();
-        refused(&path(name), Kind::Format, &["damaged", "put back a backup"]).await;
+        refused(&path(name), Kind::Format, &["damaged", "restore a backup"]).await;
     }
     std::fs::write(path("half"), &bytes[..4_096]).unwrap();
-    refused(&path("half"), Kind::Format, &["damaged", "put back a backup"]).await;
+    refused(&path("half"), Kind::Format, &["damaged", "restore a backup"]).await;
 }
 
 #[tokio::test]
@@ -350,7 +350,7 @@ async fn a_full_store_loses_nothing_and_recovers() {
                 (ids, Ok(_)) => there.extend(ids),
                 (_, Err(AppendError::Store(error))) => {
                     assert_eq!(error.kind(), Kind::Full, "{error}");
-                    assert!(error.to_string().contains("make room"), "{error}");
+                    assert!(error.to_string().contains("free disk space"), "{error}");
                     refusals += 1;
                 }
                 (_, Err(error)) => panic!("{error}"),
@@ -390,12 +390,12 @@ async fn tables_of_others_are_not_written_to() {
                   CREATE VIEW seen AS SELECT 1 AS id";
     others.execute_batch(tables).unwrap();
     for (name, words) in [
-        ("books", ["no column `id TEXT PRIMARY KEY`", "name another one"]),
+        ("books", ["no column `id TEXT PRIMARY KEY`", "name another table"]),
         ("notes", ["no column `operations`", "name another collection"]),
         ("seen", ["is a view", "name the table behind it"]),
-        ("Notes", ["is called notes", "name it as it is written there"]),
-        ("sqlite_x", ["belong to", "another name"]),
-        ("Leftfold_meta", ["belong to", "another name"]),
+        ("Notes", ["is called notes", "use the exact name"]),
+        ("sqlite_x", ["are reserved for", "another name"]),
+        ("Leftfold_meta", ["are reserved for", "another name"]),
     ] {
         let error = store.prepare_contents(&ExternalCollection::new(name).unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");

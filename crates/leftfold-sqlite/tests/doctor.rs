@@ -61,7 +61,7 @@ async fn nothing_is_wrong_with_a_file_that_is_as_it_was_made() {
     let findings = store.examine().await.unwrap();
     // The disk of the tests may be full.
     let of_the_file: Vec<_> =
-        findings.into_iter().filter(|finding| finding.subject != "room on the disk").collect();
+        findings.into_iter().filter(|finding| finding.subject != "free disk space").collect();
     assert_eq!(worst(&of_the_file), Severity::Fine, "{of_the_file:#?}");
     for subject in ["SQLite", "format", "journal mode", "durability", "damage", "write-ahead log", "tables"] {
         assert!(of_the_file.iter().any(|finding| finding.subject == subject), "{subject}: {of_the_file:#?}");
@@ -92,7 +92,10 @@ async fn what_another_program_has_changed_is_found() {
     let index = "leftfold_sequences_since";
     change(&path, &format!("DROP INDEX {index}; CREATE INDEX {index} ON leftfold_sequences (until)"));
     let finding = said(&store, index).await.unwrap();
-    assert!(finding.severity == Severity::Wrong && finding.found.contains("not the one"), "{finding}");
+    assert!(
+        finding.severity == Severity::Wrong && finding.found.contains("differs from the one"),
+        "{finding}"
+    );
     let advice = finding.advice.unwrap();
     let mend = &advice[advice.find("CREATE").unwrap()..];
     change(&path, &format!("DROP INDEX {index}; {mend}"));
@@ -140,7 +143,7 @@ async fn a_damaged_page_is_found() {
     let store = Sqlite::open(&path).await.unwrap();
     let finding = said(&store, "damage").await.unwrap();
     assert_eq!(finding.severity, Severity::Wrong);
-    assert!(finding.advice.unwrap().contains("put back a backup"));
+    assert!(finding.advice.unwrap().contains("restore a backup"));
 }
 
 #[tokio::test]
@@ -156,12 +159,12 @@ async fn what_stands_still_and_what_is_parked_is_found_and_nothing_is_made() {
     store.append(stream("a"), Expected::Any, vec![entry("bad")]).await.unwrap();
     let stalled = cart(store.clone()).await;
     assert_eq!(stalled.severity, Severity::Wrong);
-    assert_eq!(stalled.found, "1 event not folded, and nobody works on it");
+    assert_eq!(stalled.found, "1 event not folded, and no worker runs");
     let app = Leftfold::on(store.clone()).projection(Counted).start().await.unwrap();
     app.caught_up().await.unwrap();
     app.stop().await;
     let parked = cart(store).await;
-    assert_eq!(parked.found, "1 document is parked, as an event could not be folded");
+    assert_eq!(parked.found, "1 document is parked because an event could not be folded");
 
     // On a file where the projection has never run, the doctor does not create it.
     let other = directory.path().join("other.db");

@@ -101,7 +101,7 @@ async fn troubles(store: &Sqlite) -> Vec<String> {
     let findings = store.examine().await.unwrap();
     let troubles = findings
         .into_iter()
-        .filter(|finding| finding.severity > Severity::Fine && finding.subject != "room on the disk");
+        .filter(|finding| finding.severity > Severity::Fine && finding.subject != "free disk space");
     troubles.map(|finding| finding.to_string()).collect()
 }
 
@@ -243,7 +243,7 @@ async fn another_text_encoding_is_refused() {
         let before = std::fs::read(&path).unwrap();
         let error = Sqlite::open(&path).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Format, "{error}");
-        for words in [encoding, "UTF-8", "name another file"] {
+        for words in [encoding, "UTF-8", "open another file"] {
             assert!(error.to_string().contains(words), "{error}");
         }
         assert_eq!(std::fs::read(&path).unwrap(), before, "nothing is written");

@@ -22,7 +22,7 @@ pub trait Env: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System;
 
-#[expect(clippy::disallowed_methods, reason = "this is where time and chance come in")]
+#[expect(clippy::disallowed_methods, reason = "this is the port to the system's time and randomness")]
 impl Env for System {
     fn now(&self) -> Timestamp {
         Timestamp::now()

@@ -117,6 +117,18 @@ impl StdError for Error {
     }
 }
 
+impl From<leftfold_filter::Error> for Invalid {
+    fn from(error: leftfold_filter::Error) -> Self {
+        Self::new(error.kind(), error.text(), error.expected())
+    }
+}
+
+impl From<leftfold_filter::Error> for Error {
+    fn from(error: leftfold_filter::Error) -> Self {
+        Invalid::from(error).into()
+    }
+}
+
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {
         Self::new(Kind::Invalid, invalid.to_string())

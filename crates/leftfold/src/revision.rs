@@ -53,7 +53,7 @@ impl Clock {
     /// revision.
     pub fn of_node(node: u16, nodes: u16) -> Result<Self, Invalid> {
         if node >= nodes {
-            let expected = format!("a number below {nodes}, that of the nodes");
+            let expected = format!("a number below {nodes}, the number of nodes");
             return Err(Invalid::new("node", &node.to_string(), expected));
         }
         Ok(Self { node: node.into(), nodes: nodes.into(), ..Self::new() })
@@ -199,7 +199,9 @@ impl<S: Counters> Counter<S> {
             };
             *drawn = Drawn { requests: request, left: first..first + self.size };
         }
-        drawn.left.next().map(Revision).ok_or_else(|| Error::new(Kind::Store, "a counter gave no number"))
+        drawn.left.next().map(Revision).ok_or_else(|| {
+            Error::new(Kind::Store, "drawing from a counter: the store returned no number; report this bug")
+        })
     }
 }
 

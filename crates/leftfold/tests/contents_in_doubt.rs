@@ -11,7 +11,7 @@ use leftfold::content::{
     ContentWrite, Contents, Operated, Operation, OperationId, Stored, Versioned, WriteAnswer, Wrote,
 };
 use leftfold::react::ExternalCollection;
-use leftfold::{Backoff, DocumentId, Error, Kind, Memory, Result};
+use leftfold::{Backoff, DocumentId, Error, Kind, Memory, Result, delegate};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -76,9 +76,7 @@ impl Moody {
 }
 
 impl Contents for Moody {
-    async fn prepare_contents(&self, collection: &ExternalCollection) -> Result<()> {
-        self.inner.prepare_contents(collection).await
-    }
+    delegate!(inner: prepare_contents);
 
     async fn contents(&self, collection: &ExternalCollection, ids: Vec<DocumentId>) -> Result<Vec<Stored>> {
         sleep(Duration::from_millis(1)).await;

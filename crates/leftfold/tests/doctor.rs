@@ -68,7 +68,7 @@ async fn a_projection_is_in_the_hands_of_whoever_has_its_lease() {
     // The check does not keep workers from their lease.
     assert_eq!(store.claim(&name, "worker", lease).await.unwrap(), Claim::Ours);
     let stuck = counted().await;
-    assert!(stuck.severity == Severity::Warning && stuck.found.contains("did not move"), "{stuck}");
+    assert!(stuck.severity == Severity::Warning && stuck.found.contains("did not advance"), "{stuck}");
     assert_eq!(store.claim(&name, "worker", lease).await.unwrap(), Claim::Ours);
     store.release(&name, "worker").await.unwrap();
     assert_eq!(counted().await.severity, Severity::Wrong);
@@ -99,7 +99,7 @@ async fn events_from_the_future_and_events_that_wait_are_told_by_this_machines_c
     assert_eq!(of(&past, Area::Sequence, "held").severity, Severity::Fine);
     let held = of(&future, Area::Sequence, "held");
     assert_eq!(held.severity, Severity::Wrong);
-    assert!(held.found.starts_with("1 event came early and wait, b for 2 hours"), "{held}");
+    assert!(held.found.starts_with("1 event arrived early and are held, b for 2 hours"), "{held}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -170,7 +170,10 @@ async fn what_nobody_has_stays_visible() {
     assert_eq!(healer.heal().await.unwrap(), 1);
     let waiting = scene.waiting().await.unwrap();
     assert_eq!((waiting.first, waiting.until, waiting.events), (Revision(3), Revision(2), 1));
-    assert!(waiting.trouble.as_deref().unwrap().contains("revisions 2 to 2 were not there"), "{waiting:?}");
+    assert!(
+        waiting.trouble.as_deref().unwrap().contains("the resupplier has no revisions 2 to 2"),
+        "{waiting:?}"
+    );
 }
 
 /// Each healer moves the time of the next request before it asks.

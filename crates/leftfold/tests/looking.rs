@@ -55,9 +55,9 @@ async fn a_document_is_shown_as_it_was() {
         let error = app.past("by_content", "x", &wrong.parse().unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::Invalid, "{error}");
     }
-    let mut told = 0;
-    assert!(app.explain_until("by_content", "x", &"t@1".parse().unwrap(), |_| told += 1).await.unwrap());
-    assert_eq!(told, 2);
+    let mut explained = 0;
+    assert!(app.explain_until("by_content", "x", &"t@1".parse().unwrap(), |_| explained += 1).await.unwrap());
+    assert_eq!(explained, 2);
 }
 
 /// Partitions have no common order: each is read up to the moment.
@@ -128,7 +128,7 @@ async fn what_is_missing_has_a_reason() {
         ("by_stream", "nothing", &["nothing: filtered: 1 of its events"]),
         ("by_stream", "parked", &["parked: parked: its event poison (parked@1) could not be folded: poison"]),
         ("by_stream", "unheard", &["filtered: filtered: the stream with its name has 1 events"]),
-        ("by_stream", "held", &["held: held: held@3 came before held@1"]),
+        ("by_stream", "held", &["held: held: held@3 arrived before held@1"]),
         ("by_stream", "nobody", &["never-routed: "]),
         // The parked stream may belong to any document.
         (

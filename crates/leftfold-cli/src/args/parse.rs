@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leftfold::inspect::AsOf;
-use leftfold::react::Filter;
+use leftfold::react::{Filter, FilterError};
 use leftfold::{Invalid, Revision, StreamId};
 use leftfold_sources::Mapping;
 
 use super::documents::AwaitedEvent;
 
 pub(super) fn filter(text: &str) -> Result<Box<Filter>, String> {
-    text.parse().map(Box::new).map_err(|error: Invalid| error.to_string())
+    text.parse().map(Box::new).map_err(|error: FilterError| error.to_string())
 }
 
 pub(super) fn mapping(text: &str) -> Result<Box<Mapping>, String> {

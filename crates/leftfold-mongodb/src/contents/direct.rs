@@ -11,8 +11,8 @@ use bson::{Bson, Document, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, doc
 use leftfold::DocumentId;
 use leftfold::content::{Amount, ContentGuard, FieldOperation, Operation, REMEMBERED};
 
-use super::kept::{binary, value};
-use super::key;
+use super::read::key;
+use super::record::{binary, value};
 use super::together::Change;
 use crate::error::Failure;
 

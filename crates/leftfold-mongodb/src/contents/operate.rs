@@ -17,11 +17,11 @@ use leftfold::{Backoff, DocumentId, Env as _, Kind, System};
 use tokio::time::sleep;
 
 use super::direct::{self, Increase};
-use super::kept::{Body, Kept};
-use super::key;
+use super::read::key;
+use super::record::{Body, Kept};
 use super::write::guarded;
-use crate::Base;
-use crate::bulk::{Statements, Verb, said};
+use crate::connection::Base;
+use crate::connection::bulk::{Statements, Verb, parse};
 use crate::error::Failure;
 
 impl Base {
@@ -99,15 +99,15 @@ impl Base {
         let mut applied = 0;
         for statements in commands {
             let command = statements.durable_command(Verb::Update, plain.as_str());
-            let said = said(&self.db.run_raw_command(command).await?)?;
+            let reply = parse(&self.db.run_raw_command(command).await?)?;
             // `Kind::Store` means that a number or a document would be too large. The caller finds
             // that again and reports it. Other failures concern the server.
             if let Some((_, failure)) =
-                said.refused.into_iter().find(|(_, failure)| failure.kind() != Kind::Store)
+                reply.refused.into_iter().find(|(_, failure)| failure.kind() != Kind::Store)
             {
                 return Err(failure);
             }
-            applied += said.held;
+            applied += reply.matched;
         }
         Ok(applied)
     }
@@ -134,7 +134,8 @@ impl Base {
             if self.send_statements(plain, Verb::Update, &exchange).await? == 1 {
                 return Ok(Operated::Applied);
             }
-            let busy = || Failure::new(Kind::Contended, "try again", "others keep changing the document");
+            let busy =
+                || Failure::new(Kind::Contended, "try again", "other writers keep changing the document");
             sleep(delays.next().ok_or_else(busy)?).await;
         }
     }

@@ -13,11 +13,10 @@ use leftfold::DocumentId;
 use leftfold::react::ExternalCollection;
 use mongodb::ClientSession;
 
-use crate::bulk::{Statements, Verb, held};
+use crate::connection::bulk::{Statements, Verb, matched};
+use crate::connection::{Base, Ended, MAX_IDS, Step, Work, batch};
+use crate::encoding::ids;
 use crate::error::Failure;
-use crate::react::ids;
-use crate::transaction::{Ended, Step, Work};
-use crate::{Base, MAX_IDS, batch};
 
 /// The number of changes from which a transaction pays off.
 const MANY: usize = 16;
@@ -101,7 +100,7 @@ impl<C: Change> Work for Together<'_, C> {
         for statements in &commands {
             let command = statements.command(Verb::Update, self.plain.as_str());
             let reply = self.base.db.run_raw_command(command).session(&mut *session).await?;
-            if held(&reply)? < statements.count() {
+            if matched(&reply)? < statements.count() {
                 return Ok(Step::CallOff(()));
             }
         }

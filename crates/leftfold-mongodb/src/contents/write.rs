@@ -9,13 +9,13 @@ use bson::raw::cstr;
 use bson::{RawBson, RawDocument, RawDocumentBuf, rawdoc};
 use leftfold::content::{ContentGuard, ContentWrite, OperationIds, Wrote};
 use leftfold::react::ExternalCollection;
-use leftfold::{DocumentId, Kind};
+use leftfold::{DocumentId, Env as _, Kind, Result, System};
 
-use super::kept::{Body, binary, header, header_fields};
+use super::read::key;
+use super::record::{Body, binary, header, header_fields};
 use super::together::Change;
-use super::{key, number};
-use crate::Base;
-use crate::bulk::{Statements, Verb, duplicates, said};
+use crate::connection::bulk::{Statements, Verb, duplicates, parse};
+use crate::connection::{Base, with_timeout};
 use crate::error::Failure;
 
 /// Writes, ready to be sent, with their indexes in the request.
@@ -39,6 +39,21 @@ struct Update<'w> {
 }
 
 impl Base {
+    /// Runs an operation that writes. If the connection fails, the outcome is unknown.
+    pub(super) async fn write_durably<T>(
+        &self,
+        doing: &str,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T> {
+        // The driver's futures are large: without the box, the futures of all callers would be,
+        // too.
+        with_timeout(self.unblocked(Box::pin(work))).await.map_err(|failure| {
+            let is_lost = matches!(failure.kind(), Kind::Unavailable | Kind::Contended);
+            let failure = if is_lost { failure.unknown() } else { failure };
+            failure.to_error(doing, &self.place)
+        })
+    }
+
     /// Makes the writes whose guards hold.
     pub(super) async fn write_contents(
         &self,
@@ -92,8 +107,8 @@ impl Base {
             });
         }
         if held < batch.updates.len() && ours < held {
-            let report = "others have changed the same documents right after they were written";
-            return Err(Failure::new(Kind::Unknown, "write again, which is harmless", report));
+            let report = "another writer changed the same documents right after this write";
+            return Err(Failure::new(Kind::Unknown, "repeat the same call, which is harmless", report));
         }
         Ok(wrote)
     }
@@ -127,12 +142,12 @@ impl Base {
     ) -> Result<usize, Failure> {
         let mut held = 0;
         for statements in commands {
-            let said =
-                said(&self.db.run_raw_command(statements.durable_command(verb, plain.as_str())).await?)?;
-            if let Some((_, failure)) = said.refused.into_iter().next() {
+            let reply =
+                parse(&self.db.run_raw_command(statements.durable_command(verb, plain.as_str())).await?)?;
+            if let Some((_, failure)) = reply.refused.into_iter().next() {
                 return Err(failure);
             }
-            held += said.held;
+            held += reply.matched;
         }
         Ok(held)
     }
@@ -177,7 +192,7 @@ fn pack(writes: &[ContentWrite], by: i64) -> Result<Batch<'_>, Failure> {
                 // The document does not exist.
                 continue;
             }
-            let advice = "give it another id; a text that begins with { or \" is taken for JSON";
+            let advice = "give it another id; a text that begins with { or \" counts as JSON";
             let report = format!("no document can have the id {id}");
             return Err(Failure::new(Kind::Invalid, advice, report));
         };
@@ -207,4 +222,9 @@ pub(super) fn guarded(key: &RawBson, guard: &ContentGuard) -> RawDocumentBuf {
     filter.append(cstr!("_id"), rawdoc! { "$eq": key.clone() });
     filter.append(cstr!("_content.guard"), binary(guard));
     filter
+}
+
+/// Returns a random number, unique per call.
+fn number() -> i64 {
+    System.random().cast_signed()
 }

@@ -8,11 +8,11 @@ use leftfold::inspect::doctor::{Area, Finding, span};
 use mongodb::Database;
 use mongodb::options::{CollectionOptions, ReadConcern, ReadPreference, SelectionCriteria};
 
-use super::{Asked, ask, denied, hello, number};
-use crate::Base;
+use super::commands::{Answer, ask, denied, hello, number};
+use crate::connection::Base;
 use crate::error::{Failure, code};
 
-const SUBJECT: &str = "how far back it goes";
+const SUBJECT: &str = "window";
 /// The thresholds of the window: a day is usual, and an hour does not last through a night.
 const SHORT: Duration = Duration::from_hours(24);
 const TOO_SHORT: Duration = Duration::from_hours(1);
@@ -29,10 +29,10 @@ pub(super) async fn look(base: &Base) -> Result<Option<Finding>, Failure> {
         return Ok(Some(denied(Area::Oplog, SUBJECT, "the oplog", "`read` on `local`")));
     };
     let filled = match ask(&local, doc! { "collStats": "oplog.rs" }).await? {
-        Asked::Said(stats) => {
+        Answer::Reply(stats) => {
             number(&stats, "size").zip(number(&stats, "maxSize")).map(|(size, most)| size / most)
         }
-        Asked::Denied | Asked::Unknown => None,
+        Answer::Denied | Answer::Unknown => None,
     };
     let window = Duration::from_secs(u64::from(last.saturating_sub(first)));
     Ok(Some(judge(window, filled)))
@@ -57,18 +57,18 @@ async fn end(local: &Database, direction: i32) -> Result<Option<u32>, Failure> {
 fn judge(window: Duration, filled: Option<f64>) -> Finding {
     let filled = filled.unwrap_or(1.0).clamp(0.001, 1.0);
     if filled < FULL && window < TOO_SHORT {
-        let found = format!("{} by now; it is not filled yet", span(window));
+        let found = format!("{} so far; the oplog is not full yet", span(window));
         return Finding::fine(Area::Oplog, SUBJECT, found);
     }
     // Extrapolate the full window from the rate so far.
     let whole = if filled < FULL { window.div_f64(filled) } else { window };
     let found = if filled < FULL {
-        format!("{} by now, {} when it is filled", span(window), span(whole))
+        format!("{} so far, {} when the oplog is full", span(window), span(whole))
     } else {
         span(window)
     };
-    let advice = "make it larger: db.adminCommand({ replSetResizeOplog: 1, size: <megabytes>, minRetentionHours: 24 }) at each \
-                  member; reactions that were away for longer compare all documents, and members are copied anew";
+    let advice = "enlarge it: db.adminCommand({ replSetResizeOplog: 1, size: <megabytes>, minRetentionHours: 24 }) on each \
+                  member; reactions that were stopped for longer compare all documents, and members need a full resync";
     match whole {
         whole if whole < TOO_SHORT => Finding::wrong(Area::Oplog, SUBJECT, found, advice),
         whole if whole < SHORT => Finding::warning(Area::Oplog, SUBJECT, found, advice),
@@ -100,7 +100,7 @@ mod tests {
         ] {
             assert_eq!(of(hours, filled), severity, "{hours} hours, {filled:?}");
         }
-        let told = judge(Duration::from_hours(2), Some(0.5));
-        assert_eq!(told.found, "2 hours by now, 4 hours when it is filled");
+        let finding = judge(Duration::from_hours(2), Some(0.5));
+        assert_eq!(finding.found, "2 hours so far, 4 hours when the oplog is full");
     }
 }

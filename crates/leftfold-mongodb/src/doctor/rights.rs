@@ -3,8 +3,8 @@
 use bson::{Bson, Document, doc};
 use leftfold::inspect::doctor::{Area, Finding};
 
+use crate::connection::{Base, Network};
 use crate::error::Failure;
-use crate::{Base, Way};
 
 /// A right that Leftfold needs: its purpose, its actions, the consequence without it, and the role
 /// that grants it. If `always` is set, nothing works without it.
@@ -25,7 +25,7 @@ const NEEDS: [Need; 5] = [
         always: true,
     },
     Need {
-        subject: "making collections",
+        subject: "creating collections",
         actions: &["createCollection", "createIndex", "listCollections", "listIndexes"],
         without: "no new projection can be started",
         role: "readWrite",
@@ -34,14 +34,14 @@ const NEEDS: [Need; 5] = [
     Need {
         subject: "following changes",
         actions: &["changeStream"],
-        without: "no reaction runs, and who waits for an event has to look again and again",
+        without: "no reaction runs, and waits for events have to poll",
         role: "readWrite",
         always: false,
     },
     Need {
-        subject: "removing generations",
+        subject: "deleting generations",
         actions: &["dropCollection"],
-        without: "documents from before a rebuild stay for ever",
+        without: "documents from before a rebuild stay forever",
         role: "readWrite",
         always: false,
     },
@@ -58,23 +58,23 @@ const NEEDS: [Need; 5] = [
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     let command = doc! { "connectionStatus": 1, "showPrivileges": true };
     let status = base.client.database("admin").run_command(command).await?;
-    Ok(judge(&status, base.db.name(), base.way))
+    Ok(judge(&status, base.db.name(), base.network))
 }
 
 /// Judges the server's connection status.
-fn judge(status: &Document, database: &str, way: Way) -> Vec<Finding> {
+fn judge(status: &Document, database: &str, network: Network) -> Vec<Finding> {
     let info = status.get_document("authInfo").ok();
     let list = |key: &str| info.and_then(|info| info.get_array(key).ok()).map_or(&[][..], Vec::as_slice);
     if list("authenticatedUsers").is_empty() {
-        let found = "the server asks nobody who they are";
-        return vec![if way.is_local {
-            Finding::fine(Area::Rights, "user", format!("{found}, and is on this machine"))
+        let found = "the server does not require authentication";
+        return vec![if network.is_local {
+            Finding::fine(Area::Rights, "user", format!("{found}, but is on this machine"))
         } else {
-            let advice = "start it with --auth, make a user with the roles `readWrite` and `dbAdmin`, and name it in the URL";
+            let advice = "start it with --auth, create a user with the roles `readWrite` and `dbAdmin`, and put the user into the URL";
             Finding::warning(
                 Area::Rights,
                 "user",
-                format!("{found}: all who reach it may change everything"),
+                format!("{found}: every client that can connect may change everything"),
                 advice,
             )
         }];
@@ -100,7 +100,7 @@ fn judge(status: &Document, database: &str, way: Way) -> Vec<Finding> {
     };
     let mut findings: Vec<_> = NEEDS.iter().filter_map(lacks).collect();
     if findings.is_empty() {
-        findings.push(Finding::fine(Area::Rights, "user", "it may do all that is needed"));
+        findings.push(Finding::fine(Area::Rights, "user", "it has all rights that Leftfold needs"));
     }
     findings
 }
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    const LOCAL: Way = Way { is_local: true, is_encrypted: false };
+    const LOCAL: Network = Network { is_local: true, is_encrypted: false };
 
     fn status(db: &str, actions: &[&str]) -> Document {
         let privileges = [doc! { "resource": { "db": db, "collection": "" }, "actions": actions }];
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_right_that_lacks_is_told_with_what_stops_and_the_role() {
+    fn each_missing_right_is_reported_with_its_consequence_and_the_role() {
         let all: Vec<_> = NEEDS.iter().flat_map(|need| need.actions).copied().collect();
         for db in ["shop", ""] {
             assert_eq!(worst(&judge(&status(db, &all), "shop", LOCAL)), Severity::Fine);
@@ -140,21 +140,25 @@ mod tests {
         for need in &NEEDS {
             let others: Vec<_> =
                 all.iter().filter(|action| !need.actions.contains(action)).copied().collect();
-            let told = judge(&status("shop", &others), "shop", LOCAL);
-            assert_eq!(told.len(), 1, "{told:?}");
-            assert_eq!(told[0].severity, if need.always { Severity::Wrong } else { Severity::Warning });
-            assert!(told[0].found.contains(need.without), "{}", told[0]);
+            let findings = judge(&status("shop", &others), "shop", LOCAL);
+            assert_eq!(findings.len(), 1, "{findings:?}");
+            assert_eq!(findings[0].severity, if need.always { Severity::Wrong } else { Severity::Warning });
+            assert!(findings[0].found.contains(need.without), "{}", findings[0]);
             assert!(
-                told[0].advice.as_ref().unwrap().contains(&format!("`{}` on the database shop", need.role))
+                findings[0]
+                    .advice
+                    .as_ref()
+                    .unwrap()
+                    .contains(&format!("`{}` on the database shop", need.role))
             );
         }
     }
 
     #[test]
-    fn a_server_that_asks_nobody_is_fine_only_on_this_machine() {
+    fn a_server_without_authentication_is_fine_only_on_this_machine() {
         let open = doc! { "authInfo": { "authenticatedUsers": [], "authenticatedUserPrivileges": [] } };
         assert_eq!(worst(&judge(&open, "shop", LOCAL)), Severity::Fine);
-        let far = Way { is_local: false, ..LOCAL };
+        let far = Network { is_local: false, ..LOCAL };
         assert_eq!(worst(&judge(&open, "shop", far)), Severity::Warning);
     }
 }

@@ -7,11 +7,12 @@ use leftfold::Collection;
 use leftfold::inspect::doctor::{Area, Finding};
 use mongodb::IndexModel;
 
-use crate::Base;
+use crate::connection::Base;
+use crate::documents::collections::visible;
+use crate::documents::generations::LiveGeneration;
 use crate::error::Failure;
-use crate::generations::Stand;
-use crate::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
-use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records, visible};
+use crate::schema::indexes::{self, ID_INDEX, is_same, make_by_hand, name};
+use crate::schema::{EVENTS, GENERATIONS, TASKS, WORKERS, records};
 
 /// Checks all indexes and views.
 pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
@@ -43,7 +44,7 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
         findings.extend(judge_view(collection, *live, collections.get(collection.as_str())));
     }
     if findings.is_empty() {
-        let found = format!("all {} are there, and all views", expected.len());
+        let found = format!("all {} exist, and all views", expected.len());
         findings.push(Finding::fine(Area::Schema, "indexes", found));
     }
     Ok(findings)
@@ -68,7 +69,7 @@ pub(super) async fn generations(base: &Base) -> Result<Vec<(Collection, u32)>, F
         let stored = Document::try_from(found.current())?;
         let name = stored.get_str("_id").unwrap_or_default();
         let collection = Collection::new(name).map_err(|invalid| Failure::damaged(invalid.to_string()))?;
-        all.push((collection, Stand::read(&stored)?.live));
+        all.push((collection, LiveGeneration::read(&stored)?.live));
     }
     Ok(all)
 }
@@ -84,15 +85,17 @@ fn judge_index(collection: &str, index: &IndexModel, there: &[IndexModel]) -> Op
         return None;
     }
     let found = match named {
-        Some(_) => "the index is not the one that Leftfold makes: somebody has changed it",
-        None => "the index is missing, and those who ask by it fail",
+        Some(_) => "the index differs from the one that Leftfold creates: another program has changed it",
+        None => "the index is missing, and queries that use it fail",
     };
     let drop = format!("db.getCollection(\"{collection}\").dropIndex(\"{name}\")");
     let advice = match (named.is_some(), of_the_log) {
         (false, true) => make_by_hand(collection, index),
         (true, true) => format!("{}, after {drop}", make_by_hand(collection, index)),
-        (false, false) => "start any program of Leftfold's on this database again, which makes it".to_owned(),
-        (true, false) => format!("{drop}, and start a program of Leftfold's again, which makes it anew"),
+        (false, false) => {
+            "restart a process that uses Leftfold on this database, which creates it".to_owned()
+        }
+        (true, false) => format!("{drop}, and restart a process that uses Leftfold, which creates it again"),
     };
     Some(Finding::wrong(Area::Schema, subject, found, advice))
 }
@@ -100,25 +103,25 @@ fn judge_index(collection: &str, index: &IndexModel, there: &[IndexModel]) -> Op
 /// Judges the view of a projection. Returns `None` if it shows the live generation.
 fn judge_view(collection: &Collection, live: u32, there: Option<&Document>) -> Option<Finding> {
     let expected = records(&collection.generation(live));
-    let again = "start the program that folds it again, which makes the view";
+    let again = "start the projection again, which creates the view";
     let say = |found: String, advice: &str| {
         Some(Finding::wrong(Area::Schema, format!("view {collection}"), found, advice))
     };
     let Some(there) = there else {
-        return say("it is missing, so readers find no documents".to_owned(), again);
+        return say("it is missing, so readers can't find the documents".to_owned(), again);
     };
     let options = there.get_document("options").ok();
     let Some(on) = options.and_then(|options| options.get_str("viewOn").ok()) else {
-        let advice = "rename it, and start the program that folds the projection again, which makes the view";
-        return say("something else has its name".to_owned(), advice);
+        let advice = "rename it, and start the projection again, which creates the view";
+        return say("another object has its name".to_owned(), advice);
     };
     if on != expected {
-        return say(format!("it shows {on}, and {expected} is live"), again);
+        return say(format!("it shows {on}, but {expected} is live"), again);
     }
     let visible: Vec<_> = visible().into_iter().map(Bson::Document).collect();
     if options.and_then(|options| options.get_array("pipeline").ok()) != Some(&visible) {
-        let advice = "drop it, and start the program that folds the projection again, which makes it";
-        return say("somebody has changed what it leaves out".to_owned(), advice);
+        let advice = "drop it, and start the projection again, which creates it";
+        return say("another program has changed its filter".to_owned(), advice);
     }
     None
 }
@@ -143,10 +146,10 @@ mod tests {
         let changed = judge_index(EVENTS, &stream, &[plain]).unwrap();
         assert!(changed.advice.unwrap().ends_with("dropIndex(\"leftfold_stream_revision\")"));
         let [due, ..] = indexes::of_tasks();
-        assert!(judge_index(TASKS, &due, &[]).unwrap().advice.unwrap().contains("start any program"));
+        assert!(judge_index(TASKS, &due, &[]).unwrap().advice.unwrap().contains("restart a process"));
         let mut whole = due.clone();
         whole.options.as_mut().unwrap().partial_filter_expression = None;
-        assert!(judge_index(TASKS, &due, &[whole]).unwrap().found.contains("not the one"));
+        assert!(judge_index(TASKS, &due, &[whole]).unwrap().found.contains("differs from the one"));
     }
 
     #[test]
@@ -154,12 +157,12 @@ mod tests {
         let cart = Collection::new("cart").unwrap();
         let view =
             |on: &str, pipeline: Vec<Document>| doc! { "options": { "viewOn": on, "pipeline": pipeline } };
-        let is_told = |live: u32, there: Option<&Document>| judge_view(&cart, live, there).is_some();
-        assert!(!is_told(0, Some(&view("leftfold.docs.cart", visible()))));
-        assert!(is_told(2, Some(&view("leftfold.docs.cart", visible()))));
-        assert!(!is_told(2, Some(&view("leftfold.docs.cart~2", visible()))));
-        assert!(is_told(0, Some(&view("leftfold.docs.cart", vec![]))));
-        assert!(is_told(0, Some(&doc! { "options": {} })));
-        assert!(is_told(0, None));
+        let is_reported = |live: u32, there: Option<&Document>| judge_view(&cart, live, there).is_some();
+        assert!(!is_reported(0, Some(&view("leftfold.docs.cart", visible()))));
+        assert!(is_reported(2, Some(&view("leftfold.docs.cart", visible()))));
+        assert!(!is_reported(2, Some(&view("leftfold.docs.cart~2", visible()))));
+        assert!(is_reported(0, Some(&view("leftfold.docs.cart", vec![]))));
+        assert!(is_reported(0, Some(&doc! { "options": {} })));
+        assert!(is_reported(0, None));
     }
 }

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use leftfold::inspect::doctor::{Area, Finding, clock, span};
 use leftfold::{Env as _, System};
 
-use super::{Asked, ask, denied, hello, number};
+use super::commands::{Answer, ask, denied, hello, number};
+use crate::connection::{Base, Network};
 use crate::error::Failure;
 use crate::schema::FORMAT;
-use crate::{Base, Way};
 
 const MONITOR: &str = "`clusterMonitor` on `admin`";
 
@@ -24,37 +24,39 @@ pub(super) async fn look(base: &Base) -> Result<Vec<Finding>, Failure> {
     let ours = before + System.now().duration_since(before) / 2;
     let info = admin.run_command(doc! { "buildInfo": 1 }).await?;
     let mut findings = vec![
-        Finding::fine(Area::Versions, "MongoDB", info.get_str("version").unwrap_or("not told")),
+        Finding::fine(Area::Versions, "MongoDB", info.get_str("version").unwrap_or("unknown")),
         Finding::fine(Area::Versions, "format", FORMAT.to_string()),
     ];
     findings.push(kind(&hello));
-    findings.extend(encryption(base.way));
+    findings.extend(encryption(base.network));
     if let Some(theirs) = hello.get_datetime("localTime").ok().and_then(|time| timestamp(*time)) {
         findings.push(clock(ours, theirs));
     }
     if hello.contains_key("setName") {
         match ask(&admin, doc! { "replSetGetStatus": 1 }).await? {
-            Asked::Said(status) => findings.push(members(&status)),
-            Asked::Denied => {
+            Answer::Reply(status) => findings.push(members(&status)),
+            Answer::Denied => {
                 findings.push(denied(Area::Store, "members", "the state of the members", MONITOR));
             }
-            Asked::Unknown => {}
+            Answer::Unknown => {}
         }
     }
     let parameters =
         doc! { "getParameter": 1, "featureCompatibilityVersion": 1, "transactionLifetimeLimitSeconds": 1 };
     match ask(&admin, parameters).await? {
-        Asked::Said(parameters) => {
+        Answer::Reply(parameters) => {
             findings.extend(compatibility(&parameters, &info));
             findings.extend(lifetime(&parameters));
         }
-        Asked::Denied => findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR)),
-        Asked::Unknown => {}
+        Answer::Denied => {
+            findings.push(denied(Area::Store, "parameters", "the server's parameters", MONITOR))
+        }
+        Answer::Unknown => {}
     }
     match ask(&admin, doc! { "serverStatus": 1 }).await? {
-        Asked::Said(status) => findings.extend(engine(&status)),
-        Asked::Denied => findings.push(denied(Area::Store, "storage engine", "the storage engine", MONITOR)),
-        Asked::Unknown => {}
+        Answer::Reply(status) => findings.extend(engine(&status)),
+        Answer::Denied => findings.push(denied(Area::Store, "storage engine", "the storage engine", MONITOR)),
+        Answer::Unknown => {}
     }
     Ok(findings)
 }
@@ -69,23 +71,23 @@ fn kind(hello: &Document) -> Finding {
         return Finding::fine(
             Area::Store,
             "durability",
-            "writes are acknowledged by a majority, each from its disk",
+            "a majority of servers has each write on disk before it is acknowledged",
         );
     }
-    let found = "it is no replica set: documents can be kept, but no log, and no reaction runs";
+    let found = "it is not a replica set: it can store documents, but no log, and no reaction runs";
     let advice =
-        "start it with --replSet and run rs.initiate(), one member will do; or keep the log elsewhere";
+        "start it with --replSet and run rs.initiate(), one member is enough; or store the log elsewhere";
     Finding::warning(Area::Store, "replica set", found, advice)
 }
 
-fn encryption(way: Way) -> Option<Finding> {
-    (!way.is_local && !way.is_encrypted).then(|| {
-        let found = "events and documents go over the network as they are";
+fn encryption(network: Network) -> Option<Finding> {
+    (!network.is_local && !network.is_encrypted).then(|| {
+        let found = "events and documents cross the network unencrypted";
         Finding::warning(
             Area::Store,
             "encryption",
             found,
-            "say tls=true in the URL, and have the servers ask for it",
+            "add tls=true to the URL, and require TLS on the servers",
         )
     })
 }
@@ -97,7 +99,7 @@ fn members(status: &Document) -> Finding {
     let subject = "members";
     let members: Vec<&Document> =
         status.get_array("members").into_iter().flatten().filter_map(Bson::as_document).collect();
-    let name = |member: &Document| member.get_str("name").unwrap_or("one without a name").to_owned();
+    let name = |member: &Document| member.get_str("name").unwrap_or("a member without a name").to_owned();
     let state = |member: &Document| member.get_str("stateStr").unwrap_or("in an unknown state").to_owned();
     let is_up = |member: &Document| number(member, "health").is_some_and(|health| health > 0.0);
     let holds = |member: &&&Document| is_up(member) && ["PRIMARY", "SECONDARY"].contains(&&*state(member));
@@ -109,18 +111,18 @@ fn members(status: &Document) -> Finding {
         .collect();
     let holding: Vec<_> = members.iter().filter(holds).collect();
     let needed = number(status, "writeMajorityCount").unwrap_or(1.0);
-    let advice = "look at that member's log, and start it again";
+    let advice = "check that member's log, and start it again";
     #[expect(clippy::cast_precision_loss, reason = "a replica set has fifty members at most")]
     if (holding.len() as f64) < needed {
         let found = format!(
-            "only {} of {} hold data now; a majority is needed to write",
+            "only {} of {} members have data now; writes need a majority",
             holding.len(),
             members.len()
         );
         return Finding::wrong(Area::Store, subject, format!("{found}: {}", down.join(", ")), advice);
     }
     if !down.is_empty() {
-        let found = format!("not all of {} are up: {}", members.len(), down.join(", "));
+        let found = format!("not all {} members are up: {}", members.len(), down.join(", "));
         return Finding::warning(Area::Store, subject, found, advice);
     }
     let times = holding
@@ -132,14 +134,13 @@ fn members(status: &Document) -> Finding {
         let behind = newest.map(|newest| newest.duration_since(*time).unsigned_abs()).unwrap_or_default();
         if behind > LAG {
             let found = format!("{name} is {} behind", span(behind));
-            let advice =
-                "find what slows it down: writes wait for a majority, and it may fall out of the oplog";
+            let advice = "find out why it is slow: writes wait for a majority, and the member may fall behind the oplog";
             return Finding::warning(Area::Store, subject, found, advice);
         }
     }
     if members.len() == 1 {
-        let advice = "add two members if the data has to outlive this machine's disk";
-        return Finding::notice(Area::Store, subject, "there is one alone", advice);
+        let advice = "add two members if the data must survive the loss of this machine's disk";
+        return Finding::notice(Area::Store, subject, "there is only one", advice);
     }
     Finding::fine(Area::Store, subject, format!("all {} are up", members.len()))
 }
@@ -154,7 +155,7 @@ fn compatibility(parameters: &Document, info: &Document) -> Option<Finding> {
     }
     let found = format!("the server is {version}, and behaves as {set}");
     let advice = format!(
-        "after an update, when it is known to be well: db.adminCommand({{ setFeatureCompatibilityVersion: \"{}\" }})",
+        "once the update has proven itself, run db.adminCommand({{ setFeatureCompatibilityVersion: \"{}\" }})",
         version.split('.').take(2).collect::<Vec<_>>().join(".")
     );
     let is_old =
@@ -168,21 +169,22 @@ fn lifetime(parameters: &Document) -> Option<Finding> {
     /// The seconds that a batch and its commit may take.
     const NEEDED: f64 = 20.0;
     let seconds = number(parameters, "transactionLifetimeLimitSeconds")?;
-    let (subject, found) = ("transactions", format!("they may take {seconds} seconds"));
+    let (subject, found) = ("transactions", format!("they may take up to {seconds} seconds"));
     if seconds >= NEEDED {
         return Some(Finding::fine(Area::Store, subject, found));
     }
-    let advice = "set transactionLifetimeLimitSeconds to 60, as it is if nobody changes it: large batches would be cut off";
+    let advice =
+        "set transactionLifetimeLimitSeconds to 60, its default: the server aborts large batches otherwise";
     Some(Finding::warning(Area::Store, subject, found, advice))
 }
 
 /// Judges the storage engine.
 fn engine(status: &Document) -> Option<Finding> {
     let engine = status.get_document("storageEngine").ok()?;
-    let (subject, name) = ("storage engine", engine.get_str("name").unwrap_or("not told"));
+    let (subject, name) = ("storage engine", engine.get_str("name").unwrap_or("unknown"));
     if engine.get_bool("persistent").is_ok_and(|persistent| !persistent) {
-        let found = format!("{name} keeps nothing on a disk");
-        return Some(Finding::wrong(Area::Store, subject, found, "use wiredTiger for what is to be kept"));
+        let found = format!("{name} stores nothing on disk");
+        return Some(Finding::wrong(Area::Store, subject, found, "use wiredTiger for durable data"));
     }
     Some(Finding::fine(Area::Store, subject, name))
 }
@@ -207,9 +209,9 @@ mod tests {
         let down = |name: &str| member(name, "(not reachable/healthy)", 0);
         assert_eq!(of(&[one.clone(), two.clone(), three.clone()]).severity, Severity::Fine);
         assert_eq!(of(std::slice::from_ref(&one)).severity, Severity::Notice);
-        let told = of(&[one.clone(), two.clone(), down("c")]);
-        assert_eq!(told.severity, Severity::Warning);
-        assert!(told.found.contains("c ((not reachable/healthy))"), "{told}");
+        let finding = of(&[one.clone(), two.clone(), down("c")]);
+        assert_eq!(finding.severity, Severity::Warning);
+        assert!(finding.found.contains("c ((not reachable/healthy))"), "{finding}");
         assert_eq!(of(&[one.clone(), down("b"), down("c")]).severity, Severity::Wrong);
         assert_eq!(of(&[one.clone(), two.clone(), member("c", "ARBITER", 0)]).severity, Severity::Fine);
         let late = of(&[member("a", "PRIMARY", 1_000), two, three]);
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standalone_server_is_told_what_it_lacks() {
+    fn a_standalone_server_is_reported_with_advice() {
         assert_eq!(kind(&doc! { "setName": "rs0" }).severity, Severity::Fine);
         assert_eq!(kind(&doc! { "msg": "isdbgrid" }).severity, Severity::Fine);
         let alone = kind(&doc! {});
@@ -233,10 +235,10 @@ mod tests {
 
     #[test]
     fn only_what_leaves_the_machine_must_be_encrypted() {
-        for (is_local, is_encrypted, told) in
+        for (is_local, is_encrypted, is_reported) in
             [(true, false, false), (true, true, false), (false, true, false), (false, false, true)]
         {
-            assert_eq!(encryption(Way { is_local, is_encrypted }).is_some(), told);
+            assert_eq!(encryption(Network { is_local, is_encrypted }).is_some(), is_reported);
         }
     }
 

@@ -9,22 +9,24 @@ use leftfold::react::{Body, DocumentSource, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json, Result};
 use mongodb::options::Hint;
 
-use super::ids;
-use crate::body::{self, Style};
+use crate::connection::{Base, MAX_IDS, batch};
+use crate::contents;
+use crate::documents::generations::LiveGeneration;
+use crate::documents::record;
+use crate::encoding::ids;
+use crate::encoding::notation::{self, Style};
 use crate::error::Failure;
-use crate::generations::Stand;
 use crate::schema::records;
-use crate::{Base, MAX_IDS, batch, contents, record, value};
 
 /// Returns the name of the collection that holds the documents, and the number of its switches so
 /// far.
 pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(String, i64), Failure> {
     Ok(match on {
         DocumentSource::Projection(collection) => {
-            let Stand { live, switches } = base.stand(collection).await?;
+            let LiveGeneration { live, switches } = base.live_generation(collection).await?;
             (records(&collection.generation(live)), switches)
         }
-        DocumentSource::Plain(plain) => (plain.as_str().to_owned(), 0),
+        DocumentSource::External(collection) => (collection.as_str().to_owned(), 0),
     })
 }
 
@@ -32,7 +34,7 @@ pub(super) async fn collection_of(base: &Base, on: &DocumentSource) -> Result<(S
 pub(super) fn key_of(on: &DocumentSource, id: &DocumentId) -> Option<Bson> {
     match on {
         DocumentSource::Projection(_) => Some(Bson::String(id.as_str().to_owned())),
-        DocumentSource::Plain(_) => ids::value(id),
+        DocumentSource::External(_) => ids::value(id),
     }
 }
 
@@ -42,13 +44,13 @@ pub(super) fn decode(on: &DocumentSource, stored: &RawDocument) -> Option<FoundD
     let id = match id_of(on, stored) {
         Ok(id) => id,
         Err(failure) => {
-            tracing::warn!(%on, ?failure, "a document is skipped: its _id can't be read");
+            tracing::warn!(%on, ?failure, "skipped a document: its _id can't be read");
             return None;
         }
     };
     let body = match on {
         DocumentSource::Projection(_) => record::decode(stored).map(|record| record.body.map(Body::from)),
-        DocumentSource::Plain(_) => plain_body(stored).map(Some),
+        DocumentSource::External(_) => plain_body(stored).map(Some),
     };
     match body {
         Ok(body) => Some(FoundDocument { id, body: Ok(body?) }),
@@ -59,7 +61,7 @@ pub(super) fn decode(on: &DocumentSource, stored: &RawDocument) -> Option<FoundD
 fn id_of(on: &DocumentSource, stored: &RawDocument) -> Result<DocumentId, Failure> {
     match on {
         DocumentSource::Projection(_) => Ok(DocumentId::stored(stored.get_str("_id")?)),
-        DocumentSource::Plain(_) => {
+        DocumentSource::External(_) => {
             let id = stored.get("_id")?.ok_or_else(|| Failure::damaged("a document has no _id"))?;
             ids::of(id)
         }
@@ -71,8 +73,8 @@ fn plain_body(stored: &RawDocument) -> Result<Body, Failure> {
     if let Some(body) = contents::body(stored)? {
         return Ok(body.into());
     }
-    let json = Json::stored(body::text(RawBsonRef::Document(stored), Style::Relaxed)?);
-    Ok(Body::typed(json, value::from_bson(Bson::Document(Document::try_from(stored)?))))
+    let json = Json::stored(notation::text(RawBsonRef::Document(stored), Style::Relaxed)?);
+    Ok(Body::typed(json, Bson::Document(Document::try_from(stored)?).into()))
 }
 
 impl Base {
@@ -83,7 +85,7 @@ impl Base {
         ids: Vec<DocumentId>,
         bytes: usize,
     ) -> Result<FoundDocuments, Failure> {
-        if matches!(on, DocumentSource::Plain(_)) || self.has_transactions() {
+        if matches!(on, DocumentSource::External(_)) || self.has_transactions() {
             self.catch_up().await?;
         }
         let (name, _) = collection_of(self, on).await?;
@@ -98,8 +100,8 @@ impl Base {
                     // Missing documents look the same as documents that were not read yet, so
                     // return both as left.
                     let seen: HashSet<_> = found.documents.iter().map(|document| &document.id).collect();
-                    let asked = &ids[at * MAX_IDS..];
-                    let left: Vec<_> = asked.iter().filter(|id| !seen.contains(id)).cloned().collect();
+                    let rest = &ids[at * MAX_IDS..];
+                    let left: Vec<_> = rest.iter().filter(|id| !seen.contains(id)).cloned().collect();
                     // A number also finds equal numbers of other types, which have other ids. The
                     // caller must make progress.
                     if left.len() < ids.len() {
@@ -131,7 +133,7 @@ impl Base {
         let documents = self.db.collection::<RawDocumentBuf>(&name);
         let mut filter = match on {
             DocumentSource::Projection(_) => doc! { "_fold.gone": { "$exists": false } },
-            DocumentSource::Plain(_) => Document::new(),
+            DocumentSource::External(_) => Document::new(),
         };
         filter.extend(after.clone().map(|key| ("_id".to_owned(), doc! { "$ne": key }.into())));
         let mut find = documents.find(filter).sort(doc! { "_id": 1 }).projection(doc! { "_id": 1 });
@@ -149,7 +151,7 @@ impl Base {
         while ids.len() < most && cursor.advance().await? {
             match id_of(on, cursor.current()) {
                 Ok(id) => ids.push(id),
-                Err(failure) => tracing::warn!(%on, ?failure, "a document is skipped: its _id can't be read"),
+                Err(failure) => tracing::warn!(%on, ?failure, "skipped a document: its _id can't be read"),
             }
         }
         if let Some(last) = last.filter(|_| ids.len() < most)

@@ -6,18 +6,16 @@
 //! reaction it walks along that index up to the wanted number.
 
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
 
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use jiff::Timestamp;
 use leftfold::react::{DueTasks, Registered, Suspicion, Task, WantedTasks};
-use leftfold::store::clock::Steady;
 
-use super::reactions;
-use super::task::{SUSPECT, decode, micros, time};
+use super::record::{SUSPECT, decode, micros, time};
+use super::registry;
+use crate::connection::{Base, batch};
 use crate::error::Failure;
-use crate::schema::{FEEDS, REACTIONS, TASKS};
-use crate::{Base, batch};
+use crate::schema::{REACTIONS, TASKS};
 
 /// The largest number of reactions in one command.
 const MAX_REACTIONS: usize = 100;
@@ -26,36 +24,6 @@ impl Base {
     /// Returns the store's time.
     pub(super) async fn now(&self) -> Result<Timestamp, Failure> {
         Ok(self.glance(Vec::new()).await?.now)
-    }
-
-    /// Returns the store's time of the last reading in this process, in microseconds.
-    pub(super) fn last_time(&self) -> Option<i64> {
-        self.steady().last().map(|reading| reading.time)
-    }
-
-    /// Records a time that another process has reached: the store's time here is not earlier.
-    pub(super) fn keep_time(&self, time: Option<i64>) {
-        let mut kept = self.time_kept.lock().unwrap_or_else(PoisonError::into_inner);
-        *kept = (*kept).max(time);
-    }
-
-    fn steady(&self) -> MutexGuard<'_, Steady> {
-        self.steady.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Converts the server's time to the store's time.
-    async fn store_time(&self, server: Timestamp) -> Result<Timestamp, Failure> {
-        if self.last_time().is_none() {
-            // The latest time that earlier processes have stored.
-            let latest = doc! { "$group": { "_id": Bson::Null, "time": { "$max": "$time" } } };
-            let mut found = self.db.collection::<RawDocumentBuf>(FEEDS).aggregate([latest]).await?;
-            if found.advance().await? {
-                self.keep_time(found.current().get("time")?.and_then(bson::RawBsonRef::as_i64));
-            }
-        }
-        let kept = *self.time_kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let reading = self.steady().read(server.as_microsecond(), self.begun.elapsed(), kept);
-        time(reading.time)
     }
 
     /// Reads the store's time and the results of further pipelines, in one command.
@@ -70,18 +38,18 @@ impl Base {
         let mut suspects = Vec::new();
         while found.advance().await? {
             let stored = found.current();
-            if let Some(told) = stored.get("now")?.and_then(bson::RawBsonRef::as_datetime) {
-                now = Some(told);
+            if let Some(time) = stored.get("now")?.and_then(bson::RawBsonRef::as_datetime) {
+                now = Some(time);
             } else if let Some(suspect) = FirstSuspect::decode(stored)? {
                 suspects.push(suspect);
             } else if let Some(first) = stored.get("first")?.and_then(bson::RawBsonRef::as_i64) {
                 firsts.insert(stored.get_str("of")?.to_owned(), time(first)?);
             } else {
-                let registered = reactions::decode(stored)?;
+                let registered = registry::decode(stored)?;
                 known.insert(registered.name.clone(), registered);
             }
         }
-        let now = now.ok_or_else(|| Failure::damaged("the server did not tell its time"))?;
+        let now = now.ok_or_else(|| Failure::damaged("the server did not report its time"))?;
         let now = Timestamp::from_millisecond(now.timestamp_millis());
         let now = self.store_time(now.map_err(|error| Failure::damaged(error.to_string()))?).await?;
         Ok(Glance { now, known, firsts, suspects })

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
-use crate::Base;
+use crate::connection::Base;
+use crate::documents::lease::not_far_off;
 use crate::error::{Failure, is_duplicate};
-use crate::lease::not_far_off;
 use crate::schema::{FEEDS, WORKERS};
 
 impl Base {
@@ -35,7 +35,7 @@ impl Base {
             "owner": ours,
             "until": { "$add": ["$$NOW", millis] },
             "millis": millis,
-            "time": { "$max": ["$time", self.last_time()] },
+            "time": { "$max": ["$time", self.clock.last()] },
             "number": { "$cond": [is_ours, &number, { "$add": [&number, 1_i64] }] },
         };
         let step = [
@@ -52,8 +52,8 @@ impl Base {
             }
         };
         point!("lease-taken");
-        let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is not there"))?;
-        self.keep_time(taken.get_i64("time").ok());
+        let taken = taken.ok_or_else(|| Failure::damaged("a lease that was just written is missing"))?;
+        self.clock.keep(taken.get_i64("time").ok());
         if taken.get_str("owner").is_ok_and(|holder| holder == owner) {
             let number = taken.get_i64("number");
             return Ok(Some(number.map_err(|_| Failure::damaged("a lease has no number"))?.unsigned_abs()));
@@ -66,28 +66,6 @@ impl Base {
         let free = doc! { "$unset": { "owner": "", "until": "", "millis": "" } };
         self.db.collection::<Document>(FEEDS).update_one(ours, free).await?;
         Ok(())
-    }
-
-    pub(super) async fn feed_place(&self, name: &str) -> Result<Option<String>, Failure> {
-        self.catch_up().await?;
-        let found = self.db.collection::<Document>(FEEDS).find_one(doc! { "_id": name }).await?;
-        Ok(found.and_then(|found| found.get_str("place").ok().map(str::to_owned)))
-    }
-
-    /// Writes the place of a feed, if the lease still has this number.
-    pub(super) async fn put_feed_place(
-        &self,
-        name: &str,
-        lease: u64,
-        place: Option<String>,
-    ) -> Result<bool, Failure> {
-        let Ok(lease) = i64::try_from(lease) else { return Ok(false) };
-        let change = place
-            .map_or_else(|| doc! { "$unset": { "place": "" } }, |place| doc! { "$set": { "place": place } });
-        let feeds = self.db.collection::<Document>(FEEDS);
-        let updated = feeds.update_one(doc! { "_id": name, "number": lease }, change).await;
-        point!("place-put");
-        Ok(updated.map_err(|error| Failure::from(error).unknown())?.matched_count == 1)
     }
 
     /// Records a heartbeat of a worker, by the server's clock.

@@ -7,11 +7,11 @@ use bson::{Bson, Document, RawDocumentBuf, Regex, doc};
 use leftfold::react::{Depth, Query, State, Task, TaskKey};
 use mongodb::options::Hint;
 
-use super::task::{closed, decode, is_open, key, micros, state, state_of, time};
+use super::record::{closed, decode, is_open, key, micros, state, state_of, time};
+use crate::connection::{Base, batch};
 use crate::error::Failure;
-use crate::indexes::{CLOSED_INDEX, DUE_INDEX};
 use crate::schema::TASKS;
-use crate::{Base, batch};
+use crate::schema::indexes::{CLOSED_INDEX, DUE_INDEX};
 
 impl Base {
     pub(super) async fn list_tasks(

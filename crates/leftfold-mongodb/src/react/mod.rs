@@ -5,15 +5,14 @@ mod complete;
 mod documents;
 mod due;
 mod feed;
-pub(crate) mod ids;
+
 mod leases;
 mod list;
 mod prepare;
-mod reactions;
-mod save;
-mod session;
-mod stirs;
-mod task;
+mod record;
+mod registry;
+mod tasks;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,8 +26,9 @@ use leftfold::{DocumentId, Result};
 
 pub use self::complete::{InTransaction, is_repeatable};
 pub use self::feed::MongoFeed;
-pub(crate) use self::task::closed;
+pub(crate) use self::record::closed;
 use crate::Mongo;
+use crate::encoding::ids;
 
 /// Reactions need a replica set, because only a replica set has change streams.
 ///
@@ -50,7 +50,7 @@ impl ReactionStore for Mongo {
 
     async fn time(&self) -> Result<Timestamp> {
         let base = &self.inner.base;
-        base.run("ask for the time of", base.now()).await
+        base.run("read the time of", base.now()).await
     }
 
     async fn current_documents(
@@ -70,10 +70,10 @@ impl ReactionStore for Mongo {
         most: usize,
     ) -> Result<Vec<DocumentId>> {
         let base = &self.inner.base;
-        if let (DocumentSource::Plain(_), Some(after)) = (on, &after)
+        if let (DocumentSource::External(_), Some(after)) = (on, &after)
             && ids::value(after).is_none()
         {
-            let expected = "an id that a page of documents ended with";
+            let expected = "the last id of a page of documents";
             return Err(leftfold::Invalid::new("document id", after.as_str(), expected).into());
         }
         base.run("list documents in", base.page_of_ids(on, after.as_ref(), most)).await
@@ -119,7 +119,7 @@ impl ReactionStore for Mongo {
 
     async fn registered(&self) -> Result<Vec<Registered>> {
         let base = &self.inner.base;
-        base.run("read what is known of reactions in", base.registered()).await
+        base.run("read the reactions in", base.registered()).await
     }
 
     async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
@@ -134,17 +134,17 @@ impl ReactionStore for Mongo {
 
     async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
         let base = &self.inner.base;
-        base.run("give back a lease in", base.give_lease(name, owner)).await
+        base.run("release a lease in", base.give_lease(name, owner)).await
     }
 
     async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
         let base = &self.inner.base;
-        base.run("keep the heartbeat of a worker in", base.beat(worker, length)).await
+        base.run("store the heartbeat of a worker in", base.beat(worker, length)).await
     }
 
     async fn living(&self) -> Result<BTreeSet<String>> {
         let base = &self.inner.base;
-        base.run("look for living workers in", base.living()).await
+        base.run("read the heartbeats in", base.living()).await
     }
 
     async fn feed_place(&self, name: &str) -> Result<Option<String>> {
@@ -154,17 +154,17 @@ impl ReactionStore for Mongo {
 
     async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
         let base = &self.inner.base;
-        base.run("keep the place of a feed in", base.put_feed_place(name, lease, place)).await
+        base.run("store the place of a feed in", base.put_feed_place(name, lease, place)).await
     }
 
     async fn wake(&self) -> Result<()> {
         let base = &self.inner.base;
-        base.run("wake up those who run tasks in", base.wake()).await
+        base.run("wake the runners of", base.wake()).await
     }
 
     async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
         let base = &self.inner.base;
-        let stirred = base.woken(since, patience).await;
-        stirred.map_err(|failure| failure.to_error("wait for due tasks in", &base.place))
+        let woken = base.wait_for_wake(since, patience).await;
+        woken.map_err(|failure| failure.to_error("wait for tasks in", &base.place))
     }
 }

@@ -9,10 +9,10 @@ use leftfold::{Error, Kind, Result};
 use mongodb::options::ReturnDocument;
 
 use super::documents::collection_of;
-use crate::Base;
+use crate::connection::Base;
 use crate::error::{Failure, code, is_duplicate};
-use crate::indexes;
-use crate::schema::{FEEDS, META, REACTIONS, STIRS, TASKS, WORKERS, create};
+use crate::schema::indexes;
+use crate::schema::{FEEDS, META, REACTIONS, TASKS, WAKES, WORKERS, create};
 
 /// The storage format of tasks. It increases when older versions can't read the data of newer ones.
 const FORMAT: i32 = 1;
@@ -23,8 +23,8 @@ const OTHER_INDEX: [i32; 2] = [85, 86];
 pub(super) async fn prepare(base: &Base, on: &[DocumentSource]) -> Result<()> {
     if !base.has_transactions() {
         let message = format!(
-            "could not run reactions in {}: they follow change streams, and this server is no replica set; start it with \
-             --replSet and run rs.initiate(), one member will do",
+            "could not run reactions in {}: they follow change streams, and this server is not a replica set; start it with \
+             --replSet and run rs.initiate(), one member is enough",
             base.place
         );
         return Err(Error::new(Kind::Store, message));
@@ -32,13 +32,13 @@ pub(super) async fn prepare(base: &Base, on: &[DocumentSource]) -> Result<()> {
     let format = base.run("read the format of reactions in", format(base)).await?;
     if format != FORMAT {
         let message = format!(
-            "could not run reactions in {}: their tasks have format {format}, and this program reads format {FORMAT}; use \
-             the version of Leftfold that made them, or a newer one",
+            "could not run reactions in {}: their tasks have format {format}, and this version of Leftfold reads format \
+             {FORMAT}; use the version of Leftfold that created them, or a newer one",
             base.place
         );
         return Err(Error::new(Kind::Format, message));
     }
-    base.run("make what reactions need in", make(base)).await?;
+    base.run("create the collections of reactions in", make(base)).await?;
     check_followed(base, on).await
 }
 
@@ -60,14 +60,14 @@ async fn format(base: &Base) -> Result<i32, Failure> {
 /// Creates collections and indexes. A server refuses an index whose name or keys belong to another
 /// one, so existing indexes are known to be right.
 async fn make(base: &Base) -> Result<(), Failure> {
-    for name in [TASKS, REACTIONS, FEEDS, STIRS, WORKERS] {
+    for name in [TASKS, REACTIONS, FEEDS, WAKES, WORKERS] {
         create(&base.db, name).await?;
     }
     base.db.collection::<Document>(WORKERS).create_index(indexes::of_workers()).await?;
     base.db.collection::<Document>(TASKS).create_indexes(indexes::of_tasks()).await.map_err(|error| {
         match code(&error) {
             Some((code, report)) if OTHER_INDEX.contains(&code) => {
-                let advice = "somebody has changed an index of leftfold.tasks: drop it, and it is made anew";
+                let advice = "another program has changed an index of leftfold.tasks: drop it, and Leftfold creates it again";
                 Failure::new(Kind::Format, advice, report)
             }
             _ => error.into(),
@@ -81,7 +81,7 @@ async fn make(base: &Base) -> Result<(), Failure> {
 async fn check_followed(base: &Base, on: &[DocumentSource]) -> Result<()> {
     let mut names = BTreeMap::new();
     for on in on {
-        names.insert(base.run("look for a generation in", collection_of(base, on)).await?.0, on);
+        names.insert(base.run("read the generations in", collection_of(base, on)).await?.0, on);
     }
     let look = async {
         let filter =
@@ -94,10 +94,10 @@ async fn check_followed(base: &Base, on: &[DocumentSource]) -> Result<()> {
         let text = |field: &str| found.get_str(field).unwrap_or_default().to_owned();
         Ok(Some((text("name"), text("type"))))
     };
-    let Some((name, kind)) = base.run("look at the collections in", look).await? else { return Ok(()) };
+    let Some((name, kind)) = base.run("list the collections of", look).await? else { return Ok(()) };
     let on = names.get(&name).map_or_else(|| name.clone(), ToString::to_string);
     let message = format!(
-        "could not follow {on} in {}: it is a {kind}, of which MongoDB tells no changes; react to the collection behind it",
+        "could not follow {on} in {}: it is a {kind}, and MongoDB reports no changes of it; react to the collection behind it",
         base.place
     );
     Err(Error::new(Kind::Invalid, message))

@@ -12,9 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::extract::{Content, Params};
-use super::sequences::Paged;
-use super::streams::page;
-use super::{Answer, Operation, json_of};
+use super::{Answer, Operation, Paged, json_of, page_limit};
 use crate::access::{Caller, Scope};
 use crate::problem::Problem;
 use crate::{Backend, Shared};
@@ -33,7 +31,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 
 async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Params<Paged>) -> Answer {
     let trail = Trail::on(shared.app.store().clone());
-    let (entries, after) = trail.list(params.after.as_deref(), page(params.limit)?).await?;
+    let (entries, after) = trail.list(params.after.as_deref(), page_limit(params.limit)?).await?;
     json_of(&json!({ "entries": entries, "after": after }))
 }
 
@@ -63,7 +61,7 @@ impl Actor {
         let done = Action::new(&self.0, action, target).because(reason).ended(outcome);
         if let Err(error) = Trail::on(shared.app.store().clone()).record(&System, done).await {
             let actor = &self.0;
-            tracing::error!(%error, %actor, action, target, outcome, "an action could not be recorded in the audit trail");
+            tracing::error!(%error, %actor, action, target, outcome, "recording an action in the audit trail failed");
         }
     }
 }
@@ -73,7 +71,7 @@ pub(super) struct Reason(pub(super) Option<String>);
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Why {
+struct ReasonBody {
     #[serde(default)]
     reason: Option<String>,
 }
@@ -87,7 +85,7 @@ impl<S: Backend> FromRequest<Shared<S>> for Reason {
             return Ok(Self(None));
         }
         let content = Content::from_request(request, shared).await?;
-        Ok(Self(content.json_or_default::<Why>()?.reason))
+        Ok(Self(content.json_or_default::<ReasonBody>()?.reason))
     }
 }
 

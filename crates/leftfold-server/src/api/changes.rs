@@ -11,10 +11,9 @@ use leftfold::{Collection, DocumentId, Event, Json, Partition, Position};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::collections::known;
-use super::extract::{Named, Params};
-use super::log::Place;
-use super::sse::{self, Feed, Told, last_event_id};
+use super::extract::{Named, Params, known};
+use super::place::Place;
+use super::sse::{self, Feed, FeedStep, last_event_id};
 use super::{Answer, Operation};
 use crate::access::Scope;
 use crate::problem::Problem;
@@ -61,7 +60,7 @@ async fn watch<S: Backend>(
     let after = last_event_id(&headers).or(params.after).unwrap_or_else(|| "end".to_owned());
     let (after, part) = Part::split(&after)?;
     let place = Place::named(Some(&after), &shared).await?;
-    let changes = Changes { shared: shared.clone(), collection, place, part, left: VecDeque::new() };
+    let changes = Changes { shared: shared.clone(), collection, place, part, unsent: VecDeque::new() };
     sse::respond(shared, changes.place(), changes)
 }
 
@@ -95,7 +94,9 @@ impl Part {
             _ => None,
         };
         if part.is_none() && !parts.is_empty() {
-            return Err(Problem::invalid(format!("{text:?} is no place; use one that a message named")));
+            return Err(Problem::invalid(format!(
+                "{text:?} is not a place in this log; use the id of a message"
+            )));
         }
         Ok((positions.join("-"), part))
     }
@@ -105,15 +106,15 @@ impl Part {
 struct Changes<S: Backend> {
     shared: Shared<S>,
     collection: Collection,
-    /// The place up to which all documents are sent, or are in `left`.
+    /// The place up to which all documents are sent, or are in `unsent`.
     place: Place,
     part: Option<Part>,
     /// The documents of the last page that are not sent yet.
-    left: VecDeque<Left>,
+    unsent: VecDeque<Unsent>,
 }
 
 /// An item of a page that is not sent yet.
-enum Left {
+enum Unsent {
     /// A document, at its last event in the page.
     Document { id: DocumentId, partition: Partition, at: Position, part: Option<Part> },
     /// The end of the page.
@@ -143,8 +144,8 @@ impl<S: Backend> Changes<S> {
             while !at.covers(&end.mark()) {
                 at = store.advanced(&self.collection, &at).await?;
             }
-            self.left = last_of_each(routed, self.part);
-            self.left.push_back(Left::End(end));
+            self.unsent = last_of_each(routed, self.part);
+            self.unsent.push_back(Unsent::End(end));
             return Ok(());
         }
     }
@@ -159,15 +160,15 @@ impl<S: Backend> Changes<S> {
 }
 
 impl<S: Backend> Feed for Changes<S> {
-    async fn next(&mut self) -> Result<Told, Problem> {
+    async fn next(&mut self) -> Result<FeedStep, Problem> {
         loop {
-            match self.left.pop_front() {
+            match self.unsent.pop_front() {
                 None => self.read().await?,
-                Some(Left::End(end)) => {
+                Some(Unsent::End(end)) => {
                     (self.place, self.part) = (end, None);
-                    return Ok(Told::Moved { place: self.place() });
+                    return Ok(FeedStep::Moved { place: self.place() });
                 }
-                Some(Left::Document { id, partition, at, part }) => {
+                Some(Unsent::Document { id, partition, at, part }) => {
                     // Load one at a time: a document can be large.
                     let found =
                         self.shared.app.store().load_current(&self.collection, vec![id.clone()]).await?;
@@ -184,7 +185,7 @@ impl<S: Backend> Feed for Changes<S> {
                     let data = format!("{},\"document\":{body}}}", data.trim_end_matches('}'));
                     self.place.pass(partition, at);
                     self.part = part;
-                    return Ok(Told::Message { place: self.place(), kind: "changed".to_owned(), data });
+                    return Ok(FeedStep::Message { place: self.place(), kind: "changed".to_owned(), data });
                 }
             }
         }
@@ -200,7 +201,7 @@ struct Routed {
 
 /// Returns each document once, at its last event, in the order of the events. Documents of the
 /// first event that were sent already are left out.
-fn last_of_each(routed: Vec<Routed>, told: Option<Part>) -> VecDeque<Left> {
+fn last_of_each(routed: Vec<Routed>, sent: Option<Part>) -> VecDeque<Unsent> {
     let mut last = HashMap::new();
     for (number, routed) in routed.iter().enumerate() {
         for id in &routed.ids {
@@ -208,18 +209,18 @@ fn last_of_each(routed: Vec<Routed>, told: Option<Part>) -> VecDeque<Left> {
         }
     }
     let mut left = VecDeque::with_capacity(last.len() + 1);
-    let mut told = told;
+    let mut sent = sent;
     for (number, Routed { partition, at, ids }) in routed.into_iter().enumerate() {
         let index = usize::from(partition.0);
-        let before = told.take_if(|told| told.partition == index).map_or(0, |told| told.documents);
+        let before = sent.take_if(|sent| sent.partition == index).map_or(0, |sent| sent.documents);
         let all = ids.into_iter().enumerate().skip(before);
         let mut due: Vec<_> = all.filter(|(_, id)| last.get(id) == Some(&number)).collect();
         let end = due.pop();
         left.extend(due.into_iter().map(|(nth, id)| {
             let part = Some(Part { partition: index, documents: nth + 1 });
-            Left::Document { id, partition, at: Position(at.0.saturating_sub(1)), part }
+            Unsent::Document { id, partition, at: Position(at.0.saturating_sub(1)), part }
         }));
-        left.extend(end.map(|(_, id)| Left::Document { id, partition, at, part: None }));
+        left.extend(end.map(|(_, id)| Unsent::Document { id, partition, at, part: None }));
     }
     left
 }
@@ -228,13 +229,13 @@ fn last_of_each(routed: Vec<Routed>, told: Option<Part>) -> VecDeque<Left> {
 mod tests {
     use super::*;
 
-    fn told(left: &VecDeque<Left>) -> Vec<String> {
+    fn told(left: &VecDeque<Unsent>) -> Vec<String> {
         let shown = left.iter().map(|left| match left {
-            Left::Document { id, partition, at, part } => {
+            Unsent::Document { id, partition, at, part } => {
                 let part = part.map_or(String::new(), |part| format!("+{}", part.documents));
                 format!("{id} {partition}:{at}{part}")
             }
-            Left::End(_) => "end".to_owned(),
+            Unsent::End(_) => "end".to_owned(),
         });
         shown.collect()
     }

@@ -23,27 +23,27 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             draw::<S>,
         )
         .scope(Scope::Ingest)
-        .query("count", "How many numbers to draw: 1 by default, at most 1000000", "integer")
+        .query("count", "The number of numbers to draw: 1 by default, at most 1000000", "integer")
         .header("Idempotency-Key", "Makes the request idempotent: a repeated request gets the same numbers"),
     ]
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Many {
+pub(super) struct DrawQuery {
     count: Option<u64>,
 }
 
 async fn draw<S: Backend>(
     State(shared): State<Shared<S>>,
     Named(counter): Named<String>,
-    Params(params): Params<Many>,
+    Params(params): Params<DrawQuery>,
     headers: HeaderMap,
 ) -> Answer {
     StreamId::new(&counter)?;
     let count = params.count.unwrap_or(1);
     if !(1..=1_000_000).contains(&count) {
-        return Err(Problem::invalid(format!("count: 1 to 1000000 was expected, not {count}")));
+        return Err(Problem::invalid(format!("count: expected 1 to 1000000, not {count}")));
     }
     let client = match idempotency_key(&headers)? {
         Some(key) => key,

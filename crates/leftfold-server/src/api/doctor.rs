@@ -4,7 +4,7 @@ use axum::extract::State;
 use leftfold::inspect::doctor::{Area, Finding, worst};
 use serde_json::json;
 
-use super::health::answered;
+use super::health::while_responsive;
 use super::{Answer, Operation, json_of};
 use crate::access::Scope;
 use crate::ready::{Trouble, TroubleKind};
@@ -24,7 +24,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
 
 async fn examine<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
     shared.readiness.first_verdict().await;
-    let mut findings = match answered(&shared, async { Ok(shared.app.doctor().await) }).await {
+    let mut findings = match while_responsive(&shared, async { Ok(shared.app.doctor().await) }).await {
         Ok(Ok(findings)) => findings,
         Ok(Err(error)) => vec![Finding::failed(Area::Store, "store", &error)],
         Err(_) => Vec::new(),
@@ -36,9 +36,11 @@ async fn examine<S: Backend>(State(shared): State<Shared<S>>) -> Answer {
         let (area, advice) = match kind {
             // The findings above cover these already.
             TroubleKind::Parked | TroubleKind::Failing => continue,
-            TroubleKind::Stuck => (Area::Projections, "see the log of the process that folds it"),
+            TroubleKind::Stuck => {
+                (Area::Projections, "see the log of the process that folds this projection")
+            }
             TroubleKind::Feed => {
-                (Area::Service, "check that it runs, its address, and what may be read there")
+                (Area::Service, "check that the broker runs, its address, and the permissions of the user")
             }
         };
         findings.push(Finding::wrong(area, name, reason, advice));

@@ -8,6 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use bytes::Bytes;
 use jiff::SignedDuration;
+use leftfold::Collection;
 use leftfold::budget::Share;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -27,6 +28,18 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T
             Err(error) => Err(Problem::invalid(format!("the path: {}", error.body_text()))),
         }
     }
+}
+
+/// Returns the collection with this name, if it exists.
+pub(super) fn known<S: Backend>(shared: &Shared<S>, name: &str) -> Result<Collection, Problem> {
+    let found = shared.app.projections().find(|collection| collection.as_str() == name);
+    found.cloned().ok_or_else(|| {
+        let names: Vec<_> = shared.app.projections().map(Collection::as_str).collect();
+        Problem::missing(format!(
+            "collection {name:?} does not exist; the collections are {}",
+            names.join(", ")
+        ))
+    })
 }
 
 /// The parameters of the query.
@@ -86,7 +99,11 @@ pub(super) const MAX_WAIT: Duration = Duration::from_mins(1);
 /// Parses a duration such as `5s` or `500ms`, at most a minute.
 pub(super) fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let wrong = || serde::de::Error::custom(format!("{text:?} is no time such as 5s or 500ms, at most 60s"));
+    let wrong = || {
+        serde::de::Error::custom(format!(
+            "expected a duration such as 5s or 500ms, at most 60s, not {text:?}"
+        ))
+    };
     let wait = text.parse::<SignedDuration>().map_err(|_| wrong())?;
     let wait = Duration::try_from(wait).map_err(|_| wrong())?;
     if wait > MAX_WAIT { Err(wrong()) } else { Ok(Some(wait)) }

@@ -34,22 +34,22 @@ const RETRY: u32 = 1_000;
 /// A source of messages.
 pub(super) trait Feed: Send + 'static {
     /// Returns the next message, or the next place, when there is one.
-    fn next(&mut self) -> impl Future<Output = Result<Told, Problem>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<FeedStep, Problem>> + Send;
 }
 
 /// A step of a feed.
-pub(super) enum Told {
+pub(super) enum FeedStep {
     /// A message, and the place after it.
     Message { place: String, kind: String, data: String },
     /// The feed advanced to this place without a message.
     Moved { place: String },
 }
 
-impl Told {
+impl FeedStep {
     /// Creates the message of an event in the log.
     pub(super) fn event(place: String, event: &Event) -> Result<Self, Problem> {
         let data = serde_json::to_string(&Shown::from(event));
-        let data = data.map_err(|error| Problem::failed(format!("showing an event: {error}")))?;
+        let data = data.map_err(|error| Problem::failed(format!("serializing an event: {error}")))?;
         Ok(Self::Message { place, kind: event.kind.to_string(), data })
     }
 }
@@ -70,9 +70,9 @@ pub(super) fn respond<S: Backend>(shared: Shared<S>, place: String, feed: impl F
     let share = shared.budget.try_take(Use::Stream, CHARGE)?;
     let steps = stream::unfold(feed, |mut feed| async move {
         match feed.next().await {
-            Ok(told) => Some((told, feed)),
+            Ok(step) => Some((step, feed)),
             Err(problem) => {
-                tracing::debug!(?problem, "an event stream ends");
+                tracing::debug!(?problem, "an event stream ended");
                 None
             }
         }
@@ -92,7 +92,7 @@ pub(super) fn respond<S: Backend>(shared: Shared<S>, place: String, feed: impl F
 
 struct Following<S: Backend> {
     shared: Shared<S>,
-    steps: Pin<Box<dyn Stream<Item = Told> + Send>>,
+    steps: Pin<Box<dyn Stream<Item = FeedStep> + Send>>,
     place: String,
     share: Share,
 }
@@ -111,18 +111,18 @@ impl<S: Backend> Following<S> {
             let text = match step {
                 Err(_) => heartbeat(&self.place),
                 Ok(None) => return None,
-                Ok(Some(Told::Moved { place })) => {
+                Ok(Some(FeedStep::Moved { place })) => {
                     self.place = place;
                     continue;
                 }
-                Ok(Some(Told::Message { place, kind, data })) => {
+                Ok(Some(FeedStep::Message { place, kind, data })) => {
                     let text = message(&place, &kind, &data);
                     self.place = place;
                     text
                 }
             };
             if let Err(exhausted) = self.share.resize(CHARGE + text.len()) {
-                tracing::debug!(%exhausted, "an event stream is cut off");
+                tracing::debug!(%exhausted, "closing an event stream: the memory budget is exhausted");
                 return None;
             }
             return Some(text);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_message_is_one_block_whatever_its_data_is() {
-        let said = message("17-3", "cart-opened", "{\r\n  \"a\": 1\n}");
-        assert_eq!(said, "event: cart-opened\nid: 17-3\ndata: {    \"a\": 1 }\n\n");
+        let text = message("17-3", "cart-opened", "{\r\n  \"a\": 1\n}");
+        assert_eq!(text, "event: cart-opened\nid: 17-3\ndata: {    \"a\": 1 }\n\n");
     }
 }

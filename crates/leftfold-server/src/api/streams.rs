@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::extract::{Content, Named, Params};
-use super::sse::{self, Feed, Told, last_event_id};
-use super::{Answer, MOST, Operation, PAGE_BYTES, json_of, with_status};
+use super::sse::{self, Feed, FeedStep, last_event_id};
+use super::{Answer, MAX_ITEMS, Operation, PAGE_BYTES, json_of, page_limit, with_status};
 use crate::access::Scope;
 use crate::idempotency::idempotency_key;
 use crate::problem::Problem;
@@ -121,8 +121,8 @@ async fn append<S: Backend>(
     let key = idempotency_key(&headers)?;
     let is_list = content.0.trim_ascii_start().starts_with(b"[");
     let posted: Vec<Posted> = if is_list { content.json()? } else { vec![content.json()?] };
-    if posted.is_empty() || posted.len() > MOST {
-        return Err(Problem::invalid(format!("{} events; send 1 to {MOST}", posted.len())));
+    if posted.is_empty() || posted.len() > MAX_ITEMS {
+        return Err(Problem::invalid(format!("the body has {} events; send 1 to {MAX_ITEMS}", posted.len())));
     }
     let count = posted.len();
     let events =
@@ -174,14 +174,12 @@ async fn read<S: Backend>(
     headers: HeaderMap,
 ) -> Answer {
     let stream = StreamId::new(stream)?;
-    let limit = Limit { events: page(params.limit)?, bytes: PAGE_BYTES };
+    let limit = Limit { events: page_limit(params.limit)?, bytes: PAGE_BYTES };
     if sse::is_wanted(&headers) {
         let after = match last_event_id(&headers) {
             None => params.after,
             Some(id) => id.parse().map_err(|_| {
-                Problem::invalid(format!(
-                    "Last-Event-ID: {id:?} is no revision; use one that a message named"
-                ))
+                Problem::invalid(format!("Last-Event-ID: {id:?} is not a revision; use the id of a message"))
             })?,
         };
         let following =
@@ -203,12 +201,12 @@ struct Following<S: Backend> {
 }
 
 impl<S: Backend> Feed for Following<S> {
-    async fn next(&mut self) -> Result<Told, Problem> {
+    async fn next(&mut self) -> Result<FeedStep, Problem> {
         let store = self.shared.app.store();
         loop {
             if let Some(event) = self.left.pop_front() {
                 self.after = event.revision;
-                return Told::event(event.revision.to_string(), &event);
+                return FeedStep::event(event.revision.to_string(), &event);
             }
             // Read the heads before the stream: then an append in between ends the wait at once.
             let heads = store.heads().await?;
@@ -217,14 +215,5 @@ impl<S: Backend> Feed for Following<S> {
                 store.grown(&heads).await?;
             }
         }
-    }
-}
-
-/// Returns the number of items in a page.
-pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
-    match limit {
-        None => Ok(100),
-        Some(limit) if (1..=MOST).contains(&limit) => Ok(limit),
-        Some(limit) => Err(Problem::invalid(format!("limit: 1 to {MOST} was expected, not {limit}"))),
     }
 }

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::audit::{Actor, REASON, Reason, reason};
 use super::extract::{Content, Named, Params};
-use super::streams::page;
-use super::{Answer, Operation, fill, json_of};
+use super::{Answer, Operation, fill, json_of, page_limit};
 use crate::access::Scope;
+use crate::idempotency::AfterUnknown;
 use crate::problem::Problem;
 use crate::{Backend, Shared};
 
@@ -40,7 +40,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             pause::<S>,
         )
         .scope(Scope::Operate)
-        .once()
+        .idempotent(AfterUnknown::Repeat)
         .optional_body("application/json", reason()),
         Operation::post(
             "/reactions/{reaction}/resume",
@@ -49,7 +49,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             resume::<S>,
         )
         .scope(Scope::Operate)
-        .once()
+        .idempotent(AfterUnknown::Repeat)
         .optional_body("application/json", reason()),
         Operation::get("/tasks", "listTasks", "List tasks by reaction and document", list::<S>)
             .scope(Scope::Operate)
@@ -72,7 +72,7 @@ pub(super) fn operations<S: Backend>() -> Vec<Operation<S>> {
             .fails(404, "The task does not exist"),
         Operation::post("/tasks/retry", "retryTasks", "Run tasks again now", retry::<S>)
             .scope(Scope::Operate)
-            .once()
+            .idempotent(AfterUnknown::Repeat)
             .body("application/json", selection),
     ]
 }
@@ -135,7 +135,7 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
             Some((reaction, document)) => {
                 Some(TaskKey { reaction: reaction.to_owned(), document: DocumentId::new(document)? })
             }
-            None => return Err(Problem::invalid("after: name the reaction, too")),
+            None => return Err(Problem::invalid("after: expected reaction/document")),
         },
     };
     let is_of_one = reaction.is_some();
@@ -149,10 +149,10 @@ async fn list<S: Backend>(State(shared): State<Shared<S>>, Params(params): Param
     let _turn = shared.turn().await;
     let read = |after, most| shared.reacting.tasks(query.clone(), after, most);
     let size = |task: &Task| {
-        let told = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
-        task.watched.as_str().len() + told.map(String::len).sum::<usize>() + 2_000
+        let errors = task.history.iter().filter_map(|run| run.error.as_ref()).chain(&task.error);
+        task.watched.as_str().len() + errors.map(String::len).sum::<usize>() + 2_000
     };
-    let (tasks, more) = fill(page(limit)?, after, read, |task| task.key.clone(), size).await?;
+    let (tasks, more) = fill(page_limit(limit)?, after, read, |task| task.key.clone(), size).await?;
     let after = tasks.last().filter(|_| more).map(|Task { key, .. }| {
         if is_of_one { key.document.to_string() } else { format!("{}/{}", key.reaction, key.document) }
     });
@@ -174,7 +174,10 @@ async fn get<S: Backend>(
     let key = TaskKey { reaction, document: DocumentId::new(document)? };
     match shared.reacting.task(key.clone()).await? {
         Some(task) => json_of(&task),
-        None => Err(Problem::missing(format!("{} has no task for {}", key.reaction, key.document))),
+        None => Err(Problem::missing(format!(
+            "reaction {} has no task for document {}",
+            key.reaction, key.document
+        ))),
     }
 }
 
@@ -218,7 +221,7 @@ async fn retry<S: Backend>(State(shared): State<Shared<S>>, actor: Actor, conten
         changed_before: None,
     };
     if query == Query::default() && filter.is_none() && !selected.all {
-        return Err(Problem::invalid("say which tasks to run once more, or \"all\": true"));
+        return Err(Problem::invalid("the body selects no tasks; send a condition, or \"all\": true"));
     }
     let retried = shared.reacting.retry(query, filter.as_ref()).await?;
     if retried > 0 {

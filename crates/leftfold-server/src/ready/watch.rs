@@ -26,25 +26,25 @@ pub(crate) fn watch<S: Backend>(shared: &Shared<S>) -> impl Future<Output = ()> 
     let (service, mut stop) = (Arc::downgrade(shared), shared.stop.subscribe());
     async move {
         tokio::select! {
-            () = look_at_store(&service) => {}
-            () = look_at_projections(&service) => {}
+            () = check_store(&service) => {}
+            () = check_projections(&service) => {}
             _ = stop.wait_for(|stops| *stops) => {}
         }
     }
 }
 
-async fn look_at_store<S: Backend>(service: &Weak<Service<S>>) {
+async fn check_store<S: Backend>(service: &Weak<Service<S>>) {
     let mut tick = interval(EVERY);
     let mut was_refused = false;
     while let Some(shared) = service.upgrade() {
         let refusal = match timeout(PATIENCE, shared.app.store().probe()).await {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some(format!("the store has not answered for {} ms", PATIENCE.as_millis())),
+            Err(_) => Some(format!("the store did not answer within {} ms", PATIENCE.as_millis())),
         };
         match &refusal {
-            Some(reason) if !was_refused => tracing::warn!(%reason, "not ready: requests can't be served"),
-            None if was_refused => tracing::info!("ready again"),
+            Some(reason) if !was_refused => tracing::warn!(%reason, "requests can't be served"),
+            None if was_refused => tracing::info!("requests can be served again"),
             _ => {}
         }
         was_refused = refusal.is_some();
@@ -54,7 +54,7 @@ async fn look_at_store<S: Backend>(service: &Weak<Service<S>>) {
     }
 }
 
-async fn look_at_projections<S: Backend>(service: &Weak<Service<S>>) {
+async fn check_projections<S: Backend>(service: &Weak<Service<S>>) {
     let mut tick = interval(PROJECTIONS_EVERY);
     let mut moved = Moved::default();
     loop {
@@ -68,7 +68,7 @@ async fn look_at_projections<S: Backend>(service: &Weak<Service<S>>) {
         troubles.extend(lags.into_iter().filter(|(_, lag)| *lag >= STUCK).map(|(on, lag)| Trouble {
             kind: TroubleKind::Feed,
             name: on.to_string(),
-            reason: format!("its changes were not planned for {} s", lag.as_secs()),
+            reason: format!("the planner has not read its changes for {} s", lag.as_secs()),
         }));
         shared.readiness.report(troubles);
     }
@@ -92,17 +92,15 @@ impl Moved {
 
 /// Returns the problem of a projection, if it has any.
 fn judge(vitals: &Vitals, still_for: Duration) -> Option<Trouble> {
-    let error = || vitals.last_error.clone().unwrap_or_else(|| "it is not known why".to_owned());
+    let error = || vitals.last_error.clone().unwrap_or_else(|| "the cause is unknown".to_owned());
     let (kind, reason) = if vitals.activity == Activity::Failing {
         (TroubleKind::Failing, format!("folding fails: {}", error()))
     } else if still_for >= STUCK {
         let (lag, seconds) = (vitals.lag, still_for.as_secs());
-        (TroubleKind::Stuck, format!("{lag} events behind, and none was folded for {seconds} s"))
+        (TroubleKind::Stuck, format!("{lag} events behind, and no progress for {seconds} s"))
     } else if vitals.is_parked {
         let name = &vitals.projection;
-        let reason = format!(
-            "something is parked, as an event could not be folded; see `leftfold parked list {name}`"
-        );
+        let reason = format!("documents or streams are parked; see `leftfold parked list {name}`");
         (TroubleKind::Parked, reason)
     } else {
         return None;
@@ -137,11 +135,11 @@ mod tests {
         assert_eq!(at(20, 1, 5), 20);
         assert_eq!(at(21, 2, 9), 0, "it moves, also if it falls behind");
         assert_eq!(at(60, 2, 0), 0, "it has nothing to do");
-        assert_eq!(at(61, 2, 1), 1, "it has something to do since it was last looked at");
+        assert_eq!(at(61, 2, 1), 1, "it is behind since the last check");
     }
 
     #[test]
-    fn what_fails_stands_still_or_is_parked_is_trouble() {
+    fn a_projection_that_fails_is_stuck_or_is_parked_is_trouble() {
         let kind = |vitals: &Vitals, still| judge(vitals, still).map(|trouble| trouble.kind);
         assert_eq!(kind(&vitals(1, 1), Duration::ZERO), None);
         assert_eq!(kind(&vitals(1, 1), STUCK), Some(TroubleKind::Stuck));
@@ -149,7 +147,7 @@ mod tests {
         assert_eq!(kind(&parked, Duration::ZERO), Some(TroubleKind::Parked));
         let failing =
             Vitals { activity: Activity::Failing, last_error: Some("no disk".to_owned()), ..parked };
-        let told = judge(&failing, Duration::ZERO).unwrap().to_string();
-        assert_eq!(told, "carts: folding fails: no disk");
+        let shown = judge(&failing, Duration::ZERO).unwrap().to_string();
+        assert_eq!(shown, "carts: folding fails: no disk");
     }
 }

@@ -8,7 +8,7 @@ use leftfold::{Append as _, DocumentId, EventId, EventKind, Expected, Json, Resu
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::handlers::{DEADLY, POISON, REACTIONS, TORN, Thing, things};
+use super::things::{DEADLY, POISON, REACTIONS, TORN, Thing, things};
 use crate::dice::Dice;
 use crate::faults::Fault;
 use crate::store::SimStore;

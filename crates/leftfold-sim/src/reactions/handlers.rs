@@ -4,91 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leftfold::react::{
-    Cleanup, Context, Draft, Evolution, ExternalCollection, HandlerError, NotCurrent, Reaction, Retry, Task,
-};
-use leftfold::{Event, Kind, Result};
-use serde::{Deserialize, Serialize};
+use leftfold::react::{Context, Draft, HandlerError, NotCurrent, Reaction, Retry, Task};
+use leftfold::{Event, Kind};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::ledger::Sometimes;
+use super::setup::Setup;
+use super::things::{DEADLY, POISON, THINGS, Thing};
 use crate::dice::Dice;
-use crate::faults::{Fault, Faults};
 use crate::store::SimStore;
-
-/// The collection of the documents.
-pub(super) const THINGS: &str = "things";
-/// The names of all reactions.
-pub(super) const REACTIONS: [&str; 5] = ["mail", "books", "turns", "ship", "tally"];
-/// The document that no handler can handle.
-pub(super) const POISON: &str = "poison";
-/// The document that kills the process that handles it, as long as there are faults.
-pub(super) const DEADLY: &str = "deadly";
-
-pub(super) fn things() -> Result<ExternalCollection> {
-    Ok(ExternalCollection::new(THINGS)?)
-}
-
-/// A document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Thing {
-    pub(super) on: bool,
-    pub(super) value: u64,
-    pub(super) noise: u64,
-}
-
-/// The noise of a document that no store can read.
-pub(super) const TORN: u64 = 7;
-
-impl Thing {
-    pub(crate) fn is_torn(&self) -> bool {
-        self.noise == TORN
-    }
-}
-
-/// The configuration of the reactions in a world, and the rates of handler faults per thousand
-/// runs.
-#[derive(Clone, Debug)]
-pub(super) struct Setup {
-    pub(super) attempts: u32,
-    pub(super) visibility: Duration,
-    debounce: Duration,
-    cleanup: Cleanup,
-    evolution: Evolution,
-    concurrency: usize,
-    pub(super) from_start: bool,
-    fails: u64,
-    defers: u64,
-    throttles: u64,
-    lingers: u64,
-}
-
-impl Setup {
-    pub(super) fn drawn(dice: &Dice, faults: &Faults) -> Self {
-        let rate = |most| if dice.happens(600) { dice.below(most) } else { 0 };
-        // A change that was planned before a task is deleted must not be written after that.
-        let are_late =
-            [Fault::Delayed, Fault::Pause, Fault::Slow].into_iter().any(|fault| faults.is_on(fault));
-        let keep_for = Duration::from_secs(if are_late { 25 } else { 1 });
-        let cleanups = [Cleanup::Keep, Cleanup::Gone(keep_for), Cleanup::GoneOrOutside(keep_for)];
-        let evolutions = [Evolution::Nothing, Evolution::FailedAgain, Evolution::AllAgain];
-        Self {
-            attempts: 1 + u32::try_from(dice.below(4)).unwrap_or(0),
-            visibility: Duration::from_millis(500)
-                + dice.time(Duration::from_millis(if dice.happens(300) { 300 } else { 4_000 })),
-            debounce: if dice.happens(300) { dice.time(Duration::from_secs(2)) } else { Duration::ZERO },
-            cleanup: dice.pick(&cleanups).copied().unwrap_or(Cleanup::Keep),
-            evolution: dice.pick(&evolutions).copied().unwrap_or_default(),
-            concurrency: 1 + usize::try_from(dice.below(8)).unwrap_or(0),
-            from_start: dice.happens(500),
-            fails: rate(400),
-            defers: rate(200),
-            throttles: rate(100),
-            lingers: rate(300),
-        }
-    }
-}
 
 /// The context of a handler: the parts of its node.
 #[derive(Clone)]
@@ -182,7 +107,7 @@ impl Hands {
         self.said(store.shared().ledger.began(&store.name, &task));
         let trouble = |rate| !store.shared().faults.is_calm() && self.dice.happens(rate);
         if ctx.id().as_str() == DEADLY && !store.shared().faults.is_calm() {
-            store.shared().trace.note(|| format!("{} dies of a document", store.name));
+            store.shared().trace.note(|| format!("{} is killed by a document", store.name));
             store.fuse().light(0);
             store.fuse().run(std::future::pending::<()>()).await;
         }
@@ -251,7 +176,7 @@ impl Hands {
     async fn book(self, ctx: Context<Thing>) -> Result<(), HandlerError> {
         if matches!(ctx.id().as_str(), POISON | DEADLY) {
             self.read(&ctx).await?;
-            return Err("it can't be booked".into());
+            return Err("its effect can't be recorded".into());
         }
         self.store.shared().ledger.succeeded(ctx.task());
         let forgets = self.forgets();
@@ -283,7 +208,7 @@ impl Hands {
         sleep(self.dice.time(most)).await;
         if lock.is_lost() {
             ledger.happened(Sometimes::Locks);
-            return Err("somebody else has the lock".into());
+            return Err("the lock is lost".into());
         }
         self.read(&ctx).await?;
         self.said(ledger.sent(ctx.task(), None));

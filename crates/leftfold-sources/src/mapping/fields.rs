@@ -179,7 +179,8 @@ impl FieldMapping {
             (Some(place), _) => found.needed("event id", place)?,
             (None, Some(revision)) => format!("{stream}@{revision}"),
             (None, None) => {
-                let expected = "one, since there is no revision to make it of: name its place in the mapping";
+                let expected =
+                    "a place for it in the mapping, because there is no revision to derive it from";
                 return Err(Invalid::new("event id", "", expected));
             }
         };
@@ -195,6 +196,13 @@ impl FieldMapping {
         let time = at.unwrap_or_else(|| to_the_microsecond(received).unwrap_or(received));
         let entry = Entry { id: EventId::new(id)?, kind: EventKind::new(kind)?, time, data, metadata };
         Ok(Delivery { stream: StreamId::new(stream)?, revision, previous, entry: Arc::new(entry) })
+    }
+
+    /// Returns whether a part of the event is in this attribute.
+    pub(super) fn reads(&self, attribute: &str) -> bool {
+        let parts = [&self.revision, &self.previous, &self.id, &self.kind, &self.time];
+        let mut places = parts.into_iter().flatten().chain([&self.stream]);
+        places.any(|place| matches!(place, Place::Attribute(name) if name == attribute))
     }
 
     fn data_of(&self, found: &Found<'_>) -> Result<Json, Invalid> {
@@ -236,9 +244,9 @@ impl Found<'_> {
     fn needed(&self, what: &'static str, place: &Place) -> Result<String, Invalid> {
         self.text(what, place)?.ok_or_else(|| {
             let expected = match place {
-                Place::Attribute(name) => format!("one in the attribute {name:?}, which is not there"),
-                Place::Field(pointer) => format!("one in the content at {pointer}, where there is none"),
-                Place::Value(_) => "one".to_owned(),
+                Place::Attribute(name) => format!("a value in the attribute {name:?}, which is missing"),
+                Place::Field(pointer) => format!("a value at {pointer} in the content, which is missing"),
+                Place::Value(_) => "a value".to_owned(),
             };
             Invalid::new(what, "", expected)
         })

@@ -79,6 +79,16 @@ impl Mapping {
         }
     }
 
+    /// Returns whether a part of an event may come from this attribute, apart from metadata that a
+    /// [`FieldMapping`] keeps. The name is in lower case.
+    pub fn reads(&self, attribute: &str) -> bool {
+        matches!(attribute, "content-type" | "content_type")
+            || match self {
+                Self::CloudEvents(_) => CloudEvents::reads(attribute),
+                Self::Fields(mapping) => mapping.reads(attribute),
+            }
+    }
+
     /// Maps the content of an [item](Self::item), mostly without creating its message.
     #[cfg(feature = "http")]
     pub(crate) fn map_item(&self, content: &[u8], received: Timestamp) -> Result<Delivery, Invalid> {

@@ -1,16 +1,10 @@
 //! A store that fails on demand.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use leftfold::log::{Append, AppendError, Appended, Entry, Expected, Limit, LogPage};
-use leftfold::sequence::{
-    self, Conflict, DueGaps, Found, Rejected, Resolution, Settled, Settlement, Skipped, StreamState, Survey,
-    WantedEvents,
-};
-use leftfold::{
-    Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, Sequences, StreamId,
-};
+use leftfold::sequence::{Rejected, Settled, Settlement};
+use leftfold::{Append, Error, Kind, Log, Memory, Result, Sequences, StreamId, delegate};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
@@ -34,58 +28,18 @@ fn failure(kind: Kind) -> Error {
 }
 
 impl Log for Faulty {
-    fn partitions(&self) -> u16 {
-        self.store.partitions()
-    }
-
-    async fn heads(&self) -> Result<Mark> {
-        self.store.heads().await
-    }
-
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
-        self.store.read(partition, after, limit).await
-    }
-
-    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
-        self.store.read_stream(stream, after, limit).await
-    }
-
-    async fn grown(&self, beyond: &Mark) -> Result<()> {
-        self.store.grown(beyond).await
-    }
+    delegate!(store: Log);
 }
 
 impl Append for Faulty {
-    async fn append(
-        &self,
-        stream: StreamId,
-        expected: Expected,
-        entries: Vec<Entry>,
-    ) -> Result<Appended, AppendError> {
-        self.store.append(stream, expected, entries).await
-    }
+    delegate!(store: Append);
 }
 
 impl Sequences for Faulty {
-    async fn survey(&self, streams: Vec<StreamId>) -> Result<Survey> {
-        self.store.survey(streams).await
-    }
-
-    fn max_event_bytes(&self) -> usize {
-        self.store.max_event_bytes()
-    }
-
-    async fn find(&self, wanted: WantedEvents) -> Result<Found> {
-        self.store.find(wanted).await
-    }
-
-    async fn held(
-        &self,
-        streams: Vec<StreamId>,
-        limit: Limit,
-    ) -> Result<BTreeMap<StreamId, sequence::HeldPage>> {
-        self.store.held(streams, limit).await
-    }
+    delegate!(
+        store: survey, max_event_bytes, find, held, waiting, overdue, conflicts, skipped,
+        rejected, count_rejected, forget, resolve
+    );
 
     async fn settle(&self, settlement: Arc<Settlement>) -> Result<Settled> {
         let unacceptable = self.unacceptable.lock().unwrap().clone();
@@ -103,22 +57,6 @@ impl Sequences for Faulty {
         }
     }
 
-    async fn waiting(&self, after: Option<StreamId>, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
-        self.store.waiting(after, limit).await
-    }
-
-    async fn overdue(&self, due: DueGaps, limit: usize) -> Result<Vec<(StreamId, StreamState)>> {
-        self.store.overdue(due, limit).await
-    }
-
-    async fn conflicts(&self, after: Option<Conflict>, limit: usize) -> Result<Vec<Conflict>> {
-        self.store.conflicts(after, limit).await
-    }
-
-    async fn skipped(&self, stream: &StreamId) -> Result<Vec<Skipped>> {
-        self.store.skipped(stream).await
-    }
-
     async fn reject(&self, rejected: Vec<Rejected>) -> Result<()> {
         let fault = self.reject.lock().unwrap().pop_front();
         match fault {
@@ -129,21 +67,5 @@ impl Sequences for Faulty {
             }
             None => self.store.reject(rejected).await,
         }
-    }
-
-    async fn rejected(&self, after: Option<String>, limit: usize) -> Result<Vec<Rejected>> {
-        self.store.rejected(after, limit).await
-    }
-
-    async fn count_rejected(&self) -> Result<u64> {
-        self.store.count_rejected().await
-    }
-
-    async fn forget(&self, rejected: &str) -> Result<bool> {
-        self.store.forget(rejected).await
-    }
-
-    async fn resolve(&self, conflict: &Conflict, decided: Option<Resolution>) -> Result<bool> {
-        self.store.resolve(conflict, decided).await
     }
 }

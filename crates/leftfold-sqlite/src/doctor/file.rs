@@ -28,14 +28,15 @@ fn write_ahead_log(bytes: u64) -> Finding {
     if bytes < LONG_LOG {
         return Finding::fine(Area::Store, subject, found);
     }
-    let found = format!("{found}, which can't be moved into the file");
-    let advice = "find the program that has been reading the file for long (a sqlite3 shell, a backup?), and end its transaction";
+    let found = format!("{found}, and a reader keeps SQLite from moving it into the file");
+    let advice =
+        "find the process with the long read, such as a sqlite3 shell or a backup, and end its transaction";
     Finding::warning(Area::Store, subject, found, advice)
 }
 
 fn room(free: u64, file: u64) -> Finding {
-    let (subject, found) = ("room on the disk", format!("{} are free", size(free)));
-    let advice = "make room: without it all writes fail; nothing is lost by that, but nothing goes on";
+    let (subject, found) = ("free disk space", size(free));
+    let advice = "delete other files, or move the file to a larger disk; on a full disk all writes fail, but nothing is lost";
     if free < WRONG_ROOM {
         Finding::wrong(Area::Store, subject, found, advice)
     } else if free < LITTLE_ROOM || free < file / 4 {
@@ -59,8 +60,9 @@ fn around(path: &Path, bytes: u64) -> Vec<Finding> {
         findings.push(room(system.f_bavail.saturating_mul(system.f_frsize), bytes));
     }
     if statfs(path).is_ok_and(|system| REMOTE.contains(&system.f_type)) {
-        let advice = "put the file on a local disk: locks and shared memory of other machines' disks can't be relied on";
-        findings.push(Finding::wrong(Area::Store, "file system", "it is that of another machine", advice));
+        let advice =
+            "move the file to a local disk: locks and shared memory are unreliable on network file systems";
+        findings.push(Finding::wrong(Area::Store, "file system", "it is a network file system", advice));
     }
     findings
 }
@@ -89,14 +91,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_can_not_be_moved_into_the_file_is_told() {
+    fn a_log_that_can_not_be_moved_into_the_file_is_reported() {
         assert_eq!(write_ahead_log(4 << 20).severity, Severity::Fine);
         let long = write_ahead_log(100 << 20);
         assert_eq!((long.severity, long.found.contains("100 MiB")), (Severity::Warning, true));
     }
 
     #[test]
-    fn little_room_is_told_also_if_it_is_little_for_this_file() {
+    fn little_free_space_is_reported_also_if_it_is_little_for_this_file() {
         assert_eq!(room(10 << 20, 0).severity, Severity::Wrong);
         assert_eq!(room(100 << 20, 0).severity, Severity::Warning);
         assert_eq!(room(1 << 30, 1 << 20).severity, Severity::Fine);
@@ -104,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_told_in_one_unit() {
-        let told = [9, 20_480, 4 << 20, 100 << 20, 1 << 40].map(size);
-        assert_eq!(told, ["9 bytes", "20 KiB", "4096 KiB", "100 MiB", "1024 GiB"]);
+    fn sizes_have_one_unit() {
+        let sizes = [9, 20_480, 4 << 20, 100 << 20, 1 << 40].map(size);
+        assert_eq!(sizes, ["9 bytes", "20 KiB", "4096 KiB", "100 MiB", "1024 GiB"]);
     }
 }

@@ -1,21 +1,22 @@
 //! The documents of reactions: those of projections, and those of tables that other programs write.
 
-use leftfold::react::{Body, DocumentSource, ExternalCollection, FoundDocument, FoundDocuments};
+use leftfold::react::{Body, DocumentSource, FoundDocument, FoundDocuments};
 use leftfold::{DocumentId, Json};
 use rusqlite::types::ValueRef;
-use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Row};
+use rusqlite::{CachedStatement, Connection, Row};
 
+use crate::documents::{collections, generations};
 use crate::error::Failure;
-use crate::{collections, generations};
 
-const PLAIN: &str =
-    "make the table, with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another one";
+/// The advice for something that is not a table of documents.
+pub(super) const TABLE_ADVICE: &str =
+    "create the table with the columns `id TEXT PRIMARY KEY` and `body TEXT`, or name another table";
 
 /// Returns the quoted table name. Names of collections contain no quotes.
 pub(super) fn table(file: &Connection, on: &DocumentSource) -> Result<String, Failure> {
     Ok(match on {
         DocumentSource::Projection(collection) => collections::table(&generations::stored(file, collection)?),
-        DocumentSource::Plain(plain) => format!("\"{}\"", plain.as_str()),
+        DocumentSource::External(collection) => format!("\"{}\"", collection.as_str()),
     })
 }
 
@@ -80,64 +81,19 @@ fn body(row: &Row<'_>, on: &DocumentSource) -> Result<Option<Result<Body, String
     }
     Ok(Some(match (on, value.as_str()) {
         (DocumentSource::Projection(_), Ok(text)) => Ok(Json::stored(text).into()),
-        (DocumentSource::Plain(_), Ok(text)) => match Json::parse(text) {
+        (DocumentSource::External(_), Ok(text)) => match Json::parse(text) {
             Ok(json) => Ok(json.into()),
-            Err(error) => Err(format!("the column body: {error}")),
+            Err(error) => Err(format!("the column `body` can't be read: {error}")),
         },
-        (_, Err(error)) => Err(format!("the column body is no text: {error}")),
+        (_, Err(error)) => Err(format!("the column `body` is not text: {error}")),
     }))
 }
 
 fn prepare<'c>(file: &'c Connection, on: &DocumentSource, sql: &str) -> Result<CachedStatement<'c>, Failure> {
     file.prepare_cached(sql).map_err(|error| match on {
-        DocumentSource::Plain(_) if error.to_string().starts_with("no such ") => {
-            Failure::refused(PLAIN, format!("{on} can't be read: {error}"))
+        DocumentSource::External(_) if error.to_string().starts_with("no such ") => {
+            Failure::refused(TABLE_ADVICE, format!("{on} can't be read: {error}"))
         }
         _ => error.into(),
     })
-}
-
-/// Refuses anything that is not a table of documents.
-pub(crate) fn check(connection: &Connection, plain: &ExternalCollection) -> Result<(), Failure> {
-    let refuse = |advice, report| Err(Failure::refused(advice, report));
-    let name = plain.as_str();
-    let sql =
-        "SELECT name, type FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')";
-    let found = connection
-        .prepare_cached(sql)?
-        .query_row([name], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
-        .optional()?;
-    match found {
-        None => return refuse(PLAIN, format!("there is no table {name}")),
-        Some((stored, _)) if stored != name => {
-            return refuse("name it as it is written there", format!("the table {name} is called {stored}"));
-        }
-        Some((_, kind)) if kind == "view" => {
-            let advice = "name the table behind it, or, where it is a projection's, name the projection";
-            return refuse(advice, format!("{name} is a view, and views can't be followed"));
-        }
-        Some(_) => {}
-    }
-    // This pragma includes generated columns: a body may be computed from other columns.
-    let sql = "SELECT name, upper(type), pk, (SELECT sum(pk > 0) FROM pragma_table_xinfo(?1)) FROM pragma_table_xinfo(?1)";
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query([name])?;
-    let (mut is_keyed, mut has_body) = (false, false);
-    while let Some(row) = rows.next()? {
-        let column = row.get_ref(0)?.as_str()?.to_ascii_lowercase();
-        if column == "id" {
-            let kind = row.get_ref(1)?.as_str()?;
-            let is_text =
-                !kind.contains("INT") && ["TEXT", "CHAR", "CLOB"].iter().any(|text| kind.contains(text));
-            is_keyed = is_text && (row.get::<_, i64>(2)?, row.get::<_, i64>(3)?) == (1, 1);
-        }
-        has_body |= column == "body";
-    }
-    if !is_keyed {
-        return refuse(PLAIN, format!("the table {name} has no column `id TEXT PRIMARY KEY`"));
-    }
-    if !has_body {
-        return refuse(PLAIN, format!("the table {name} has no column `body`"));
-    }
-    Ok(())
 }

@@ -8,8 +8,8 @@ use leftfold::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::clock;
+use crate::connection::{Ran, Tx, Work};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 pub(super) struct TakeWork {
     pub(super) name: String,
@@ -53,7 +53,7 @@ pub(super) struct GiveWork {
 impl Work for GiveWork {
     type Answer = Result<()>;
 
-    const DOING: &'static str = "give a lease back in";
+    const DOING: &'static str = "release a lease in";
 
     fn has_steps(&self) -> bool {
         false
@@ -79,7 +79,7 @@ pub(super) struct BeatWork {
 impl Work for BeatWork {
     type Answer = Result<()>;
 
-    const DOING: &'static str = "keep the heartbeat of a worker in";
+    const DOING: &'static str = "store the heartbeat of a worker in";
 
     fn has_steps(&self) -> bool {
         true
@@ -108,36 +108,4 @@ pub(super) fn living(file: &Connection) -> Result<BTreeSet<String>, Failure> {
     let mut statement = file.prepare_cached("SELECT name FROM leftfold_workers WHERE until > ?1")?;
     let living = statement.query_map([now], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(living)
-}
-
-/// Wakes the runners of all processes.
-pub(super) struct StirWork;
-
-impl Work for StirWork {
-    type Answer = Result<()>;
-
-    const DOING: &'static str = "tell of tasks in";
-
-    fn has_steps(&self) -> bool {
-        false
-    }
-
-    fn run(&self, tx: &mut Tx<'_>) -> Result<Ran<Self::Answer>, Failure> {
-        let sql = "INSERT INTO leftfold_meta VALUES ('stirs', '1') \
-            ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1";
-        tx.connection.prepare_cached(sql)?.execute([])?;
-        tx.stirs = Some(stirs(tx.connection)?);
-        Ok(Ran::Keep(Ok(())))
-    }
-
-    fn failed(error: Error) -> Self::Answer {
-        Err(error)
-    }
-}
-
-/// Returns the number of wake-ups of runners.
-pub(crate) fn stirs(file: &Connection) -> Result<u64, Failure> {
-    let sql = "SELECT CAST(value AS INTEGER) FROM leftfold_meta WHERE key = 'stirs'";
-    let stirs = file.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).optional()?;
-    Ok(stirs.map_or(0, i64::cast_unsigned))
 }

@@ -4,9 +4,9 @@ use leftfold::react::Registered;
 use leftfold::{Error, Result};
 use rusqlite::{Connection, params};
 
-use crate::documents::{json, text};
+use crate::connection::{Ran, Tx, Work};
+use crate::encoding::{json, text};
 use crate::error::Failure;
-use crate::writer::{Ran, Tx, Work};
 
 /// Returns all reactions, by name.
 pub(crate) fn all(file: &Connection) -> Result<Vec<Registered>, Failure> {

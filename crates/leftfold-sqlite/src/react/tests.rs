@@ -2,10 +2,8 @@
 
 use rusqlite::Connection;
 
-use super::tasks::{
-    CHECK, COUNT_ALL, COUNT_OTHERS, DUE, FIRST_CHECK, FIRST_DUE, LIST, LIST_DONE, LIST_STATE, NEXT_REACTION,
-    OLDEST_DUE,
-};
+use super::due::{CHECK, DUE, FIRST_CHECK, FIRST_DUE};
+use super::list::{COUNT_ALL, COUNT_OTHERS, LIST, LIST_DONE, LIST_STATE, NEXT_REACTION, OLDEST_DUE};
 
 /// Returns SQLite's query plan for a statement.
 fn plan(file: &Connection, sql: &str) -> String {
@@ -22,7 +20,7 @@ fn plan(file: &Connection, sql: &str) -> String {
 fn no_search_for_tasks_reads_all_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let (file, ..) =
-        crate::schema::open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
+        crate::connection::open(&directory.path().join("store.db"), &crate::Sqlite::options()).unwrap();
     file.execute_batch(
         "INSERT INTO leftfold_tasks WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 2000) \
          SELECT 'mail', 'd' || x, x, iif(x % 100, 'done', 'pending'), iif(x % 100, NULL, x), iif(x % 100, NULL, x), 1, x, \

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod shop;
+
 use std::path::Path;
 use std::time::Duration;
 

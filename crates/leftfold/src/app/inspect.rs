@@ -29,25 +29,29 @@ const WORK: u64 = 64 << 20;
 impl<S: Store> App<S> {
     /// Returns the status of all projections.
     pub async fn status(&self) -> Result<Vec<ProjectionStatus>> {
-        let head = self.0.setting.store.heads().await?;
+        let head = self.0.context.store.heads().await?;
         let mut all = Vec::new();
-        for part in &self.0.parts {
-            all.push(self.status_of(part, head.clone()).await?);
+        for projection in &self.0.projections {
+            all.push(self.status_of(projection, head.clone()).await?);
         }
         Ok(all)
     }
 
-    async fn status_of(&self, part: &Arc<dyn InspectProjection<S>>, head: Mark) -> Result<ProjectionStatus> {
-        let stored = stored_status(&self.0.setting.store, part.collection(), head).await?;
-        let pulse = part.seen();
+    async fn status_of(
+        &self,
+        projection: &Arc<dyn InspectProjection<S>>,
+        head: Mark,
+    ) -> Result<ProjectionStatus> {
+        let stored = stored_status(&self.0.context.store, projection.collection(), head).await?;
+        let pulse = projection.seen();
         let folding = self.slow_fold(&pulse).await?;
         let mut tally = stored.tally;
         tally.last_error = pulse.last_error.or(tally.last_error);
         Ok(ProjectionStatus {
             activity: pulse.activity,
             events_per_second: pulse.events_per_second,
-            version: part.fingerprint().to_owned(),
-            rebuild_needed: stored.generations.differs(part.fingerprint()),
+            version: projection.fingerprint().to_owned(),
+            rebuild_needed: stored.generations.differs(projection.fingerprint()),
             tally,
             folding,
             figures: pulse.figures,
@@ -70,13 +74,13 @@ impl<S: Store> App<S> {
     pub async fn vitals(&self) -> Result<Vec<Vitals>> {
         let store = self.store();
         let head = store.heads().await?;
-        let mut all = Vec::with_capacity(self.0.parts.len());
-        for part in &self.0.parts {
-            let name = part.collection();
+        let mut all = Vec::with_capacity(self.0.projections.len());
+        for projection in &self.0.projections {
+            let name = projection.collection();
             let position = store.checkpoint(name).await?.mark;
             let is_parked = !store.parked(name, None, 1).await?.is_empty()
                 || !store.parked(&name.streams(), None, 1).await?.is_empty();
-            let pulse = part.seen();
+            let pulse = projection.seen();
             all.push(Vitals {
                 projection: name.to_string(),
                 activity: pulse.activity,
@@ -99,9 +103,9 @@ impl<S: Store> App<S> {
         sample: Sample,
         mut tell: impl FnMut(Differing) + Send,
     ) -> Result<Verified> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        part.verify(&self.0.setting, live, sample, &mut tell).await
+        let projection = self.projection(collection)?;
+        let live = self.live(projection).await?;
+        projection.verify(&self.0.context, live, sample, &mut tell).await
     }
 
     /// Passes every event that made a document to `tell`, in order, with its changes. Returns
@@ -159,9 +163,9 @@ impl<S: Store> App<S> {
     /// Returns a document as of a moment: the result of folding its events up to then with the
     /// current code.
     pub async fn past(&self, collection: &str, id: &str, moment: &AsOf) -> Result<Option<Value>> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        let json = part.past(&self.0.setting, live, &DocumentId::new(id)?, moment).await?;
+        let projection = self.projection(collection)?;
+        let live = self.live(projection).await?;
+        let json = projection.past(&self.0.context, live, &DocumentId::new(id)?, moment).await?;
         Ok(json.map(|json| json.to()).transpose()?)
     }
 
@@ -188,9 +192,9 @@ impl<S: Store> App<S> {
         after: Option<&ExplanationCursor>,
         tell: &mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Result<Explaining> {
-        let part = self.part(collection)?;
-        let live = self.live(part).await?;
-        part.explain(&self.0.setting, live, &DocumentId::new(id)?, until, after, tell).await
+        let projection = self.projection(collection)?;
+        let live = self.live(projection).await?;
+        projection.explain(&self.0.context, live, &DocumentId::new(id)?, until, after, tell).await
     }
 }
 
@@ -198,14 +202,14 @@ impl<S: Store + Sequences> App<S> {
     /// Returns the reasons why a document is missing: all that can be found, at least one. For each
     /// stream, only the first few thousand events are checked.
     pub async fn why_not(&self, collection: &str, id: &str) -> Result<Vec<Absence>> {
-        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
-        let live = self.live(part).await?;
-        let mut reasons = part.why_not(&self.0.setting, live, &id).await?;
+        let (projection, id) = (self.projection(collection)?, DocumentId::new(id)?);
+        let live = self.live(projection).await?;
+        let mut reasons = projection.why_not(&self.0.context, live, &id).await?;
         if reasons == [Absence::There] {
             return Ok(reasons);
         }
         let belongs = |stream: &StreamId, revision: Revision, entry: &Entry| {
-            part.documents_of(event(stream, revision, entry)).contains(&id)
+            projection.documents_of(event(stream, revision, entry)).contains(&id)
         };
         self.held(&mut reasons, &belongs).await?;
         self.in_conflict(&mut reasons, &belongs).await?;
@@ -275,11 +279,11 @@ impl<S: Store + Sequences + Examine> App<S> {
     /// Each [finding](Finding) that is not fine says what to do; see [`doctor`]. The check changes
     /// no data. It claims the lease of an idle projection for zero time and releases it.
     pub async fn doctor(&self) -> Result<Vec<Finding>> {
-        let WorkerContext { store, env, .. } = &self.0.setting;
+        let WorkerContext { store, env, .. } = &self.0.context;
         let mut findings = doctor::look_over(store, &**env).await?;
-        for part in &self.0.parts {
-            let status = async || self.status_of(part, store.heads().await?).await;
-            findings.extend(doctor::look_at(store, &**env, part.collection(), status).await);
+        for projection in &self.0.projections {
+            let status = async || self.status_of(projection, store.heads().await?).await;
+            findings.extend(doctor::look_at(store, &**env, projection.collection(), status).await);
         }
         Ok(findings)
     }

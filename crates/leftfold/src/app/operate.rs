@@ -32,7 +32,7 @@ impl<S: Store> App<S> {
         after: Option<&Unit>,
         most: usize,
     ) -> Result<Vec<(Unit, Parked)>> {
-        let name = self.part(collection)?.collection();
+        let name = self.projection(collection)?.collection();
         parked_units(self.store(), name, after, most).await
     }
 
@@ -53,15 +53,15 @@ impl<S: Store> App<S> {
         dry_run: bool,
         mut tell: impl FnMut(&Unit, &Mended) + Send,
     ) -> Result<()> {
-        let (part, setting) = (self.part(collection)?, &self.0.setting);
+        let (projection, context) = (self.projection(collection)?, &self.0.context);
         let mut documents = Vec::new();
         for unit in units {
             match unit {
                 Unit::Stream(stream) => {
-                    let mut live = self.live(part).await?;
+                    let mut live = self.live(projection).await?;
                     let mended = loop {
-                        let mended = part.retry_stream(setting, live, &stream, dry_run).await?;
-                        if !self.is_switched(part, &mut live).await? {
+                        let mended = projection.retry_stream(context, live, &stream, dry_run).await?;
+                        if !self.is_switched(projection, &mut live).await? {
                             break mended;
                         }
                     };
@@ -70,13 +70,13 @@ impl<S: Store> App<S> {
                 Unit::Document(id) => documents.push(id),
             }
         }
-        let mut live = self.live(part).await?;
+        let mut live = self.live(projection).await?;
         let mut answers;
         loop {
             answers = Vec::with_capacity(documents.len());
             let mut hear = |id, mended| answers.push((id, mended));
-            part.retry_documents(setting, live, documents.clone(), dry_run, &mut hear).await?;
-            if !self.is_switched(part, &mut live).await? {
+            projection.retry_documents(context, live, documents.clone(), dry_run, &mut hear).await?;
+            if !self.is_switched(projection, &mut live).await? {
                 break;
             }
         }
@@ -88,8 +88,8 @@ impl<S: Store> App<S> {
 
     /// Returns whether another generation is live by now. If so, the caller has repaired a
     /// generation that nobody reads.
-    async fn is_switched(&self, part: &Arc<dyn InspectProjection<S>>, live: &mut u32) -> Result<bool> {
-        let before = std::mem::replace(live, self.live(part).await?);
+    async fn is_switched(&self, projection: &Arc<dyn InspectProjection<S>>, live: &mut u32) -> Result<bool> {
+        let before = std::mem::replace(live, self.live(projection).await?);
         Ok(before != *live)
     }
 
@@ -114,11 +114,11 @@ impl<S: Store> App<S> {
     /// Folds one document again from its first event and replaces it under guard. If the fold
     /// fails, the document stays as it is.
     pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
-        let (part, id) = (self.part(collection)?, DocumentId::new(id)?);
-        let mut live = self.live(part).await?;
+        let (projection, id) = (self.projection(collection)?, DocumentId::new(id)?);
+        let mut live = self.live(projection).await?;
         loop {
-            let mended = part.refold(&self.0.setting, live, &id).await?;
-            if !self.is_switched(part, &mut live).await? {
+            let mended = projection.refold(&self.0.context, live, &id).await?;
+            if !self.is_switched(projection, &mut live).await? {
                 return Ok(mended);
             }
         }
@@ -128,21 +128,21 @@ impl<S: Store> App<S> {
     /// the same version has begun a rebuild, this resumes it. Readers see none of it until the
     /// [switch](Rebuild::switch).
     pub async fn rebuild(&self, collection: &str) -> Result<Rebuild<S>> {
-        Rebuild::begin(self.part(collection)?.clone(), self.0.setting.clone()).await
+        Rebuild::begin(self.projection(collection)?.clone(), self.0.context.clone()).await
     }
 
     /// Switches back to the documents that were live before the last rebuild, once they have caught
     /// up. A second undo switches forward again. If possible, run it with the code that built them,
     /// because the current code folds the events they have missed and all later ones.
     pub async fn undo(&self, collection: &str) -> Result<()> {
-        let part: Arc<dyn ErasedProjection<S>> = self.part(collection)?.clone();
-        rebuild::undo(&part, &self.0.setting).await
+        let projection: Arc<dyn ErasedProjection<S>> = self.projection(collection)?.clone();
+        rebuild::undo(&projection, &self.0.context).await
     }
 
     /// Cancels the rebuild under way, whichever process began it. Returns whether there was one.
     pub async fn cancel_rebuild(&self, collection: &str) -> Result<bool> {
-        let name = self.part(collection)?.collection();
-        let WorkerContext { store, env, .. } = &self.0.setting;
+        let name = self.projection(collection)?.collection();
+        let WorkerContext { store, env, .. } = &self.0.context;
         let before = store.generations(name).await?;
         let after = change(store, &**env, name, Generations::cancelled).await?;
         tidy(store, &**env, name).await?;
@@ -152,8 +152,8 @@ impl<S: Store> App<S> {
     /// Deletes the documents that were kept for an [undo](Self::undo). Returns whether there were
     /// any.
     pub async fn forget_kept(&self, collection: &str) -> Result<bool> {
-        let name = self.part(collection)?.collection();
-        let WorkerContext { store, env, .. } = &self.0.setting;
+        let name = self.projection(collection)?.collection();
+        let WorkerContext { store, env, .. } = &self.0.context;
         let before = store.generations(name).await?;
         let after = change(store, &**env, name, Generations::without_kept).await?;
         tidy(store, &**env, name).await?;

@@ -40,7 +40,7 @@ impl ContentGuard {
 
 impl From<Version> for ContentGuard {
     fn from(version: Version) -> Self {
-        Self(SmallVec::from_slice(&version.0))
+        Self(SmallVec::from_slice(version.as_bytes()))
     }
 }
 

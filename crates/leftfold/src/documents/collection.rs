@@ -71,7 +71,7 @@ impl Collection {
     /// For stores: parses a name that [`stored`](Self::stored) returned.
     pub fn from_stored(name: &str) -> Result<Self, Invalid> {
         let expected =
-            "a collection's name, which may be followed by ~ and the number of a generation, and by ~streams";
+            "a collection's name, optionally followed by ~ and the number of a generation, and by ~streams";
         let rest = name.strip_suffix(Self::STREAMS).unwrap_or(name);
         let (base, number) = rest.split_once(Self::MARK).unwrap_or((rest, "0"));
         Self::new(base)?;

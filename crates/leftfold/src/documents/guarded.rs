@@ -184,8 +184,8 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
             }
             let Some(delay) = delays.next() else {
                 let message = format!(
-                    "folding {number} of {lane} into {id} of {}: others keep changing it; \
-                     deliver it again",
+                    "folding {number} of {lane} into {id} of {}: other writers keep changing it; deliver it \
+                     again",
                     self.collection.base()
                 );
                 return Err(Error::new(
@@ -205,7 +205,7 @@ impl<D: Serialize + DeserializeOwned + Send, S: Store> Guarded<D, S> {
         let body = record.and_then(|record| record.body.as_ref());
         body.map(Json::to).transpose().map_err(|error| {
             let message = format!(
-                "reading {id} from {}: it is not of the type asked for: {error}",
+                "reading {id} from {}: the document does not have the requested type: {error}",
                 self.collection.base()
             );
             Error::new(Kind::Format, message)

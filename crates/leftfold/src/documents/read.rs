@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::documents::{Collection, Parked, Record};
 use crate::event::{Bookmark, DocumentId};
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::store::Store;
 
 /// A read of one document. Await it as it is, or let it wait for an event with
@@ -32,8 +32,8 @@ pub struct Get<S, D> {
 pub enum ReadError {
     /// The event is in the log, but the projection has not folded it yet.
     #[error(
-        "{collection} has not folded position {} of partition {} yet: it is at {at}, {behind} events behind; \
-         read again, or look at its status if this stays so", bookmark.position, bookmark.partition
+        "{collection} has not folded position {} of partition {} yet: it is at {at}, {behind} events \
+         behind; read again, or check its status if this persists", bookmark.position, bookmark.partition
     )]
     Lagging {
         /// The collection.
@@ -47,7 +47,7 @@ pub enum ReadError {
     },
     /// The document, or the event's stream, is parked: an event could not be folded.
     #[error(
-        "{id} in {collection} is parked since revision {} of stream {}: {}; mend the cause, then retry it",
+        "{id} in {collection} is parked since revision {} of stream {}: {}; fix the cause, then retry it",
         parked.revision, parked.stream, parked.error
     )]
     Parked {
@@ -104,8 +104,8 @@ impl<S: Store, D: DeserializeOwned> Get<S, D> {
         let Some(body) = record.and_then(|record| record.body) else { return Ok(None) };
         let unreadable = |error| {
             let why = match body.damage() {
-                Some(fault) => format!("what is stored is damaged: {fault}; refold it"),
-                None => format!("it is not of the type asked for: {error}"),
+                Some(fault) => format!("the stored document is damaged: {fault}; refold it"),
+                None => format!("the document does not have the requested type: {error}"),
             };
             crate::Error::new(crate::Kind::Format, format!("reading {id} from {collection}: {why}"))
         };
@@ -177,8 +177,9 @@ async fn passes<S: Store>(
 ) -> Result<Collection, crate::Error> {
     loop {
         let live = live(store, collection).await?;
+        mutant!(ReadAtOnce => return Ok(live));
         let at = store.checkpoint(&live).await?.mark;
-        if at.position(bookmark.partition) >= bookmark.position || planted(Bug::ReadAtOnce) {
+        if at.position(bookmark.partition) >= bookmark.position {
             return Ok(live);
         }
         store.advanced(collection, &at).await?;

@@ -18,11 +18,7 @@ pub(crate) fn encode(event: &impl Serialize) -> Result<(&'static str, Json), Inv
         Name::Unit(name) => (name, false),
         Name::Variant(name) => (name, true),
         Name::Missing => {
-            return Err(Invalid::new(
-                "event",
-                "",
-                "an enum variant or a struct, whose name becomes the type",
-            ));
+            return Err(Invalid::new("event", "", "an enum variant or a struct; its name becomes the type"));
         }
     };
     if !holds_data {
@@ -34,7 +30,7 @@ pub(crate) fn encode(event: &impl Serialize) -> Result<(&'static str, Json), Inv
         .filter(|content| content.len() == 1)
         .and_then(|content| content.get(name).map(|raw| Json::stored(raw.get())))
         .ok_or_else(|| {
-            Invalid::new("event", tagged.as_str(), "an enum without a serde tag: the type is its tag")
+            Invalid::new("event", tagged.as_str(), "an enum without a serde tag, because the type is the tag")
         })?;
     Ok((name, content))
 }
@@ -210,7 +206,7 @@ mod tests {
     #[test]
     fn what_has_no_name_is_refused() {
         for error in [encode(&5).unwrap_err(), encode(&"text").unwrap_err(), encode(&vec![1]).unwrap_err()] {
-            assert!(error.to_string().contains("whose name becomes the type"), "{error}");
+            assert!(error.to_string().contains("its name becomes the type"), "{error}");
         }
         assert_eq!(encoded(&Tagged::Opened { by: 1 }).0, "Tagged");
     }

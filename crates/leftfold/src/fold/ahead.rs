@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::batch::{FoldState, Folder, Step};
+use super::batch::FoldState;
+use super::folder::Folder;
 use super::projection::{Folded, Projection, Upcoming};
+use super::routed::Step;
 use crate::event::DocumentId;
 use crate::mark::Lane;
 
@@ -58,7 +60,7 @@ impl<P: Projection> Folder<P> {
     /// the step up to which all are computed: at least the first.
     pub(super) fn compute_ahead(
         &self,
-        desk: &FoldState<P::Document>,
+        state: &FoldState<P::Document>,
         lane: &Lane,
         steps: &[Step<P::Event>],
         from: usize,
@@ -74,7 +76,7 @@ impl<P: Projection> Folder<P> {
             }
             let Step::Fold(event, ids, _) = step else { continue };
             for (id, nth) in ids.as_slice().iter().zip(0..) {
-                let slot = desk.documents.get(id);
+                let slot = state.documents.get(id);
                 if let Some(slot) = slot.filter(|slot| slot.would_fold(lane, event.position.0)) {
                     let document = slot.document();
                     planned.push((number, nth));

@@ -1,35 +1,22 @@
 //! The pure core of the fold: from (documents, events) to (writes, failures, waiting events).
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use jiff::Timestamp;
-use serde::Serialize;
 use tokio::time::Instant;
 
 use super::ahead::Ahead;
 use super::cache::DocumentCache;
-use super::decode::{Decoded, decode};
-use super::folding::Folding;
+use super::folder::Folder;
+use super::routed::{Routed, Step};
 use super::slot::{DocumentSlot, Effect, Place};
-use super::{DocumentIds, Error, Folded, Projection, Route, threads};
-use crate::documents::{Collection, DocumentWrite, Tally};
-use crate::error::{Invalid, Result};
-use crate::event::{DocumentId, Event, EventId, EventKind, Partition, Position, Revision, StreamId};
-use crate::log::LogPage;
+use super::{DocumentIds, Error, Folded, Projection};
+use crate::documents::{DocumentWrite, Tally};
+use crate::event::{DocumentId, Event};
 use crate::mark::{Lane, Mark};
-use crate::planted::{Bug, planted};
-
-/// A projection as the engine uses it.
-pub(crate) struct Folder<P: Projection> {
-    pub(crate) projection: P,
-    pub(crate) collection: Collection,
-    route: Route<P::Event>,
-    /// The event that is being folded.
-    pub(crate) folding: Arc<Folding>,
-}
+use crate::mutant;
 
 /// The portion of a page to fold in one call: at least one event.
 #[derive(Clone, Copy, Debug)]
@@ -44,106 +31,6 @@ pub(crate) struct Portion {
 impl Portion {
     /// The whole page, however long it takes.
     pub(crate) const ALL: Self = Self { events: usize::MAX, time: Duration::MAX };
-}
-
-/// A page of the log, decoded and routed.
-pub(crate) struct Routed<E> {
-    pub(crate) partition: Partition,
-    pub(crate) through: Position,
-    pub(crate) more: bool,
-    pub(crate) events: u64,
-    ignored: u64,
-    pub(crate) steps: Vec<Step<E>>,
-    /// The number of steps that are done.
-    taken: usize,
-}
-
-/// One event as a projection sees it.
-pub(crate) enum Step<E> {
-    Fold(Event<E>, DocumentIds, usize),
-    Broken(Event, Error),
-}
-
-impl<E> Step<E> {
-    fn event(&self) -> Option<&Event<E>> {
-        match self {
-            Self::Fold(event, ..) => Some(event),
-            Self::Broken(..) => None,
-        }
-    }
-
-    /// Returns the place of the event in its partition.
-    fn position(&self) -> Position {
-        match self {
-            Self::Fold(event, ..) => event.position,
-            Self::Broken(event, _) => event.position,
-        }
-    }
-}
-
-/// Adds the ids of the documents that a decoded event belongs to.
-fn routed_by<E>(
-    step: Step<E>,
-    route: impl FnOnce(&Event<E>) -> Option<Result<DocumentIds, Invalid>>,
-) -> Step<E> {
-    let Step::Fold(event, _, bytes) = step else { return step };
-    let error = match route(&event) {
-        Some(Ok(ids)) => return Step::Fold(event, ids, bytes),
-        Some(Err(error)) => error.to_string(),
-        None => "the projection gave no answer".to_owned(),
-    };
-    let error = Error::new(format!("can't route {}: {error}", event.kind));
-    Step::Broken(event.with_data(crate::Json::stored("null")), error)
-}
-
-/// An event without its data: enough to find it again.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Occurrence {
-    /// The stream of the event.
-    pub stream: StreamId,
-    /// The place of the event in the stream.
-    pub revision: Revision,
-    /// The type of the event.
-    pub kind: EventKind,
-    /// The id of the event.
-    pub id: EventId,
-    /// The time when it happened.
-    pub time: Timestamp,
-    /// The partition of the event.
-    pub partition: Partition,
-    /// The place of the event in the partition.
-    pub position: Position,
-}
-
-impl Occurrence {
-    pub(crate) fn of<D>(event: &Event<D>) -> Self {
-        Self {
-            stream: event.stream.clone(),
-            revision: event.revision,
-            kind: event.kind.clone(),
-            id: event.id.clone(),
-            time: event.time,
-            partition: event.partition,
-            position: event.position,
-        }
-    }
-}
-
-impl<E> Routed<E> {
-    /// Returns whether nothing of it is folded yet.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.taken == 0
-    }
-
-    /// Returns the number of applications of an event to a document.
-    pub(crate) fn applications(&self) -> u64 {
-        let ids = self.steps.iter().map(|step| match step {
-            Step::Fold(_, ids, _) => ids.as_slice().len() as u64,
-            Step::Broken(..) => 1,
-        });
-        ids.sum()
-    }
 }
 
 /// The state of a fold.
@@ -181,7 +68,7 @@ impl<D> FoldState<D> {
         }
     }
 
-    /// Creates a desk that works only on the documents put on it, and keeps the state needed to
+    /// Creates a state that works only on the documents put on it, and keeps the state needed to
     /// park.
     pub(crate) fn careful(progress: Mark) -> Self {
         Self { careful: true, ..Self::new(progress, usize::MAX) }
@@ -194,114 +81,13 @@ impl<D> FoldState<D> {
 }
 
 impl<P: Projection> Folder<P> {
-    pub(crate) fn new(projection: P) -> Result<Self> {
-        let collection = Collection::new(projection.name())?;
-        let route = projection.route();
-        Ok(Self { projection, collection, route, folding: Arc::default() })
-    }
-
-    /// Creates the same projection for one generation of its collection.
-    pub(crate) fn of_generation(projection: P, number: u32) -> Result<Self> {
-        let folder = Self::new(projection)?;
-        Ok(Self { collection: folder.collection.generation(number), ..folder })
-    }
-
-    pub(crate) fn routes_by_stream(&self) -> bool {
-        matches!(self.route, Route::Stream)
-    }
-
-    /// Upcasts, decodes and routes a page.
-    pub(crate) fn route(&self, partition: Partition, page: LogPage) -> Routed<P::Event> {
-        threads::blocking(|| self.route_here(partition, page))
-    }
-
-    fn route_here(&self, partition: Partition, page: LogPage) -> Routed<P::Event> {
-        let mut routed = Routed {
-            partition,
-            through: page.through,
-            more: page.more,
-            events: page.events.len() as u64,
-            ignored: 0,
-            steps: Vec::with_capacity(page.events.len()),
-            taken: 0,
-        };
-        if let (Some(bulk), Route::By(_)) = (self.projection.bulk(), &self.route) {
-            let decoded = page.events.into_iter().filter_map(|event| self.understand(event, Self::decoded));
-            let mut steps: Vec<_> = decoded.collect();
-            let events = steps.iter().filter_map(Step::event).collect::<Vec<_>>();
-            let answers = Error::catch("routing", || Ok(bulk.route(&events)));
-            let mut answers = answers.unwrap_or_default().into_iter();
-            steps = steps.into_iter().map(|step| routed_by(step, |_| answers.next())).collect();
-            routed.ignored = routed.events - steps.len() as u64;
-            routed.steps = steps;
-            return routed;
-        }
-        for event in page.events {
-            match self.understand(event, Self::step) {
-                Some(step) => routed.steps.push(step),
-                None => routed.ignored += 1,
-            }
-        }
-        routed
-    }
-
-    /// Runs the projection's code on an event. If the code panics, the event counts as undecodable.
-    fn understand(
-        &self,
-        event: Event,
-        step: impl FnOnce(&Self, Event) -> Option<Step<P::Event>>,
-    ) -> Option<Step<P::Event>> {
-        let (id, stream, kind) = (event.id.clone(), event.stream.clone(), event.kind.clone());
-        let Event { revision, time, partition, position, .. } = event;
-        let step = Error::catch("decoding or routing it", || Ok(step(self, event)));
-        step.unwrap_or_else(|error| {
-            let data = crate::Json::stored("null");
-            let event = Event { id, stream, revision, kind, time, data, metadata: None, partition, position };
-            Some(Step::Broken(event, error))
-        })
-    }
-
-    /// Decodes an event, without routing it.
-    fn decoded(&self, event: Event) -> Option<Step<P::Event>> {
-        let bytes = event.data.as_str().len();
-        let event = self.projection.upcast(event);
-        if !self.projection.concerns(&event.kind) {
-            return None;
-        }
-        match decode(event) {
-            Decoded::Known(event) => Some(Step::Fold(event, DocumentIds::none(), bytes)),
-            Decoded::Ignored => None,
-            Decoded::Broken(event, error) => Some(Step::Broken(event, Error::new(error))),
-        }
-    }
-
-    fn step(&self, event: Event) -> Option<Step<P::Event>> {
-        Some(routed_by(self.decoded(event)?, |event| match &self.route {
-            Route::Stream => Some(Ok(DocumentIds::stream(event))),
-            Route::By(route) => Some(route(event)),
-        }))
-    }
-
-    /// Returns the documents an event belongs to, or the reason why it can't be routed.
-    pub(crate) fn documents_of(&self, event: Event) -> Result<DocumentIds, Error> {
-        self.concern(event).unwrap_or_else(|| Ok(DocumentIds::none()))
-    }
-
-    /// Does the same, but returns `None` if the projection ignores the event.
-    pub(crate) fn concern(&self, event: Event) -> Option<Result<DocumentIds, Error>> {
-        Some(match threads::blocking(|| self.understand(event, Self::step))? {
-            Step::Fold(_, ids, _) => Ok(ids),
-            Step::Broken(_, error) => Err(error),
-        })
-    }
-
     /// Returns the documents that the rest of a page needs and that are not in memory, in order of
     /// need.
-    pub(crate) fn missing(&self, desk: &FoldState<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
+    pub(crate) fn missing(&self, state: &FoldState<P::Document>, page: &Routed<P::Event>) -> Vec<DocumentId> {
         let mut seen = HashSet::with_hasher(RandomState::default());
         let mut missing = Vec::new();
         let mut need = |id: &DocumentId| {
-            if !desk.documents.contains(id) && seen.insert(id.clone()) {
+            if !state.documents.contains(id) && seen.insert(id.clone()) {
                 missing.push(id.clone());
             }
         };
@@ -320,7 +106,7 @@ impl<P: Projection> Folder<P> {
     /// decoded.
     pub(crate) fn missing_streams(
         &self,
-        desk: &FoldState<P::Document>,
+        state: &FoldState<P::Document>,
         page: &Routed<P::Event>,
         some_parked: bool,
     ) -> Vec<DocumentId> {
@@ -335,7 +121,7 @@ impl<P: Projection> Folder<P> {
         });
         streams
             .map(DocumentId::from)
-            .filter(|id| !desk.streams.contains(id) && seen.insert(id.clone()))
+            .filter(|id| !state.streams.contains(id) && seen.insert(id.clone()))
             .collect()
     }
 
@@ -343,14 +129,14 @@ impl<P: Projection> Folder<P> {
     /// done. Documents that are not in memory are left alone.
     pub(crate) fn apply(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         page: &mut Routed<P::Event>,
         portion: Portion,
         now: Timestamp,
     ) -> bool {
         let (lane, begun) = (Lane::from(page.partition), Instant::now());
-        desk.tally.events += std::mem::take(&mut page.events);
-        desk.tally.ignored += std::mem::take(&mut page.ignored);
+        state.tally.events += std::mem::take(&mut page.events);
+        state.tally.ignored += std::mem::take(&mut page.ignored);
         let first = page.taken;
         let until = first.saturating_add(portion.events).min(page.steps.len());
         let (mut ahead, mut is_computed) = (Ahead::none(), first);
@@ -366,22 +152,22 @@ impl<P: Projection> Folder<P> {
             let position = step.position();
             self.folding.begin(page.partition, position, at);
             if number >= is_computed {
-                (ahead, is_computed) = self.compute_ahead(desk, &lane, &page.steps[..until], number, left);
+                (ahead, is_computed) = self.compute_ahead(state, &lane, &page.steps[..until], number, left);
             }
             match step {
                 Step::Fold(event, ids, bytes) => {
                     let folded = |nth| ahead.take(&page.steps, number, nth);
-                    self.fold_into(desk, (&lane, position.0, now), event, (ids, *bytes), folded);
+                    self.fold_into(state, (&lane, position.0, now), event, (ids, *bytes), folded);
                 }
-                Step::Broken(event, error) => self.set_aside(desk, (&lane, position.0, now), event, error),
+                Step::Broken(event, error) => self.set_aside(state, (&lane, position.0, now), event, error),
             }
-            desk.progress.advance(&lane, position.0);
+            state.progress.advance(&lane, position.0);
             page.taken += 1;
         }
         self.folding.end();
         let done = page.taken == page.steps.len();
         if done {
-            desk.progress.advance(&lane, page.through.0);
+            state.progress.advance(&lane, page.through.0);
         }
         done
     }
@@ -389,22 +175,22 @@ impl<P: Projection> Folder<P> {
     /// Folds an event into its documents. `computed` returns the results that were computed ahead.
     fn fold_into(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event<P::Event>,
         (ids, bytes): (&DocumentIds, usize),
         mut computed: impl FnMut(usize) -> Option<Folded<P::Document>>,
     ) {
-        let place = Place { lane, number, before: &desk.progress, now };
-        if !self.routes_by_stream() && waits(&mut desk.streams, place, event) {
+        let place = Place { lane, number, before: &state.progress, now };
+        if !self.routes_by_stream() && waits(&mut state.streams, place, event) {
             return;
         }
         for (id, nth) in ids.as_slice().iter().zip(0..) {
-            let Some(slot) = desk.documents.touch(id, bytes) else { continue };
+            let Some(slot) = state.documents.touch(id, bytes) else { continue };
             let fold = |document| computed(nth).unwrap_or_else(|| self.fold(document, event));
-            match slot.fold(place, event, desk.careful, fold) {
-                Effect::Skipped => desk.tally.skipped += 1,
-                Effect::Failed => desk.suspect = true,
+            match slot.fold(place, event, state.careful, fold) {
+                Effect::Skipped => state.tally.skipped += 1,
+                Effect::Failed => state.suspect = true,
                 Effect::Applied | Effect::SetAside => {}
             }
         }
@@ -414,38 +200,29 @@ impl<P: Projection> Folder<P> {
     /// stream, it stops the stream.
     fn set_aside(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         (lane, number, now): (&Lane, u64, Timestamp),
         event: &Event,
         error: &Error,
     ) {
-        let place = Place { lane, number, before: &desk.progress, now };
+        let place = Place { lane, number, before: &state.progress, now };
         let id = DocumentId::from(&event.stream);
         if self.routes_by_stream() {
-            let failed = desk.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
-            desk.suspect |= failed == Some(Effect::Failed);
-        } else if !waits(&mut desk.streams, place, event) {
-            if desk.stray.is_none() {
+            let failed = state.documents.touch(&id, 0).map(|slot| slot.fail(place, event, error));
+            state.suspect |= failed == Some(Effect::Failed);
+        } else if !waits(&mut state.streams, place, event) {
+            if state.stray.is_none() {
                 let said = format!("{error} (revision {} of {})", event.revision, event.stream);
-                desk.stray = Some(said);
+                state.stray = Some(said);
             }
-            if !desk.streams.contains(&id) {
-                desk.streams.insert(id.clone(), DocumentSlot::absent());
+            if !state.streams.contains(&id) {
+                state.streams.insert(id.clone(), DocumentSlot::absent());
             }
-            if let Some(slot) = desk.streams.touch(&id, 0) {
+            if let Some(slot) = state.streams.touch(&id, 0) {
                 slot.fail(place, event, error);
                 slot.park(1);
             }
         }
-    }
-
-    /// Runs the user's fold. A panic counts as a failure.
-    pub(crate) fn fold(
-        &self,
-        document: Option<P::Document>,
-        event: &Event<P::Event>,
-    ) -> Result<Option<P::Document>, Error> {
-        threads::blocking(|| Error::catch("the fold", || self.projection.fold(document, event)))
     }
 }
 
@@ -454,9 +231,10 @@ fn waits<E>(streams: &mut DocumentCache<()>, place: Place<'_>, event: &Event<E>)
     if streams.is_empty() {
         return false;
     }
+    mutant!(ParkAndGoOn => return false);
     let id = DocumentId::from(&event.stream);
     let parked = streams.get(&id).and_then(DocumentSlot::parked);
-    if parked.is_none_or(|parked| event.position < parked.position) || planted(Bug::ParkAndGoOn) {
+    if parked.is_none_or(|parked| event.position < parked.position) {
         return false;
     }
     if let Some(slot) = streams.touch(&id, 0) {

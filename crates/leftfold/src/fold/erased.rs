@@ -7,11 +7,12 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::sync::watch;
 
-use super::batch::Folder;
-use super::mend::Mended;
+use super::folder::Folder;
+use super::options::FoldOptions;
 use super::projection::Projection;
-use super::projector::{Ended, FoldOptions, Projector};
+use super::projector::{Ended, Projector};
 use super::pulse::{Pulse, SharedPulse};
+use super::repair::Mended;
 use crate::documents::Collection;
 use crate::env::Env;
 use crate::error::Result;
@@ -45,7 +46,7 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
     /// not live any more.
     fn fold(
         &self,
-        setting: WorkerContext<S>,
+        context: WorkerContext<S>,
         number: u32,
         only_live: bool,
         pulse: SharedPulse,
@@ -53,7 +54,7 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
     ) -> Work<'static, Result<Ended>>;
     fn retry_documents<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         ids: Vec<DocumentId>,
         dry_run: bool,
@@ -61,14 +62,14 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
     ) -> Work<'a, Result<()>>;
     fn retry_stream<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         stream: &'a StreamId,
         dry_run: bool,
     ) -> Work<'a, Result<Mended>>;
     fn refold<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Mended>>;
@@ -122,7 +123,7 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
 
     fn fold(
         &self,
-        setting: WorkerContext<S>,
+        context: WorkerContext<S>,
         number: u32,
         only_live: bool,
         pulse: SharedPulse,
@@ -130,7 +131,7 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
     ) -> Work<'static, Result<Ended>> {
         let folder = self.folder(number);
         Box::pin(async move {
-            let WorkerContext { store, env, options, owner } = setting;
+            let WorkerContext { store, env, options, owner } = context;
             let folder = Arc::new(folder?);
             Ok(Projector { store, folder, number, only_live, env, options, owner, pulse }.run(stop).await)
         })
@@ -138,7 +139,7 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
 
     fn retry_documents<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         ids: Vec<DocumentId>,
         dry_run: bool,
@@ -146,28 +147,28 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
     ) -> Work<'a, Result<()>> {
         Box::pin(async move {
             let folder = self.folder(number)?;
-            folder.retry_documents(&setting.store, &*setting.env, ids, dry_run, tell).await
+            folder.retry_documents(&context.store, &*context.env, ids, dry_run, tell).await
         })
     }
 
     fn retry_stream<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         stream: &'a StreamId,
         dry_run: bool,
     ) -> Work<'a, Result<Mended>> {
         Box::pin(async move {
-            self.folder(number)?.retry_stream(&setting.store, &*setting.env, stream, dry_run).await
+            self.folder(number)?.retry_stream(&context.store, &*context.env, stream, dry_run).await
         })
     }
 
     fn refold<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Mended>> {
-        Box::pin(async move { self.folder(number)?.refold(&setting.store, &*setting.env, id).await })
+        Box::pin(async move { self.folder(number)?.refold(&context.store, &*context.env, id).await })
     }
 }

@@ -1,17 +1,13 @@
 //! The trait that users implement to turn events into documents.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use smallvec::SmallVec;
 
+use super::{DocumentIds, Error, Route};
 use crate::error::Invalid;
 use crate::event::{DocumentId, Event, EventKind};
 
@@ -177,149 +173,5 @@ impl<P: Projection> Projection for Arc<P> {
 
     fn bulk(&self) -> Option<&dyn Bulk<P::Event, P::Document>> {
         (**self).bulk()
-    }
-}
-
-/// The rule for which documents an event belongs to.
-pub enum Route<E> {
-    /// The document named like the event's stream. An event that can't be decoded parks only that
-    /// document.
-    Stream,
-    /// The documents that a function names. An event that can't be decoded can't be routed either,
-    /// so it parks its stream for this projection.
-    By(RouteFn<E>),
-}
-
-type RouteFn<E> = Box<dyn Fn(&Event<E>) -> Result<DocumentIds, Invalid> + Send + Sync>;
-
-impl<E> Route<E> {
-    /// Routes by the event's content.
-    ///
-    /// ```
-    /// # use leftfold::{Event, fold::{DocumentIds, Route}};
-    /// struct Confirmed { client: String }
-    /// let by_client = Route::by(|event: &Event<Confirmed>| DocumentIds::one(&event.data.client));
-    /// ```
-    pub fn by(route: impl Fn(&Event<E>) -> Result<DocumentIds, Invalid> + Send + Sync + 'static) -> Self {
-        Self::By(Box::new(route))
-    }
-}
-
-/// The ids of the documents an event belongs to: none, one or several, each once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DocumentIds(SmallVec<[DocumentId; 1]>);
-
-impl DocumentIds {
-    /// Returns no ids: the event concerns no document.
-    pub fn none() -> Self {
-        Self::default()
-    }
-
-    /// Returns the id of the one document that the event concerns.
-    pub fn one(id: impl AsRef<str>) -> Result<Self, Invalid> {
-        Self::many([id])
-    }
-
-    /// Returns the ids of the documents that the event concerns.
-    pub fn many(ids: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, Invalid> {
-        // Comparing a few ids with each other is faster than hashing them.
-        const FEW: usize = 16;
-        let mut unique = SmallVec::<[DocumentId; 1]>::new();
-        let mut seen = HashSet::with_hasher(RandomState::default());
-        for id in ids {
-            let id = DocumentId::new(id)?;
-            if unique.len() < FEW {
-                if !unique.contains(&id) {
-                    unique.push(id);
-                }
-                continue;
-            }
-            if seen.is_empty() {
-                seen.extend(unique.iter().cloned());
-            }
-            if seen.insert(id.clone()) {
-                unique.push(id);
-            }
-        }
-        Ok(Self(unique))
-    }
-
-    pub(crate) fn stream<D>(event: &Event<D>) -> Self {
-        Self(SmallVec::from_iter([DocumentId::from(&event.stream)]))
-    }
-
-    pub(crate) fn as_slice(&self) -> &[DocumentId] {
-        &self.0
-    }
-}
-
-/// The reason why an event could not be folded. It parks the document, after the retries that the
-/// policy allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    message: String,
-    transient: bool,
-}
-
-impl Error {
-    /// Creates an error that retrying does not fix.
-    pub fn new(message: impl Into<String>) -> Self {
-        Self { message: shortened(message.into()), transient: false }
-    }
-
-    /// Creates an error that a retry may fix.
-    pub fn transient(message: impl Into<String>) -> Self {
-        Self { message: shortened(message.into()), transient: true }
-    }
-
-    /// Runs code of a projection. A panic counts as a failure.
-    pub(crate) fn catch<T>(what: &str, run: impl FnOnce() -> Result<T, Self>) -> Result<T, Self> {
-        catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-            let said = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-            Err(Self::new(format!("{what} panicked: {}", said.as_deref().unwrap_or("no message"))))
-        })
-    }
-
-    /// Returns whether a retry may help.
-    pub fn is_transient(&self) -> bool {
-        self.transient
-    }
-}
-
-/// Shortens a message. Errors are stored with their documents, and some quote a value of any
-/// length.
-fn shortened(mut message: String) -> String {
-    const MOST: usize = 2_000;
-    if message.len() > MOST {
-        message.truncate(message.floor_char_boundary(MOST));
-        message.push('…');
-    }
-    message
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<&str> for Error {
-    fn from(message: &str) -> Self {
-        Self::new(message)
-    }
-}
-
-impl From<String> for Error {
-    fn from(message: String) -> Self {
-        Self::new(message)
-    }
-}
-
-impl From<Invalid> for Error {
-    fn from(invalid: Invalid) -> Self {
-        Self::new(invalid.to_string())
     }
 }

@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-
-use super::batch::{FoldState, Folder, Portion, Routed};
-use super::slot::DocumentSlot;
+use super::batch::{FoldState, Portion};
+use super::folder::Folder;
+use super::routed::Routed;
 use super::{Projection, threads};
-use crate::documents::Record;
 use crate::env::Env;
 use crate::error::{Kind, Result};
 use crate::event::{DocumentId, Partition, Position, Revision, StreamId};
 use crate::log::{Limit, Log, LogPage};
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::store::Store;
 
 /// A part of the log to read again.
@@ -37,15 +35,17 @@ impl Replay {
                 let Some((partition, end)) = behind else { return Ok(None) };
                 let mut page = log.read(partition, from.position(partition), Limit::default()).await?;
                 if page.events.is_empty() && page.through < end {
-                    let message = format!("reading partition {partition} up to {end}: the log ends before");
+                    let message = format!(
+                        "reading partition {partition} up to {end}: the log ends before that position; \
+                         check that this is the right store"
+                    );
                     return Err(crate::Error::new(Kind::Format, message));
                 }
                 from.advance(&partition.into(), page.through.0);
                 // Events after the end were read but must not be presented.
                 page.events.retain(|event| event.position <= end);
-                if !planted(Bug::ReplayTooFar) {
-                    page.through = page.through.min(end);
-                }
+                mutant!(ReplayTooFar => return Ok(Some((partition, page))));
+                page.through = page.through.min(end);
                 Ok(Some((partition, page)))
             }
             Self::Stream { stream, after, through } => {
@@ -54,9 +54,7 @@ impl Replay {
                 let Some(last) = events.last() else { return Ok(None) };
                 *after = last.revision;
                 let (partition, position) = (last.partition, last.position);
-                if planted(Bug::RetryOutOfOrder) {
-                    events.reverse();
-                }
+                mutant!(RetryOutOfOrder => events.reverse());
                 Ok(Some((partition, LogPage { events, through: position, more: true })))
             }
         }
@@ -92,87 +90,35 @@ impl<P: Projection> Folder<P> {
         Ok(Replay::Stream { stream, after, through })
     }
 
-    /// Folds a part of the log into the documents on the desk only.
+    /// Folds a part of the log into the documents on the state only.
     pub(crate) async fn replay<S: Store>(
         &self,
         store: &S,
         env: &dyn Env,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         mut replay: Replay,
     ) -> Result<()> {
         while let Some((partition, page)) = replay.next(store).await? {
             let mut page = self.route(partition, page);
-            let streams = self.missing_streams(desk, &page, true);
+            let streams = self.missing_streams(state, &page, true);
             if !streams.is_empty() {
-                self.load_streams(store, desk, streams).await?;
+                self.load_streams(store, state, streams).await?;
             }
-            self.apply_all(desk, &mut page, env).await;
+            self.apply_all(state, &mut page, env).await;
         }
         Ok(())
     }
 
-    /// Folds a page into the documents on the desk, and yields to other tasks in between.
+    /// Folds a page into the documents on the state, and yields to other tasks in between.
     pub(crate) async fn apply_all(
         &self,
-        desk: &mut FoldState<P::Document>,
+        state: &mut FoldState<P::Document>,
         page: &mut Routed<P::Event>,
         env: &dyn Env,
     ) {
         const PORTION: Portion = Portion { events: 512, time: Duration::from_millis(100) };
-        while !threads::blocking(|| self.apply(desk, page, PORTION, env.now())) {
+        while !threads::blocking(|| self.apply(state, page, PORTION, env.now())) {
             tokio::task::yield_now().await;
-        }
-    }
-
-    /// Loads the stored documents onto the desk. Returns whether some have folded events that were
-    /// not presented yet: then another worker is, or was, ahead.
-    pub(crate) async fn load_documents<S: Store>(
-        &self,
-        store: &S,
-        desk: &mut FoldState<P::Document>,
-        ids: Vec<DocumentId>,
-    ) -> Result<bool> {
-        let records = store.load(&self.collection, ids.clone()).await?;
-        let ahead = is_ahead(&records, &desk.progress);
-        desk.place(ids, records);
-        Ok(ahead)
-    }
-
-    /// Loads the state of these streams onto the desk.
-    pub(crate) async fn load_streams<S: Store>(
-        &self,
-        store: &S,
-        desk: &mut FoldState<P::Document>,
-        ids: Vec<DocumentId>,
-    ) -> Result<()> {
-        let records = store.load_current(&self.collection.streams(), ids.clone()).await?;
-        for id in ids {
-            desk.streams.insert(id, DocumentSlot::absent());
-        }
-        for record in records {
-            match (&mut desk.taken_up, &record.header.parked) {
-                (Some(through), Some(parked)) if parked.anew => through.merge(&parked.through),
-                _ => desk.streams.insert(record.id.clone(), DocumentSlot::loaded(record)),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns whether some of these have folded events that were not presented yet.
-pub(crate) fn is_ahead(records: &[Record], progress: &Mark) -> bool {
-    let lanes = records.iter().flat_map(|record| record.header.mark.lanes());
-    lanes.into_iter().any(|(lane, at)| lane.partition().is_some() && at > progress.get(lane))
-}
-
-impl<D: DeserializeOwned> FoldState<D> {
-    /// Puts stored documents on the desk; documents without a record are absent.
-    pub(crate) fn place(&mut self, ids: Vec<DocumentId>, records: Vec<Record>) {
-        for id in ids {
-            self.documents.insert(id, DocumentSlot::absent());
-        }
-        for record in records {
-            self.documents.insert(record.id.clone(), DocumentSlot::loaded(record));
         }
     }
 }

@@ -9,7 +9,11 @@ use crate::documents::{DocumentWrite, Header, MAX_BODY_BYTES, MAX_BODY_DEPTH, Pa
 use crate::event::{DocumentId, Event};
 use crate::json::Json;
 use crate::mark::{Lane, Mark, Verdict};
-use crate::planted::{Bug, planted};
+use crate::mutant;
+
+/// The lane of a document's mark that counts how often it was refolded from its first event. A
+/// writer that computed from the earlier document therefore finds another mark.
+const REFOLDED: &str = "refold";
 
 /// A document between its stored state and the next write.
 #[derive(Debug)]
@@ -164,20 +168,21 @@ impl<D> DocumentSlot<D> {
         }
         let State::Whole(document) = &mut self.state else { return Effect::Skipped };
         let before = if careful { document.as_ref().and_then(|document| text(document).ok()) } else { None };
-        let was_nothing = document.is_none();
         let folded = fold(document.take()).and_then(|document| match &document {
             Some(some) if careful => body(some).map(|_| document),
             _ => Ok(document),
         });
         match folded {
             Ok(folded) => {
-                let nothing = was_nothing && folded.is_none();
                 *document = folded;
-                // Write even if there was no document and still is none. The store may have been
-                // stale when it returned no document, and only the guard of a write detects that.
-                self.dirty |= !nothing || !planted(Bug::NothingUnwritten);
                 self.mark.advance(place.lane, place.number);
                 self.delta.applied += 1;
+                mutant!(NothingUnwritten => if self.stored.is_none() && self.document().is_none() {
+                    return Effect::Applied;
+                });
+                // Write even if there was no document and still is none. The store may have been
+                // stale when it returned no document, and only the guard of a write detects that.
+                self.dirty = true;
                 Effect::Applied
             }
             Err(error) => self.lose(place, event, &error, before),
@@ -262,9 +267,7 @@ impl<D> DocumentSlot<D> {
         }
         parked.through.advance(place.lane, place.number);
         parked.waiting += 1;
-        if planted(Bug::WaitingIsFolded) {
-            self.mark.advance(place.lane, place.number);
-        }
+        mutant!(WaitingIsFolded => self.mark.advance(place.lane, place.number));
         self.delta.set_aside += 1;
         self.dirty = true;
         Effect::SetAside
@@ -316,8 +319,12 @@ impl<D> DocumentSlot<D> {
         &self.mark
     }
 
-    pub(crate) fn mark_mut(&mut self) -> &mut Mark {
-        &mut self.mark
+    /// Makes this refolded document replace a stored one with this mark.
+    pub(crate) fn replace(&mut self, stored: &Mark) {
+        let refolds = stored.get(&Lane::named(REFOLDED)) + 1;
+        self.mark.merge(stored);
+        mutant!(RefoldUnmarked => return);
+        self.mark.advance(&Lane::named(REFOLDED), refolds);
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

@@ -91,7 +91,7 @@ pub(crate) async fn drive<T: Send + 'static>(work: impl Future<Output = T> + Sen
 }
 
 fn ended() -> Error {
-    Error::new(Kind::Stopped, "running a projection's code: its thread ended, see the log")
+    Error::new(Kind::Stopped, "running a projection's code: its thread ended; see the log")
 }
 
 impl Pool {
@@ -105,7 +105,7 @@ impl Pool {
         drop(state);
         let started = thread::Builder::new().name("leftfold-fold".to_owned()).spawn(|| self.work());
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for a projection's code, it waits for another to be done");
+            tracing::warn!(%error, "no thread for a projection's code, waiting for a free one");
             // If no thread is left to take the job, drop it with its sender, so that the caller
             // gets an error.
             let mut state = self.lock();

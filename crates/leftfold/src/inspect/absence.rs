@@ -107,63 +107,68 @@ impl fmt::Display for Absence {
             Self::There => f.write_str("it is there"),
             Self::Parked { parked } => write!(
                 f,
-                "parked: its event {} ({}@{}) could not be folded: {}; mend the cause, then retry it",
+                "parked: its event {} ({}@{}) could not be folded: {}; fix the cause, then retry it",
                 parked.kind, parked.stream, parked.revision, parked.error
             ),
             Self::Deleted { by } => write!(f, "deleted: by {}, at {}", event(by), by.time),
             Self::Nothing { events, last } => write!(
                 f,
-                "filtered: {events} of its events were folded, the last of them {}, and none left a document; the projection gives \
-                 back none for them",
+                "filtered: {events} of its events were folded, the last of them {}, and none left a \
+                 document; the projection returns no document for them",
                 event(last)
             ),
             Self::Behind { event: first, lag } => write!(
                 f,
-                "behind: {} is in the log and not folded yet, the projection is {lag} events behind; see whether a worker runs",
+                "behind: {} is in the log and not folded yet, the projection is {lag} events behind; check \
+                 that a worker runs",
                 event(first)
             ),
             Self::Missing { event: missing } => write!(
                 f,
-                "missing: {} should have made it; refold it, and verify the others",
+                "missing: {} should have created it; refold it, and verify the other documents",
                 event(missing)
             ),
             Self::Filtered { events, kinds } => {
                 let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "filtered: the stream with its name has {events} events of types that the projection passes over: {}",
+                    "filtered: the stream with its name has {events} events of types that the projection \
+                     ignores: {}",
                     kinds.join(", ")
                 )
             }
             Self::Elsewhere { events, documents } if documents.is_empty() => write!(
                 f,
-                "never routed: the stream with its name has {events} events, and the projection routes them to no document"
+                "never routed: the stream with its name has {events} events, and the projection routes them \
+                 to no document"
             ),
             Self::Elsewhere { events, documents } => {
                 let documents: Vec<_> = documents.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "never routed: the stream with its name has {events} events, which the projection routes to other documents: {}",
+                    "never routed: the stream with its name has {events} events, which the projection \
+                     routes to other documents: {}",
                     documents.join(", ")
                 )
             }
             Self::SetAside { stream, parked } => write!(
                 f,
-                "maybe parked: the stream {stream} is set aside since {} (revision {}): {}; where its events belong can't be told \
-                 until the cause is mended and it is retried",
+                "maybe parked: the stream {stream} is parked since {} (revision {}): {}; its events can't \
+                 be routed until the cause is fixed and the stream is retried",
                 parked.kind, parked.revision, parked.error
             ),
             Self::Held { stream, revision, waits_for, since } => write!(
                 f,
-                "held: {stream}@{revision} came before {stream}@{waits_for}, and waits for it since {since}; have it sent again, \
-                 or skip it if it does not exist"
+                "held: {stream}@{revision} arrived before {stream}@{waits_for} and waits for it since \
+                 {since}; send the missing event again, or skip it if it does not exist"
             ),
             Self::InConflict { stream, revision, reason } => write!(
                 f,
-                "in conflict: {stream}@{revision} came and is kept apart: {reason}; decide which is right"
+                "in conflict: {stream}@{revision} arrived and is kept as a conflict: {reason}; keep or \
+                 discard it"
             ),
             Self::NeverRouted => {
-                f.write_str("never routed: no event of the log belongs to it, and none waits; see whether its id is right")
+                f.write_str("never routed: no event of the log belongs to it, and none is held; check the id")
             }
         }
     }

@@ -73,8 +73,8 @@ impl Until {
             AsOf::Revision(revision) if by_stream => Ok(Self::Revision(*revision)),
             AsOf::Revision(revision) => {
                 let message = format!(
-                    "looking at {id} as of revision {revision}: it is made of events of several streams; say which, \
-                     such as stream@{revision}"
+                    "reading {id} as of revision {revision}: the document has events of several streams; \
+                     name one, such as stream@{revision}"
                 );
                 Err(Error::new(Kind::Invalid, message))
             }
@@ -83,7 +83,7 @@ impl Until {
                 let before = Revision(revision.0.saturating_sub(1));
                 let found = log.read_stream(stream, before, one).await?.pop();
                 let found = found.filter(|event| event.revision == *revision).ok_or_else(|| {
-                    let message = format!("looking at {id} as of {moment}: the log has no such event");
+                    let message = format!("reading {id} as of {moment}: the log has no such event");
                     Error::new(Kind::Invalid, message)
                 })?;
                 Ok(Self::Place(found.partition, found.position, found.time))

@@ -14,7 +14,7 @@ use crate::store::Store;
 pub(crate) trait InspectProjection<S>: ErasedProjection<S> {
     fn explain<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
         until: Option<&'a AsOf>,
@@ -23,20 +23,20 @@ pub(crate) trait InspectProjection<S>: ErasedProjection<S> {
     ) -> Work<'a, Result<Explaining>>;
     fn past<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
         moment: &'a AsOf,
     ) -> Work<'a, Result<Option<Json>>>;
     fn why_not<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Vec<Absence>>>;
     fn verify<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         sample: Sample,
         tell: &'a mut (dyn FnMut(Differing) + Send),
@@ -46,7 +46,7 @@ pub(crate) trait InspectProjection<S>: ErasedProjection<S> {
 impl<S: Store, P: Projection> InspectProjection<S> for Running<P> {
     fn explain<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
         until: Option<&'a AsOf>,
@@ -54,7 +54,7 @@ impl<S: Store, P: Projection> InspectProjection<S> for Running<P> {
         tell: &'a mut (dyn FnMut(Explained) -> ControlFlow<()> + Send),
     ) -> Work<'a, Result<Explaining>> {
         Box::pin(async move {
-            let (folder, store) = (self.folder(number)?, &setting.store);
+            let (folder, store) = (self.folder(number)?, &context.store);
             let until = match until {
                 None => Until::Now,
                 Some(moment) => Until::find(moment, id, folder.routes_by_stream(), store).await?,
@@ -65,13 +65,13 @@ impl<S: Store, P: Projection> InspectProjection<S> for Running<P> {
 
     fn past<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
         moment: &'a AsOf,
     ) -> Work<'a, Result<Option<Json>>> {
         Box::pin(async move {
-            let (folder, store) = (self.folder(number)?, &setting.store);
+            let (folder, store) = (self.folder(number)?, &context.store);
             let until = Until::find(moment, id, folder.routes_by_stream(), store).await?;
             folder.past(store, id, until).await
         })
@@ -79,22 +79,22 @@ impl<S: Store, P: Projection> InspectProjection<S> for Running<P> {
 
     fn why_not<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
     ) -> Work<'a, Result<Vec<Absence>>> {
-        Box::pin(async move { self.folder(number)?.why_not(&setting.store, id).await })
+        Box::pin(async move { self.folder(number)?.why_not(&context.store, id).await })
     }
 
     fn verify<'a>(
         &'a self,
-        setting: &'a WorkerContext<S>,
+        context: &'a WorkerContext<S>,
         number: u32,
         sample: Sample,
         tell: &'a mut (dyn FnMut(Differing) + Send),
     ) -> Work<'a, Result<Verified>> {
         Box::pin(
-            async move { self.folder(number)?.verify(&setting.store, &*setting.env, sample, tell).await },
+            async move { self.folder(number)?.verify(&context.store, &*context.env, sample, tell).await },
         )
     }
 }

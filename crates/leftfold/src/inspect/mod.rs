@@ -6,7 +6,7 @@
 //! | `explain`, `changes` | the events that made a document, and the changes of each |
 //! | `as_of` | a moment in the past of a document |
 //! | `absence` | the reasons why a document is missing |
-//! | `verify` | compares the stored documents with a fold of the log |
+//! | `verify`, `plain` | compares the stored documents with a fold of the log |
 //! | `parked` | the parked units of a collection |
 //! | `inspector` | every collection of a store, without the projections' code |
 //! | `retell` | folds one document event by event, for all of these |
@@ -20,6 +20,7 @@ mod erased;
 mod explain;
 mod inspector;
 mod parked;
+mod plain;
 mod retell;
 mod status;
 mod verify;

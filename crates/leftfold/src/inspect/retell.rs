@@ -3,7 +3,7 @@
 use std::vec;
 
 use super::as_of::Until;
-use super::verify::Aside;
+use super::plain::Aside;
 use crate::error::Result;
 use crate::event::{DocumentId, Partition, Revision, StreamId};
 use crate::fold::{Error, Folder, Occurrence, Projection, Replay, Step, body};

@@ -110,7 +110,8 @@ async fn behind_since<S: Store>(store: &S, mark: &Mark, head: &Mark) -> Result<O
     Ok(since)
 }
 
-/// The state of a projection, without the costly count of its documents. [`App::status`](crate::App::status) says more.
+/// The state of a projection, without the costly count of its documents.
+/// [`App::status`](crate::App::status) says more.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vitals {
     /// The name of the projection.

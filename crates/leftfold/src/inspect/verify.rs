@@ -8,11 +8,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::changes::{Changes, FieldChange};
+use super::plain::{Plain, Plains};
 use crate::documents::Record;
 use crate::env::Env;
 use crate::error::{Invalid, Result};
-use crate::event::{DocumentId, Event, Position, Revision, StreamId};
-use crate::fold::{self, Folder, Projection, Replay, Routed, Step};
+use crate::event::DocumentId;
+use crate::fold::{Folder, Projection, Replay};
 use crate::json::Json;
 use crate::mark::Mark;
 use crate::store::Store;
@@ -61,39 +62,9 @@ pub struct Differing {
 /// The number of documents to fold in one read of the log.
 const SLICE: u64 = 100_000;
 /// The number of documents to read at once.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 /// The number of attempts for a document that changed meanwhile.
 const LOOKS: u32 = 5;
-
-/// A document that is being folded from its first event.
-struct Plain<D> {
-    /// The mark up to which its events count.
-    limit: Mark,
-    document: Option<D>,
-    error: Option<String>,
-    /// `true` if some of its events wait with a parked stream, so that it can't be verified.
-    is_aside: bool,
-}
-
-impl<D: Serialize> Plain<D> {
-    fn new(limit: Mark) -> Self {
-        Self { limit, document: None, error: None, is_aside: false }
-    }
-
-    fn body(&self) -> Result<Option<Value>> {
-        self.document.as_ref().map(|document| Json::of(document)?.to()).transpose().map_err(Into::into)
-    }
-
-    fn is(&self, stored: Option<&Json>) -> Result<bool> {
-        let Ok(stored) = value(stored) else { return Ok(false) };
-        Ok(self.error.is_none() && self.body()? == stored)
-    }
-}
-
-type Plains<D> = BTreeMap<DocumentId, Plain<D>>;
-
-/// Parked streams, with the position from which on they are parked.
-pub(super) type Aside = BTreeMap<StreamId, Position>;
 
 impl<P: Projection> Folder<P> {
     /// Folds documents from their first event and compares them with the stored ones. `tell`
@@ -248,7 +219,9 @@ impl<P: Projection> Folder<P> {
                     verified.differing += 1;
                     let (stored, damage) = match value(before.and_then(|record| record.body.as_ref())) {
                         Ok(stored) => (stored, None),
-                        Err(fault) => (None, Some(format!("what is stored is damaged: {fault}; refold it"))),
+                        Err(fault) => {
+                            (None, Some(format!("the stored document is damaged: {fault}; refold it")))
+                        }
                     };
                     let error = damage.or_else(|| plain.error.clone());
                     let folded = plain.body()?.filter(|_| error.is_none());
@@ -270,107 +243,9 @@ impl<P: Projection> Folder<P> {
         verified.moving += ids.len() as u64;
         Ok(())
     }
-
-    /// Folds these documents, each up to its own limit.
-    async fn fold_all_plainly<S: Store>(&self, store: &S, plains: &mut Plains<P::Document>) -> Result<()> {
-        let mut aside = self.aside(store).await?;
-        let mut readings = Vec::new();
-        if self.routes_by_stream() {
-            for (id, plain) in plains.iter() {
-                // No event belongs to a document whose id is not a valid stream id.
-                if StreamId::new(id).is_ok() {
-                    let (none, through) = (Mark::default(), plain.limit.clone());
-                    readings.push(self.replay_of(id, Revision(0), none, through, store)?);
-                }
-            }
-        } else {
-            let mut through = Mark::default();
-            for plain in plains.values() {
-                through.merge(&plain.limit);
-            }
-            readings.push(Replay::Range { from: Mark::default(), through });
-        }
-        for mut replay in readings {
-            while let Some((partition, page)) = replay.next(store).await? {
-                self.fold_plainly(&self.route(partition, page), &mut aside, plains, |_| None);
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(())
-    }
-
-    /// Folds a page into these documents. It adds another document if `new` returns the mark up to
-    /// which its events count.
-    fn fold_plainly(
-        &self,
-        page: &Routed<P::Event>,
-        aside: &mut Aside,
-        plains: &mut Plains<P::Document>,
-        new: impl Fn(&DocumentId) -> Option<Mark>,
-    ) {
-        for step in &page.steps {
-            match step {
-                Step::Fold(event, ids, _) => {
-                    let is_aside = aside.get(&event.stream).is_some_and(|from| event.position >= *from);
-                    for id in ids.as_slice() {
-                        let Some(plain) = counting(plains, id, event, &new) else { continue };
-                        if is_aside {
-                            plain.is_aside = true;
-                            continue;
-                        }
-                        match self.fold(plain.document.take(), event) {
-                            Ok(document) => plain.document = document,
-                            Err(error) => plain.error = Some(said(event, &error)),
-                        }
-                    }
-                }
-                Step::Broken(event, error) if self.routes_by_stream() => {
-                    if let Some(plain) = counting(plains, &DocumentId::from(&event.stream), event, &new) {
-                        plain.error = Some(said(event, error));
-                    }
-                }
-                // The event can't be routed, so any document of its stream is uncertain from here
-                // on.
-                Step::Broken(event, _) => {
-                    aside.entry(event.stream.clone()).or_insert(event.position);
-                }
-            }
-        }
-    }
-
-    /// Returns the parked streams.
-    pub(super) async fn aside<S: Store>(&self, store: &S) -> Result<Aside> {
-        let (mut aside, mut after) = (Aside::new(), None);
-        loop {
-            let page = store.parked(&self.collection.streams(), after, PAGE).await?;
-            let Some(last) = page.last() else { return Ok(aside) };
-            after = Some(last.id.clone());
-            let parked = page.into_iter().filter_map(|record| record.header.parked);
-            aside.extend(parked.map(|parked| (parked.stream, parked.position)));
-        }
-    }
 }
 
-/// Returns the document if this event counts for it.
-fn counting<'a, D: Serialize, E>(
-    plains: &'a mut Plains<D>,
-    id: &DocumentId,
-    event: &Event<E>,
-    new: impl Fn(&DocumentId) -> Option<Mark>,
-) -> Option<&'a mut Plain<D>> {
-    if !plains.contains_key(id) {
-        plains.insert(id.clone(), Plain::new(new(id)?));
-    }
-    let plain = plains.get_mut(id)?;
-    let counts = plain.error.is_none() && event.position <= plain.limit.position(event.partition);
-    counts.then_some(plain)
-}
-
-fn said<E>(event: &Event<E>, error: &fold::Error) -> String {
-    format!("{error} (revision {} of {})", event.revision, event.stream)
-}
-
-fn value(body: Option<&Json>) -> Result<Option<Value>, Invalid> {
+pub(super) fn value(body: Option<&Json>) -> Result<Option<Value>, Invalid> {
     body.map(Json::to).transpose()
 }
 

@@ -122,7 +122,7 @@ impl<S: Serializer> Serializer for Through<S> {
 }
 
 fn no_number<E: serde::ser::Error>(number: impl Display) -> E {
-    E::custom(format_args!("{number} is no number that JSON has"))
+    E::custom(format_args!("JSON can't represent {number}"))
 }
 
 macro_rules! parts {

@@ -216,7 +216,7 @@ mod tests {
         ];
         for wrong in wrong {
             let error = Json::of(&wrong).unwrap_err().to_string();
-            assert!(error.contains("is no number that JSON has"), "{error}");
+            assert!(error.contains("JSON can't represent"), "{error}");
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn check(json: &[u8], depth: usize) -> Result<(), JsonFault> {
         Err(error) => {
             let mut reason = error.to_string();
             if reason.contains("surrogate") || reason.contains("unexpected end of hex escape") {
-                reason.push_str("; half a surrogate pair is no character");
+                reason.push_str("; half of a surrogate pair is not a character");
             }
             Err(JsonFault { path: place(json, depth), reason })
         }
@@ -85,7 +85,7 @@ impl Strict {
     fn deeper<E: Error>(self) -> Result<Self, E> {
         match self.left.checked_sub(1) {
             Some(left) => Ok(Self { left }),
-            None => Err(E::custom("recursion limit exceeded: it is nested too deep")),
+            None => Err(E::custom("recursion limit exceeded: the text is nested too deep")),
         }
     }
 }
@@ -140,7 +140,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut keys = Keys::default();
         while let Some(Key(key)) = fields.next_key()? {
             if keys.contains(&key) {
-                return Err(Error::custom(format_args!("the key {:?} is there twice", shortened(&key))));
+                return Err(Error::custom(format_args!("duplicate key {:?}", shortened(&key))));
             }
             keys.insert(key);
             fields.next_value_seed(inside)?;
@@ -233,8 +233,8 @@ mod tests {
             (r#"{"a":[0,{"b":"\ud83d"}]}"#, "a[1].b", "surrogate"),
             (r#"{"a":"\udc00x"}"#, "a", "surrogate"),
             (r#"{"a":[1e999]}"#, "a[0]", "out of range"),
-            (r#"{"a":{"b":1,"b":2}}"#, "a", "\"b\" is there twice"),
-            (r#"[{"a":1,"\u0061":2}]"#, "[0]", "\"a\" is there twice"),
+            (r#"{"a":{"b":1,"b":2}}"#, "a", "duplicate key \"b\""),
+            (r#"[{"a":1,"\u0061":2}]"#, "[0]", "duplicate key \"a\""),
             (r#"{"a":NaN}"#, "a", "expected value"),
             ("1 2", "", "trailing"),
             ("", "", "EOF"),
@@ -270,7 +270,7 @@ mod tests {
         };
         assert!(Json::strict(&object(40)).is_ok());
         for twice in [0, 15, 16, 39] {
-            assert!(fault(&object(twice)).reason().contains("twice"), "{twice}");
+            assert!(fault(&object(twice)).reason().contains("duplicate key"), "{twice}");
         }
     }
 

@@ -3,38 +3,32 @@
 //!
 //! A [`Reaction`] selects documents, by closures or as data ([`Filter`] in MongoDB's query
 //! language, [`Paths`] to watch), and defines a handler. A [`Reactor`] plans a [`Task`] for each
-//! such document and runs it. It works in one process or in many; some processes may only plan and
-//! others only run.
+//! such document and runs it. It works in one process or in many; some processes may only
+//! plan, and some only run.
+//!
+//! | module | purpose |
+//! | --- | --- |
+//! | `define` | reactions as users define them: triggers, handlers and policies |
+//! | `task` | the work of a reaction for a document: a pure state machine |
+//! | `plan` | changed documents and new events become tasks |
+//! | `run` | tasks are claimed, handled and finished |
+//! | `handler` | the context of a handler |
+//! | `reactor` | the service that plans and runs, and its handle |
+//! | `store` | the interface to stores |
 
-mod claims;
-mod context;
-mod events;
-mod filter;
-mod finish;
-mod heartbeat;
-mod loader;
-mod planner;
-mod quarantine;
-mod reacting;
-mod reaction;
+mod define;
+mod handler;
+mod plan;
 mod reactor;
-mod retry;
-mod runner;
-mod running;
-mod shared;
+mod run;
 mod store;
 mod task;
-mod value;
-mod watch;
+mod time;
 
-pub use context::{Context, Lock, NotCurrent};
-pub use filter::Filter;
-pub(crate) use planner::place_name;
-pub use reacting::{ReactorCounts, ReactorHandle};
-pub use reaction::{Cleanup, Draft, HandlerError, Reaction};
-pub use reactor::{Reactor, Registration};
-pub(crate) use retry::later;
-pub use retry::{Every, Retry};
+pub use define::{Cleanup, Draft, Every, Reaction, Retry};
+pub use handler::{Context, HandlerError, Lock, NotCurrent};
+pub use leftfold_filter::{Decimal, Error as FilterError, Fields, Filter, Paths, Value};
+pub use reactor::{Reactor, ReactorCounts, ReactorHandle, Registration};
 pub use store::{
     Body, Comparing, Depth, DocumentFeed, DocumentSource, DueTasks, ExternalCollection, FeedChanges,
     FeedItem, FoundDocument, FoundDocuments, Query, ReactionStore, Registered, TaskChange, WantedTasks,
@@ -43,5 +37,6 @@ pub use task::{
     Ended, Evolution, Loser, Observation, Rules, Run, RunOutcome, State, StreamProgress, Suspicion, Task,
     TaskKey, TaskMoment,
 };
-pub use value::{Decimal, Fields, Value};
-pub use watch::Paths;
+
+pub(crate) use plan::place_name;
+pub(crate) use time::later;

@@ -49,8 +49,8 @@ use crate::store::Store;
 /// ```
 #[must_use = "it is built only while it is held"]
 pub struct Rebuild<S> {
-    part: Arc<dyn ErasedProjection<S>>,
-    setting: WorkerContext<S>,
+    projection: Arc<dyn ErasedProjection<S>>,
+    context: WorkerContext<S>,
     number: u32,
     pulse: SharedPulse,
     work: JoinSet<Result<()>>,
@@ -59,7 +59,7 @@ pub struct Rebuild<S> {
 
 impl<S> std::fmt::Debug for Rebuild<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let projection = self.part.collection();
+        let projection = self.projection.collection();
         f.debug_struct("Rebuild")
             .field("projection", projection)
             .field("number", &self.number)
@@ -88,26 +88,29 @@ impl<S: Store> Rebuild<S> {
     /// The number of remaining events at which a rebuild counts as built.
     const NEAR: u64 = 1_000;
 
-    pub(crate) async fn begin(part: Arc<dyn ErasedProjection<S>>, setting: WorkerContext<S>) -> Result<Self> {
-        let (store, name, fingerprint) = (&setting.store, part.collection(), part.fingerprint());
+    pub(crate) async fn begin(
+        projection: Arc<dyn ErasedProjection<S>>,
+        context: WorkerContext<S>,
+    ) -> Result<Self> {
+        let (store, name, fingerprint) = (&context.store, projection.collection(), projection.fingerprint());
         if store.generations(name).await?.switching.is_some() {
             // Another process has begun to switch, and may be dead.
             let (_running, mut stop) = watch::channel(false);
-            complete(&part, &setting, true, &mut stop).await?;
+            complete(&projection, &context, true, &mut stop).await?;
         }
-        let known = change(store, &*setting.env, name, |known| known.building(fingerprint)).await?;
+        let known = change(store, &*context.env, name, |known| known.building(fingerprint)).await?;
         let Some(building) = known.building.filter(|_| known.switching.is_none()) else {
             let message = format!("rebuilding {name}: a switch is under way; try again when it is done");
             return Err(Error::new(Kind::Conflict, message));
         };
-        tidy(store, &*setting.env, name).await?;
+        tidy(store, &*context.env, name).await?;
         let number = building.number;
         store.prepare(&name.generation(number)).await?;
         let (stop, told) = watch::channel(false);
         let (pulse, mut work) = (SharedPulse::default(), JoinSet::new());
-        let beside = WorkerContext { owner: format!("{} rebuilding", setting.owner), ..setting.clone() };
-        work.spawn(fold_beside(part.clone(), beside, number, pulse.clone(), told));
-        Ok(Self { part, setting, number, pulse, work, stop })
+        let beside = WorkerContext { owner: format!("{} rebuilding", context.owner), ..context.clone() };
+        work.spawn(fold_beside(projection.clone(), beside, number, pulse.clone(), told));
+        Ok(Self { projection, context, number, pulse, work, stop })
     }
 
     /// Returns the number of the generation that is being built.
@@ -123,7 +126,7 @@ impl<S: Store> Rebuild<S> {
         reason = "an estimate for people to read"
     )]
     pub async fn progress(&self) -> Result<Progress> {
-        let head = self.setting.store.heads().await?;
+        let head = self.context.store.heads().await?;
         let at = self.at().await?;
         let (total, left) = (Mark::default().distance(&head), at.distance(&head));
         let pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -142,8 +145,8 @@ impl<S: Store> Rebuild<S> {
 
     /// Waits until it has nearly caught up with the log.
     pub async fn built(&self) -> Result<()> {
-        let store = &self.setting.store;
-        let generation = self.part.collection().generation(self.number);
+        let store = &self.context.store;
+        let generation = self.projection.collection().generation(self.number);
         loop {
             let head = store.heads().await?;
             let mut at = self.at().await?;
@@ -167,9 +170,9 @@ impl<S: Store> Rebuild<S> {
     /// [built](Self::built): documents that are not folded yet would only count as moving.
     pub async fn difference(&self, samples: usize) -> Result<Difference> {
         let known = self.still_building().await?;
-        let name = self.part.collection();
+        let name = self.projection.collection();
         let (live, built) = (name.generation(known.live.number), name.generation(self.number));
-        compare(&self.setting.store, &live, &built, samples).await
+        compare(&self.context.store, &live, &built, samples).await
     }
 
     /// Makes the rebuild live. The documents that were live are kept for an
@@ -182,8 +185,8 @@ impl<S: Store> Rebuild<S> {
         // The switch folds the rest. Ending here releases the lease, so that the workers that fold
         // this generation once it is live need not wait.
         self.end().await;
-        switch(&self.part, &self.setting, self.number).await?;
-        tidy(&self.setting.store, &*self.setting.env, self.part.collection()).await
+        switch(&self.projection, &self.context, self.number).await?;
+        tidy(&self.context.store, &*self.context.env, self.projection.collection()).await
     }
 
     /// Builds it and makes it live, in one call. Returns the difference.
@@ -203,30 +206,30 @@ impl<S: Store> Rebuild<S> {
     /// Cancels the rebuild and deletes its documents.
     pub async fn cancel(mut self) -> Result<()> {
         self.end().await;
-        let WorkerContext { store, env, .. } = &self.setting;
+        let WorkerContext { store, env, .. } = &self.context;
         let number = self.number;
         let is_ours = move |known: &Generations| {
             known.building.as_ref().is_some_and(|building| building.number == number)
         };
-        let name = self.part.collection();
+        let name = self.projection.collection();
         change(store, &**env, name, |known| known.cancelled().filter(|_| is_ours(known))).await?;
         tidy(store, &**env, name).await
     }
 
     async fn at(&self) -> Result<Mark> {
-        let generation = self.part.collection().generation(self.number);
-        Ok(folded(&self.setting.store.checkpoint(&generation).await?.mark))
+        let generation = self.projection.collection().generation(self.number);
+        Ok(folded(&self.context.store.checkpoint(&generation).await?.mark))
     }
 
     async fn still_building(&self) -> Result<Generations> {
-        let name = self.part.collection();
-        let known = self.setting.store.generations(name).await?;
+        let name = self.projection.collection();
+        let known = self.context.store.generations(name).await?;
         if known.building.as_ref().is_some_and(|building| building.number == self.number) {
             return Ok(known);
         }
         let message = format!(
-            "rebuilding {name}: generation {} is not being built any more, as somebody switched, cancelled it or began \
-             another one; look at its status",
+            "rebuilding {name}: generation {} is no longer being built: it was switched, cancelled or \
+             replaced by another rebuild; check the status",
             self.number
         );
         Err(Error::new(Kind::Conflict, message))

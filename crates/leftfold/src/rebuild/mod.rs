@@ -53,8 +53,9 @@ pub(crate) async fn change<S: Documents>(
             Err(error) => return Err(error),
         };
         let Some(delay) = delays.next() else {
-            let message =
-                format!("changing the generations of {collection}: others keep changing them; try again");
+            let message = format!(
+                "changing the generations of {collection}: other writers keep changing them; try again"
+            );
             return Err(trouble.unwrap_or_else(|| Error::new(Kind::Conflict, message)));
         };
         sleep(delay).await;

@@ -13,26 +13,26 @@ use crate::store::Store;
 /// Rebuilds a projection whose documents were built by code of another version, and switches to the
 /// result.
 pub(crate) async fn rebuild_if_changed<S: Store>(
-    part: Arc<dyn ErasedProjection<S>>,
-    setting: WorkerContext<S>,
+    projection: Arc<dyn ErasedProjection<S>>,
+    context: WorkerContext<S>,
 ) {
     let patience =
         Backoff::default().first(Duration::from_secs(1)).most(Duration::from_mins(1)).without_limit();
-    for delay in patience.delays(setting.env.random()) {
+    for delay in patience.delays(context.env.random()) {
         let rebuilt = async {
-            let known = setting.store.generations(part.collection()).await?;
-            if !known.differs(part.fingerprint()) || known.is_outdated(part.fingerprint()) {
+            let known = context.store.generations(projection.collection()).await?;
+            if !known.differs(projection.fingerprint()) || known.is_outdated(projection.fingerprint()) {
                 return Ok(());
             }
-            tracing::info!(projection = %part.collection(), fingerprint = part.fingerprint(), "its code changed, rebuilding");
-            let rebuild = Rebuild::begin(part.clone(), setting.clone()).await?;
+            tracing::info!(projection = %projection.collection(), fingerprint = projection.fingerprint(), "code changed, rebuilding");
+            let rebuild = Rebuild::begin(projection.clone(), context.clone()).await?;
             rebuild.built().await?;
             rebuild.switch().await
         };
         match rebuilt.await {
             Ok(()) => return,
             Err(error) => {
-                tracing::warn!(projection = %part.collection(), %error, "rebuilding failed, will go on");
+                tracing::warn!(projection = %projection.collection(), %error, "rebuild failed, retrying");
             }
         }
         sleep(delay).await;

@@ -14,7 +14,7 @@ use crate::documents::{
 use crate::error::{Error, Kind, Result};
 use crate::fold::{Ended, ErasedProjection, SharedPulse, Work, WorkerContext, stopped};
 use crate::mark::Mark;
-use crate::planted::{Bug, planted};
+use crate::mutant;
 use crate::store::Store;
 
 /// The time to wait for a switch to a generation of another code version, before withdrawing it.
@@ -26,12 +26,12 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Code that was not `asked` to switch does not fold a generation of another version. It waits for
 /// other workers, and withdraws the switch if there are none.
 pub(super) async fn complete<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
     asked: bool,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<()> {
-    let (store, name) = (&setting.store, part.collection());
+    let (store, name) = (&context.store, projection.collection());
     let mut pause = Duration::from_millis(2);
     let begun = Instant::now();
     while !*stop.borrow() {
@@ -43,26 +43,21 @@ pub(super) async fn complete<S: Store>(
         if live != name.generation(known.live.number) {
             return Ok(());
         }
-        let is_frozen = frozen(&checkpoint.mark);
+        let mut frozen_for = frozen(&checkpoint.mark);
+        mutant!(SwitchUnfrozen => frozen_for = known.switching.as_ref().map(|switching| switching.ticket));
         match &known.switching {
-            None if is_frozen.is_none() => return Ok(()),
+            None if frozen_for.is_none() => return Ok(()),
             None => drop(store_frozen(store, &live, &checkpoint, None).await?),
-            Some(switching) if is_frozen == Some(switching.ticket) || planted(Bug::SwitchUnfrozen) => {
+            Some(switching) if frozen_for == Some(switching.ticket) => {
                 let to = folded(&checkpoint.mark);
                 let is_ours =
-                    known.version_of(switching.to).is_none_or(|made_by| made_by == part.fingerprint());
-                let caught_up = if planted(Bug::SwitchBehind) {
-                    true
-                } else if asked || is_ours {
-                    catch_up(part, setting, switching.to, &to, stop).await?
-                } else {
-                    let at = store.checkpoint(&name.generation(switching.to)).await?.mark;
-                    at.covers(&to)
-                };
+                    known.version_of(switching.to).is_none_or(|made_by| made_by == projection.fingerprint());
+                let caught_up =
+                    reached(projection, context, switching.to, &to, asked || is_ours, stop).await?;
                 if !caught_up && !asked && !is_ours && !*stop.borrow() {
                     if begun.elapsed() > GRACE {
                         let ticket = switching.ticket;
-                        change(store, &*setting.env, name, |known| known.withdrawn(ticket)).await?;
+                        change(store, &*context.env, name, |known| known.withdrawn(ticket)).await?;
                     }
                     sleep(Duration::from_millis(100)).await;
                     continue;
@@ -76,7 +71,7 @@ pub(super) async fn complete<S: Store>(
             Some(switching) => {
                 // If it is frozen for a later switch, this process has not heard of that switch
                 // yet.
-                if is_frozen.is_none_or(|other| other < switching.ticket) {
+                if frozen_for.is_none_or(|other| other < switching.ticket) {
                     store_frozen(store, &live, &checkpoint, Some(switching.ticket)).await?;
                 }
             }
@@ -93,11 +88,11 @@ pub(super) async fn complete<S: Store>(
 
 /// Completes the switch under way for a worker whose live generation is frozen.
 pub(crate) fn complete_switch<'a, S: Store>(
-    part: &'a Arc<dyn ErasedProjection<S>>,
+    projection: &'a Arc<dyn ErasedProjection<S>>,
     context: &'a WorkerContext<S>,
     stop: &'a mut watch::Receiver<bool>,
 ) -> Work<'a, Result<()>> {
-    Box::pin(complete(part, context, false, stop))
+    Box::pin(complete(projection, context, false, stop))
 }
 
 /// Freezes or thaws a checkpoint if it is unchanged since it was read. Returns whether it was.
@@ -115,24 +110,41 @@ async fn store_frozen<S: Documents>(
     }
 }
 
+/// Returns whether a generation has reached a mark, after folding it that far if this worker may.
+async fn reached<S: Store>(
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
+    number: u32,
+    to: &Mark,
+    may_fold: bool,
+    stop: &mut watch::Receiver<bool>,
+) -> Result<bool> {
+    mutant!(SwitchBehind => return Ok(true));
+    if may_fold {
+        return catch_up(projection, context, number, to, stop).await;
+    }
+    let generation = projection.collection().generation(number);
+    Ok(context.store.checkpoint(&generation).await?.mark.covers(to))
+}
+
 /// Folds a generation that is not live until it has reached a mark. Returns `false` if told to stop
 /// before.
 pub(super) async fn catch_up<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
     number: u32,
     to: &Mark,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<bool> {
     let (end, told) = watch::channel(false);
     let mut working = JoinSet::new();
-    let beside = WorkerContext { owner: format!("{} switching", setting.owner), ..setting.clone() };
-    working.spawn(fold_beside(part.clone(), beside, number, SharedPulse::default(), told));
+    let beside = WorkerContext { owner: format!("{} switching", context.owner), ..context.clone() };
+    working.spawn(fold_beside(projection.clone(), beside, number, SharedPulse::default(), told));
     let reached = async {
-        let generation = part.collection().generation(number);
-        let mut at = setting.store.checkpoint(&generation).await?.mark;
+        let generation = projection.collection().generation(number);
+        let mut at = context.store.checkpoint(&generation).await?.mark;
         while !at.covers(to) {
-            at = setting.store.advanced(&generation, &at).await?;
+            at = context.store.advanced(&generation, &at).await?;
         }
         Ok(())
     };
@@ -152,16 +164,16 @@ pub(super) async fn catch_up<S: Store>(
 /// Folds a generation that is not live, until it is deleted or a stop is requested. A generation
 /// that was live before may be frozen.
 pub(super) async fn fold_beside<S: Store>(
-    part: Arc<dyn ErasedProjection<S>>,
-    setting: WorkerContext<S>,
+    projection: Arc<dyn ErasedProjection<S>>,
+    context: WorkerContext<S>,
     number: u32,
     pulse: SharedPulse,
     stop: watch::Receiver<bool>,
 ) -> Result<()> {
-    let (store, name) = (setting.store.clone(), part.collection().clone());
+    let (store, name) = (context.store.clone(), projection.collection().clone());
     let generation = name.generation(number);
     loop {
-        let ended = part.fold(setting.clone(), number, false, pulse.clone(), stop.clone()).await?;
+        let ended = projection.fold(context.clone(), number, false, pulse.clone(), stop.clone()).await?;
         let checkpoint = store.checkpoint(&generation).await?;
         let known = store.generations(&name).await?;
         if ended == Ended::Stopped || !known.has(number) || known.live.number == number {
@@ -175,12 +187,12 @@ pub(super) async fn fold_beside<S: Store>(
 
 /// Switches to a generation, and waits until that is done.
 pub(super) async fn switch<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
     number: u32,
 ) -> Result<()> {
-    let (store, name) = (&setting.store, part.collection());
-    change(store, &*setting.env, name, |known| known.switching_to(number)).await?;
+    let (store, name) = (&context.store, projection.collection());
+    change(store, &*context.env, name, |known| known.switching_to(number)).await?;
     let (_running, mut stop) = watch::channel(false);
     let mut pause = Duration::from_millis(10);
     loop {
@@ -190,12 +202,12 @@ pub(super) async fn switch<S: Store>(
         }
         if known.switching.as_ref().is_none_or(|switching| switching.to != number) {
             let message = format!(
-                "switching {name} to generation {number}: another switch, or a cancellation, came in between; look at its \
-                 status, and begin again"
+                "switching {name} to generation {number}: another switch or a cancellation happened \
+                 meanwhile; check the status, and start again"
             );
             return Err(Error::new(Kind::Conflict, message));
         }
-        match complete(part, setting, true, &mut stop).await {
+        match complete(projection, context, true, &mut stop).await {
             Err(error) if !(error.is_transient() || error.is_unknown() || error.is_conflict()) => {
                 return Err(error);
             }
@@ -210,17 +222,17 @@ pub(super) async fn switch<S: Store>(
 
 /// Switches back to the generation that was kept.
 pub(crate) async fn undo<S: Store>(
-    part: &Arc<dyn ErasedProjection<S>>,
-    setting: &WorkerContext<S>,
+    projection: &Arc<dyn ErasedProjection<S>>,
+    context: &WorkerContext<S>,
 ) -> Result<()> {
-    let (store, name) = (&setting.store, part.collection());
+    let (store, name) = (&context.store, projection.collection());
     let (_running, mut stop) = watch::channel(false);
     let mut known = store.generations(name).await?;
     let kept = known.kept.as_ref().map(|kept| kept.number);
     if known.switching.as_ref().is_some_and(|switching| Some(switching.to) != kept) {
         // Another process has begun to switch to a rebuild, and may be dead. Complete that switch,
         // then undo it.
-        complete(part, setting, true, &mut stop).await?;
+        complete(projection, context, true, &mut stop).await?;
         known = store.generations(name).await?;
     }
     let Some(kept) = &known.kept else {
@@ -233,7 +245,7 @@ pub(crate) async fn undo<S: Store>(
     // frozen.
     let to = folded(&store.checkpoint(&name.generation(known.live.number)).await?.mark);
     if known.switching.is_none() {
-        catch_up(part, setting, kept.number, &to, &mut stop).await?;
+        catch_up(projection, context, kept.number, &to, &mut stop).await?;
     }
-    switch(part, setting, kept.number).await
+    switch(projection, context, kept.number).await
 }

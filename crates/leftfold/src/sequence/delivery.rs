@@ -78,7 +78,7 @@ impl IngestAnswer {
 pub enum Refusal {
     /// It is invalid, now and later.
     Invalid(Invalid),
-    /// There is no room to hold it. It must be delivered again.
+    /// A limit of held events or conflicts is reached. It must be delivered again.
     Full {
         /// The limit that is reached.
         bound: &'static str,
@@ -93,16 +93,15 @@ impl fmt::Display for Refusal {
             Self::Invalid(invalid) => invalid.fmt(f),
             Self::Full { bound, retry_after } => write!(
                 f,
-                "there is no room to hold it: {bound} is reached; deliver it again in {} seconds, look for what the \
-                 held events wait for, or raise the bound",
+                "the holding area is full: {bound} is at its limit; deliver it again in {} seconds, heal the gaps, \
+                 or raise the limit",
                 retry_after.as_secs()
             ),
         }
     }
 }
 
-/// The limits of held events. Beyond them, deliveries that would be held are refused until there is
-/// room.
+/// The limits of held events and conflicts. Beyond them, deliveries that would be held are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldingLimits {
     /// The number of events of one stream.

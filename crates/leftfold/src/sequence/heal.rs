@@ -4,7 +4,6 @@
 //! processes heal the same streams without duplicate requests. Resupplied events are ingested like
 //! every other delivery.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,85 +11,13 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::delivery::{Delivery, IngestAnswer, Policy, Refusal};
+use super::delivery::{Delivery, IngestAnswer, Refusal};
+use super::resupply::{MAX_REVISIONS, Missing, Resupply};
 use super::sequencer::Sequencer;
 use super::store::{DueGaps, Sequences, Settled, Settlement, StreamChange, StreamState, Totals, Waiting};
 use crate::backoff::Backoff;
 use crate::error::Result;
-use crate::event::{Event, Partition, Revision, StreamId};
-use crate::log::{Entry, Limit, Log};
-use crate::planted::{Bug, planted};
-
-/// Missing revisions of a stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// The stream.
-    pub stream: StreamId,
-    /// The revision before the first requested one.
-    pub after: Revision,
-    /// The last requested revision.
-    pub through: Revision,
-}
-
-/// A source of events that a feed has lost: another log, an endpoint, or a closure.
-///
-/// ```
-/// use leftfold::sequence::{Missing, Resupply, resupply};
-/// use leftfold::Delivery;
-///
-/// let from_the_origin = resupply(async |missing: Missing| -> leftfold::Result<Vec<Delivery>> {
-///     println!("revisions {} to {} of {}", missing.after.0 + 1, missing.through, missing.stream);
-///     Ok(Vec::new())
-/// });
-/// # fn check(_: impl Resupply) {}
-/// # check(from_the_origin);
-/// ```
-pub trait Resupply: Send + Sync + 'static {
-    /// Returns the missing events that it has, in any order; none if it has none. Additional events
-    /// do no harm.
-    fn resupply(&self, missing: Missing) -> impl Future<Output = Result<Vec<Delivery>>> + Send;
-}
-
-/// Creates a resupplier from a function.
-pub fn resupply<F, A>(ask: F) -> impl Resupply
-where
-    F: Fn(Missing) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<Vec<Delivery>>> + Send,
-{
-    struct Asked<F>(F);
-    impl<F, A> Resupply for Asked<F>
-    where
-        F: Fn(Missing) -> A + Send + Sync + 'static,
-        A: Future<Output = Result<Vec<Delivery>>> + Send,
-    {
-        fn resupply(&self, missing: Missing) -> impl Future<Output = Result<Vec<Delivery>>> + Send {
-            (self.0)(missing)
-        }
-    }
-    Asked(ask)
-}
-
-/// A resupplier that reads another log.
-#[derive(Clone, Debug)]
-pub struct FromLog<L>(pub L);
-
-impl<L: Log> Resupply for FromLog<L> {
-    async fn resupply(&self, missing: Missing) -> Result<Vec<Delivery>> {
-        let Missing { stream, after, through } = missing;
-        let events = self.0.read_stream(&stream, after, Limit { events: PIECE, ..Limit::default() }).await?;
-        let delivery = |(event, previous): (Event, Revision)| {
-            let Event { id, stream, revision, kind, time, data, metadata, .. } = event;
-            let entry = Arc::new(Entry { id, kind, time, data, metadata });
-            Delivery { stream, revision: Some(revision), previous: Some(previous), entry }
-        };
-        let before: Vec<_> = [after].into_iter().chain(events.iter().map(|event| event.revision)).collect();
-        let wanted = events.into_iter().zip(before).take_while(|(event, _)| event.revision <= through);
-        Ok(wanted.map(delivery).collect())
-    }
-}
-
-/// The maximum number of revisions per request.
-const PIECE: usize = 1_000;
+use crate::event::{Partition, Revision, StreamId};
 
 /// The settings of a healer.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +65,7 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow_and_update() {
             if let Err(error) = self.heal().await {
-                tracing::warn!(%error, "could not look for gaps; trying again");
+                tracing::warn!(%error, "healing gaps failed; trying again");
             }
             if let Ok(Err(_)) = timeout(self.healing.every, stop.wait_for(|stop| *stop)).await {
                 return;
@@ -155,18 +82,18 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
         let overdue =
             self.sequencer.store().overdue(DueGaps { since, now, end }, self.healing.streams).await?;
         let mut healed = 0;
-        for (stream, standing) in overdue {
-            healed += self.mend(stream, standing, now).await?;
+        for (stream, state) in overdue {
+            healed += self.mend(stream, state, now).await?;
         }
         Ok(healed)
     }
 
     /// Requests the missing events of a stream until it is complete, or no more arrive.
-    async fn mend(&self, stream: StreamId, mut standing: StreamState, now: Timestamp) -> Result<u64> {
+    async fn mend(&self, stream: StreamId, mut state: StreamState, now: Timestamp) -> Result<u64> {
         let mut healed = 0;
         loop {
-            let after = standing.after();
-            let Some(waiting) = standing.waiting.clone().filter(|waiting| waiting.events > 0) else {
+            let after = state.after();
+            let Some(waiting) = state.waiting.clone().filter(|waiting| waiting.events > 0) else {
                 return Ok(healed);
             };
             if waiting.until <= after {
@@ -174,48 +101,55 @@ impl<S: Sequences + Clone, R: Resupply> Healer<S, R> {
                 self.sequencer.release(&stream).await?;
                 return Ok(healed);
             }
-            let asked = Waiting {
+            let requested = Waiting {
                 ask_at: later(now, self.delay(waiting.asked)),
                 asked: waiting.asked.saturating_add(1),
                 ..waiting.clone()
             };
-            let Some(standing_now) = self.note(&stream, &standing, asked).await? else { return Ok(healed) };
-            standing = standing_now;
-            let through = Revision(waiting.until.0.min(after.0.saturating_add(PIECE as u64)));
-            let missing = Missing { stream: stream.clone(), after, through };
-            let trouble = match timeout(self.healing.patience, self.resupplier.resupply(missing)).await {
-                Ok(Ok(deliveries)) => {
-                    let deliveries: Vec<_> =
-                        deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect();
-                    let policy = if planted(Bug::HealTwice) { Policy::Arrival } else { Policy::Contiguous };
-                    let answers = self.sequencer.ingest_asked(policy, deliveries).await?;
-                    let new =
-                        answers.iter().filter(|answer| matches!(answer, IngestAnswer::Appended(_))).count();
-                    healed += new as u64;
+            let Some(noted) = self.note(&stream, &state, requested).await? else { return Ok(healed) };
+            state = noted;
+            let through = Revision(waiting.until.0.min(after.0.saturating_add(MAX_REVISIONS as u64)));
+            let trouble = match self.request(Missing { stream: stream.clone(), after, through }).await {
+                Err(trouble) => trouble,
+                Ok(deliveries) => {
+                    let answers = self.sequencer.ingest_resupplied(deliveries).await?;
+                    let appended = |answer: &&IngestAnswer| matches!(answer, IngestAnswer::Appended(_));
+                    healed += answers.iter().filter(appended).count() as u64;
                     let survey = self.sequencer.store().survey(vec![stream.clone()]).await?;
-                    let then = survey.streams.get(&stream).cloned().unwrap_or_default();
-                    if then.after() > after {
-                        standing = then;
+                    state = survey.streams.get(&stream).cloned().unwrap_or_default();
+                    if state.after() > after {
                         continue;
                     }
-                    standing = then;
-                    let refused = answers.iter().find_map(|answer| match answer {
+                    let invalid = answers.iter().find_map(|answer| match answer {
                         IngestAnswer::Refused(Refusal::Invalid(invalid)) => Some(invalid),
                         _ => None,
                     });
-                    match refused {
-                        Some(invalid) => format!("an event that was brought can't be accepted: {invalid}"),
-                        None => format!("revisions {} to {through} were not there", after.0 + 1),
+                    match invalid {
+                        Some(invalid) => format!("a resupplied event is invalid: {invalid}"),
+                        None => format!("the resupplier has no revisions {} to {through}", after.0 + 1),
                     }
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer for {} seconds", self.healing.patience.as_secs()),
             };
-            if let Some(waiting) = standing.waiting.clone() {
+            if let Some(waiting) = state.waiting.clone() {
                 let noted = Waiting { trouble: Some(trouble), ..waiting };
-                self.note(&stream, &standing, noted).await?;
+                self.note(&stream, &state, noted).await?;
             }
             return Ok(healed);
+        }
+    }
+
+    /// Requests missing events. The error is the reason why there is no answer.
+    async fn request(&self, missing: Missing) -> Result<Vec<Delivery>, String> {
+        let stream = missing.stream.clone();
+        match timeout(self.healing.patience, self.resupplier.resupply(missing)).await {
+            Ok(Ok(deliveries)) => {
+                Ok(deliveries.into_iter().filter(|delivery| delivery.stream == stream).collect())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => {
+                let seconds = self.healing.patience.as_secs();
+                Err(format!("the resupplier did not answer within {seconds} seconds"))
+            }
         }
     }
 

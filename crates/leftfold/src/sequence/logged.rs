@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::sequencer::Sequencer;
 use super::store::{Sequences, WantedEvents};
 use crate::error::Error;
-use crate::event::{Bookmark, Revision, StreamId};
+use crate::event::{Bookmark, Event, Revision, StreamId};
 use crate::log::Limit;
 
 /// The reason why an event is not in the log.
@@ -17,8 +17,8 @@ use crate::log::Limit;
 pub enum NotLogged {
     /// The event arrived, and waits for an earlier one.
     #[error(
-        "revision {revision} of {stream} is held: revision {waiting_for} has not come since {since}{}; wait, have the gap \
-         healed by a resupplier, or skip what does not exist",
+        "revision {revision} of {stream} is held: revision {waiting_for} is missing since {since}{}; wait, let a \
+         resupplier heal the gap, or skip revisions that do not exist",
         trouble.as_ref().map(|trouble| format!(" ({trouble})")).unwrap_or_default()
     )]
     Held {
@@ -34,7 +34,7 @@ pub enum NotLogged {
         trouble: Option<String>,
     },
     /// The event has not arrived, or its revision does not exist.
-    #[error("revision {revision} of {stream} is neither in the log nor held: it has not come")]
+    #[error("revision {revision} of {stream} is neither in the log nor held, because it has not arrived")]
     Unknown {
         /// Its stream.
         stream: StreamId,
@@ -88,9 +88,9 @@ impl<S: Sequences + Clone> Sequencer<S> {
         if let Some(event) = found.logged.first() {
             return Ok(event.bookmark());
         }
-        let standing = survey.streams.remove(stream).unwrap_or_default();
-        let waiting_for = Revision(standing.after().0.saturating_add(1));
-        let (stream, waiting) = (stream.clone(), standing.waiting);
+        let state = survey.streams.remove(stream).unwrap_or_default();
+        let waiting_for = Revision(state.after().0.saturating_add(1));
+        let (stream, waiting) = (stream.clone(), state.waiting);
         match (found.held.first(), waiting) {
             (Some(_), Some(waiting)) => Err(NotLogged::Held {
                 stream,
@@ -111,6 +111,6 @@ impl<S: Sequences + Clone> Sequencer<S> {
         let Some(before) = revision.0.checked_sub(1) else { return Ok(None) };
         let limit = Limit { events: 1, bytes: 0 };
         let found = self.store().read_stream(stream, Revision(before), limit).await?;
-        Ok(found.first().filter(|event| event.revision == revision).map(crate::Event::bookmark))
+        Ok(found.first().filter(|event| event.revision == revision).map(Event::bookmark))
     }
 }

@@ -2,6 +2,7 @@
 //! share.
 
 pub mod clock;
+mod delegate;
 mod memory;
 mod split;
 

@@ -15,9 +15,9 @@ pub struct BadJson {
 
 impl BadJson {
     /// Returns whether an error names the place and the reason.
-    pub fn is_told(&self, refusal: &str) -> bool {
+    pub fn is_described_by(&self, error: &str) -> bool {
         let place = if self.path.is_empty() { String::new() } else { format!("{}`: ", self.path) };
-        refusal.contains(&place) && refusal.contains(self.reason)
+        error.contains(&place) && error.contains(self.reason)
     }
 }
 
@@ -30,8 +30,8 @@ pub fn bad_json() -> Vec<BadJson> {
         ("the second half of a surrogate pair", r#"{"a":"\ude00 x"}"#, "a", "surrogate"),
         ("half a surrogate pair in a key", r#"{"\ud83d":1}"#, "", "surrogate"),
         ("depth", &deep, "", "recursion limit"),
-        ("a key twice", r#"{"a":{"b":1,"b":2}}"#, "a", "is there twice"),
-        ("a key twice, once escaped", r#"{"a":1,"\u0061":2}"#, "", "is there twice"),
+        ("a key twice", r#"{"a":{"b":1,"b":2}}"#, "a", "duplicate key"),
+        ("a key twice, once escaped", r#"{"a":1,"\u0061":2}"#, "", "duplicate key"),
         ("a number beyond all bounds", r#"{"a":[1,1e999]}"#, "a[1]", "out of range"),
         ("a negative number beyond all bounds", r#"{"a":-1e999}"#, "a", "out of range"),
         ("many digits", &digits, "a", "out of range"),

@@ -82,7 +82,7 @@ impl Shelf {
 pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Way) -> crate::Result<Shelf> {
     let folder = Folder::new(Arc::clone(projection))?;
     let mut shelf = Shelf::default();
-    let mut desk = FoldState::careful(Mark::default());
+    let mut state = FoldState::careful(Mark::default());
     for (number, batch) in events.chunks(way.batch).enumerate() {
         let so_far = number * way.batch + batch.len();
         let presented = match way.again {
@@ -91,9 +91,9 @@ pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Wa
             Again::FromTheStart => vec![batch, &events[..so_far]],
         };
         for batch in presented {
-            present(&folder, &mut desk, &mut shelf, batch);
+            present(&folder, &mut state, &mut shelf, batch);
             if way.restart {
-                desk = FoldState::careful(Mark::default());
+                state = FoldState::careful(Mark::default());
             }
         }
     }
@@ -102,30 +102,30 @@ pub(super) fn fold<P: Projection>(projection: &Arc<P>, events: &[Event], way: Wa
 
 fn present<P: Projection>(
     folder: &Folder<P>,
-    desk: &mut FoldState<P::Document>,
+    state: &mut FoldState<P::Document>,
     shelf: &mut Shelf,
     batch: &[Event],
 ) {
     let through = batch.last().map(|event| event.position).unwrap_or_default();
     let mut page = folder.route(Partition(0), LogPage { events: batch.to_vec(), through, more: false });
-    for id in folder.missing(desk, &page) {
+    for id in folder.missing(state, &page) {
         let slot = shelf.documents.get(&id).cloned().map_or_else(DocumentSlot::absent, DocumentSlot::loaded);
-        desk.documents.insert(id, slot);
+        state.documents.insert(id, slot);
     }
-    for id in folder.missing_streams(desk, &page, true) {
+    for id in folder.missing_streams(state, &page, true) {
         let slot = shelf.streams.get(&id).cloned().map_or_else(DocumentSlot::absent, DocumentSlot::loaded);
-        desk.streams.insert(id, slot);
+        state.streams.insert(id, slot);
     }
-    folder.apply(desk, &mut page, Portion::ALL, Timestamp::UNIX_EPOCH);
-    for id in desk.documents.lost() {
-        if let Some(slot) = desk.documents.touch(&id, 0) {
+    folder.apply(state, &mut page, Portion::ALL, Timestamp::UNIX_EPOCH);
+    for id in state.documents.lost() {
+        if let Some(slot) = state.documents.touch(&id, 0) {
             slot.park(1);
         }
     }
-    let documents = desk.documents.cut().unwrap_or_default();
-    let streams = desk.streams.cut().unwrap_or_default();
-    desk.documents.settle(documents.batch);
-    desk.streams.settle(streams.batch);
+    let documents = state.documents.cut().unwrap_or_default();
+    let streams = state.streams.cut().unwrap_or_default();
+    state.documents.settle(documents.batch);
+    state.streams.settle(streams.batch);
     shelf.documents.extend(documents.writes.into_iter().map(|write| (write.record.id.clone(), write.record)));
     shelf.streams.extend(streams.writes.into_iter().map(|write| (write.record.id.clone(), write.record)));
 }

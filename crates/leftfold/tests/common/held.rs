@@ -1,20 +1,12 @@
 //! A store whose calls can be held: a call that has its answer does not return until the test
 //! allows it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use leftfold::log::{Limit, LogPage};
-use leftfold::react::{
-    Depth, DocumentSource, DueTasks, FoundDocuments, Query, ReactionStore, Registered, Task, TaskChange,
-    TaskKey, WantedTasks,
-};
-use leftfold::{
-    DocumentId, Error, Event, Kind, Log, Mark, Memory, Partition, Position, Result, Revision, StreamId,
-};
+use leftfold::react::{DueTasks, ReactionStore, Task, TaskChange, TaskKey, WantedTasks};
+use leftfold::{Error, Kind, Log, Memory, Result, delegate};
 use tokio::sync::Notify;
 
 #[derive(Clone, Default)]
@@ -50,59 +42,17 @@ impl Held {
 }
 
 impl Log for Held {
-    fn partitions(&self) -> u16 {
-        self.memory.partitions()
-    }
-
-    async fn heads(&self) -> Result<Mark> {
-        self.memory.heads().await
-    }
-
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
-        self.memory.read(partition, after, limit).await
-    }
-
-    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
-        self.memory.read_stream(stream, after, limit).await
-    }
-
-    async fn grown(&self, beyond: &Mark) -> Result<()> {
-        self.memory.grown(beyond).await
-    }
+    delegate!(memory: Log);
 }
 
 impl ReactionStore for Held {
     type Feed = <Memory as ReactionStore>::Feed;
 
-    async fn prepare_reactions(&self, on: &[DocumentSource]) -> Result<()> {
-        self.memory.prepare_reactions(on).await
-    }
-
-    async fn time(&self) -> Result<Timestamp> {
-        self.memory.time().await
-    }
-
-    async fn current_documents(
-        &self,
-        on: &DocumentSource,
-        ids: Vec<DocumentId>,
-        bytes: usize,
-    ) -> Result<FoundDocuments> {
-        self.memory.current_documents(on, ids, bytes).await
-    }
-
-    async fn page_of_ids(
-        &self,
-        on: &DocumentSource,
-        after: Option<DocumentId>,
-        most: usize,
-    ) -> Result<Vec<DocumentId>> {
-        self.memory.page_of_ids(on, after, most).await
-    }
-
-    async fn follow(&self, on: Vec<DocumentSource>, from: Option<String>) -> Result<Self::Feed> {
-        self.memory.follow(on, from).await
-    }
+    delegate!(
+        memory: prepare_reactions, time, current_documents, page_of_ids, follow,
+        tasks_to_check, list_tasks, task_depths, registered, register, give_lease, living,
+        feed_place, put_feed_place, woken
+    );
 
     async fn load_tasks(&self, keys: Vec<TaskKey>) -> Result<Vec<Task>> {
         self.pass().await;
@@ -126,33 +76,9 @@ impl ReactionStore for Held {
         self.memory.due_tasks(wanted).await
     }
 
-    async fn tasks_to_check(&self, reactions: Vec<String>, most: usize) -> Result<DueTasks> {
-        self.memory.tasks_to_check(reactions, most).await
-    }
-
-    async fn list_tasks(&self, query: Query, after: Option<TaskKey>, most: usize) -> Result<Vec<Task>> {
-        self.memory.list_tasks(query, after, most).await
-    }
-
-    async fn task_depths(&self) -> Result<BTreeMap<String, Depth>> {
-        self.memory.task_depths().await
-    }
-
-    async fn registered(&self) -> Result<Vec<Registered>> {
-        self.memory.registered().await
-    }
-
-    async fn register(&self, seen: Option<u64>, reaction: Registered) -> Result<bool> {
-        self.memory.register(seen, reaction).await
-    }
-
     async fn take_lease(&self, name: &str, owner: &str, length: Duration) -> Result<Option<u64>> {
         self.pass().await;
         self.memory.take_lease(name, owner, length).await
-    }
-
-    async fn give_lease(&self, name: &str, owner: &str) -> Result<()> {
-        self.memory.give_lease(name, owner).await
     }
 
     async fn beat(&self, worker: &str, length: Duration) -> Result<()> {
@@ -160,24 +86,8 @@ impl ReactionStore for Held {
         self.memory.beat(worker, length).await
     }
 
-    async fn living(&self) -> Result<BTreeSet<String>> {
-        self.memory.living().await
-    }
-
-    async fn feed_place(&self, name: &str) -> Result<Option<String>> {
-        self.memory.feed_place(name).await
-    }
-
-    async fn put_feed_place(&self, name: &str, lease: u64, place: Option<String>) -> Result<bool> {
-        self.memory.put_feed_place(name, lease, place).await
-    }
-
     async fn wake(&self) -> Result<()> {
         self.hold(&self.holds_stirs).await;
         self.memory.wake().await
-    }
-
-    async fn woken(&self, since: u64, patience: Duration) -> Result<u64> {
-        self.memory.woken(since, patience).await
     }
 }

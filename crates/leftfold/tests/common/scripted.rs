@@ -11,16 +11,9 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use leftfold::documents::{
-    Checkpoint, Claim, Collection, Commit, CommitOutcome, DocumentCounts, Generations, Record,
-};
-use leftfold::log::{AppendError, Appended, Entry, Limit, LogPage};
-use leftfold::{
-    Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
-    Result, Revision, StreamId,
-};
+use leftfold::documents::{Checkpoint, Collection, Commit, CommitOutcome, Record};
+use leftfold::{Append, DocumentId, Documents, Error, Kind, Log, Memory, Result, delegate};
 
 /// The fault of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,38 +78,18 @@ impl Scripted {
 }
 
 impl Log for Scripted {
-    fn partitions(&self) -> u16 {
-        self.inner.partitions()
-    }
-    async fn heads(&self) -> Result<Mark> {
-        self.inner.heads().await
-    }
-    async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
-        self.inner.read(partition, after, limit).await
-    }
-    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
-        self.inner.read_stream(stream, after, limit).await
-    }
-    async fn grown(&self, beyond: &Mark) -> Result<()> {
-        self.inner.grown(beyond).await
-    }
+    delegate!(inner: Log);
 }
 
 impl Append for Scripted {
-    async fn append(
-        &self,
-        stream: StreamId,
-        expected: Expected,
-        entries: Vec<Entry>,
-    ) -> Result<Appended, AppendError> {
-        self.inner.append(stream, expected, entries).await
-    }
+    delegate!(inner: Append);
 }
 
 impl Documents for Scripted {
-    async fn prepare(&self, collection: &Collection) -> Result<()> {
-        self.inner.prepare(collection).await
-    }
+    delegate!(
+        inner: prepare, scan, parked, count, advanced, claim, release, generations,
+        put_generations, drop_generation
+    );
 
     async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
         self.reached(Call::Load).await;
@@ -139,45 +112,8 @@ impl Documents for Scripted {
         }
     }
 
-    async fn scan(
-        &self,
-        collection: &Collection,
-        after: Option<DocumentId>,
-        limit: usize,
-    ) -> Result<Vec<Record>> {
-        self.inner.scan(collection, after, limit).await
-    }
-    async fn parked(
-        &self,
-        collection: &Collection,
-        after: Option<DocumentId>,
-        limit: usize,
-    ) -> Result<Vec<Record>> {
-        self.inner.parked(collection, after, limit).await
-    }
-    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
-        self.inner.count(collection).await
-    }
     async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
         self.reached(Call::Checkpoint).await;
         self.inner.checkpoint(projection).await
-    }
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
-        self.inner.advanced(projection, from).await
-    }
-    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
-        self.inner.claim(projection, owner, lease).await
-    }
-    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
-        self.inner.release(projection, owner).await
-    }
-    async fn generations(&self, collection: &Collection) -> Result<Generations> {
-        self.inner.generations(collection).await
-    }
-    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
-        self.inner.put_generations(collection, seen, next).await
-    }
-    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
-        self.inner.drop_generation(generation).await
     }
 }

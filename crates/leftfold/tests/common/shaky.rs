@@ -7,13 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leftfold::documents::{
-    Checkpoint, Claim, Collection, Commit, CommitConflict, CommitOutcome, DocumentCounts, Generations, Record,
-};
-use leftfold::log::{AppendError, Appended, Entry, Limit, LogPage};
+use leftfold::documents::{Collection, Commit, CommitConflict, CommitOutcome, Record};
+use leftfold::log::{Limit, LogPage};
 use leftfold::{
-    Append, DocumentId, Documents, Error, Event, Expected, Kind, Log, Mark, Memory, Partition, Position,
-    Result, Revision, StreamId,
+    Append, DocumentId, Documents, Error, Kind, Log, Memory, Partition, Position, Result, delegate,
 };
 
 type Past = HashMap<(Collection, DocumentId), Option<Record>>;
@@ -108,39 +105,23 @@ impl leftfold::Env for Seeded {
 }
 
 impl Log for Shaky {
-    fn partitions(&self) -> u16 {
-        self.inner.partitions()
-    }
-    async fn heads(&self) -> Result<Mark> {
-        self.inner.heads().await
-    }
+    delegate!(inner: partitions, heads, read_stream, grown);
+
     async fn read(&self, partition: Partition, after: Position, limit: Limit) -> Result<LogPage> {
         self.fails()?;
         self.inner.read(partition, after, limit).await
     }
-    async fn read_stream(&self, stream: &StreamId, after: Revision, limit: Limit) -> Result<Vec<Event>> {
-        self.inner.read_stream(stream, after, limit).await
-    }
-    async fn grown(&self, beyond: &Mark) -> Result<()> {
-        self.inner.grown(beyond).await
-    }
 }
 
 impl Append for Shaky {
-    async fn append(
-        &self,
-        stream: StreamId,
-        expected: Expected,
-        entries: Vec<Entry>,
-    ) -> Result<Appended, AppendError> {
-        self.inner.append(stream, expected, entries).await
-    }
+    delegate!(inner: Append);
 }
 
 impl Documents for Shaky {
-    async fn prepare(&self, collection: &Collection) -> Result<()> {
-        self.inner.prepare(collection).await
-    }
+    delegate!(
+        inner: prepare, scan, parked, count, checkpoint, advanced, claim, release,
+        generations, put_generations, drop_generation
+    );
 
     async fn load(&self, collection: &Collection, ids: Vec<DocumentId>) -> Result<Vec<Record>> {
         self.fails()?;
@@ -188,46 +169,5 @@ impl Documents for Shaky {
             return Ok(self.unknown());
         }
         Ok(outcome)
-    }
-
-    async fn scan(
-        &self,
-        collection: &Collection,
-        after: Option<DocumentId>,
-        limit: usize,
-    ) -> Result<Vec<Record>> {
-        self.inner.scan(collection, after, limit).await
-    }
-    async fn parked(
-        &self,
-        collection: &Collection,
-        after: Option<DocumentId>,
-        limit: usize,
-    ) -> Result<Vec<Record>> {
-        self.inner.parked(collection, after, limit).await
-    }
-    async fn count(&self, collection: &Collection) -> Result<DocumentCounts> {
-        self.inner.count(collection).await
-    }
-    async fn checkpoint(&self, projection: &Collection) -> Result<Checkpoint> {
-        self.inner.checkpoint(projection).await
-    }
-    async fn advanced(&self, projection: &Collection, from: &Mark) -> Result<Mark> {
-        self.inner.advanced(projection, from).await
-    }
-    async fn claim(&self, projection: &Collection, owner: &str, lease: Duration) -> Result<Claim> {
-        self.inner.claim(projection, owner, lease).await
-    }
-    async fn release(&self, projection: &Collection, owner: &str) -> Result<()> {
-        self.inner.release(projection, owner).await
-    }
-    async fn generations(&self, collection: &Collection) -> Result<Generations> {
-        self.inner.generations(collection).await
-    }
-    async fn put_generations(&self, collection: &Collection, seen: u64, next: Generations) -> Result<bool> {
-        self.inner.put_generations(collection, seen, next).await
-    }
-    async fn drop_generation(&self, generation: &Collection) -> Result<()> {
-        self.inner.drop_generation(generation).await
     }
 }

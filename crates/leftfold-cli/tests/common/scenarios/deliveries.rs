@@ -43,7 +43,7 @@ pub(crate) async fn what_waits_is_listed_shown_and_skipped(place: &impl Place) {
     place.run(&["held", "show", "c"]).exits(1).says("no event of c is held");
     let get = ["get", "cart_details", "a", "--timeout", "0", "--at-least"];
     let held = place.run(&[&get[..], &["a@5"]].concat()).exits(1);
-    held.says("revision 5 of a is held: revision 2 has not come since");
+    held.says("revision 5 of a is held: revision 2 is missing since");
     place.run(&[&get[..], &["a@3"]].concat()).exits(1).says("neither in the log nor held");
     place.run(&[&get[..], &["a@one"]].concat()).exits(2).says("expected stream@revision");
     place.run(&["status"]).exits(0).says("3 events came early");

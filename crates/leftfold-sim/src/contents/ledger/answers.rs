@@ -1,16 +1,15 @@
-//! Checks of the responses to writers, at once and in the end.
+//! Checks of the responses to writers.
 
-use std::collections::BTreeMap;
-
-use leftfold::content::{
-    Amount, Counted, Current, FieldOperation, Operated, Operation, REMEMBERED, Version, WriteAnswer,
-};
+use leftfold::content::{Counted, Current, Operated, REMEMBERED, Version, WriteAnswer};
 use leftfold::{DocumentId, Error, Json, Kind};
 use serde_json::Value;
 
-use super::{Call, CallId, Ledger, Sometimes, State, Wanted, higher, shown};
+use super::calls::{Call, CallId, Wanted};
+use super::history::{higher, shown};
+use super::sometimes::Sometimes;
+use super::state::{Ledger, State};
 use crate::contents::naive;
-use crate::contents::writer::{Sheet, value};
+use crate::contents::sheet::{Sheet, value};
 
 impl State {
     /// Returns whether a document satisfied `is` at some time during a call.
@@ -43,32 +42,32 @@ impl Ledger {
         let mut wrong = Vec::new();
         let mut told = |is_wrong: bool, what: &str| {
             if is_wrong {
-                wrong.push(format!("I11: call {call} was told {answer:?} of {id}, {what}"));
+                wrong.push(format!("I11: the response to call {call} for {id} is {answer:?}, {what}"));
             }
         };
         let mut happened = None;
         match answer {
             WriteAnswer::Applied(version) => {
-                told(!has_written, "and did not write it");
-                told(Some(*version) != made, "which is not the version of that");
+                told(!has_written, "and the call did not write it");
+                told(Some(*version) != made, "which has the wrong version");
             }
             WriteAnswer::AlreadyApplied(version) => {
                 happened = Some(Sometimes::Already);
-                told(!state.was(call, id, |body| body == to.as_ref()), "which it was not");
-                told(is_certain && has_written, "and has written it");
-                told(Some(*version) != made, "which is not the version of that");
+                told(!state.was(call, id, |body| body == to.as_ref()), "which was never its content");
+                told(is_certain && has_written, "and the call wrote it");
+                told(Some(*version) != made, "which has the wrong version");
             }
             WriteAnswer::Conflict(found) => {
                 happened = Some(Sometimes::Conflict);
                 let is = found.as_ref().and_then(|found| value(&found.document));
-                told(!state.was(call, id, |body| body == is.as_ref()), "which it was not");
-                told(is == *to, "which is what it was to be");
-                told(is == *from, "which is what it was made from");
-                told(is_certain && has_written, "and has written it");
+                told(!state.was(call, id, |body| body == is.as_ref()), "which was never its content");
+                told(is == *to, "which is the new content");
+                told(is == *from, "which is the expected content");
+                told(is_certain && has_written, "and the call wrote it");
                 let found = found.as_ref().map(|found| found.version);
-                told(found != version(is.as_ref()), "which is not the version of that");
+                told(found != version(is.as_ref()), "which has the wrong version");
             }
-            WriteAnswer::Impossible(_) => told(true, "which any document could be"),
+            WriteAnswer::Impossible(_) => told(true, "which a write can't be"),
         }
         if let Some(happened) = happened {
             state.sometimes[happened as usize] += 1;
@@ -88,10 +87,10 @@ impl Ledger {
         let mut wrong = Vec::new();
         if !(of.is_misled && is.is_none() || state.was(call, id, |body| body == is.as_ref())) {
             let is = shown(is.as_ref());
-            wrong.push(format!("I11: call {call} was told that it made {id} {is}, which it was not"));
+            wrong.push(format!("I11: the response to call {call} is that {id} is {is}, which it never was"));
         }
         if is.is_some() && !of.wrote(id) {
-            wrong.push(format!("I11: call {call} was told that it changed {id}, and did not"));
+            wrong.push(format!("I11: the response to call {call} is that it changed {id}, and it did not"));
         }
         wrong
     }
@@ -107,10 +106,10 @@ impl Ledger {
         let is = found.and_then(|found| value(&found.document));
         let mut wrong = Vec::new();
         if !state.calls[call].is_misled && !state.was(call, id, |body| body == is.as_ref()) {
-            wrong.push(format!("I11: call {call} read {id} as {}, which it was not", shown(is.as_ref())));
+            wrong.push(format!("I11: call {call} read {id} as {}, which it never was", shown(is.as_ref())));
         }
         if found.map(|found| found.version) != version(is.as_ref()) {
-            wrong.push(format!("I11: call {call} read {id} with a version that is not its own"));
+            wrong.push(format!("I11: call {call} read {id} with the wrong version"));
         }
         wrong
     }
@@ -139,13 +138,13 @@ impl Ledger {
                 (state.was(call, id, is_impossible), Some(Sometimes::Impossible))
             }
         };
-        let told = format!("I11: call {call} was told {answer:?} of operation {number} on {id}");
+        let told = format!("I11: the response to operation {number} of call {call} on {id} is {answer:?}");
         let mut wrong = Vec::new();
         if !is_true {
-            wrong.push(format!("{told}, which is not so"));
+            wrong.push(format!("{told}, which is false"));
         }
         if *answer != Operated::Applied && of.doubts == 0 && has_applied {
-            wrong.push(format!("{told}, and has applied it"));
+            wrong.push(format!("{told}, and the call applied it"));
         }
         let known = (id.clone(), number);
         if matches!(answer, Operated::Applied | Operated::AlreadyApplied) {
@@ -167,38 +166,13 @@ impl Ledger {
         let is_refused = error.kind() == Kind::Invalid;
         let is_overtaken = error.is_conflict() && changes > of.began;
         if of.is_calm && !is_refused && !is_overtaken {
-            wrong.push(format!("I10: call {call} failed, and nothing goes wrong: {error}"));
+            wrong.push(format!("I10: call {call} failed without faults: {error}"));
         }
         if error.is_unknown() && of.doubts == 0 && of.effects.is_empty() {
-            wrong.push(format!("I11: call {call} was told that it can't be told, and it can: {error}"));
+            wrong.push(format!("I11: call {call} failed as unknown, and its outcome is known: {error}"));
         }
         if is_refused && of.doubts == 0 && !of.effects.is_empty() {
-            wrong.push(format!("I11: call {call} was refused, and has changed something: {error}"));
-        }
-        wrong
-    }
-
-    /// Returns the violations in the final state, which has these documents.
-    pub(in crate::contents) fn finally(
-        &self,
-        kept: &DocumentId,
-        stored: &[(DocumentId, Json)],
-    ) -> Vec<String> {
-        let state = self.state();
-        let mut wrong: Vec<_> =
-            state.calls.iter().enumerate().filter_map(|(call, of)| of.denied(call)).collect();
-        let truth: BTreeMap<_, _> = stored.iter().map(|(id, body)| (id, naive::parsed(body))).collect();
-        for (id, history) in &state.documents {
-            let is = truth.get(id).and_then(Option::as_ref);
-            if is != history.body() {
-                let (is, was) = (shown(is), shown(history.body()));
-                wrong.push(format!("I14: {id} is {is} in the end, and was made {was}"));
-            }
-        }
-        let sheet = truth.get(kept).cloned().flatten().and_then(|is| serde_json::from_value(is).ok());
-        match sheet {
-            Some(sheet) => wrong.extend(state.counts(kept, &sheet)),
-            None => wrong.push(format!("I14: {kept} is not there in the end, and nobody deleted it")),
+            wrong.push(format!("I11: call {call} was rejected, and changed something: {error}"));
         }
         wrong
     }
@@ -207,58 +181,11 @@ impl Ledger {
 impl Call {
     /// Returns a violation if the call has changed something although its error means that nothing
     /// was written.
-    fn denied(&self, call: CallId) -> Option<String> {
+    pub(super) fn denied(&self, call: CallId) -> Option<String> {
         let kind = self.failed.filter(|kind| matches!(kind, Kind::Unavailable | Kind::Conflict))?;
         let (id, _) = self.effects.first()?;
-        Some(format!("I11: call {call} failed as {kind:?}, which is to write nothing, and has changed {id}"))
-    }
-}
-
-/// Returns the amount that an operation adds to the count.
-fn amount(operation: &Operation) -> Option<i64> {
-    operation.steps().find_map(|(path, step)| match (path, step) {
-        ("count", FieldOperation::Increment(Amount::Whole(amount))) => Some(*amount),
-        _ => None,
-    })
-}
-
-impl State {
-    /// Checks a document that is never deleted and whose lists never shrink. It must contain every
-    /// change exactly as often as the responses say.
-    fn counts(&self, kept: &DocumentId, sheet: &Sheet) -> Vec<String> {
-        let (mut amounts, mut wrong) = (BTreeMap::new(), Vec::new());
-        for wanted in self.calls.iter().flat_map(|call| &call.wanted) {
-            if let Wanted::Operate { id, operation } = wanted
-                && id == kept
-                && let Some(amount) = amount(operation)
-            {
-                amounts.insert(operation.id().get(), amount);
-            }
-        }
-        let mut pushed = sheet.pushed.clone();
-        pushed.sort_unstable();
-        if let Some([twice, ..]) = pushed.windows(2).find(|pair| pair[0] == pair[1]) {
-            wrong.push(format!("I15: operation {twice} is in {kept} twice"));
-        }
-        let sum: i64 = pushed.iter().filter_map(|number| amounts.get(number)).sum();
-        if sum != sheet.count {
-            wrong.push(format!("I15: {kept} counts {}, and its operations come to {sum}", sheet.count));
-        }
-        for (id, number) in self.calls.iter().flat_map(|call| &call.known) {
-            if id == kept && amounts.contains_key(number) && pushed.binary_search(number).is_err() {
-                wrong.push(format!("I15: operation {number} is not in {kept}, and was said to be applied"));
-            }
-        }
-        for (call, of) in self.calls.iter().enumerate() {
-            let Some(mark) = &of.mark else { continue };
-            let wrote = of.effects.iter().filter(|(id, _)| id == kept).count();
-            let times = sheet.marks.iter().filter(|one| *one == mark).count();
-            if wrote != times {
-                wrong.push(format!(
-                    "I14: call {call} changed {kept} {wrote} times, and is in it {times} times"
-                ));
-            }
-        }
-        wrong
+        Some(format!(
+            "I11: call {call} failed as {kind:?}, which means that nothing was written, and it changed {id}"
+        ))
     }
 }

@@ -2,110 +2,42 @@
 
 use std::time::Duration;
 
-use leftfold::DocumentId;
 use leftfold::react::{Ended, State as Is, Suspicion, Task};
 use tokio::time::Instant;
 
-use super::{Sometimes, State, Wrote};
+use super::nodes::{Node, name_of};
+use super::sometimes::Sometimes;
+use super::state::State;
+use super::tasks::Wrote;
 
 /// The number of times a task may be lost before it runs alone. `EXCUSES` is the number of excused
 /// losses.
 const LEVELS: u32 = 3;
 const EXCUSES: u8 = 3;
 
-/// Returns the node that has claimed a task. Workers append a number to its name.
-pub(super) fn node_of(task: &Task) -> Option<&str> {
-    Some(name_of(task.owner.as_deref()?))
-}
-
-/// Returns the node's name from a worker's name.
-pub(super) fn name_of(worker: &str) -> &str {
-    worker.rsplit_once('-').map_or(worker, |(name, _)| name)
-}
-
-/// Returns whether a lost claim counts as an attempt.
-fn is_counted(before: &Task, after: &Task) -> bool {
-    before.state == Is::Running && after.attempts > 0 && after.attempts == before.attempts
-}
-
 impl State {
-    pub(super) fn trouble(&mut self, name: &str, most: Duration, weight: u32) {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.troubles.push((Instant::now() + most, weight));
-        }
-    }
-
-    /// Returns whether a document ever had this value.
-    pub(super) fn was(&self, id: &DocumentId, watched: &str) -> bool {
-        let states = self.documents.get(id).into_iter().flatten();
-        states
-            .filter_map(|(_, document)| document.as_ref()?.get("value"))
-            .any(|value| format!("{value}") == watched)
-    }
-
-    /// Checks a change of an existing task.
-    pub(super) fn changed(
-        &mut self,
-        wrong: &mut Vec<String>,
-        before: &Task,
-        after: &Task,
-        by: &str,
-        how: Wrote,
-    ) {
-        let what = format!("{}/{}", before.key.reaction, before.key.document);
-        let is_claimed = |task: &Task| matches!(task.state, Is::Running | Is::Changed);
-        if after.epoch < before.epoch || after.generation < before.generation {
-            wrong.push(format!("I12: {what} went back"));
-        }
-        if is_claimed(before) && !is_claimed(after) {
-            return self.ended(wrong, before, after, by, how);
-        }
-        if after.epoch > before.epoch {
-            return self.claimed(wrong, before, after, by);
-        }
-        if after.suspicion < before.suspicion {
-            self.sometimes[Sometimes::Acquitted as usize] += 1;
-        }
-        let code = self.nodes.get(by).map_or(0, |node| node.code);
-        let known = self.tasks.entry(before.key.clone()).or_default();
-        if is_claimed(after) && after.due != before.due {
-            known.renewed = Some(Instant::now());
-        }
-        if after.generation > before.generation {
-            known.needs.insert(after.generation, code);
-            if known.done.contains(&after.generation) {
-                wrong.push(format!("I5: the generation {} of {what} is used again", after.generation));
-            }
-        } else if by == "operator" || before.state == Is::Failed && after.state == Is::Pending {
-            *known.retried.entry(after.generation).or_default() += 1;
-            self.sometimes[Sometimes::ByHand as usize] += 1;
-        } else if after.state == Is::Done && before.state != Is::Done {
-            wrong.push(format!("I12: {what} is done without a run"));
-        }
-    }
-
     /// Checks a claim of a task.
-    fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
+    pub(super) fn claimed(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str) {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let offered = self.offered.get(&(by.to_owned(), before.key.clone())).copied();
         let holdup = self.holdups.get(&before.key.reaction).cloned().unwrap_or_default();
         if let Some(offered) = offered {
             if holdup.paused.is_some_and(|paused| offered > paused) {
-                wrong.push(format!("I13: {what} was claimed though it is paused"));
+                wrong.push(format!("I13: {what} was claimed although it is paused"));
             }
             // A node knows the store's time to a tenth of a second.
             let is_held_up = |(from, until)| offered > from && offered + Duration::from_millis(100) < until;
             if holdup.throttled.is_some_and(is_held_up) {
-                wrong.push(format!("I13: {what} was claimed though it is held up"));
+                wrong.push(format!("I13: {what} was claimed although it is throttled"));
             }
         } else {
-            wrong.push(format!("I13: {what} was claimed, and was not due"));
+            wrong.push(format!("I13: {what} was claimed although it was not due"));
         }
         let code = self.nodes.get(by).map_or(0, |node| node.code);
         let generation = before.generation;
         let attempts = self.attempts;
         if before.state != Is::Pending {
-            wrong.push(format!("I12: {what} was claimed, and {:?} has it", before.owner));
+            wrong.push(format!("I12: {what} was claimed although {:?} has its claim", before.owner));
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
         let needs = known.needs.get(&generation).copied().unwrap_or(0);
@@ -136,7 +68,7 @@ impl State {
         let silent = renewed.and_then(|renewed| renewed.checked_sub(self.visibility));
         if !node.is_gone() && node.troubles_since(silent) < 2 {
             let (owner, epoch) = (node_of(before).unwrap_or_default(), before.epoch);
-            wrong.push(format!("I12: {owner} is well, and lost claim {epoch} of {what}"));
+            wrong.push(format!("I12: {owner} met no faults, and lost claim {epoch} of {what}"));
         }
     }
 
@@ -149,9 +81,9 @@ impl State {
         }
         let owner = node_of(before).unwrap_or_default();
         let claim = (before.key.clone(), before.epoch);
-        let is_gone = self.nodes.get(owner).is_none_or(super::Node::is_gone);
+        let is_gone = self.nodes.get(owner).is_none_or(Node::is_gone);
         if counts && is_gone && before.excused < EXCUSES && self.company.contains(&claim) {
-            wrong.push(format!("I14: {what} was lost beside others, and that counts as an attempt"));
+            wrong.push(format!("I14: {what} was lost together with others, and that counts as an attempt"));
         }
         let was_alone = before.suspicion == Suspicion::Alone && before.state == Is::Running;
         if was_alone && !counts && after.excused == before.excused {
@@ -166,7 +98,7 @@ impl State {
                 renewed.is_some_and(|renewed| *since <= renewed + self.visibility) && *until > Instant::now()
             };
             if self.alive.get(owner).is_some_and(was_alive) {
-                wrong.push(format!("I14: {owner} said that it is alive, and {what} is suspected"));
+                wrong.push(format!("I14: {owner} sent heartbeats, and {what} is suspected"));
             }
         }
         let known = self.tasks.entry(before.key.clone()).or_default();
@@ -181,7 +113,14 @@ impl State {
     }
 
     /// Checks the end of a claim.
-    fn ended(&mut self, wrong: &mut Vec<String>, before: &Task, after: &Task, by: &str, how: Wrote) {
+    pub(super) fn ended(
+        &mut self,
+        wrong: &mut Vec<String>,
+        before: &Task,
+        after: &Task,
+        by: &str,
+        how: Wrote,
+    ) {
         let what = format!("{}/{}", before.key.reaction, before.key.document);
         let new = after.history.last().filter(|_| after.history.len() > before.history.len());
         let outcome = new.map(|run| run.outcome);
@@ -193,7 +132,7 @@ impl State {
             self.lost(wrong, before, after, counts, &what);
         } else if node_of(before) != Some(by) {
             wrong.push(format!(
-                "I12: {by} ended claim {} of {what}, which {:?} has",
+                "I12: {by} ended claim {} of {what}, which belongs to {:?}",
                 before.epoch, before.owner
             ));
         }
@@ -206,11 +145,12 @@ impl State {
         match outcome {
             Some(Ended::Done) => {
                 if !known.succeeded.contains(&epoch) {
-                    wrong
-                        .push(format!("I12: claim {epoch} of {what} is done, and its handler never said so"));
+                    wrong.push(format!(
+                        "I12: claim {epoch} of {what} is done, and its handler did not succeed"
+                    ));
                 }
                 if is_booked && how == Wrote::Alone {
-                    wrong.push(format!("I4: claim {epoch} of {what} is done, and nothing was booked"));
+                    wrong.push(format!("I4: claim {epoch} of {what} is done, and has no effect"));
                 }
                 known.done.insert(generation);
             }
@@ -231,7 +171,7 @@ impl State {
             let forgiven = known.forgiven.get(&generation).copied().unwrap_or(0);
             if claims < attempts + forgiven {
                 wrong.push(format!(
-                    "I12: {what} was given up after {claims} claims, of which {forgiven} do not count"
+                    "I12: {what} was given up after {claims} claims, and {forgiven} of them do not count"
                 ));
             }
             counted = Some(Sometimes::Failed);
@@ -245,4 +185,14 @@ impl State {
         }
         known.running = None;
     }
+}
+
+/// Returns the node that has claimed a task. Workers append a number to its name.
+pub(super) fn node_of(task: &Task) -> Option<&str> {
+    Some(name_of(task.owner.as_deref()?))
+}
+
+/// Returns whether a lost claim counts as an attempt.
+fn is_counted(before: &Task, after: &Task) -> bool {
+    before.state == Is::Running && after.attempts > 0 && after.attempts == before.attempts
 }

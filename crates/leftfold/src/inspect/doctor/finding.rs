@@ -61,7 +61,7 @@ impl Finding {
     /// semicolon.
     pub fn failed(area: Area, subject: impl Into<String>, error: &impl fmt::Display) -> Self {
         let said = error.to_string();
-        let (found, advice) = said.rsplit_once("; ").unwrap_or((&said, "mend that, and look again"));
+        let (found, advice) = said.rsplit_once("; ").unwrap_or((&said, "fix that, and run the doctor again"));
         Self::wrong(area, subject, found, advice)
     }
 }

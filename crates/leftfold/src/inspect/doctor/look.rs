@@ -34,7 +34,7 @@ pub(crate) async fn look_over<S: Store + Sequences + Examine>(
     }
     match Sequencer::new(store.clone()).status().await {
         Ok(status) => findings.extend(judge::sequence(&status, env.now())),
-        Err(error) => findings.push(Finding::failed(Area::Sequence, "what waits", &error)),
+        Err(error) => findings.push(Finding::failed(Area::Sequence, "held events", &error)),
     }
     Ok(findings)
 }

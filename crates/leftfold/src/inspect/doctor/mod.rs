@@ -39,7 +39,7 @@ use crate::error::Result;
 
 /// A store that the doctor can examine.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can't be looked over by the doctor",
+    message = "the doctor can't examine `{Self}`",
     label = "implement `leftfold::inspect::doctor::Examine` for it"
 )]
 pub trait Examine: Send + Sync {

@@ -1,10 +1,18 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::event::{EventKind, Partition, Position};
+use crate::event::{Event, EventId, EventKind, Partition, Position, Revision, StreamId};
 use crate::json::Json;
-use crate::log::Limit;
+use crate::log::{Entry, Limit};
+use crate::sequence::store::{
+    Conflict, ConflictReason, Held, HeldPage, StreamChange, StreamState, Totals, Waiting,
+};
+use crate::sequence::{Delivery, HoldingLimits, IngestAnswer, Policy, Refusal};
 
 fn stream() -> StreamId {
     StreamId::new("s").unwrap()
@@ -52,15 +60,15 @@ impl Model {
     fn known(&mut self, deliveries: &[Delivery]) -> Known {
         self.versions += 1;
         let last = self.log.last().map_or(Revision(0), |event| event.revision);
-        let standing = StreamState { last, waiting: self.waiting.clone() };
+        let state = StreamState { last, waiting: self.waiting.clone() };
         let lowest = deliveries.iter().filter_map(|delivery| delivery.revision).min();
         let held =
             |waiting: &Waiting| waiting.events > 0 && lowest.is_none_or(|lowest| lowest <= waiting.first);
-        let mut room = Limit { events: self.page, bytes: usize::MAX };
-        let page = standing.waiting.as_ref().filter(|waiting| held(waiting));
-        let page = page.map(|_| HeldPage::cut(self.held.values().cloned(), &mut room));
+        let mut limit = Limit { events: self.page, bytes: usize::MAX };
+        let page = state.waiting.as_ref().filter(|waiting| held(waiting));
+        let page = page.map(|_| HeldPage::cut(self.held.values().cloned(), &mut limit));
         Known {
-            standing,
+            state,
             logged: self.log.iter().map(|event| (event.revision, event.clone())).collect(),
             held: self.held.clone().into_iter().collect(),
             page,
@@ -77,9 +85,9 @@ impl Model {
             bytes: self.held.values().map(Held::bytes).sum(),
             conflicts: self.conflicts.len() as u64,
         };
-        let mut room = Room::new(self.limits, 1, kept);
+        let mut capacity = Capacity::new(self.limits, 1, kept);
         let numbered = deliveries.into_iter().enumerate().collect();
-        let judged = judge(&stream(), self.policy, known, numbered, &mut room, Timestamp::UNIX_EPOCH);
+        let judged = judge(&stream(), self.policy, known, numbered, &mut capacity, Timestamp::UNIX_EPOCH);
         if let Some(step) = judged.step {
             self.apply(step);
         }

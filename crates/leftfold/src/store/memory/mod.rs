@@ -89,11 +89,11 @@ impl Memory {
 
 impl Examine for Memory {
     async fn examine(&self) -> Result<Vec<Finding>> {
-        let advice = "that is right for tests; for all else open a file or a database";
+        let advice = "use it for tests only; otherwise open a file or a database";
         let mut findings = vec![Finding::notice(
             Area::Store,
             "memory",
-            "it is in memory, and gone when the process ends",
+            "the data is in memory and is lost when the process ends",
             advice,
         )];
         findings.extend(doctor::reactions(self).await);

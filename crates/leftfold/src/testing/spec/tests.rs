@@ -246,7 +246,7 @@ fn failures_are_shown_where_none_was_expected_and_missed_where_one_was() {
 
 #[test]
 fn what_can_not_be_given_is_named() {
-    assert_snapshot!(message(|| spec(Balances).given("a", [5])), @r#"invalid event "": expected an enum variant or a struct, whose name becomes the type"#);
+    assert_snapshot!(message(|| spec(Balances).given("a", [5])), @r#"invalid event "": expected an enum variant or a struct; its name becomes the type"#);
     assert_snapshot!(message(|| spec(Balances).given("", [Closed])), @r#"invalid stream id "": expected 1 to 255 bytes of text without control characters; it is empty"#);
     assert_snapshot!(message(|| spec(Balances).at("yesterday")), @"yesterday is no time such as 2026-03-01T09:30:00Z: failed to parse four digit integer as year: invalid digit, expected 0-9 but got y");
 }

@@ -35,8 +35,8 @@ pub fn clock(ours: Timestamp, theirs: Timestamp) -> Finding {
     }
     let which = if apart.is_negative() { "behind" } else { "ahead of" };
     let found = format!("this machine's clock is {} {which} the store's", span(by));
-    let advice = "have both synchronized (NTP); nothing gets wrong by it, but times in events, filters with $now, and how \
-                  long something waits do";
+    let advice = "synchronize both (NTP); documents stay correct, but times in events, filters with $now, \
+        and waiting times are off";
     if by < WRONG_SKEW {
         Finding::warning(Area::Clock, subject, found, advice)
     } else {
@@ -54,7 +54,7 @@ pub(super) fn newest(newest: Option<Timestamp>, now: Timestamp) -> Finding {
             Area::Clock,
             subject,
             format!("its time is {} in the future", span(ahead)),
-            "check the clocks of this machine and of those who append: read models that look at times are misled",
+            "check the clocks of this machine and of the producers: read models that use times are misled",
         ),
         _ => {
             let ago = span(ahead.unsigned_abs());
@@ -90,21 +90,21 @@ pub(super) fn projection(status: &ProjectionStatus, hands: Hands, building: Opti
     };
     if hands == Hands::Failing {
         let error = status.tally.last_error.as_deref().unwrap_or("it is not known why");
-        let advice = "it is tried again by itself; mend what is said there".to_owned();
+        let advice = "it is retried automatically; fix the cause in the message".to_owned();
         say(Finding::wrong, format!("folding fails: {error}"), advice);
     }
     if hands == Hands::Nobody && status.lag > 0 {
-        let found = format!("{} not folded, and nobody works on it", events(status.lag));
-        say(Finding::wrong, found, "start `leftfold serve`, or the program that folds it".to_owned());
+        let found = format!("{} not folded, and no worker runs", events(status.lag));
+        say(Finding::wrong, found, "start `leftfold serve`, or the process that folds it".to_owned());
     }
     if hands == Hands::Stuck {
-        let found = format!("{} behind, and it did not move while it was looked at", events(status.lag));
-        let advice = "look at the log of the process that folds it; one slow event may hold it up".to_owned();
+        let found = format!("{} behind, and it did not advance during the check", events(status.lag));
+        let advice = "read the log of the process that folds it; one slow event may block it".to_owned();
         say(Finding::warning, found, advice);
     }
     if hands == Hands::Somebody && status.lag > BEHIND {
         let advice =
-            "wait; if it does not get less, look at `leftfold status` and at the worker's log".to_owned();
+            "wait; if the lag does not shrink, check `leftfold status` and the worker's log".to_owned();
         say(Finding::notice, format!("{} behind, and being folded", events(status.lag)), advice);
     }
     if status.parked_documents + status.parked_streams > 0 {
@@ -115,33 +115,33 @@ pub(super) fn projection(status: &ProjectionStatus, hands: Hands, building: Opti
             _ => format!("{} and {}", number(documents, "document"), number(streams, "stream")),
         };
         let are = if documents + streams == 1 { "is" } else { "are" };
-        let found = format!("{what} {are} parked, as an event could not be folded");
+        let found = format!("{what} {are} parked because an event could not be folded");
         let advice = format!(
-            "see why with `leftfold parked list {name}`, mend the code, and run `leftfold parked retry {name}`"
+            "run `leftfold parked list {name}` for the reasons, fix the code, and run `leftfold parked \
+             retry {name}`"
         );
         say(Finding::wrong, found, advice);
     }
     if status.generations.is_outdated(&status.version) {
-        let found = "newer code has rebuilt it, so the code that is here stands by".to_owned();
+        let found = "newer code has rebuilt it, so this code stands by".to_owned();
         let advice = format!("run the newer code, or go back with `leftfold undo {name}`");
         say(Finding::warning, found, advice);
     } else if status.rebuild_needed {
-        let found = "its documents were made by other code than there is now".to_owned();
-        let advice = format!(
-            "see what would change with `leftfold rebuild {name} --dry-run`, and run it without that"
-        );
+        let found = "its documents were built by other code than the current".to_owned();
+        let advice =
+            format!("run `leftfold rebuild {name} --dry-run` to see the changes, then without `--dry-run`");
         say(Finding::warning, found, advice);
     }
     if status.generations.switching.is_some() && !matches!(hands, Hands::Somebody | Hands::Stuck) {
-        let found = "a switch to another generation was begun, and nobody ends it".to_owned();
+        let found = "a switch to another generation has begun, and no worker completes it".to_owned();
         let advice =
-            format!("start a worker, which does, or give it up with `leftfold rebuild {name} --cancel`");
+            format!("start a worker to complete it, or cancel it with `leftfold rebuild {name} --cancel`");
         say(Finding::wrong, found, advice);
     }
     if building == Some(Hands::Nobody) && status.generations.switching.is_none() {
-        let found = "a rebuild was begun, and nobody goes on with it".to_owned();
+        let found = "a rebuild has begun, and no process continues it".to_owned();
         let advice = format!(
-            "go on with `leftfold rebuild {name}`, or give it up with `leftfold rebuild {name} --cancel`"
+            "continue with `leftfold rebuild {name}`, or cancel it with `leftfold rebuild {name} --cancel`"
         );
         say(Finding::notice, found, advice);
     }
@@ -159,7 +159,7 @@ pub(super) fn projection(status: &ProjectionStatus, hands: Hands, building: Opti
 /// Reports a projection that has never run on this store.
 pub(super) fn never_run(name: &str) -> Finding {
     let advice =
-        "start `leftfold serve`, or the program that folds it; or check that this is the right store";
+        "start `leftfold serve`, or the process that folds it; or check that this is the right store";
     Finding::notice(Area::Projections, name, "it has never run on this store", advice)
 }
 
@@ -175,14 +175,15 @@ pub(super) fn sequence(status: &sequence::SequencerStatus, now: Timestamp) -> Ve
     findings.push(undecided(
         "conflicts",
         status.conflicts,
-        format!("{} contradict what is in the log, and nobody has decided", events(status.conflicts)),
-        "see `leftfold conflicts list`, then `conflicts keep` or `discard` each",
+        format!("{} contradict the log and are undecided", events(status.conflicts)),
+        "run `leftfold conflicts list`, then `conflicts keep` or `conflicts discard` for each",
     ));
     findings.push(undecided(
         "rejected",
         status.rejected,
         format!("{} could not be read as events", number(status.rejected, "message")),
-        "see `leftfold rejected list`, mend the source or its mapping, then `rejected resubmit` or `forget` each",
+        "run `leftfold rejected list`, fix the source or its mapping, then `rejected resubmit` or `rejected \
+         forget` for each",
     ));
     findings
 }
@@ -190,12 +191,12 @@ pub(super) fn sequence(status: &sequence::SequencerStatus, now: Timestamp) -> Ve
 fn held(status: &sequence::SequencerStatus, now: Timestamp) -> Finding {
     let subject = "held";
     let (Some(stream), Some(since)) = (&status.waits_longest, status.waits_since) else {
-        return Finding::fine(Area::Sequence, subject, "no event waits for an earlier one");
+        return Finding::fine(Area::Sequence, subject, "no event is held");
     };
     let age = age(since, now);
-    let found = format!("{} came early and wait, {stream} for {}", events(status.held), span(age));
+    let found = format!("{} arrived early and are held, {stream} for {}", events(status.held), span(age));
     let advice = format!(
-        "have the missing events sent again, name a [resupply], or say that they never come: `leftfold held list`, \
+        "send the missing events again, configure a [resupply], or skip them: `leftfold held list`, \
          `leftfold held skip {stream} …`"
     );
     match age {
@@ -207,9 +208,8 @@ fn held(status: &sequence::SequencerStatus, now: Timestamp) -> Finding {
 
 /// Reports documents that have changed without planned tasks.
 pub(super) fn unplanned(on: &DocumentSource) -> Finding {
-    let found = "documents have changed, and no tasks are planned for them";
-    let advice =
-        "start a program that has a reaction to them; if one runs, its log says what keeps it from planning";
+    let found = "documents have changed, and no planner plans tasks for them";
+    let advice = "start a process that has a reaction to them; if one runs, read its log";
     Finding::wrong(Area::Reactions, on.to_string(), found, advice)
 }
 
@@ -220,26 +220,26 @@ pub(super) fn reaction(registered: &Registered, depth: &Depth, now: Timestamp) -
     let held_up = registered.throttled.filter(|until| *until > now);
     if registered.paused {
         let why = registered.paused_because.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-        let advice = format!("mend the cause, then `leftfold tasks resume {name}`");
+        let advice = format!("fix the cause, then run `leftfold tasks resume {name}`");
         findings.push(Finding::warning(Area::Reactions, name, format!("it is paused{why}"), advice));
     } else if let Some(until) = held_up {
-        let found = format!("it is held up for another {}", span(age(now, until)));
-        let advice = format!("wait, or `leftfold tasks resume {name}`");
+        let found = format!("it is throttled for another {}", span(age(now, until)));
+        let advice = format!("wait, or run `leftfold tasks resume {name}`");
         findings.push(Finding::notice(Area::Reactions, name, found, advice));
     } else if let Some(due) = depth.oldest_due
         && age(due, now) >= DUE
     {
-        let found = format!("a task is due for {}, and was not begun", span(age(due, now)));
-        let advice = "start the program that runs it, or more of them; a handler may also hang";
+        let found = format!("a task is due for {} and has not started", span(age(due, now)));
+        let advice = "start a process that runs it, or more of them; a handler may also hang";
         let say = if age(due, now) < WRONG_DUE { Finding::warning } else { Finding::wrong };
         findings.push(say(Area::Reactions, name, found, advice));
     }
     let failed = depth.states.get(&State::Failed).copied().unwrap_or(0);
     if failed > 0 {
-        let found = format!("{} failed too often, and {} given up", number(failed, "task"), was(failed));
+        let found = format!("{} failed too often and {} not retried", number(failed, "task"), was(failed));
         let advice = format!(
-            "see why with `leftfold tasks list --state failed --reaction {name}`, mend it, and run `leftfold tasks retry \
-             --state failed --reaction {name}`"
+            "run `leftfold tasks list --state failed --reaction {name}` for the errors, fix the cause, and \
+             run `leftfold tasks retry --state failed --reaction {name}`"
         );
         findings.push(Finding::wrong(Area::Reactions, name, found, advice));
     }
@@ -284,7 +284,7 @@ pub(super) fn damaged<'d>(
         Area::Projections,
         name,
         found,
-        "look for a failing disk; refold what is damaged, or rebuild",
+        "check the disk; refold the damaged documents, or rebuild",
     ))
 }
 

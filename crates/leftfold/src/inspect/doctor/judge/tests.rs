@@ -58,7 +58,7 @@ fn a_projection_that_is_behind_is_wrong_only_if_nobody_works_on_it() {
     let stalled = one(projection(&behind, Hands::Nobody, None));
     assert_eq!(
         (stalled.severity, stalled.found.as_str()),
-        (Severity::Wrong, "7 events not folded, and nobody works on it")
+        (Severity::Wrong, "7 events not folded, and no worker runs")
     );
     let stuck = one(projection(&behind, Hands::Stuck, None));
     assert_eq!((stuck.severity, stuck.found.starts_with("7 events behind")), (Severity::Warning, true));
@@ -125,7 +125,7 @@ fn what_waits_is_worse_the_longer_it_does() {
     {
         let said = held(&waiting(seconds), at(0));
         assert_eq!(said.severity, severity, "{said}");
-        assert!(said.found.contains("2 events came early and wait, cart-7 for "), "{said}");
+        assert!(said.found.contains("2 events arrived early and are held, cart-7 for "), "{said}");
     }
     for status in [
         sequence::SequencerStatus { conflicts: 1, ..sequence::SequencerStatus::default() },

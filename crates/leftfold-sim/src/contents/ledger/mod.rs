@@ -1,0 +1,21 @@
+//! The invariants of documents without events, checked at every change and every response. The code
+//! shares nothing with the code under test.
+//!
+//! - I10: Without faults nothing fails.
+//! - I11: The responses that writers got are true. A written or applied change is there. A change
+//!   reported as already present was present. A rejected change had a reason and is not there.
+//! - I14: Content replaces only the content it was computed from. A call writes again only after an
+//!   unknown outcome, and only if others wrote in between.
+//! - I15: An operation is applied to a document once and has its defined effect. It is not applied
+//!   if it can no longer be told whether it was applied before.
+
+mod answers;
+mod calls;
+mod final_state;
+mod history;
+mod sometimes;
+mod state;
+
+pub(crate) use calls::{CallId, Wanted};
+pub(crate) use sometimes::{SOMETIMES, Sometimes};
+pub(crate) use state::Ledger;

@@ -1,0 +1,103 @@
+//! The phases of a run: faults, then none, then the checks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leftfold::sequence::HoldingLimits;
+use leftfold::{Error, Log as _, Result};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::clients::{meddle, read, rebuild};
+use super::final_state::late;
+use super::producer::Producer;
+use super::run::WorldRun;
+use super::setup::World;
+use crate::feed::{Ingester, SimulatedFeed};
+use crate::store::LATE;
+
+/// The duration of the faults.
+pub(super) const FAULT_PHASE: Duration = Duration::from_secs(25);
+/// The time limit for each step after the faults.
+pub(super) const TIME_LIMIT: Duration = Duration::from_mins(5);
+
+impl World {
+    pub(super) async fn live(self) -> WorldRun {
+        if let Err(error) = self.run_phases().await {
+            self.store.shared().checker.violated(format!("I10: {error}"));
+        }
+        self.end().await
+    }
+
+    async fn run_phases(&self) -> Result<()> {
+        let (healthy, healed) = watch::channel(false);
+        let clears = self.store.partitions() == 1;
+        let mut clients = JoinSet::new();
+        for number in 0..=self.dice.below(3) {
+            let (app, dice) = (self.open("producer").await, self.dice.split());
+            let mixture = self.mixture;
+            let producer =
+                Producer { app, dice, number, mixture, clears, responses: Arc::clone(&self.responses) };
+            clients.spawn(producer.produce(healed.clone()));
+        }
+        let reader = self.open("reader").await;
+        clients.spawn(read(reader, self.dice.split(), Arc::clone(&self.responses), healed.clone()));
+        let operator = self.open("operator").await;
+        clients.spawn(meddle(operator, self.dice.split(), healed.clone()));
+        let rebuilder = self.open("rebuilder").await;
+        clients.spawn(rebuild(rebuilder, self.dice.split(), Arc::clone(&self.responses), healed.clone()));
+
+        let mut ingesters = JoinSet::new();
+        if self.dice.happens(500) {
+            self.feed(&healed, &mut clients, &mut ingesters);
+        }
+        let healing = async {
+            sleep(FAULT_PHASE).await;
+            self.store.shared().faults.heal();
+            self.mend();
+            self.store.shared().trace.note(|| "the faults end".to_owned());
+            healthy.send_replace(true);
+        };
+        let (workers, ()) = tokio::join!(self.run_workers(healed.clone()), healing);
+        while clients.join_next().await.is_some() {}
+        // Wait for delayed writes.
+        sleep(LATE).await;
+        let ingested = async {
+            while let Some(ended) = ingesters.join_next().await {
+                ended.map_err(|_| late("an ingester panicked"))??;
+            }
+            Ok::<_, Error>(())
+        };
+        timeout(TIME_LIMIT, ingested)
+            .await
+            .map_err(|_| late("not all deliveries were in the log in time"))??;
+        self.come_right().await?;
+        for worker in workers {
+            timeout(TIME_LIMIT, worker.stop()).await.map_err(|_| late("a worker did not stop"))?;
+        }
+        self.check().await
+    }
+
+    /// Starts a feed and some ingesters.
+    fn feed(
+        &self,
+        healed: &watch::Receiver<bool>,
+        clients: &mut JoinSet<()>,
+        ingesters: &mut JoinSet<Result<()>>,
+    ) {
+        let (dice, store) = (&self.dice, &self.store);
+        let limits = HoldingLimits {
+            stream_events: 2 + dice.below(6),
+            events: (2 + dice.below(10)) * u64::from(store.partitions()),
+            ..HoldingLimits::default()
+        };
+        store.shared().feed.set_limits(limits);
+        clients.spawn(SimulatedFeed::publish(store.clone(), dice.split(), healed.clone()));
+        for number in 0..=dice.below(3) {
+            let ingester =
+                Ingester { store: store.clone(), name: format!("ingester-{number}"), dice: dice.split() };
+            ingesters.spawn(ingester.run(healed.clone()));
+        }
+    }
+}
