@@ -60,7 +60,8 @@ impl Signer {
 }
 
 fn key(secret: &str) -> Result<Hmac<Sha256>, Invalid> {
-    let expected = "whsec_ and 24 to 64 bytes in base64, such as from `echo whsec_$(openssl rand -base64 32)`";
+    let expected =
+        "whsec_ and 24 to 64 bytes in base64, such as from `echo whsec_$(openssl rand -base64 32)`";
     let wrong = || invalid(expected);
     let key = STANDARD.decode(secret.strip_prefix(PREFIX).ok_or_else(wrong)?).map_err(|_| wrong())?;
     if !(24..=64).contains(&key.len()) {
