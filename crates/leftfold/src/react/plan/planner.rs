@@ -23,15 +23,6 @@ use crate::react::run::BYTES;
 use crate::react::store::{DocumentSource, FoundDocument, ReactionStore, Registered, TaskChange};
 use crate::react::task::{Observation, Task, TaskKey};
 
-/// The changes of tasks after their documents were read.
-struct Planned {
-    changes: Vec<TaskChange>,
-    /// The documents that were not read because of the byte limit.
-    unread: BTreeSet<DocumentId>,
-    /// For each reaction, whether this process has its registered definition.
-    known: BTreeMap<String, bool>,
-}
-
 impl<S: ReactionStore> Shared<S> {
     /// Plans tasks for documents that may have changed.
     pub(super) async fn plan(&self, on: &DocumentSource, ids: BTreeSet<DocumentId>) -> Result<()> {
@@ -136,6 +127,15 @@ impl<S: ReactionStore> Shared<S> {
         let after = Task::observe(task, key, observation, check_at, &definition.rules, moment)?;
         Some(TaskChange::write(seen, after))
     }
+}
+
+/// The changes of tasks after their documents were read.
+struct Planned {
+    changes: Vec<TaskChange>,
+    /// The documents that were not read because of the byte limit.
+    unread: BTreeSet<DocumentId>,
+    /// For each reaction, whether this process has its registered definition.
+    known: BTreeMap<String, bool>,
 }
 
 /// Returns the error for tasks that change faster than they can be planned.
