@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::inspect::ProjectionStatus;
 use leftfold::{App, Store, Unit};
 use leftfold_terminal::{Failure, count, shorten, thousands};
@@ -38,7 +38,9 @@ impl Repairs {
     pub(crate) async fn retry_all<S: Store>(&mut self, app: &App<S>) -> Result<(), Failure> {
         for collection in COLLECTIONS {
             let repaired = self.repaired.entry(collection).or_default();
-            let tell = |_: &Unit, mended: &Mended| *repaired += u64::from(*mended == Mended::Repaired);
+            let tell = |_: &Unit, outcome: &RepairOutcome| {
+                *repaired += u64::from(*outcome == RepairOutcome::Repaired)
+            };
             app.retry_all(collection, false, tell).await?;
         }
         Ok(())

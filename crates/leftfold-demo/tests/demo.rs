@@ -7,7 +7,7 @@ mod common;
 use common::{
     File, Place as _, a_demo_adds_to_an_earlier_one, command, run, the_log_of_another_application_is_refused,
 };
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::{Leftfold, Sequencer, Sequences as _};
 use serde_json::Value;
 use shopping_cart::{CartDetails, DailyTotals};
@@ -117,7 +117,7 @@ async fn the_check_finds_what_is_wrong() {
     let app = app.open().await.unwrap();
     for [collection, id] in [["cart_details", &cart], ["daily_totals", "all"]] {
         let before = app.get_as::<Value>(collection, id).await.unwrap();
-        assert_eq!(app.refold(collection, id).await.unwrap(), Mended::Repaired);
+        assert_eq!(app.refold(collection, id).await.unwrap(), RepairOutcome::Repaired);
         assert_ne!(app.get_as::<Value>(collection, id).await.unwrap(), before);
     }
     let verdict = place.run(&["verify", "--json"]).exits(1).json();

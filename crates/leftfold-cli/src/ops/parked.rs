@@ -1,7 +1,7 @@
 //! `leftfold parked`: documents and streams that stopped at a failing event, and their retry.
 
 use leftfold::documents::Parked;
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::{App, Collection, DocumentId, Store, StreamId, Unit};
 use leftfold_terminal::{Exit, Failure, Location, Out, count, shorten, thousands, time};
 use serde_json::json;
@@ -73,8 +73,8 @@ pub(crate) async fn retry_parked<L: Location>(
         }
         for id in &args.ids {
             let unit = unit(args.streams, id)?;
-            let mended = app.retry(collection, &unit, args.dry_run).await?;
-            counts.add(collection, &unit, &mended, out)?;
+            let outcome = app.retry(collection, &unit, args.dry_run).await?;
+            counts.add(collection, &unit, &outcome, out)?;
         }
         let (repaired, failing) = (counts.repaired - before.0, counts.failing - before.1);
         if !args.dry_run && repaired + failing > 0 {
@@ -104,8 +104,8 @@ async fn retry_all<S: Store>(
             if args.streams && matches!(unit, Unit::Document(_)) {
                 continue;
             }
-            let mended = app.retry(collection, unit, args.dry_run).await?;
-            counts.add(collection, unit, &mended, out)?;
+            let outcome = app.retry(collection, unit, args.dry_run).await?;
+            counts.add(collection, unit, &outcome, out)?;
         }
     }
 }
@@ -119,23 +119,29 @@ struct RetryCounts {
 
 impl RetryCounts {
     /// Counts and prints the result of a retry.
-    fn add(&mut self, collection: &str, unit: &Unit, mended: &Mended, out: &mut Out) -> Result<(), Failure> {
+    fn add(
+        &mut self,
+        collection: &str,
+        unit: &Unit,
+        outcome: &RepairOutcome,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
         let (kind, id) = parts(unit);
-        let (outcome, error) = match mended {
-            Mended::Repaired => ("repaired", None),
-            Mended::StillFailing(error) => ("still-failing", Some(error)),
-            Mended::NotParked => ("not-parked", None),
+        let (outcome, error) = match outcome {
+            RepairOutcome::Repaired => ("repaired", None),
+            RepairOutcome::StillFailing(error) => ("still-failing", Some(error)),
+            RepairOutcome::NotParked => ("not-parked", None),
         };
-        self.repaired += u64::from(*mended == Mended::Repaired);
+        self.repaired += u64::from(*outcome == RepairOutcome::Repaired);
         self.failing += u64::from(error.is_some());
         out.element(&json!({
             "collection": collection, "unit": kind, "id": id, "outcome": outcome, "error": error,
         }))?;
-        let result = match mended {
-            Mended::Repaired if self.dry_run => "would be repaired".to_owned(),
-            Mended::Repaired => "repaired".to_owned(),
-            Mended::StillFailing(error) => format!("still failing: {}", shorten(error, 200)),
-            Mended::NotParked => "not parked".to_owned(),
+        let result = match outcome {
+            RepairOutcome::Repaired if self.dry_run => "would be repaired".to_owned(),
+            RepairOutcome::Repaired => "repaired".to_owned(),
+            RepairOutcome::StillFailing(error) => format!("still failing: {}", shorten(error, 200)),
+            RepairOutcome::NotParked => "not parked".to_owned(),
         };
         Ok(out.line(format_args!("{collection} {kind} {id}: {result}"))?)
     }

@@ -1,6 +1,6 @@
 //! `leftfold refold`: folds a document again from its first event.
 
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::{Kind, ReadError};
 use leftfold_terminal::{Exit, Failure, Location, Out};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(crate) async fn refold<L: Location>(
         Err(ReadError::Store(error)) if error.kind() == Kind::Format => Some(Value::Null),
         before => before?,
     };
-    if let Mended::StillFailing(error) = app.refold(collection, id).await? {
+    if let RepairOutcome::StillFailing(error) = app.refold(collection, id).await? {
         return failed(&format!("{error}; the document stays as it was"));
     }
     let after = app.get_as::<Value>(collection, id).await?;

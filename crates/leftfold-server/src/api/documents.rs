@@ -7,7 +7,7 @@ use axum::http::header::{ETAG, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use leftfold::documents::Record;
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::react::{Filter, Value as Bson};
 use leftfold::{Bookmark, DocumentId, Env as _, Json, System};
 use serde::{Deserialize, Serialize};
@@ -221,11 +221,11 @@ async fn refold<S: Backend>(
     Reason(reason): Reason,
 ) -> Answer {
     known(&shared, &collection)?;
-    let mended = shared.app.refold(&collection, &id).await?;
-    let outcome = match &mended {
-        Mended::StillFailing(error) => format!("still failing: {error}"),
+    let outcome = shared.app.refold(&collection, &id).await?;
+    let record = match &outcome {
+        RepairOutcome::StillFailing(error) => format!("still failing: {error}"),
         _ => "refolded".to_owned(),
     };
-    actor.did(&shared, "refold", &format!("{collection}: {id}"), reason.as_deref(), &outcome).await;
-    json_of(&outcome_of(&mended))
+    actor.did(&shared, "refold", &format!("{collection}: {id}"), reason.as_deref(), &record).await;
+    json_of(&outcome_of(&outcome))
 }

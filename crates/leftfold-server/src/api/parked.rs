@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use leftfold::documents::Parked;
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::{DocumentId, StreamId, Unit};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -104,8 +104,8 @@ async fn retry<S: Backend>(
     let target =
         if named.is_empty() { collection.clone() } else { format!("{collection}: {}", named.join(", ")) };
     let mut outcomes = Vec::new();
-    let record = |unit: &Unit, mended: &Mended| {
-        let mut shown = outcome_of(mended);
+    let record = |unit: &Unit, outcome: &RepairOutcome| {
+        let mut shown = outcome_of(outcome);
         shown["unit"] = json!(unit);
         outcomes.push(shown);
     };
@@ -139,10 +139,10 @@ async fn retry<S: Backend>(
 }
 
 /// Returns the outcome of a retry or a refold.
-pub(super) fn outcome_of(mended: &Mended) -> Value {
-    match mended {
-        Mended::Repaired => json!({ "outcome": "repaired" }),
-        Mended::StillFailing(error) => json!({ "outcome": "still-failing", "error": error }),
-        Mended::NotParked => json!({ "outcome": "not-parked" }),
+pub(super) fn outcome_of(outcome: &RepairOutcome) -> Value {
+    match outcome {
+        RepairOutcome::Repaired => json!({ "outcome": "repaired" }),
+        RepairOutcome::StillFailing(error) => json!({ "outcome": "still-failing", "error": error }),
+        RepairOutcome::NotParked => json!({ "outcome": "not-parked" }),
     }
 }

@@ -8,7 +8,7 @@ use super::App;
 use crate::documents::{Generations, Parked};
 use crate::error::Result;
 use crate::event::{DocumentId, StreamId};
-use crate::fold::{ErasedProjection, Mended, WorkerContext};
+use crate::fold::{ErasedProjection, RepairOutcome, WorkerContext};
 use crate::inspect::{InspectProjection, parked_units};
 use crate::rebuild::{self, Rebuild, change, tidy};
 use crate::store::Store;
@@ -39,9 +39,10 @@ impl<S: Store> App<S> {
     /// Retries a parked unit with the current code and unparks it. A document is folded from its
     /// failing event on; the documents of a stream are folded again. With `dry_run`, nothing is
     /// written and the answer says what would happen.
-    pub async fn retry(&self, collection: &str, unit: &Unit, dry_run: bool) -> Result<Mended> {
-        let mut answer = Mended::NotParked;
-        self.retry_some(collection, vec![unit.clone()], dry_run, |_, mended| answer = mended.clone()).await?;
+    pub async fn retry(&self, collection: &str, unit: &Unit, dry_run: bool) -> Result<RepairOutcome> {
+        let mut answer = RepairOutcome::NotParked;
+        self.retry_some(collection, vec![unit.clone()], dry_run, |_, outcome| answer = outcome.clone())
+            .await?;
         Ok(answer)
     }
 
@@ -51,7 +52,7 @@ impl<S: Store> App<S> {
         collection: &str,
         units: Vec<Unit>,
         dry_run: bool,
-        mut tell: impl FnMut(&Unit, &Mended) + Send,
+        mut tell: impl FnMut(&Unit, &RepairOutcome) + Send,
     ) -> Result<()> {
         let (projection, context) = (self.projection(collection)?, &self.0.context);
         let mut documents = Vec::new();
@@ -59,13 +60,13 @@ impl<S: Store> App<S> {
             match unit {
                 Unit::Stream(stream) => {
                     let mut live = self.live(projection).await?;
-                    let mended = loop {
-                        let mended = projection.retry_stream(context, live, &stream, dry_run).await?;
+                    let outcome = loop {
+                        let outcome = projection.retry_stream(context, live, &stream, dry_run).await?;
                         if !self.is_switched(projection, &mut live).await? {
-                            break mended;
+                            break outcome;
                         }
                     };
-                    tell(&Unit::Stream(stream), &mended);
+                    tell(&Unit::Stream(stream), &outcome);
                 }
                 Unit::Document(id) => documents.push(id),
             }
@@ -74,14 +75,14 @@ impl<S: Store> App<S> {
         let mut answers;
         loop {
             answers = Vec::with_capacity(documents.len());
-            let mut hear = |id, mended| answers.push((id, mended));
+            let mut hear = |id, outcome| answers.push((id, outcome));
             projection.retry_documents(context, live, documents.clone(), dry_run, &mut hear).await?;
             if !self.is_switched(projection, &mut live).await? {
                 break;
             }
         }
-        for (id, mended) in answers {
-            tell(&Unit::Document(id), &mended);
+        for (id, outcome) in answers {
+            tell(&Unit::Document(id), &outcome);
         }
         Ok(())
     }
@@ -98,7 +99,7 @@ impl<S: Store> App<S> {
         &self,
         collection: &str,
         dry_run: bool,
-        mut tell: impl FnMut(&Unit, &Mended) + Send,
+        mut tell: impl FnMut(&Unit, &RepairOutcome) + Send,
     ) -> Result<()> {
         const PAGE: usize = 100;
         let mut after = None;
@@ -113,13 +114,13 @@ impl<S: Store> App<S> {
 
     /// Folds one document again from its first event and replaces it under guard. If the fold
     /// fails, the document stays as it is.
-    pub async fn refold(&self, collection: &str, id: &str) -> Result<Mended> {
+    pub async fn refold(&self, collection: &str, id: &str) -> Result<RepairOutcome> {
         let (projection, id) = (self.projection(collection)?, DocumentId::new(id)?);
         let mut live = self.live(projection).await?;
         loop {
-            let mended = projection.refold(&self.0.context, live, &id).await?;
+            let outcome = projection.refold(&self.0.context, live, &id).await?;
             if !self.is_switched(projection, &mut live).await? {
-                return Ok(mended);
+                return Ok(outcome);
             }
         }
     }

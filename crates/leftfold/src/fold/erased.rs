@@ -12,7 +12,7 @@ use super::options::FoldOptions;
 use super::projection::Projection;
 use super::projector::{Ended, Projector};
 use super::pulse::{Pulse, SharedPulse};
-use super::repair::Mended;
+use super::repair::RepairOutcome;
 use crate::documents::Collection;
 use crate::env::Env;
 use crate::error::Result;
@@ -58,7 +58,7 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
         number: u32,
         ids: Vec<DocumentId>,
         dry_run: bool,
-        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
+        tell: &'a mut (dyn FnMut(DocumentId, RepairOutcome) + Send),
     ) -> Work<'a, Result<()>>;
     fn retry_stream<'a>(
         &'a self,
@@ -66,13 +66,13 @@ pub(crate) trait ErasedProjection<S>: Send + Sync {
         number: u32,
         stream: &'a StreamId,
         dry_run: bool,
-    ) -> Work<'a, Result<Mended>>;
+    ) -> Work<'a, Result<RepairOutcome>>;
     fn refold<'a>(
         &'a self,
         context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
-    ) -> Work<'a, Result<Mended>>;
+    ) -> Work<'a, Result<RepairOutcome>>;
 }
 
 impl<S> dyn ErasedProjection<S> {
@@ -143,7 +143,7 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
         number: u32,
         ids: Vec<DocumentId>,
         dry_run: bool,
-        tell: &'a mut (dyn FnMut(DocumentId, Mended) + Send),
+        tell: &'a mut (dyn FnMut(DocumentId, RepairOutcome) + Send),
     ) -> Work<'a, Result<()>> {
         Box::pin(async move {
             let folder = self.folder(number)?;
@@ -157,7 +157,7 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
         number: u32,
         stream: &'a StreamId,
         dry_run: bool,
-    ) -> Work<'a, Result<Mended>> {
+    ) -> Work<'a, Result<RepairOutcome>> {
         Box::pin(async move {
             self.folder(number)?.retry_stream(&context.store, &*context.env, stream, dry_run).await
         })
@@ -168,7 +168,7 @@ impl<S: Store, P: Projection> ErasedProjection<S> for Running<P> {
         context: &'a WorkerContext<S>,
         number: u32,
         id: &'a DocumentId,
-    ) -> Work<'a, Result<Mended>> {
+    ) -> Work<'a, Result<RepairOutcome>> {
         Box::pin(async move { self.folder(number)?.refold(&context.store, &*context.env, id).await })
     }
 }

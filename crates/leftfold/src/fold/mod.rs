@@ -54,7 +54,7 @@ pub use projection::{Bulk, Folded, Projection, Upcoming};
 pub(crate) use projector::{Ended, stopped};
 pub use pulse::Activity;
 pub(crate) use pulse::{Pulse, SharedPulse};
-pub use repair::Mended;
+pub use repair::RepairOutcome;
 pub(crate) use replay::Replay;
 pub use route::{DocumentIds, Route};
 pub use routed::Occurrence;

@@ -64,9 +64,9 @@ pub struct Seen {
 
 /// A switch between the broken and the fixed code.
 #[derive(Clone, Debug, Default)]
-pub struct Mended(Arc<AtomicBool>);
+pub struct Switch(Arc<AtomicBool>);
 
-impl Mended {
+impl Switch {
     pub fn now(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -80,13 +80,13 @@ impl Mended {
 pub struct Notes {
     pub name: &'static str,
     pub by_stream: bool,
-    pub mended: Mended,
+    pub mended: Switch,
     pub tries: Arc<std::sync::Mutex<BTreeMap<String, u32>>>,
 }
 
 impl Notes {
     pub fn by_stream() -> Self {
-        Self { name: "by_stream", by_stream: true, mended: Mended::default(), tries: Arc::default() }
+        Self { name: "by_stream", by_stream: true, mended: Switch::default(), tries: Arc::default() }
     }
 
     pub fn by_content() -> Self {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Happened, Mended as Switch, Notes};
+use crate::common::{Happened, Notes, Switch};
 use leftfold::fold::{Error, FoldOptions};
 use leftfold::{Backoff, Event, Projection, Route};
 

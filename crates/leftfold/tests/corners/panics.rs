@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::common::Mended as Switch;
+use crate::common::Switch;
 use crate::fixtures::{quick, soon};
-use leftfold::fold::{DocumentIds, Error, FoldOptions, Mended};
+use leftfold::fold::{DocumentIds, Error, FoldOptions, RepairOutcome};
 use leftfold::{Event, Leftfold, Memory, Projection, Route};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -161,13 +161,13 @@ async fn a_panic_anywhere_in_a_projection_stops_only_its_own_document() {
         assert_eq!(parked.len(), 1, "{case}");
         assert!(parked[0].1.error.contains("panicked: can't"), "{case}: {}", parked[0].1.error);
         let still = app.retry("book", &parked[0].0, false).await.unwrap();
-        assert!(matches!(still, Mended::StillFailing(_)), "{case}: {still:?}");
+        assert!(matches!(still, RepairOutcome::StillFailing(_)), "{case}: {still:?}");
 
         mended.now();
         for switch in [&DECODES, &WRITES, &READS] {
             switch.store(true, Ordering::SeqCst);
         }
-        assert_eq!(app.retry("book", &parked[0].0, false).await.unwrap(), Mended::Repaired, "{case}");
+        assert_eq!(app.retry("book", &parked[0].0, false).await.unwrap(), RepairOutcome::Repaired, "{case}");
         assert_eq!(app.get(panics, "bad").await.unwrap().unwrap().lines.len(), 3, "{case}");
         soon(app.stop()).await;
     }

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::{Happened, Mended as Switch, Notes, assert_right, garbled, noted, stored};
+use crate::common::{Happened, Notes, Switch, assert_right, garbled, noted, stored};
 use crate::fixtures::{Decoding, quick};
 use crate::shaky::{Seeded, Shaky};
-use leftfold::fold::{FoldOptions, Mended};
+use leftfold::fold::{FoldOptions, RepairOutcome};
 use leftfold::{DocumentId, Expected, Guarded, Lane, Leftfold, Memory, NewEvent, Rule, Unit};
 
 /// Newer code folded an event that this code can't decode; a refold without it would silently drop
@@ -35,7 +35,7 @@ async fn a_refold_by_code_that_cant_decode_an_event_leaves_the_document_as_it_is
         let older = Leftfold::on(store.clone()).projection(Notes::by_content()).open().await.unwrap();
         let answer = older.refold("by_content", "x").await.unwrap();
         assert_eq!(stored(&store, "by_content").await, before, "nothing may be lost; it said {answer:?}");
-        assert!(matches!(answer, Mended::StillFailing(_)), "{answer:?}");
+        assert!(matches!(answer, RepairOutcome::StillFailing(_)), "{answer:?}");
     }
 }
 
@@ -167,7 +167,7 @@ async fn a_retry_whose_write_came_through_unheard_says_that_it_is_repaired() {
         let (unit, _) = app.parked(notes.name, None, 1).await.unwrap().remove(0);
         notes.mended.now();
         store.deaf.store(true, Ordering::SeqCst);
-        assert_eq!(app.retry(notes.name, &unit, false).await.unwrap(), Mended::Repaired, "{unit:?}");
+        assert_eq!(app.retry(notes.name, &unit, false).await.unwrap(), RepairOutcome::Repaired, "{unit:?}");
         assert_eq!(app.parked(notes.name, None, 1).await.unwrap(), []);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Happened, Notes, assert_right, caught_up, garbled, noted, stored, whole_log};
 use crate::fixtures::{fill, quick};
-use leftfold::fold::{FoldOptions, Mended};
+use leftfold::fold::{FoldOptions, RepairOutcome};
 use leftfold::{Backoff, Collection, Documents, Expected, Leftfold, Memory, NewEvent, ReadError, Unit};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -34,11 +34,14 @@ async fn one_bad_event_stops_only_its_own_document_and_one_retry_resumes_it_in_o
     let mut outcomes = Vec::new();
     app.retry_all("by_stream", true, |_, mended| outcomes.push(mended.clone())).await.unwrap();
     assert!(
-        matches!(outcomes[0], Mended::StillFailing(_)),
+        matches!(outcomes[0], RepairOutcome::StillFailing(_)),
         "a dry run with the old code repairs nothing: {outcomes:?}"
     );
     let unit = Unit::Document(leftfold::DocumentId::new("s1").unwrap());
-    assert_eq!(app.retry("by_stream", &unit, false).await.unwrap(), Mended::StillFailing("poison".into()));
+    assert_eq!(
+        app.retry("by_stream", &unit, false).await.unwrap(),
+        RepairOutcome::StillFailing("poison".into())
+    );
     let again = &app.parked("by_stream", None, 1).await.unwrap()[0].1;
     assert_eq!((again.attempts, again.waiting), (parked[0].1.attempts + 1, 21), "it waits on, as before");
     assert_eq!(again.since, parked[0].1.since);
@@ -46,7 +49,7 @@ async fn one_bad_event_stops_only_its_own_document_and_one_retry_resumes_it_in_o
     notes.mended.now();
     outcomes.clear();
     app.retry_all("by_stream", true, |_, mended| outcomes.push(mended.clone())).await.unwrap();
-    assert_eq!(outcomes, vec![Mended::Repaired; 3]);
+    assert_eq!(outcomes, vec![RepairOutcome::Repaired; 3]);
     assert_eq!(app.parked("by_stream", None, 10).await.unwrap().len(), 3, "a dry run writes nothing");
     app.retry_all("by_stream", false, |_, _| ()).await.unwrap();
     assert!(app.parked("by_stream", None, 10).await.unwrap().is_empty());
@@ -78,7 +81,7 @@ async fn an_event_that_cant_be_routed_stops_only_its_stream_and_is_repaired_by_r
     assert_eq!(parked.len(), 1);
     let unit = Unit::Stream(leftfold::StreamId::new("bad").unwrap());
     assert_eq!((&parked[0].0, parked[0].1.waiting), (&unit, 3));
-    assert!(matches!(app.retry("by_content", &unit, false).await.unwrap(), Mended::StillFailing(_)));
+    assert!(matches!(app.retry("by_content", &unit, false).await.unwrap(), RepairOutcome::StillFailing(_)));
 
     // A restarted worker still leaves the stream alone.
     app.stop().await;
@@ -91,8 +94,8 @@ async fn an_event_that_cant_be_routed_stops_only_its_stream_and_is_repaired_by_r
     assert_eq!(app.parked("by_content", None, 10).await.unwrap()[0].1.waiting, 4);
 
     notes.mended.now();
-    assert_eq!(app.retry("by_content", &unit, true).await.unwrap(), Mended::Repaired);
-    assert_eq!(app.retry("by_content", &unit, false).await.unwrap(), Mended::Repaired);
+    assert_eq!(app.retry("by_content", &unit, true).await.unwrap(), RepairOutcome::Repaired);
+    assert_eq!(app.retry("by_content", &unit, false).await.unwrap(), RepairOutcome::Repaired);
     app.append("bad", [noted(&["x", "y"])]).await.unwrap();
     assert_right(&app, &notes, "").await;
     assert_eq!(stored(app.store(), "by_content").await["x"].len(), 7);
@@ -203,8 +206,11 @@ async fn a_stored_document_of_another_shape_parks_and_a_refold_mends_it() {
     assert_eq!(app.get(notes.clone(), "b").at_least(bookmark).await.unwrap().unwrap().events.len(), 2);
     let parked = app.parked("by_stream", None, 10).await.unwrap();
     assert!(parked[0].1.error.contains("is not of this projection's type"), "{}", parked[0].1.error);
-    assert!(matches!(app.retry("by_stream", &parked[0].0, false).await.unwrap(), Mended::StillFailing(_)));
-    assert_eq!(app.refold("by_stream", "a").await.unwrap(), Mended::Repaired);
+    assert!(matches!(
+        app.retry("by_stream", &parked[0].0, false).await.unwrap(),
+        RepairOutcome::StillFailing(_)
+    ));
+    assert_eq!(app.refold("by_stream", "a").await.unwrap(), RepairOutcome::Repaired);
     assert_right(&app, &notes, "").await;
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Notes, assert_right, noted, stored};
 use crate::fixtures::{Telling, by_stream, hold_commit, quick, soon};
 use crate::scripted::{Call, Fault, Scripted};
-use leftfold::fold::{FoldOptions, Mended};
+use leftfold::fold::{FoldOptions, RepairOutcome};
 use leftfold::{Documents, Leftfold, Log};
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_document_that_was_mended_meanwhile_is_folded_anew_and_all_is_counted_
     app.caught_up().await.unwrap();
     let mender = Leftfold::on(store.inner.clone()).projection(notes.clone()).open().await.unwrap();
     store.before(Call::Commit, async move {
-        assert_eq!(mender.refold("by_content", "x").await.unwrap(), Mended::Repaired);
+        assert_eq!(mender.refold("by_content", "x").await.unwrap(), RepairOutcome::Repaired);
     });
     app.append("a", [noted(&["w", "x", "y", "z"])]).await.unwrap();
     soon(app.caught_up()).await.unwrap();

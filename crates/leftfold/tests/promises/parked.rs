@@ -2,7 +2,7 @@
 
 use crate::common::{Happened, Notes, assert_right, garbled, noted, stored};
 use crate::fixtures::{put_checkpoint, quick, soon};
-use leftfold::fold::{FoldOptions, Mended};
+use leftfold::fold::{FoldOptions, RepairOutcome};
 use leftfold::{Leftfold, Memory, Unit};
 
 #[tokio::test]
@@ -26,7 +26,9 @@ async fn without_room_for_a_cache_a_stream_that_is_set_aside_stays_so() {
     let waiting: Vec<_> = parked.iter().map(|(_, parked)| parked.waiting).collect();
     assert_eq!(waiting, [3, 1, 1]);
     notes.mended.now();
-    app.retry_all("by_content", false, |_, mended| assert_eq!(*mended, Mended::Repaired)).await.unwrap();
+    app.retry_all("by_content", false, |_, mended| assert_eq!(*mended, RepairOutcome::Repaired))
+        .await
+        .unwrap();
     assert_right(&app, &notes, "").await;
     app.stop().await;
 }
@@ -73,10 +75,10 @@ async fn a_retried_document_has_the_event_that_failed_and_nothing_of_a_stream_th
     };
     assert_eq!(waits.waiting, 2);
     notes.mended.now();
-    assert_eq!(app.retry("by_content", document, false).await.unwrap(), Mended::Repaired);
+    assert_eq!(app.retry("by_content", document, false).await.unwrap(), RepairOutcome::Repaired);
     let seen = stored(app.store(), "by_content").await.remove("x").unwrap();
     assert_eq!(seen, ["good@1", "good@2", "good@3"], "the stream is not mended yet");
-    assert_eq!(app.retry("by_content", stream, false).await.unwrap(), Mended::Repaired);
+    assert_eq!(app.retry("by_content", stream, false).await.unwrap(), RepairOutcome::Repaired);
     assert_right(&app, &notes, "").await;
     app.stop().await;
 }

@@ -3,7 +3,7 @@
 use crate::common::{Happened, Notes, assert_right, garbled, noted, stored};
 use crate::fixtures::{put_checkpoint, quick};
 use crate::scripted::{Call, Scripted};
-use leftfold::fold::Mended;
+use leftfold::fold::RepairOutcome;
 use leftfold::{Collection, Documents, Leftfold, Memory, Partition, Unit};
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn a_dry_run_changes_no_document_of_a_stream() {
     app.caught_up().await.unwrap();
     notes.mended.now();
     let (unit, before) = app.parked("by_content", None, 1).await.unwrap().remove(0);
-    assert_eq!(app.retry("by_content", &unit, true).await.unwrap(), Mended::Repaired);
+    assert_eq!(app.retry("by_content", &unit, true).await.unwrap(), RepairOutcome::Repaired);
     assert_eq!(stored(app.store(), "by_content").await["x"], ["good@1"]);
     assert_eq!(app.parked("by_content", None, 10).await.unwrap(), [(unit, before)]);
     app.stop().await;
@@ -38,7 +38,7 @@ async fn what_is_set_aside_while_its_stream_is_retried_is_not_lost() {
         beside.append("bad", [noted(&["x"])]).await.unwrap();
         beside.caught_up().await.unwrap();
     });
-    assert_eq!(mender.retry("by_content", &unit, false).await.unwrap(), Mended::Repaired);
+    assert_eq!(mender.retry("by_content", &unit, false).await.unwrap(), RepairOutcome::Repaired);
     worker.append("bad", [noted(&["x"])]).await.unwrap();
     assert_right(&worker, &notes, "").await;
     assert!(worker.parked("by_content", None, 1).await.unwrap().is_empty());
@@ -106,7 +106,7 @@ async fn mending_before_the_checkpoint_is_written_leaves_out_nothing_that_waits(
             Unit::Stream(_) => app.retry(notes.name, &unit, false).await.unwrap(),
             Unit::Document(id) => app.refold(notes.name, id.as_str()).await.unwrap(),
         };
-        assert_eq!(mended, Mended::Repaired);
+        assert_eq!(mended, RepairOutcome::Repaired);
         put_checkpoint(&store, notes.name, 3).await;
         let app = Leftfold::on(store).options(quick()).projection(notes.clone()).start().await.unwrap();
         assert_right(&app, &notes, notes.name).await;
@@ -123,7 +123,10 @@ async fn a_refold_that_fails_says_so_and_leaves_the_document_as_it_was() {
     app.caught_up().await.unwrap();
     let before = app.parked("by_stream", None, 10).await.unwrap();
     let mended = app.refold("by_stream", "bad").await.unwrap();
-    assert!(matches!(&mended, Mended::StillFailing(why) if why.contains("revision 2 of bad")), "{mended:?}");
+    assert!(
+        matches!(&mended, RepairOutcome::StillFailing(why) if why.contains("revision 2 of bad")),
+        "{mended:?}"
+    );
     assert_eq!(app.parked("by_stream", None, 10).await.unwrap(), before);
     assert_eq!(stored(app.store(), "by_stream").await["bad"], ["bad@1"]);
     app.stop().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Happened, Mended, Seen, noted};
+use crate::common::{Happened, Seen, Switch, noted};
 use leftfold::documents::Generations;
 use leftfold::fold::{DocumentIds, Error, FoldOptions};
 use leftfold::{App, Collection, Documents as _, Event, Leftfold, Memory, Projection, Route};
@@ -12,12 +12,12 @@ use leftfold::{App, Collection, Documents as _, Event, Leftfold, Memory, Project
 pub(crate) struct Notes {
     pub(crate) version: u32,
     pub(crate) by_stream: bool,
-    pub(crate) mended: Mended,
+    pub(crate) mended: Switch,
 }
 
 impl Notes {
     pub(crate) fn new(version: u32) -> Self {
-        Self { version, by_stream: true, mended: Mended::default() }
+        Self { version, by_stream: true, mended: Switch::default() }
     }
 }
 

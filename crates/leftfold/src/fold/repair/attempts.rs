@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::Mended;
+use super::RepairOutcome;
 use crate::backoff::Backoff;
 use crate::documents::{Collection, CollectionWrites, Commit, CommitOutcome, DocumentWrite, Record};
 use crate::env::Env;
@@ -17,7 +17,7 @@ use crate::store::Store;
 /// The result of repairing one document, and its write, if there is one.
 pub(super) struct DocumentRepair {
     pub(super) id: DocumentId,
-    pub(super) outcome: Mended,
+    pub(super) outcome: RepairOutcome,
     pub(super) write: Option<DocumentWrite>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Repairs {
 }
 
 impl Repairs {
-    pub(super) fn push(&mut self, id: DocumentId, outcome: Mended, write: Option<DocumentWrite>) {
+    pub(super) fn push(&mut self, id: DocumentId, outcome: RepairOutcome, write: Option<DocumentWrite>) {
         self.documents.push(DocumentRepair { id, outcome, write });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Mended;
+use super::RepairOutcome;
 use super::attempts::{Attempts, DocumentRepair, Repairs};
 use crate::documents::{Collection, Parked, Record};
 use crate::env::Env;
@@ -26,7 +26,7 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         ids: Vec<DocumentId>,
         dry_run: bool,
-        tell: &mut (dyn FnMut(DocumentId, Mended) + Send),
+        tell: &mut (dyn FnMut(DocumentId, RepairOutcome) + Send),
     ) -> Result<()> {
         let mut attempts = Attempts::new(env);
         // The results of writes that may have succeeded without an answer.
@@ -35,7 +35,7 @@ impl<P: Projection> Folder<P> {
         while !left.is_empty() {
             let (parked, whole) = parked_among(store, &self.collection, &left).await?;
             for id in whole {
-                let outcome = before.remove(&id).unwrap_or(Mended::NotParked);
+                let outcome = before.remove(&id).unwrap_or(RepairOutcome::NotParked);
                 tell(id, outcome);
             }
             let (mut anew, mut parked): (Vec<_>, Vec<_>) =
@@ -75,7 +75,7 @@ impl<P: Projection> Folder<P> {
             // An earlier worker could decode this event and folded it. Continuing without it would
             // lose it.
             if let Some(stray) = &state.stray {
-                done.push(id, Mended::StillFailing(stray.clone()), None);
+                done.push(id, RepairOutcome::StillFailing(stray.clone()), None);
                 continue;
             }
             let Some(mut slot) = state.documents.take(&id) else { continue };
@@ -85,7 +85,7 @@ impl<P: Projection> Folder<P> {
                 still.since = parked.since;
             }
             let write = slot.write(&id);
-            done.push(id, failure.map_or(Mended::Repaired, Mended::StillFailing), write);
+            done.push(id, failure.map_or(RepairOutcome::Repaired, RepairOutcome::StillFailing), write);
         }
         done.streams = state.set_aside();
         Ok(done)

@@ -11,7 +11,7 @@ mod stream;
 
 /// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mended {
+pub enum RepairOutcome {
     /// The unit is repaired; on a dry run, it would be.
     Repaired,
     /// The unit still fails, with this error.

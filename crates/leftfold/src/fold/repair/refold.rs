@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Mended;
+use super::RepairOutcome;
 use super::attempts::{Attempts, DocumentRepair, Repairs, one};
 use crate::documents::{DocumentWrite, Parked, Record};
 use crate::env::Env;
@@ -23,13 +23,19 @@ const AT_ONCE: usize = 500;
 impl<P: Projection> Folder<P> {
     /// Refolds one document from its first event and replaces it under guard. If the fold fails,
     /// the document stays as it is.
-    pub(crate) async fn refold<S: Store>(&self, store: &S, env: &dyn Env, id: &DocumentId) -> Result<Mended> {
+    pub(crate) async fn refold<S: Store>(
+        &self,
+        store: &S,
+        env: &dyn Env,
+        id: &DocumentId,
+    ) -> Result<RepairOutcome> {
         let mut attempts = Attempts::new(env);
         loop {
             let ids = std::slice::from_ref(id);
             let repairs = self.refolded(store, env, ids, None, &mut attempts, false).await?;
-            let outcome = repairs.documents.first().map_or(Mended::Repaired, |repair| repair.outcome.clone());
-            if outcome != Mended::Repaired || attempts.wrote(store, self, &repairs).await?.is_empty() {
+            let outcome =
+                repairs.documents.first().map_or(RepairOutcome::Repaired, |repair| repair.outcome.clone());
+            if outcome != RepairOutcome::Repaired || attempts.wrote(store, self, &repairs).await?.is_empty() {
                 return Ok(outcome);
             }
         }
@@ -51,8 +57,9 @@ impl<P: Projection> Folder<P> {
             let mut left = chunk.to_vec();
             while !left.is_empty() {
                 let repairs = self.refolded(store, env, &left, Some(release), &mut attempts, false).await?;
-                if let Some(DocumentRepair { outcome: Mended::StillFailing(stray), write: None, .. }) =
-                    repairs.documents.first()
+                if let Some(DocumentRepair {
+                    outcome: RepairOutcome::StillFailing(stray), write: None, ..
+                }) = repairs.documents.first()
                 {
                     return Ok(Some(stray.clone()));
                 }
@@ -146,7 +153,7 @@ impl<P: Projection> Folder<P> {
             // An earlier worker could decode this event and folded it. Continuing without it would
             // lose it.
             if let Some(stray) = &state.stray {
-                done.push(id.clone(), Mended::StillFailing(stray.clone()), None);
+                done.push(id.clone(), RepairOutcome::StillFailing(stray.clone()), None);
                 continue;
             }
             let Some(mut slot) = state.documents.take(id) else { continue };
@@ -154,7 +161,7 @@ impl<P: Projection> Folder<P> {
             let said = failure.as_ref().map(|failure| {
                 format!("{id}: {} (revision {} of {})", failure.error, failure.revision, failure.stream)
             });
-            let outcome = said.map_or(Mended::Repaired, Mended::StillFailing);
+            let outcome = said.map_or(RepairOutcome::Repaired, RepairOutcome::StillFailing);
             let write = match (failure, stored.remove(id)) {
                 (Some(failure), Some(record)) => Some(parked_as_it_is(record, failure, &through)),
                 (Some(_), None) => {

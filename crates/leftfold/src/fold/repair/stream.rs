@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Mended;
+use super::RepairOutcome;
 use super::attempts::{Attempts, one};
 use crate::documents::{CollectionWrites, DocumentWrite, Header, Parked, Record};
 use crate::env::Env;
@@ -22,11 +22,11 @@ impl<P: Projection> Folder<P> {
         env: &dyn Env,
         stream: &StreamId,
         dry_run: bool,
-    ) -> Result<Mended> {
+    ) -> Result<RepairOutcome> {
         let (id, collection) = (DocumentId::from(stream), self.collection.streams());
         let mut attempts = Attempts::new(env);
         // The result of a write that may have succeeded without an answer.
-        let mut before = Mended::NotParked;
+        let mut before = RepairOutcome::NotParked;
         loop {
             let Some(record) = one(store, &collection, &id).await? else { return Ok(before) };
             let Some(parked) = record.header.parked.clone() else { return Ok(before) };
@@ -39,7 +39,7 @@ impl<P: Projection> Folder<P> {
                 Ok(documents) => self.refold_all(store, env, documents, &parked).await?,
                 Err(error) => Some(error),
             };
-            let outcome = failure.clone().map_or(Mended::Repaired, Mended::StillFailing);
+            let outcome = failure.clone().map_or(RepairOutcome::Repaired, RepairOutcome::StillFailing);
             if dry_run {
                 return Ok(outcome);
             }
